@@ -1,0 +1,55 @@
+"""Distributed metrics for JAX and Flax whose numbers can be trusted."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from datarax._errors import AxisNotBoundError as AxisNotBoundError
+from datarax._errors import ConfigurationMismatchError as ConfigurationMismatchError
+from datarax._errors import DataraxError as DataraxError
+from datarax._errors import InvalidValuesError as InvalidValuesError
+from datarax._errors import InvalidValuesWarning as InvalidValuesWarning
+from datarax._errors import MetricInputError as MetricInputError
+from datarax._errors import MetricTypeError as MetricTypeError
+from datarax._errors import NotAddressableError as NotAddressableError
+from datarax._errors import UnknownMetricError as UnknownMetricError
+from datarax._errors import UnknownReductionError as UnknownReductionError
+
+if TYPE_CHECKING:
+    from datarax import distributed as distributed
+    from datarax import metrics as metrics
+    from datarax import statistics as statistics
+    from datarax import testing as testing
+    from datarax import training as training
+    from datarax import wrappers as wrappers
+    from datarax._exact import Exact as Exact
+    from datarax.distributed._merge_ops import MetricReduceOp as MetricReduceOp
+    from datarax.metrics._metric import Metric as Metric
+    from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
+    from datarax.wrappers.collection import Collection as Collection
+    from datarax.wrappers.per_device import per_device as per_device
+
+__version__ = "0.1.0"
+
+# What needs JAX loads when first used, and Flax only with `datarax.training`.
+_ROOMS = ("distributed", "metrics", "statistics", "testing", "training", "wrappers")
+_LAZY = {
+    "Exact": "datarax._exact",
+    "MetricReduceOp": "datarax.distributed._merge_ops",
+    "Metric": "datarax.metrics._metric",
+    "MetricAccumulator": "datarax.statistics.accumulator",
+    "Collection": "datarax.wrappers.collection",
+    "per_device": "datarax.wrappers.per_device",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"datarax.{name}")
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_ROOMS})

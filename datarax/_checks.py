@@ -1,0 +1,101 @@
+"""What updates accept: every refusal says what was expected, what came, and what to do."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from datarax._errors import MetricInputError, MetricTypeError
+
+
+def numeric(x: Any, name: str) -> jax.Array:
+    """A JAX array of booleans, integers or floats."""
+    try:
+        array = x if isinstance(x, jax.Array) else jnp.asarray(x)
+    except (TypeError, ValueError) as error:
+        raise MetricTypeError(
+            f"{name}: expected an array of numbers; got {type(x).__name__}"
+        ) from error
+    if not (is_integer(array) or jnp.issubdtype(array.dtype, jnp.floating)):
+        raise MetricTypeError(
+            f"{name} has dtype {array.dtype}; expected booleans, integers or floats"
+        )
+    return array
+
+
+def is_integer(x: jax.Array) -> bool:
+    """Whether an array holds integers or booleans."""
+    return x.dtype == jnp.bool_ or jnp.issubdtype(x.dtype, jnp.integer)
+
+
+def as_float(x: jax.Array) -> jax.Array:
+    """In the dtype that values are accumulated in, the default float."""
+    return x.astype(default_float())
+
+
+def default_float() -> Any:
+    """float64 with x64 enabled, float32 without."""
+    return jax.dtypes.canonicalize_dtype(float)
+
+
+def x64_enabled() -> bool:
+    """Whether arrays of 64 bits are to be had."""
+    return default_float().itemsize == 8
+
+
+def same_shape(a: jax.Array, b: jax.Array, names: tuple[str, str] = ("preds", "target")) -> None:
+    """Refuses shapes that differ, even where they would broadcast."""
+    if a.shape != b.shape:
+        hint = ""
+        if a.size == b.size:
+            hint = f"; to mean the same, reshape one: {names[1]}.reshape({a.shape})"
+        raise MetricInputError(
+            f"{names[0]} of shape {a.shape} and {names[1]} of shape {b.shape}: expected the same "
+            f"shape{hint}"
+        )
+
+
+def choice(value: Any, allowed: tuple[Any, ...], name: str) -> None:
+    """Refuses a configuration value that is not one of those allowed."""
+    if value not in allowed:
+        raise MetricInputError(f"{name}={value!r}; expected one of {', '.join(map(repr, allowed))}")
+
+
+def positive_int(value: Any, name: str, *, least: int = 1) -> None:
+    """Refuses a configuration value that is not an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise MetricInputError(f"{name}={value!r}; expected an integer of at least {least}")
+
+
+def rows_weight(
+    valid: jax.Array, weights: Any, name: str = "weights"
+) -> tuple[jax.Array, jax.Array]:
+    """What each row counts, and which rows were asked for but hold values that cannot be used.
+
+    Args:
+        valid: booleans of the shape of the rows.
+        weights: `None`, or an array that broadcasts against the leading axes of `valid`.
+
+    Returns:
+        The weight of each row, of the shape of `valid`: booleans where weights are (or are not
+        given), else floats; zero where the row or its weight is not valid. And a mask of the rows
+        that are excluded for that, though their weight is not zero.
+    """
+    if weights is None:
+        return valid, ~valid
+    w = numeric(weights, name)
+    fits = w.ndim <= valid.ndim and all(
+        n in (1, m) for n, m in zip(w.shape, valid.shape, strict=False)
+    )
+    if not fits:
+        raise MetricInputError(
+            f"{name} of shape {w.shape} does not broadcast against the leading axes of the "
+            f"examples, of shape {valid.shape}"
+        )
+    w = jax.lax.expand_dims(w, range(w.ndim, valid.ndim))
+    if w.dtype == jnp.bool_:
+        return w & valid, w & ~valid
+    w = as_float(w)
+    fine = jnp.isfinite(w) & (w >= 0)
+    counted = jnp.where(fine & valid, w, jnp.zeros((), w.dtype))
+    return counted, (w != 0) & ~(fine & valid)

@@ -1,0 +1,149 @@
+"""Arithmetic that does not drift: pairs of floats, and 64-bit integers in two 32-bit words.
+
+A *pair* `(high, low)` is an unevaluated sum of two floats of one dtype, `|low| <= ulp(high) / 2`:
+about 48 significant bits from float32. A *wide* integer is `(high: int32, low: uint32)`, two's
+complement. Both are plain tuples of arrays of equal shape, so everything here vectorises.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+Pair = tuple[jax.Array, jax.Array]
+Wide = tuple[jax.Array, jax.Array]
+
+
+def two_sum(a: jax.Array, b: jax.Array) -> Pair:
+    """`a + b` rounded, and the rounding error, exactly (Knuth); the error of infinities is 0."""
+    s = a + b
+    v = s - a
+    e = (a - (s - v)) + (b - v)
+    return s, jnp.where(jnp.isfinite(s), e, jnp.zeros((), e.dtype))
+
+
+def pair_add(a: Pair, b: Pair) -> Pair:
+    """The sum of two pairs, to about one part in 2**46 of their magnitudes; commutative."""
+    s, e = two_sum(a[0], b[0])
+    t, f = two_sum(a[1], b[1])
+    s, e = two_sum(s, e + t)
+    return two_sum(s, e + f)
+
+
+def pair_scale(a: Pair, factor: jax.Array) -> Pair:
+    """A pair times a float."""
+    p, e = two_product(a[0], factor)
+    return two_sum(p, e + a[1] * factor)
+
+
+def two_product(a: jax.Array, b: jax.Array) -> Pair:
+    """`a * b` rounded, and the rounding error (Dekker: no fused multiply-add is assumed)."""
+    p = a * b
+    ah, al = _split(a)
+    bh, bl = _split(b)
+    e = ((ah * bh - p) + ah * bl + al * bh) + al * bl
+    return p, jnp.where(jnp.isfinite(p) & jnp.isfinite(e), e, jnp.zeros((), e.dtype))
+
+
+def _split(a: jax.Array) -> Pair:
+    # The upper half of the significand by masking bits: unlike Veltkamp's product it cannot
+    # overflow, and no compiler may simplify it.
+    bits = jnp.dtype(f"uint{8 * a.dtype.itemsize}")
+    keep = {4: 0xFFFFF000, 8: 0xFFFFFFFFF8000000}[a.dtype.itemsize]
+    masked = lax.bitcast_convert_type(a, bits) & jnp.asarray(keep, bits)
+    high = lax.bitcast_convert_type(masked, a.dtype)
+    return high, a - high
+
+
+def pair_divide(a: Pair, b: Pair) -> jax.Array:
+    """`a / b`, within a whisker of the nearest float; NaN where `b` is zero."""
+    a, b = jax.tree.map(jnp.asarray, (a, b))
+    some = b[0] != 0
+    divisor = jnp.where(some, b[0], jnp.ones((), b[0].dtype))
+    q = a[0] / divisor
+    p, e = two_product(q, divisor)
+    rest = ((a[0] - p) - e) + (a[1] - q * b[1])
+    refined = q + rest / divisor
+    refined = jnp.where(jnp.isfinite(refined), refined, q)
+    return jnp.where(some, refined, jnp.asarray(jnp.nan, q.dtype))
+
+
+def pair_sum(a: Pair) -> Pair:
+    """The sum of a vector of pairs (over its last axis), as one pair."""
+    a = jax.tree.map(jnp.asarray, a)
+    while (size := a[0].shape[-1]) > 1:
+        even, odd = (tuple(x[..., start : size - size % 2 : 2] for x in a) for start in (0, 1))
+        rest = tuple(x[..., size - size % 2 :] for x in a)
+        added = pair_add(even, odd)  # type: ignore[arg-type]
+        a = tuple(jnp.concatenate([x, r], -1) for x, r in zip(added, rest, strict=True))  # type: ignore[assignment]
+    return a[0][..., 0], a[1][..., 0]
+
+
+def pair_from_int(x: jax.Array, dtype: jnp.dtype) -> Pair:
+    """An integer of up to 32 bits (64 for float64 pairs), exactly."""
+    if x.dtype == jnp.bool_ or jnp.iinfo(x.dtype).bits < jnp.finfo(dtype).nmant:
+        return x.astype(dtype), jnp.zeros(x.shape, dtype)
+    half = jnp.iinfo(x.dtype).bits // 2
+    low = x & jnp.asarray((1 << half) - 1, x.dtype)
+    # Both halves are exact, so their two_sum is.
+    return two_sum((x - low).astype(dtype), low.astype(dtype))
+
+
+def wide_add(a: Wide, b: Wide) -> Wide:
+    """The sum of two wide integers, modulo 2**64."""
+    low = a[1] + b[1]
+    carry = (low < a[1]).astype(jnp.int32)
+    return a[0] + b[0] + carry, low
+
+
+def wide_negative(a: Wide) -> Wide:
+    """The negation of a wide integer."""
+    low = ~a[1] + jnp.uint32(1)
+    return ~a[0] + (low == 0).astype(jnp.int32), low
+
+
+def wide_from_int(x: jax.Array, shift: int = 0) -> Wide:
+    """An integer of up to 32 bits times `2**shift`, for a shift from 0 to 31."""
+    if x.dtype == jnp.uint32:
+        low, high = x, jnp.zeros(x.shape, jnp.int32)
+        return (high, low) if not shift else ((x >> (32 - shift)).astype(jnp.int32), x << shift)
+    x = x.astype(jnp.int32)
+    return x >> min(31, 32 - shift), x.astype(jnp.uint32) << shift
+
+
+def wide_sum(x: jax.Array, axes: tuple[int, ...]) -> Wide:
+    """The exact sum of integers or booleans over `axes`.
+
+    The values are cut into parts of so few bits that the int32 sum of each part cannot overflow:
+    no part of the reduction needs more than 32 bits, whatever the values.
+    """
+    count = math.prod(x.shape[a] for a in axes)
+    bits = 31 - max(count - 1, 0).bit_length()
+    if bits < 1:
+        raise OverflowError(f"more than 2**30 integers in one reduction: {count}; fold it in parts")
+    if x.dtype == jnp.bool_:
+        return wide_from_int(jnp.sum(x, axes, dtype=jnp.int32))
+    width = jnp.iinfo(x.dtype).bits
+    x = x.astype(jnp.uint32 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else jnp.int32)
+    shape = tuple(n for a, n in enumerate(x.shape) if a not in axes)
+    total = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.uint32)
+    for shift in range(0, width, bits):
+        part = x >> jnp.asarray(shift, x.dtype)
+        if shift + bits < width:  # all but the top part, which carries the sign
+            part = part & jnp.asarray((1 << bits) - 1, x.dtype)
+        total = wide_add(total, wide_from_int(jnp.sum(part.astype(jnp.int32), axes), shift))
+    return total
+
+
+def wide_to_pair(a: Wide) -> Pair:
+    """A wide integer as a pair of float32: to 48 bits, exact below 2**48."""
+    high, low = a
+    negative = high < 0
+    flipped = wide_negative(a)
+    high, low = jnp.where(negative, flipped[0], high), jnp.where(negative, flipped[1], low)
+    sign = jnp.where(negative, jnp.float32(-1), jnp.float32(1))
+    top = pair_from_int(high.astype(jnp.uint32), jnp.dtype(jnp.float32))
+    scale = jnp.float32(2.0**32)
+    s = pair_add((top[0] * scale, top[1] * scale), pair_from_int(low, jnp.dtype(jnp.float32)))
+    return s[0] * sign, s[1] * sign

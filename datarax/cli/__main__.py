@@ -1,0 +1,7 @@
+"""`python -m datarax.cli` is the command `datarax`."""
+
+import sys
+
+from datarax.cli import main
+
+sys.exit(main())

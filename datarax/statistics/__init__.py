@@ -1,0 +1,8 @@
+"""What is stored: mergeable sufficient statistics."""
+
+from datarax.statistics._state import State as State
+from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
+from datarax.statistics.buffer import Buffer as Buffer
+from datarax.statistics.class_counts import ClassCounts as ClassCounts
+from datarax.statistics.moments import Moments as Moments
+from datarax.statistics.weighted import WeightedTotal as WeightedTotal

@@ -1,0 +1,390 @@
+"""State: immutable pytrees that merge. Everything distributed follows from this one class.
+
+A `State` holds arrays (leaves), other states (children), and configuration (static). What a class
+assigns in `__init__` decides which is which. Merging, syncing, resetting and saving are written
+here once, over the children; only the classes that hold arrays themselves say what merging means.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax._errors import ConfigurationMismatchError, MetricTypeError
+from datarax.distributed import _collective
+from datarax.distributed._collective import AxisName
+
+SMALL_STATE_BYTES = 1 << 20
+"""Up to this many bytes a device, `sync` is one collective in all; above, one a kind."""
+
+
+class _Sealing(type):
+    """Freezes an instance when `__init__` is done; tells state from configuration."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        self: Any = object.__new__(cls)
+        for base in reversed(cls.__mro__):
+            for name, value in vars(base).items():
+                if isinstance(value, State):
+                    vars(self)[name] = value
+        self.__init__(*args, **kwargs)
+        return _seal(self)
+
+
+class State(metaclass=_Sealing):
+    """An immutable pytree with an identity and an associative `merge`.
+
+    Attributes that are states (or tuples, lists or dicts of them) are the children; arrays are
+    allowed in the classes of this package that define how they merge; all else is configuration,
+    which must be hashable and is static under `jit`.
+    """
+
+    _children: tuple[str, ...] = ()
+    _aux: Any = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, _unflatten(cls), _flatten)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._aux is not None:
+            raise AttributeError(
+                f"{type(self).__name__} is immutable: .replace({name}=...) returns a changed copy"
+            )
+        vars(self)[name] = value
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with these attributes exchanged."""
+        for name in changes:
+            if not hasattr(self, name):
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        copy: Any = object.__new__(type(self))
+        vars(copy).update(vars(self))
+        vars(copy).update(changes)
+        if changes.keys() <= set(self._children):
+            return copy
+        vars(copy)["_aux"] = None
+        return _seal(copy)
+
+    # What a class that holds arrays defines; for all others it follows from the children.
+
+    def _merge(self, other: Any) -> Self:
+        return self._over_children(lambda a, b: a._merge(b), other)
+
+    def _reset(self) -> Self:
+        return self._over_children(lambda a: a._reset())
+
+    def _over_mesh(self) -> tuple[str, list[jax.Array]] | None:
+        """The elementwise collective that merges this state, and its operands, if one does."""
+        return None
+
+    def _from_mesh(self, arrays: list[jax.Array]) -> Self:
+        raise TypeError(type(self).__name__)
+
+    # The lifecycle.
+
+    def merge(self, other: Self) -> Self:
+        """The two as if one had seen both streams of data.
+
+        Raises:
+            ConfigurationMismatchError: another class, configuration or shape; names the field.
+        """
+        check_same(self, other, "merge")
+        return self._merge(other)
+
+    def reset(self) -> Self:
+        """The same, empty: the identity of `merge`."""
+        return self._reset()
+
+    def sync(self, axis_name: AxisName) -> Self:
+        """The merge over all devices along `axis_name`, on every one of them.
+
+        Only inside `shard_map` or `pmap`. One collective for everything while the state is small
+        (`SMALL_STATE_BYTES` a device): every device gathers all copies and merges them in the
+        same order, so the result is deterministic and `out_specs=P()` accepts it. Above that, one
+        all-reduce for each kind: sums of integers, of floats, maxima, minima; and a gather for
+        what no elementwise collective merges.
+
+        Raises:
+            AxisNotBoundError: `axis_name` is not bound here.
+        """
+        size = _collective.bound_axis_size(axis_name, f"{type(self).__name__}.sync")
+        leaves, treedef = jax.tree.flatten(self)
+        if sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) <= SMALL_STATE_BYTES:
+            gathered = _collective.gather([jnp.asarray(leaf) for leaf in leaves], axis_name)
+            return merge_stack(treedef.unflatten(gathered), size)
+        return _sync_large(self, axis_name, size)
+
+    def varying(self, axis_name: AxisName) -> Self:
+        """The same state, marked as differing between the devices along `axis_name`.
+
+        A state made outside `shard_map` counts as replicated, and the first local update makes it
+        varying: mark it before it becomes the carry of a `lax.scan` or `lax.while_loop`.
+        """
+        return jax.tree.map(lambda leaf: _collective.mark_varying(leaf, axis_name), self)
+
+    def state_dict(self) -> dict[str, Any]:
+        """A plain nested dict: the class, the configuration, and NumPy arrays."""
+        return {
+            "type": type_name(self),
+            "config": {name: _plain(value) for name, value in _config(self)},
+            "state": {name: _nested(getattr(self, name)) for name in self._children},
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Self:
+        """This state with the arrays of `state_dict`.
+
+        Raises:
+            ConfigurationMismatchError: they are of another class, configuration, shape or dtype;
+                names the field. Nothing is half-loaded.
+        """
+        where = type(self).__name__
+        if not isinstance(state_dict, dict) or not {"type", "config", "state"} <= set(state_dict):
+            raise ConfigurationMismatchError(
+                f"{where}.load_state_dict expected a dict with 'type', 'config' and 'state', as "
+                f"state_dict() gives; got {type(state_dict).__name__} "
+                f"{sorted(state_dict) if isinstance(state_dict, dict) else ''}"
+            )
+        if state_dict["type"] != type_name(self):
+            raise ConfigurationMismatchError(
+                f"{where}.load_state_dict got the state of a {state_dict['type']}"
+            )
+        config = {name: _plain(value) for name, value in _config(self)}
+        saved = state_dict["config"]
+        for name in sorted(config.keys() | saved.keys()):
+            if name not in config or name not in saved or config[name] != saved[name]:
+                raise ConfigurationMismatchError(
+                    f"{where}.load_state_dict: {name} is {saved.get(name, 'not there')!r} in the "
+                    f"saved state and {config.get(name, 'not there')!r} here"
+                )
+        state = state_dict["state"]
+        if set(state) != set(self._children):
+            raise ConfigurationMismatchError(
+                f"{where}.load_state_dict: the saved state holds {sorted(state)}; "
+                f"expected {sorted(self._children)}"
+            )
+        loaded = {
+            name: _load(getattr(self, name), state[name], f"{where}.{name}")
+            for name in self._children
+        }
+        return self.replace(**loaded)
+
+    def _over_children(self, function: Callable[..., Any], *others: Self) -> Self:
+        def apply(name: str) -> Any:
+            parts = [getattr(each, name) for each in (self, *others)]
+            return jax.tree.map(function, *parts, is_leaf=lambda x: isinstance(x, State))
+
+        return self.replace(**{name: apply(name) for name in self._children})
+
+    def __repr__(self) -> str:
+        config = ", ".join(f"{name}={value!r}" for name, value in _config(self))
+        return f"{type(self).__name__}({config})"
+
+
+def states_in(tree: Any) -> list[State]:
+    """The outermost states in a pytree."""
+    leaves = jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, State))
+    return [leaf for leaf in leaves if isinstance(leaf, State)]
+
+
+def walk(state: State) -> Iterator[State]:
+    """A state and all states within it."""
+    yield state
+    for name in state._children:
+        for child in states_in(getattr(state, name)):
+            yield from walk(child)
+
+
+def merge_stack(stacked: Any, size: int) -> Any:
+    """Merges `size` states stacked along a leading axis, neighbours first, in a fixed order."""
+    merge = jax.vmap(lambda a, b: a._merge(b))
+    while size > 1:
+        pairs = size - size % 2
+        merged = merge(_slice(stacked, 0, pairs, 2), _slice(stacked, 1, pairs, 2))
+        rest = _slice(stacked, pairs, size, 1)
+        stacked = jax.tree.map(lambda m, r: jnp.concatenate([m, r]), merged, rest)
+        size -= pairs // 2
+    return jax.tree.map(lambda leaf: leaf[0], stacked)
+
+
+def _slice(stacked: Any, start: int, stop: int, step: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[start:stop:step], stacked)
+
+
+def _sync_large(state: State, axis_name: AxisName, size: int) -> Any:
+    # The atoms: states that hold arrays, and say how those merge.
+    atoms, treedef = jax.tree.flatten(state, is_leaf=_is_atom)
+    send: dict[str, list[jax.Array]] = {"sum": [], "max": [], "min": [], "gather": []}
+    spans = []
+    for atom in atoms:
+        kind, arrays = atom._over_mesh() or ("gather", jax.tree.leaves(atom))
+        spans.append((kind, slice(len(send[kind]), len(send[kind]) + len(arrays))))
+        send[kind] += [jnp.asarray(x) for x in arrays]
+    received = {
+        "sum": _collective.psum(send["sum"], axis_name),
+        "max": _collective.pmax(send["max"], axis_name),
+        "min": _collective.pmin(send["min"], axis_name),
+        "gather": _collective.gather(send["gather"], axis_name) if send["gather"] else [],
+    }
+    merged = []
+    for atom, (kind, span) in zip(atoms, spans, strict=True):
+        arrays = received[kind][span]
+        if kind == "gather":
+            stacked = jax.tree.unflatten(jax.tree.structure(atom), arrays)
+            merged.append(merge_stack(stacked, size))
+        else:
+            merged.append(atom._from_mesh(arrays))
+    return treedef.unflatten(merged)
+
+
+def _is_atom(node: Any) -> bool:
+    return isinstance(node, State) and type(node)._merge is not State._merge
+
+
+# Sealing, and the pytree.
+
+
+def _seal(self: State) -> Any:
+    children, config = [], []
+    for name, value in vars(self).items():
+        if name in ("_children", "_aux"):
+            continue
+        if _holds_state(value, type(self)):
+            children.append(name)
+            continue
+        try:
+            hash(value)
+        except TypeError:
+            kind = "an array" if hasattr(value, "dtype") else f"a {type(value).__name__}"
+            raise MetricTypeError(
+                f"{type(self).__name__}.{name} is {kind}: configuration must be hashable (a "
+                f"number, a string, a tuple), and arrays belong in a MetricAccumulator"
+            ) from None
+        config.append(name)
+    children, config = tuple(sorted(children)), tuple(sorted(config))
+    vars(self)["_children"] = children
+    vars(self)["_aux"] = (children, tuple((name, vars(self)[name]) for name in config))
+    return self
+
+
+def _holds_state(value: Any, owner: type[State]) -> bool:
+    if isinstance(value, State):
+        return True
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple | list) and value:
+        return all(_holds_state(item, owner) for item in value)
+    return owner._merge is not State._merge and hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def _config(state: State) -> tuple[tuple[str, Any], ...]:
+    return state._aux[1]
+
+
+def _flatten(self: State) -> tuple[tuple[Any, ...], Any]:
+    return tuple(vars(self)[name] for name in self._children), self._aux
+
+
+def _flatten_with_keys(self: State) -> tuple[tuple[Any, ...], Any]:
+    keyed = ((jax.tree_util.GetAttrKey(n), vars(self)[n]) for n in self._children)
+    return tuple(keyed), self._aux
+
+
+def _unflatten(cls: type[State]) -> Callable[[Any, Any], State]:
+    def unflatten(aux: Any, children: Any) -> State:
+        self = object.__new__(cls)
+        names, config = aux
+        vars(self).update(config)
+        vars(self).update(zip(names, children, strict=True))
+        vars(self)["_children"], vars(self)["_aux"] = names, aux
+        return self
+
+    return unflatten
+
+
+# Comparing, saving.
+
+
+def type_name(state: State) -> str:
+    """The class by its full name."""
+    return f"{type(state).__module__}.{type(state).__qualname__}"
+
+
+def check_same(a: Any, b: Any, action: str) -> None:
+    """Raises `ConfigurationMismatchError`, which names the field, unless the two may merge."""
+    difference = find_difference(a, b, type(a).__name__)
+    if difference:
+        raise ConfigurationMismatchError(f"cannot {action}: {difference}")
+
+
+def find_difference(a: Any, b: Any, path: str) -> str | None:
+    """The first place where two states differ in class, configuration, structure or shape."""
+    structured = State | dict | tuple | list
+    if type(a) is not type(b) and (isinstance(a, structured) or isinstance(b, structured)):
+        return f"{path} is {_called(a)} in one and {_called(b)} in the other"
+    if isinstance(a, State):
+        ours, theirs = dict(_config(a)), dict(_config(b))
+        for name in sorted(ours.keys() | theirs.keys()):
+            mine, other = ours.get(name, "not there"), theirs.get(name, "not there")
+            if mine != other:
+                return f"{path}.{name} is {mine!r} in one and {other!r} in the other"
+        a, b = ({name: getattr(s, name) for name in s._children} for s in (a, b))
+    if isinstance(a, dict):
+        if a.keys() != b.keys():
+            return f"{path} holds {sorted(a)} in one and {sorted(b)} in the other"
+        pairs = [(f"{path}.{key}", a[key], b[key]) for key in a]
+    elif isinstance(a, tuple | list):
+        if len(a) != len(b):
+            return f"{path} has {len(a)} parts in one and {len(b)} in the other"
+        pairs = [(f"{path}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True))]
+    else:
+        shapes = [f"{x.dtype}{list(x.shape)}" for x in (a, b)]
+        if shapes[0] != shapes[1]:
+            return f"{path} is {shapes[0]} in one and {shapes[1]} in the other"
+        return None
+    return next((d for p, x, y in pairs if (d := find_difference(x, y, p))), None)
+
+
+def _called(x: Any) -> str:
+    return f"a {type(x).__name__}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return str(value) if isinstance(value, str) else value
+    return repr(value)
+
+
+def _nested(value: Any) -> Any:
+    if isinstance(value, State):
+        return value.state_dict()
+    if isinstance(value, dict):
+        return {key: _nested(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return {str(i): _nested(item) for i, item in enumerate(value)}
+    return np.array(value)
+
+
+def _load(like: Any, saved: Any, where: str) -> Any:
+    if isinstance(like, State):
+        return like.load_state_dict(saved)
+    if isinstance(like, tuple | list | dict):
+        items = like.items() if isinstance(like, dict) else enumerate(like)
+        keys = {str(key) for key, _ in items}
+        if not isinstance(saved, dict) or {str(key) for key in saved} != keys:
+            raise ConfigurationMismatchError(f"{where}: expected the keys {sorted(keys)}")
+        if isinstance(like, dict):
+            return {key: _load(item, saved[key], f"{where}.{key}") for key, item in like.items()}
+        parts = [_load(item, saved[str(i)], f"{where}[{i}]") for i, item in enumerate(like)]
+        return type(like)(parts)
+    array = np.asarray(saved)
+    if array.shape != like.shape or array.dtype != like.dtype:
+        raise ConfigurationMismatchError(
+            f"{where} is {array.dtype}{list(array.shape)} in the saved state; "
+            f"expected {like.dtype}{list(like.shape)}"
+        )
+    return jnp.asarray(array)

@@ -1,0 +1,192 @@
+"""Counts by class: what accuracy, precision, recall and their kin are read from."""
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax._checks import as_float, is_integer, numeric, positive_int, rows_weight, same_shape
+from datarax._errors import MetricInputError, MetricTypeError
+from datarax.statistics._state import State
+from datarax.statistics.accumulator import MetricAccumulator
+
+
+class ClassCounts(State):
+    """For each class: how often it was right, predicted, and the target; and examples in all.
+
+    Args:
+        num_classes: multiclass: scores (..., C) or predicted labels (...), labels (...) as target.
+        num_labels: multilabel: scores (..., L), 0/1 targets (..., L). Neither: binary, with scores
+            (...) and 0/1 targets (...), counted as one class, the positive one.
+        threshold: binary and multilabel: a score above it predicts the class.
+        top_k: multiclass: the classes of the k highest scores are predicted.
+        ignore_index: a target that leaves its example out, uncounted.
+
+    Counts are sums of weights in pairs of floats: exact integers up to 2**48 when weights are
+    integers, and any weights at all. Examples with NaN or infinite scores, or with a label out of
+    range, are excluded and counted in `invalid`.
+    """
+
+    invalid = MetricAccumulator(0)
+
+    def __init__(
+        self,
+        *,
+        num_classes: int | None = None,
+        num_labels: int | None = None,
+        threshold: float = 0.5,
+        top_k: int = 1,
+        ignore_index: int | None = None,
+    ):
+        if num_classes is not None and num_labels is not None:
+            raise MetricInputError(
+                "num_classes= (multiclass) and num_labels= (multilabel) exclude each other"
+            )
+        if num_classes is not None:
+            positive_int(num_classes, "num_classes", least=2)
+        if num_labels is not None:
+            positive_int(num_labels, "num_labels")
+        positive_int(top_k, "top_k")
+        if top_k > (num_classes or 1):
+            raise MetricInputError(
+                f"top_k={top_k}; expected at most num_classes={num_classes}"
+                if num_classes
+                else f"top_k={top_k} is for multiclass scores; give num_classes="
+            )
+        self.num_classes, self.num_labels = num_classes, num_labels
+        self.threshold, self.top_k, self.ignore_index = float(threshold), top_k, ignore_index
+        self.right = MetricAccumulator(np.zeros(self.size))
+        self.predicted = MetricAccumulator(np.zeros(self.size))
+        self.actual = MetricAccumulator(np.zeros(self.size))
+        self.total = MetricAccumulator(np.zeros(self.size if num_labels else ()))
+
+    @property
+    def size(self) -> int:
+        """How many classes are counted: C, L, or 1."""
+        return self.num_classes or self.num_labels or 1
+
+    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
+        """Folds in a batch.
+
+        Raises:
+            MetricInputError: shapes that do not go together; shows both.
+            MetricTypeError: labels that are no integers.
+        """
+        preds, target = numeric(preds, "preds"), numeric(target, "target")
+        if self.num_classes is not None:
+            return self._multiclass(preds, target, weights)
+        return self._binary(preds, target, weights)
+
+    def _binary(self, preds: jax.Array, target: jax.Array, weights: Any) -> Self:
+        same_shape(preds, target)
+        if self.num_labels is not None and preds.shape[-1:] != (self.num_labels,):
+            raise MetricInputError(
+                f"preds of shape {preds.shape} for num_labels={self.num_labels}; "
+                f"expected (..., {self.num_labels})"
+            )
+        preds = as_float(preds)
+        positive = target == jnp.ones((), target.dtype)
+        valid = jnp.isfinite(preds) & (positive | (target == jnp.zeros((), target.dtype)))
+        chosen = preds > jnp.asarray(self.threshold, preds.dtype)
+        ignored = self._ignored(target)
+        if self.num_labels is None:  # one class, the positive one
+            chosen, positive, valid, ignored = (
+                x[..., None] for x in (chosen, positive, valid, ignored)
+            )
+        if weights is not None:
+            weights = _over_labels(weights, chosen)
+        w, invalid = rows_weight(valid | ignored, weights)
+        w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
+        zero = jnp.zeros((), w.dtype)
+        return self.replace(
+            right=self.right.update(jnp.where(chosen & positive, w, zero)),
+            predicted=self.predicted.update(jnp.where(chosen, w, zero)),
+            actual=self.actual.update(jnp.where(positive, w, zero)),
+            total=self.total.update(w if self.num_labels else w[..., 0]),
+            invalid=self.invalid.update(invalid),
+        )
+
+    def _multiclass(self, preds: jax.Array, target: jax.Array, weights: Any) -> Self:
+        size = self.size
+        if not is_integer(target):
+            raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
+        scores = preds.ndim == target.ndim + 1
+        if scores and preds.shape != (*target.shape, size):
+            raise MetricInputError(
+                f"preds of shape {preds.shape} and target of shape {target.shape}; expected scores "
+                f"of shape {(*target.shape, size)} for num_classes={size}"
+            )
+        if not scores:
+            same_shape(preds, target)
+            if not is_integer(preds):
+                raise MetricTypeError(
+                    f"preds has shape {preds.shape} and dtype {preds.dtype}; expected scores of "
+                    f"shape {(*target.shape, size)}, or integer labels"
+                )
+            if self.top_k > 1:
+                raise MetricInputError(f"top_k={self.top_k} needs scores; preds are labels")
+        valid = in_range(target, size)
+        if scores:
+            valid &= jnp.all(jnp.isfinite(preds), -1)
+            chosen = _top(preds, self.top_k)
+        else:
+            valid &= in_range(preds, size)
+            chosen = preds[..., None]
+        ignored = self._ignored(target)
+        w, invalid = rows_weight(valid | ignored, weights)
+        w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
+        hit = jnp.any(chosen == target.astype(chosen.dtype)[..., None], -1)
+        zero = jnp.zeros((), w.dtype)
+        spread = jnp.broadcast_to(w[..., None], chosen.shape)
+        return self.replace(
+            right=self.right.update(count_labels(target, jnp.where(hit, w, zero), size)),
+            predicted=self.predicted.update(count_labels(chosen, spread, size)),
+            actual=self.actual.update(count_labels(target, w, size)),
+            total=self.total.update(w),
+            invalid=self.invalid.update(invalid),
+        )
+
+    def _ignored(self, target: jax.Array) -> jax.Array:
+        index = self.ignore_index
+        if index is None or np.asarray(index).astype(target.dtype) != index:
+            return jnp.zeros(target.shape, jnp.bool_)
+        return target == jnp.asarray(index, target.dtype)
+
+
+def in_range(labels: jax.Array, size: int) -> jax.Array:
+    """Which labels are from 0 to `size - 1`, in any integer dtype, the narrow ones too."""
+    if labels.dtype == jnp.bool_:
+        return jnp.ones(labels.shape, jnp.bool_)
+    below = jnp.ones(labels.shape, jnp.bool_)
+    if size <= jnp.iinfo(labels.dtype).max:
+        below = labels < jnp.asarray(size, labels.dtype)
+    return below & (labels >= jnp.zeros((), labels.dtype))
+
+
+def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
+    """The total weight of each label: (size,), integers for boolean weights, floats for floats.
+
+    A label out of range must have weight zero.
+    """
+    labels, weights = labels.reshape(-1).astype(jnp.int32), weights.reshape(-1)
+    if weights.dtype == jnp.bool_:
+        weights = weights.astype(jnp.int32)
+    if size <= 64:
+        # Comparing with every class beats a scatter while there are few.
+        same = labels[:, None] == jnp.arange(size, dtype=jnp.int32)[None, :]
+        return jnp.sum(jnp.where(same, weights[:, None], jnp.zeros((), weights.dtype)), 0)
+    labels = jnp.where(weights != 0, labels, jnp.int32(size))
+    return jnp.zeros((size,), weights.dtype).at[labels].add(weights, mode="drop")
+
+
+def _top(scores: jax.Array, k: int) -> jax.Array:
+    if k == 1:
+        return jnp.argmax(scores, -1)[..., None].astype(jnp.int32)
+    return jax.lax.top_k(scores, k)[1]
+
+
+def _over_labels(weights: Any, like: jax.Array) -> jax.Array:
+    # A weight an example serves all its labels.
+    w = numeric(weights, "weights")
+    return w if w.ndim == like.ndim else jax.lax.expand_dims(w, range(w.ndim, like.ndim))

@@ -1,0 +1,158 @@
+"""Central moments, merged pairwise: stable however far the mean is from zero."""
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax import _numerics as nx
+from datarax._checks import as_float, default_float, numeric, rows_weight
+from datarax._errors import MetricInputError
+from datarax.distributed._merge_ops import zeros
+from datarax.statistics._state import State
+from datarax.statistics.accumulator import MetricAccumulator
+
+
+class Central(State):
+    """Count, mean and sums of powers of the distance from it, as pairs of floats.
+
+    Merged by the pairwise formulas of Chan, Golub and LeVeque (1979), extended to third and
+    fourth powers by Pébay (2008), https://doi.org/10.2172/1028931.
+    """
+
+    count: nx.Pair
+    mean: nx.Pair
+    powers: Any
+
+    def __init__(self, shape: tuple[int, ...] = (), order: int = 2):
+        self.shape, self.order = shape, order
+        zero = zeros(shape, default_float().name)
+        self.count = self.mean = (zero, zero)
+        self.powers = tuple((zero, zero) for _ in range(2, order + 1))
+
+    def of(self, x: jax.Array, w: jax.Array) -> Self:
+        """The moments of rows `x` (N, *shape), weighted by `w`, which broadcasts against it."""
+        axes = tuple(range(x.ndim - len(self.shape)))
+        zero = jnp.zeros((), x.dtype)
+        x = jnp.where(w != zero, x, zero)
+        w = jnp.broadcast_to(w, x.shape)
+        n = jnp.sum(w, axes)
+        some = n != 0
+        safe = jnp.where(some, n, jnp.ones((), n.dtype))
+        # The mean in two steps: the second corrects what the first rounded away.
+        first = jnp.sum(w * x, axes) / safe
+        d = x - jnp.broadcast_to(first, x.shape)
+        second = jnp.sum(w * d, axes) / safe
+        d = d - jnp.broadcast_to(second, x.shape)
+        mean = nx.two_sum(first, second)
+        powers = tuple(
+            (jnp.sum(w * d**k, axes), jnp.zeros_like(n)) for k in range(2, self.order + 1)
+        )
+        return self.replace(count=(n, jnp.zeros_like(n)), mean=mean, powers=powers)
+
+    def _merge(self, other: Any) -> Self:
+        n = nx.pair_add(self.count, other.count)
+        some = n[0] != 0
+        share = jnp.where(some, nx.pair_divide(other.count, n), jnp.zeros((), n[0].dtype))
+        rest = jnp.where(some, nx.pair_divide(self.count, n), jnp.zeros((), n[0].dtype))
+        apart = nx.pair_add(other.mean, (-self.mean[0], -self.mean[1]))
+        d, m = apart[0], self.count[0] * share
+        mean = nx.pair_add(self.mean, nx.pair_scale(apart, share))
+        cross = [d * d * m]
+        a, b = ([p[0] for p in each.powers] for each in (self, other))
+        if self.order > 2:
+            cross.append(d**3 * m * (rest - share) + 3 * d * (rest * b[0] - share * a[0]))
+        if self.order > 3:
+            cross.append(
+                d**4 * m * (rest * rest - rest * share + share * share)
+                + 6 * d * d * (rest * rest * b[0] + share * share * a[0])
+                + 4 * d * (rest * b[1] - share * a[1])
+            )
+        powers = tuple(
+            nx.pair_add(nx.pair_add(p, q), (c, jnp.zeros_like(c)))
+            for p, q, c in zip(self.powers, other.powers, cross, strict=True)
+        )
+        return self.replace(count=n, mean=mean, powers=powers)
+
+    def _reset(self) -> Self:
+        return jax.tree.map(lambda leaf: np.zeros(jnp.shape(leaf), leaf.dtype), self)
+
+
+class Moments(State):
+    """Weighted moments of rows, elementwise over their `shape`, up to the second or fourth.
+
+    Args:
+        shape: of one example; `()` for scalars.
+        order: 2 for mean and variance, 3 with skewness, 4 with kurtosis.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import Moments
+        >>> seen = Moments().update(jnp.array([10001.0, 10003.0]))
+        >>> print(seen.mean, seen.variance())
+        10002.0 1.0
+    """
+
+    invalid = MetricAccumulator(0)
+
+    def __init__(self, shape: tuple[int, ...] = (), order: int = 2):
+        if order not in (2, 3, 4):
+            raise MetricInputError(f"Moments: order={order!r}; expected 2, 3 or 4")
+        self.shape = tuple(shape)
+        self.central = Central(self.shape, order)
+
+    def update(self, values: Any, *, weights: Any = None) -> Self:
+        """Folds in `values` of shape (..., *shape); `weights` broadcast against leading axes.
+
+        Rows that hold a NaN or an infinity are excluded and counted.
+        """
+        x = as_float(numeric(values, "values"))
+        batch = x.ndim - len(self.shape)
+        if batch < 0 or x.shape[batch:] != self.shape:
+            raise MetricInputError(
+                f"values of shape {x.shape}; expected a shape that ends in {self.shape}"
+            )
+        valid = jnp.all(jnp.isfinite(x), tuple(range(batch, x.ndim)))
+        w, invalid = rows_weight(valid, weights)
+        w = jax.lax.expand_dims(as_float(w), range(w.ndim, x.ndim))
+        return self.replace(
+            central=self.central._merge(self.central.of(x, w)),
+            invalid=self.invalid.update(invalid),
+        )
+
+    @property
+    def count(self) -> jax.Array:
+        """The total weight."""
+        return self.central.count[0]
+
+    @property
+    def mean(self) -> jax.Array:
+        """NaN where there is no data."""
+        return _where_some(self.count, self.central.mean[0])
+
+    def variance(self, ddof: float = 0) -> jax.Array:
+        """The sum of squares about the mean over `count - ddof`; NaN unless that is positive."""
+        n = self.count - jnp.asarray(ddof, self.count.dtype)
+        return _where_some(jnp.maximum(n, 0), self.central.powers[0][0] / jnp.where(n > 0, n, 1))
+
+    @property
+    def skewness(self) -> jax.Array:
+        """The third standardised moment, biased, as `scipy.stats.skew`; NaN for constant data."""
+        m2, m3 = (p[0] for p in self.central.powers[:2])
+        n = jnp.sqrt(self.count)
+        return _where_some(self.count * m2, n * (m3 / _safe(m2)) / jnp.sqrt(_safe(m2)))
+
+    @property
+    def kurtosis(self) -> jax.Array:
+        """The fourth standardised moment less 3, biased, as `scipy.stats.kurtosis`."""
+        m2, m4 = self.central.powers[0][0], self.central.powers[2][0]
+        return _where_some(self.count * m2, self.count * (m4 / _safe(m2)) / _safe(m2) - 3)
+
+
+def _safe(x: jax.Array) -> jax.Array:
+    return jnp.where(x == 0, jnp.ones((), x.dtype), x)
+
+
+def _where_some(count: jax.Array, value: jax.Array) -> jax.Array:
+    return jnp.where(count > 0, value, jnp.asarray(jnp.nan, value.dtype))

@@ -1,0 +1,3 @@
+"""What a training loop holds."""
+
+from datarax.training.stateful import StatefulMetric as StatefulMetric

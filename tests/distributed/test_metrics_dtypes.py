@@ -1,0 +1,213 @@
+"""Values and dtypes of every reducer for every dtype, with 64-bit types off and on."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from datarax.distributed import (
+    all_gather,
+    reduce_custom,
+    reduce_custom_collective,
+    reduce_max,
+    reduce_max_collective,
+    reduce_mean,
+    reduce_mean_collective,
+    reduce_min,
+    reduce_min_collective,
+    reduce_sum,
+    reduce_sum_collective,
+)
+from tests.helpers import DTYPES, assert_same, draw, make_mesh, mean, over_shards, place, wide, x64
+
+NARROW = (*DTYPES, "int16", "uint16", "uint32")
+# What each dtype becomes: as a mean, a sum, an extremum. Written out, not computed.
+BECOMES = {
+    "float32": ("float32", "float32", "float32"),
+    "bfloat16": ("float32", "float32", "float32"),
+    "float16": ("float32", "float32", "float32"),
+    "int8": ("float32", "int32", "int8"),
+    "int16": ("float32", "int32", "int16"),
+    "int32": ("float32", "int32", "int32"),
+    "uint8": ("float32", "uint32", "uint8"),
+    "uint16": ("float32", "uint32", "uint16"),
+    "uint32": ("float32", "uint32", "uint32"),
+    "bool": ("float32", "int32", "int32"),
+}
+BECOMES_X64 = {
+    "float64": ("float64", "float64", "float64"),
+    "float32": ("float32", "float32", "float32"),
+    "bfloat16": ("float32", "float32", "float32"),
+    "float16": ("float32", "float32", "float32"),
+    "int8": ("float64", "int64", "int8"),
+    "int16": ("float64", "int64", "int16"),
+    "int32": ("float64", "int64", "int32"),
+    "int64": ("float64", "int64", "int64"),
+    "uint8": ("float64", "uint64", "uint8"),
+    "uint16": ("float64", "uint64", "uint16"),
+    "uint32": ("float64", "uint64", "uint32"),
+    "uint64": ("float64", "uint64", "uint64"),
+    "bool": ("float64", "int64", "int32"),
+}
+
+
+@pytest.fixture(params=["x64 off", "x64 on"])
+def table(request):
+    on = request.param == "x64 on"
+    with x64(on):
+        yield BECOMES_X64 if on else BECOMES
+
+
+def check(got, tree, table, axis):
+    ops = ("mean", "sum", "max", "min")
+    for op in ops:
+        for name, x in tree.items():
+            dtype = table[name][min(ops.index(op), 2)]
+            want = {
+                "mean": lambda x: mean(x, None, axis),
+                "sum": lambda x: wide(x).sum(axis),
+                "max": lambda x: wide(x).max(axis),
+                "min": lambda x: wide(x).min(axis),
+            }[op](x)
+            assert_same(got[op][name], want, dtype, ulps=1 if op == "mean" else 0)
+
+
+def test_global(rng, table):
+    tree = {name: draw(rng, (8, 5), name) for name in table}
+
+    def reduce(tree):
+        return {
+            "mean": reduce_mean(tree),
+            "sum": reduce_sum(tree),
+            "max": reduce_max(tree),
+            "min": reduce_custom(tree, dict.fromkeys(tree, "min")),
+        }
+
+    check(reduce(tree), tree, table, None)
+    mesh = make_mesh("explicit", {"data": 8})
+    got = jax.block_until_ready(jax.jit(reduce)(place(tree, mesh, P("data"))))
+    check(got, tree, table, None)
+    for name, x in tree.items():
+        mask = np.arange(8) != np.argmax(wide(x).max(1))
+        high = reduce_max({"x": x}, where=mask)["x"]
+        low = reduce_min({"x": x}, where=mask)["x"]
+        assert_same(high, wide(x[mask]).max(), table[name][2])
+        assert_same(low, wide(x[mask]).min(), table[name][2])
+
+
+def test_collective(rng, table):
+    tree = {name: draw(rng, (8, 5), name) for name in table}
+    mesh = make_mesh("auto", {"data": 8})
+
+    def reduce(tree):
+        tree = {name: x[0] for name, x in tree.items()}
+        return {
+            "mean": reduce_mean_collective(tree, "data"),
+            "sum": reduce_sum_collective(tree, "data"),
+            "max": reduce_custom_collective(tree, dict.fromkeys(tree, "max"), "data"),
+            "min": reduce_min_collective(tree, "data"),
+            "gathered": all_gather(tree, "data"),
+        }
+
+    run = over_shards(reduce, mesh, P("data"), P())
+    got = jax.block_until_ready(run(place(tree, mesh, P("data"))))
+    check(got, tree, table, 0)
+    for name, x in tree.items():
+        assert_same(got["gathered"][name], x)
+
+
+def test_weighted(rng, table):
+    tree = {name: draw(rng, (8, 5), name) for name in table}
+    mesh = make_mesh("auto", {"data": 8})
+    weights = {
+        "float32": np.asarray([0, 1, 2, 0.5, 0, 1, 3, 0.25], np.float32),
+        "bool": np.asarray([0, 1, 1, 0, 1, 0, 1, 1], bool),
+        "int8": np.asarray([0, 1, 2, 3, 0, 1, 2, 5], np.int8),
+        "bfloat16": np.asarray([0, 1, 2, 0.5, 0, 1, 3, 0.25], jnp.bfloat16),
+    }
+
+    def reduce(tree, weights):
+        return {
+            name: (
+                reduce_mean_collective(tree, "data", weights=w),
+                reduce_sum_collective(tree, "data", weights=w),
+            )
+            for name, w in weights.items()
+        }
+
+    run = over_shards(reduce, mesh, P("data"), P())
+    got = jax.block_until_ready(run(*place((tree, weights), mesh, P("data"))))
+    for key, w in weights.items():
+        averages, sums = got[key]
+        for name, x in tree.items():
+            float_dtype, sum_dtype, _ = table[name]
+            dtype = sum_dtype if key in ("bool", "int8") else float_dtype
+            total = (wide(x) * wide(w)[:, None]).sum(0)
+            assert_same(averages[name][0], mean(x, w, 0), float_dtype, ulps=1)
+            assert_same(sums[name][0], total, dtype)
+            again = reduce_mean({"x": x}, weights=w, axis=0)["x"]
+            assert_same(again, mean(x, w, 0), float_dtype, ulps=1)
+            assert_same(reduce_sum({"x": x}, weights=w, axis=0)["x"], total, dtype)
+
+
+def test_integers_of_64_bits_are_exact_with_x64_on():
+    with x64():
+        x = np.asarray([[2**53 + 1], [-(2**62)], [2**62 + 1], [3], [0], [1], [2], [5]])
+        u = x.astype(np.uint64)  # the negative one is above 2**63
+        f = np.asarray([1e300, -1e300, 1.0, np.pi, 0.0, 2.0**-1074, 1.0, np.e])[:, None]
+        mesh = make_mesh("auto", {"data": 8})
+        run = over_shards(
+            lambda tree: (
+                reduce_sum_collective(tree, "data"),
+                reduce_max_collective(tree, "data"),
+                reduce_min_collective(tree, "data"),
+                all_gather(tree, "data", tiled=True),
+            ),
+            mesh,
+            P("data"),
+            P(),
+        )
+        tree = {"x": x, "u": u, "f": f, "h": np.ones((8, 1), np.float32)}
+        sums, highs, lows, every = jax.block_until_ready(run(place(tree, mesh, P("data"))))
+        assert_same(sums["x"][0], x.sum(0))
+        assert_same(sums["u"][0], u.sum(0))  # modulo 2**64, as NumPy
+        for name, value in tree.items():
+            assert_same(highs[name][0], value.max(0))
+            assert_same(lows[name][0], value.min(0))
+            assert_same(every[name], value)
+            assert_same(reduce_max({"x": value})["x"], value.max())
+            assert_same(reduce_min({"x": value})["x"], value.min())
+        assert_same(reduce_sum({"x": x})["x"], x.sum())
+
+
+def test_the_mean_of_large_integers_does_not_wrap():
+    top = np.full(4, 2**31 - 1, np.int32)
+    assert_same(reduce_mean({"x": top})["x"], 2.0**31, np.float32)
+    low = np.full(4, -(2**31), np.int32)
+    assert_same(reduce_mean({"x": low}, weights=np.ones(4, bool))["x"], -(2.0**31), np.float32)
+    u = np.full(4, 2**32 - 1, np.uint32)
+    assert_same(reduce_mean({"x": u})["x"], 2.0**32, np.float32)
+    mesh = make_mesh("auto", {"data": 8})
+    run = over_shards(lambda x: reduce_mean_collective(x, "data"), mesh, P("data"), P())
+    got = jax.block_until_ready(run(place(np.full(8, 2**31 - 1, np.int32), mesh, P("data"))))
+    assert_same(got, [2.0**31], np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint64"])
+def test_numpy_arrays_of_64_bits_with_x64_off(dtype):
+    # As jnp.asarray makes of them, while their values fit.
+    x = {"x": np.asarray([1, 2, 3], dtype)}
+    narrow = dtype.replace("64", "32")
+    with x64(False):
+        assert_same(reduce_mean(x)["x"], 2.0, np.float32)
+        assert_same(reduce_sum(x)["x"], 6, narrow)
+        assert_same(reduce_max(x)["x"], 3, narrow)
+
+
+def test_complex_numbers_have_a_mean_and_a_sum(rng):
+    x = (draw(rng, (8,)) + 1j * draw(rng, (8,))).astype(np.complex64)
+    assert_same(reduce_sum({"x": x})["x"], x.astype(complex).sum(), np.complex64)
+    got = np.asarray(reduce_mean({"x": x})["x"])
+    assert got.dtype == np.complex64
+    assert abs(got - x.astype(complex).mean()) < 1e-5  # |mean| < 22, whose unit is 2e-6

@@ -1,0 +1,129 @@
+"""What several tests share: meshes, data whose sums are exact, strict comparison, compiled text.
+
+The data of `draw` are small multiples of 1/8, so that every sum of them in a test is exact in
+float32 in whatever order it is taken. Sums, maxima and minima are then compared exactly, and a mean
+to one unit in the last place, which is its one rounding, by the division.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
+DTYPES = ("float32", "bfloat16", "float16", "int8", "int32", "uint8", "bool")
+
+
+def x64(on: bool = True) -> Any:
+    """A context in which 64-bit types are on (or off), on every supported jax."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(on)
+    return jax.experimental.enable_x64(on)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def make_mesh(kind: str, axes: dict[str, int]) -> Mesh:
+    """A mesh of the simulated devices, `kind` being "auto" or "explicit"."""
+    return jax.make_mesh(
+        tuple(axes.values()), tuple(axes), axis_types=(AXIS_TYPES[kind],) * len(axes)
+    )
+
+
+def place(tree: Any, mesh: Mesh, spec: P) -> Any:
+    """Every array of `tree` on `mesh`, by as much of `spec` as it has dimensions."""
+    return jax.tree.map(
+        lambda x: jax.device_put(x, NamedSharding(mesh, P(*spec[: np.ndim(x)]))), tree
+    )
+
+
+def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any = "float32") -> np.ndarray:
+    """Random data of any dtype, whose sums in float32 are exact (see the module)."""
+    dtype = jnp.dtype(dtype)
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(bool)
+    if jnp.issubdtype(dtype, jnp.unsignedinteger):
+        return rng.integers(0, 200, shape).astype(dtype)
+    if jnp.issubdtype(dtype, jnp.integer):
+        return rng.integers(-120, 120, shape).astype(dtype)
+    return (rng.integers(-120, 120, shape) / 8).astype(dtype)
+
+
+def wide(x: Any) -> np.ndarray:
+    """In float64, where the sums of a test are exact."""
+    return np.asarray(x).astype(np.float64)
+
+
+def mean(x: Any, weights: Any = None, axis: Any = None) -> np.ndarray:
+    """The weighted mean from its definition: rows of weight zero are absent, no rows give NaN."""
+    x = wide(x)
+    if weights is None:
+        weights = np.ones(x.shape)
+    weights = wide(weights)
+    weights = np.broadcast_to(_lead(weights, x.ndim), x.shape)
+    total = weights.sum(axis=axis)
+    weighted = (np.where(weights == 0, 0.0, x) * weights).sum(axis=axis)
+    return np.where(total == 0, np.nan, weighted / np.where(total == 0, 1.0, total))
+
+
+def _lead(weights: np.ndarray, ndim: int) -> np.ndarray:
+    return weights.reshape(weights.shape + (1,) * (ndim - weights.ndim))
+
+
+def assert_same(got: Any, want: Any, dtype: Any = None, *, ulps: int = 0) -> None:
+    """The same type, shape, dtype and NaNs, and values within `ulps` units in the last place."""
+    assert isinstance(got, jax.Array), type(got)
+    assert not got.aval.weak_type
+    want = np.asarray(want)
+    dtype = jnp.dtype(want.dtype if dtype is None else dtype)
+    assert got.dtype == dtype, (got.dtype, dtype)
+    assert got.shape == want.shape, (got.shape, want.shape)
+    value = np.asarray(got)
+    if ulps == 0:
+        np.testing.assert_array_equal(value, want.astype(dtype))
+        return
+    np.testing.assert_array_equal(np.isfinite(value), np.isfinite(want))
+    np.testing.assert_array_equal(value[~np.isfinite(value)], want[~np.isfinite(want)])
+    keep = np.isfinite(want)
+    unit = np.spacing(np.abs(want[keep]).astype(dtype)).astype(np.float64)
+    error = np.abs(value[keep].astype(np.float64) - want[keep].astype(np.float64))
+    assert (error <= ulps * unit).all(), (value, want, (error / unit).max())
+
+
+def sum_bound(terms: int, absolute_sum: Any, eps: float = 2.0**-24) -> Any:
+    """How far a float sum can be from the exact one, in any order: gamma(n) times sum |x|.
+
+    N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 4.2.
+    """
+    return terms * eps / (1 - terms * eps) * np.asarray(absolute_sum)
+
+
+def fsum(x: Any) -> float:
+    """The exact sum, rounded once."""
+    return math.fsum(np.asarray(x, np.float64).ravel().tolist())
+
+
+def over_shards(
+    function: Callable[..., Any], mesh: Mesh, in_specs: Any, out_specs: Any
+) -> Callable[..., Any]:
+    """`jax.jit` of `function` in a `shard_map`, with the replication check on."""
+    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs))
+
+
+def compiled_text(function: Any, *args: Any) -> str:
+    """The optimized program of a jitted function for these arguments."""
+    return function.lower(*args).compile().as_text()
+
+
+def collectives(function: Any, *args: Any) -> Counter[str]:
+    """How many of each collective the compiled program of a jitted function holds."""
+    kinds = (
+        "all-reduce|all-gather|all-to-all|collective-permute|collective-broadcast|reduce-scatter"
+    )
+    pattern = rf" ({kinds})(?:-start)?\("  # an instruction; its later uses are `%all-reduce.1`
+    return Counter(re.findall(pattern, compiled_text(function, *args)))
