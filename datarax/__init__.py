@@ -4,18 +4,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from datarax._errors import AxisNotBoundError as AxisNotBoundError
+from datarax._errors import CheckpointError as CheckpointError
+from datarax._errors import CollectorStateError as CollectorStateError
 from datarax._errors import ConfigurationMismatchError as ConfigurationMismatchError
 from datarax._errors import DataraxError as DataraxError
 from datarax._errors import InvalidValuesError as InvalidValuesError
 from datarax._errors import InvalidValuesWarning as InvalidValuesWarning
 from datarax._errors import MetricInputError as MetricInputError
+from datarax._errors import MetricTimeoutError as MetricTimeoutError
 from datarax._errors import MetricTypeError as MetricTypeError
 from datarax._errors import NotAddressableError as NotAddressableError
 from datarax._errors import UnknownMetricError as UnknownMetricError
 from datarax._errors import UnknownReductionError as UnknownReductionError
+from datarax._errors import WindowError as WindowError
 
 if TYPE_CHECKING:
     from datarax import distributed as distributed
+    from datarax import io as io
     from datarax import metrics as metrics
     from datarax import statistics as statistics
     from datarax import testing as testing
@@ -25,17 +30,19 @@ if TYPE_CHECKING:
     from datarax.distributed._merge_ops import MetricReduceOp as MetricReduceOp
     from datarax.metrics._metric import Metric as Metric
     from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
+    from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
     from datarax.wrappers.collection import Collection as Collection
     from datarax.wrappers.per_device import per_device as per_device
 
 __version__ = "0.1.0"
 
 # What needs JAX loads when first used, and Flax only with `datarax.training`.
-_ROOMS = ("distributed", "metrics", "statistics", "testing", "training", "wrappers")
+_ROOMS = ("distributed", "io", "metrics", "statistics", "testing", "training", "wrappers")
 _LAZY = {
     "Exact": "datarax._exact",
     "MetricReduceOp": "datarax.distributed._merge_ops",
     "Metric": "datarax.metrics._metric",
+    "AsyncMetricCollector": "datarax.training.collector",
     "MetricAccumulator": "datarax.statistics.accumulator",
     "Collection": "datarax.wrappers.collection",
     "per_device": "datarax.wrappers.per_device",

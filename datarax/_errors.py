@@ -43,3 +43,19 @@ class InvalidValuesError(DataraxError, ValueError):
 
 class InvalidValuesWarning(UserWarning):
     """Some of the data could not be used, and was excluded."""
+
+
+class MetricTimeoutError(DataraxError, TimeoutError):
+    """A window, or another process, that was waited for in vain."""
+
+
+class WindowError(DataraxError, RuntimeError):
+    """A window whose computation failed; the cause is chained."""
+
+
+class CollectorStateError(DataraxError, RuntimeError):
+    """A call to a collector out of order."""
+
+
+class CheckpointError(DataraxError, ValueError):
+    """A checkpoint that cannot be written, is incomplete or damaged, or is of a newer format."""

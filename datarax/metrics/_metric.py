@@ -166,7 +166,8 @@ def delegates(metric: Metric) -> bool:
 def report(metric: Metric) -> tuple[Any, dict[str, Any]]:
     """What `read_results` reads, on the devices."""
     plain = metric._plain()
-    return plain.compute_exact(), plain._invalid_counts()
+    # Copies: an output that is an input would share its buffer, which a later step may donate.
+    return jax.tree.map(jnp.copy, (plain.compute_exact(), plain._invalid_counts()))
 
 
 def read_results(metric: Metric, reported: tuple[Any, dict[str, Any]]) -> Any:

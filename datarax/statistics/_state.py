@@ -125,12 +125,21 @@ class State(metaclass=_Sealing):
         """
         return jax.tree.map(lambda leaf: _collective.mark_varying(leaf, axis_name), self)
 
+    # What comparing, describing and saving see: configuration, and parts by name.
+
+    def _described(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return dict(self._aux[1]), {name: getattr(self, name) for name in self._children}
+
+    def _with_parts(self, parts: dict[str, Any]) -> Self:
+        return self.replace(**parts)
+
     def state_dict(self) -> dict[str, Any]:
         """A plain nested dict: the class, the configuration, and NumPy arrays."""
+        config, parts = self._described()
         return {
             "type": type_name(self),
-            "config": {name: _plain(value) for name, value in _config(self)},
-            "state": {name: _nested(getattr(self, name)) for name in self._children},
+            "config": {name: _plain(value) for name, value in config.items()},
+            "state": {name: _saved(part) for name, part in parts.items()},
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Self:
@@ -140,36 +149,7 @@ class State(metaclass=_Sealing):
             ConfigurationMismatchError: they are of another class, configuration, shape or dtype;
                 names the field. Nothing is half-loaded.
         """
-        where = type(self).__name__
-        if not isinstance(state_dict, dict) or not {"type", "config", "state"} <= set(state_dict):
-            raise ConfigurationMismatchError(
-                f"{where}.load_state_dict expected a dict with 'type', 'config' and 'state', as "
-                f"state_dict() gives; got {type(state_dict).__name__} "
-                f"{sorted(state_dict) if isinstance(state_dict, dict) else ''}"
-            )
-        if state_dict["type"] != type_name(self):
-            raise ConfigurationMismatchError(
-                f"{where}.load_state_dict got the state of a {state_dict['type']}"
-            )
-        config = {name: _plain(value) for name, value in _config(self)}
-        saved = state_dict["config"]
-        for name in sorted(config.keys() | saved.keys()):
-            if name not in config or name not in saved or config[name] != saved[name]:
-                raise ConfigurationMismatchError(
-                    f"{where}.load_state_dict: {name} is {saved.get(name, 'not there')!r} in the "
-                    f"saved state and {config.get(name, 'not there')!r} here"
-                )
-        state = state_dict["state"]
-        if set(state) != set(self._children):
-            raise ConfigurationMismatchError(
-                f"{where}.load_state_dict: the saved state holds {sorted(state)}; "
-                f"expected {sorted(self._children)}"
-            )
-        loaded = {
-            name: _load(getattr(self, name), state[name], f"{where}.{name}")
-            for name in self._children
-        }
-        return self.replace(**loaded)
+        return self._with_parts(_checked_parts(self, state_dict, type(self).__name__))
 
     def _over_children(self, function: Callable[..., Any], *others: Self) -> Self:
         def apply(name: str) -> Any:
@@ -179,7 +159,7 @@ class State(metaclass=_Sealing):
         return self.replace(**{name: apply(name) for name in self._children})
 
     def __repr__(self) -> str:
-        config = ", ".join(f"{name}={value!r}" for name, value in _config(self))
+        config = ", ".join(f"{name}={value!r}" for name, value in config_of(self))
         return f"{type(self).__name__}({config})"
 
 
@@ -279,7 +259,8 @@ def _holds_state(value: Any, owner: type[State]) -> bool:
     return owner._merge is not State._merge and hasattr(value, "dtype") and hasattr(value, "shape")
 
 
-def _config(state: State) -> tuple[tuple[str, Any], ...]:
+def config_of(state: State) -> tuple[tuple[str, Any], ...]:
+    """The configuration, by name, in order."""
     return state._aux[1]
 
 
@@ -323,32 +304,25 @@ def find_difference(a: Any, b: Any, path: str) -> str | None:
     """The first place where two states differ in class, configuration, structure or shape."""
     structured = State | dict | tuple | list
     if type(a) is not type(b) and (isinstance(a, structured) or isinstance(b, structured)):
-        return f"{path} is {_called(a)} in one and {_called(b)} in the other"
+        return f"{path} is a {type(a).__name__} in one and a {type(b).__name__} in the other"
     if isinstance(a, State):
-        ours, theirs = dict(_config(a)), dict(_config(b))
+        (ours, a), (theirs, b) = a._described(), b._described()
         for name in sorted(ours.keys() | theirs.keys()):
             mine, other = ours.get(name, "not there"), theirs.get(name, "not there")
             if mine != other:
                 return f"{path}.{name} is {mine!r} in one and {other!r} in the other"
-        a, b = ({name: getattr(s, name) for name in s._children} for s in (a, b))
-    if isinstance(a, dict):
+    if isinstance(a, structured):
+        a, b = _items(a), _items(b)
         if a.keys() != b.keys():
             return f"{path} holds {sorted(a)} in one and {sorted(b)} in the other"
-        pairs = [(f"{path}.{key}", a[key], b[key]) for key in a]
-    elif isinstance(a, tuple | list):
-        if len(a) != len(b):
-            return f"{path} has {len(a)} parts in one and {len(b)} in the other"
-        pairs = [(f"{path}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True))]
-    else:
-        shapes = [f"{x.dtype}{list(x.shape)}" for x in (a, b)]
-        if shapes[0] != shapes[1]:
-            return f"{path} is {shapes[0]} in one and {shapes[1]} in the other"
-        return None
-    return next((d for p, x, y in pairs if (d := find_difference(x, y, p))), None)
+        return next((d for k in a if (d := find_difference(a[k], b[k], f"{path}.{k}"))), None)
+    ours, theirs = (f"{x.dtype}{list(x.shape)}" for x in (a, b))
+    return None if ours == theirs else f"{path} is {ours} in one and {theirs} in the other"
 
 
-def _called(x: Any) -> str:
-    return f"a {type(x).__name__}"
+def _items(value: Any) -> dict[str, Any]:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    return {str(key): item for key, item in pairs}
 
 
 def _plain(value: Any) -> Any:
@@ -359,32 +333,55 @@ def _plain(value: Any) -> Any:
     return repr(value)
 
 
-def _nested(value: Any) -> Any:
-    if isinstance(value, State):
-        return value.state_dict()
-    if isinstance(value, dict):
-        return {key: _nested(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return {str(i): _nested(item) for i, item in enumerate(value)}
-    return np.array(value)
+def _saved(part: Any) -> Any:
+    if isinstance(part, State):
+        return part.state_dict()
+    if isinstance(part, dict | tuple | list):
+        return {key: _saved(item) for key, item in _items(part).items()}
+    return np.array(part)
 
 
-def _load(like: Any, saved: Any, where: str) -> Any:
+def _checked_parts(state: State, saved: Any, where: str) -> dict[str, Any]:
+    """The parts of `state` with the arrays of a state dict; raises where they do not fit."""
+    if not isinstance(saved, dict) or not {"type", "config", "state"} <= saved.keys():
+        keys = f" with {sorted(map(str, saved))}" if isinstance(saved, dict) else ""
+        raise ConfigurationMismatchError(
+            f"{where}: expected a dict with 'type', 'config' and 'state', as state_dict() gives; "
+            f"got a {type(saved).__name__}{keys}"
+        )
+    if saved["type"] != type_name(state):
+        raise ConfigurationMismatchError(
+            f"{where} is a {type_name(state)}; the saved state is of a {saved['type']}"
+        )
+    config, parts = state._described()
+    here = {name: _plain(value) for name, value in config.items()}
+    for name in sorted(here.keys() | saved["config"].keys()):
+        ours, theirs = (each.get(name, "not there") for each in (here, saved["config"]))
+        if ours != theirs:
+            raise ConfigurationMismatchError(
+                f"{where}.{name} is {theirs!r} in the saved state and {ours!r} here"
+            )
+    return _loaded(parts, saved["state"], where)
+
+
+def _loaded(like: Any, saved: Any, where: str) -> Any:
     if isinstance(like, State):
-        return like.load_state_dict(saved)
-    if isinstance(like, tuple | list | dict):
-        items = like.items() if isinstance(like, dict) else enumerate(like)
-        keys = {str(key) for key, _ in items}
-        if not isinstance(saved, dict) or {str(key) for key in saved} != keys:
-            raise ConfigurationMismatchError(f"{where}: expected the keys {sorted(keys)}")
+        return like._with_parts(_checked_parts(like, saved, where))
+    if isinstance(like, dict | tuple | list):
+        parts = _items(like)
+        if not isinstance(saved, dict) or saved.keys() != parts.keys():
+            got = sorted(saved) if isinstance(saved, dict) else f"a {type(saved).__name__}"
+            raise ConfigurationMismatchError(
+                f"{where}: the saved state holds {got}; expected {sorted(parts)}"
+            )
+        loaded = {key: _loaded(part, saved[key], f"{where}.{key}") for key, part in parts.items()}
         if isinstance(like, dict):
-            return {key: _load(item, saved[key], f"{where}.{key}") for key, item in like.items()}
-        parts = [_load(item, saved[str(i)], f"{where}[{i}]") for i, item in enumerate(like)]
-        return type(like)(parts)
+            return dict(zip(like, loaded.values(), strict=True))
+        return type(like)(loaded.values())
     array = np.asarray(saved)
     if array.shape != like.shape or array.dtype != like.dtype:
         raise ConfigurationMismatchError(
             f"{where} is {array.dtype}{list(array.shape)} in the saved state; "
             f"expected {like.dtype}{list(like.shape)}"
         )
-    return jnp.asarray(array)
+    return array

@@ -4,8 +4,14 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import jax
+import numpy as np
 
-from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
+from datarax._errors import (
+    ConfigurationMismatchError,
+    MetricInputError,
+    MetricTypeError,
+    UnknownMetricError,
+)
 from datarax.metrics._metric import Metric, delegates, routed
 
 _Member = tuple[str, Any, int]
@@ -143,6 +149,21 @@ class Collection(Metric):
 
     def compute_exact(self) -> dict[str, Any]:
         return _flat((name, metric.compute_exact()) for name, metric in self.items())
+
+    def _described(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {}, dict(self.items())
+
+    def _with_parts(self, parts: dict[str, Any]) -> Self:
+        groups: dict[int, Metric] = {}
+        for name, _, group in self.members:
+            kept = groups.setdefault(group, parts[name])
+            pairs = zip(jax.tree.leaves(kept), jax.tree.leaves(parts[name]), strict=True)
+            if not all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs):
+                raise ConfigurationMismatchError(
+                    f"Collection: {name!r} shares its statistic with another metric here, and was "
+                    f"saved with one of its own"
+                )
+        return self.replace(groups=tuple(groups[i] for i in range(len(self.groups))))
 
     def _invalid_counts(self) -> dict[str, Any]:
         return _prefixed((name, metric._invalid_counts()) for name, metric in self.items())

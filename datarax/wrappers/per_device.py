@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -33,7 +34,7 @@ def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
     Example:
         >>> import jax
         >>> import jax.numpy as jnp
-        >>> import datarax
+            >>> import datarax
         >>> mesh = jax.make_mesh((jax.device_count(),), ("data",))
         >>> mean = datarax.per_device(datarax.metrics.Mean(), mesh, "data")
         >>> mean = mean.update(jnp.arange(16.0))
@@ -109,6 +110,18 @@ class PerDevice(Metric):
 
     def invalid_count(self) -> Any:
         return self.sync().invalid_count()
+
+    # Saved as the plain metric, so that it restores on any number of devices.
+
+    def state_dict(self) -> dict[str, Any]:
+        """`sync().state_dict()`: on several processes, all must call it."""
+        return self.sync().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Self:
+        """This layout, holding what a plain or `per_device` metric saved, on any devices."""
+        empty = jax.tree.map(lambda leaf: leaf[0], self.copies._reset())
+        loaded = empty.load_state_dict(state_dict)
+        return self.replace(copies=self._spread(empty, jax.tree.map(np.asarray, loaded)))
 
     def _plain(self) -> Metric:
         return self.sync()
