@@ -4,14 +4,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from datarax._errors import MetricInputError, MetricTypeError
 
 
 def numeric(x: Any, name: str) -> jax.Array:
-    """A JAX array of booleans, integers or floats."""
+    """A JAX array of booleans, integers or floats; integers that it cannot hold are refused."""
     try:
         array = x if isinstance(x, jax.Array) else jnp.asarray(x)
+    except OverflowError as error:
+        raise _too_large(name) from error
     except (TypeError, ValueError) as error:
         raise MetricTypeError(
             f"{name}: expected an array of numbers; got {type(x).__name__}"
@@ -20,7 +23,22 @@ def numeric(x: Any, name: str) -> jax.Array:
         raise MetricTypeError(
             f"{name} has dtype {array.dtype}; expected booleans, integers or floats"
         )
+    # With x64 disabled, JAX wraps NumPy's 64-bit integers without a word.
+    narrowed = isinstance(x, np.ndarray | np.generic) and x.itemsize > array.dtype.itemsize
+    if narrowed and is_integer(array) and (x.astype(array.dtype) != x).any():
+        raise _too_large(name)
     return array
+
+
+def _too_large(name: str) -> MetricInputError:
+    return MetricInputError(
+        f"{name}: an integer does not fit the widest integers there are; enable x64, or pass floats"
+    )
+
+
+def kind(x: Any) -> str:
+    """What a message calls something of the wrong type."""
+    return f"the class {x.__name__}, not an instance" if isinstance(x, type) else type(x).__name__
 
 
 def is_integer(x: jax.Array) -> bool:

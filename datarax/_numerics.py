@@ -37,6 +37,12 @@ def pair_scale(a: Pair, factor: jax.Array) -> Pair:
     return two_sum(p, e + a[1] * factor)
 
 
+def pair_product(a: Pair, b: Pair) -> Pair:
+    """The product of two pairs, to about one part in 2**46."""
+    p, e = two_product(a[0], b[0])
+    return two_sum(p, e + (a[0] * b[1] + a[1] * b[0]))
+
+
 def two_product(a: jax.Array, b: jax.Array) -> Pair:
     """`a * b` rounded, and the rounding error (Dekker: no fused multiply-add is assumed)."""
     p = a * b
@@ -70,14 +76,26 @@ def pair_divide(a: Pair, b: Pair) -> jax.Array:
 
 
 def pair_sum(a: Pair) -> Pair:
-    """The sum of a vector of pairs (over its last axis), as one pair."""
+    """The sum of pairs over their last axis, as one pair."""
+    high, low = pair_suffix_sums(a)
+    return high[..., 0], low[..., 0]
+
+
+def pair_suffix_sums(a: Pair) -> Pair:
+    """For each pair along the last axis, the sum of it and all after it."""
     a = jax.tree.map(jnp.asarray, a)
-    while (size := a[0].shape[-1]) > 1:
-        even, odd = (tuple(x[..., start : size - size % 2 : 2] for x in a) for start in (0, 1))
-        rest = tuple(x[..., size - size % 2 :] for x in a)
-        added = pair_add(even, odd)  # type: ignore[arg-type]
-        a = tuple(jnp.concatenate([x, r], -1) for x, r in zip(added, rest, strict=True))  # type: ignore[assignment]
-    return a[0][..., 0], a[1][..., 0]
+    size = a[0].shape[-1]
+
+    def double(k: jax.Array, total: Pair) -> Pair:
+        # Each holds the sum of 2**k: one more round adds those of the 2**k after them. A loop, so
+        # that the compiler does not fuse the rounds, whose code would double with each.
+        def shifted(x: jax.Array) -> jax.Array:
+            padded = jnp.concatenate([x, jnp.zeros_like(x)], -1)
+            return lax.dynamic_slice_in_dim(padded, jnp.int32(1) << k, size, x.ndim - 1)
+
+        return pair_add(total, (shifted(total[0]), shifted(total[1])))
+
+    return lax.fori_loop(jnp.int32(0), jnp.int32((size - 1).bit_length()), double, a)
 
 
 def pair_from_int(x: jax.Array, dtype: jnp.dtype) -> Pair:
@@ -118,6 +136,10 @@ def wide_sum(x: jax.Array, axes: tuple[int, ...]) -> Wide:
     The values are cut into parts of so few bits that the int32 sum of each part cannot overflow:
     no part of the reduction needs more than 32 bits, whatever the values.
     """
+    if x.dtype.itemsize == 8:  # x64 was enabled after the accumulator was made
+        low = wide_sum((x & jnp.asarray(0xFFFFFFFF, x.dtype)).astype(jnp.uint32), axes)
+        high = wide_sum((x >> jnp.asarray(32, x.dtype)).astype(jnp.int32), axes)
+        return low[0] + high[1].astype(jnp.int32), low[1]
     count = math.prod(x.shape[a] for a in axes)
     bits = 31 - max(count - 1, 0).bit_length()
     if bits < 1:

@@ -122,8 +122,13 @@ def compiled_text(function: Any, *args: Any) -> str:
 
 def collectives(function: Any, *args: Any) -> Counter[str]:
     """How many of each collective the compiled program of a jitted function holds."""
+    return collectives_in(compiled_text(function, *args))
+
+
+def collectives_in(text: str) -> Counter[str]:
+    """How many of each collective the text of a compiled program holds."""
     kinds = (
         "all-reduce|all-gather|all-to-all|collective-permute|collective-broadcast|reduce-scatter"
     )
     pattern = rf" ({kinds})(?:-start)?\("  # an instruction; its later uses are `%all-reduce.1`
-    return Counter(re.findall(pattern, compiled_text(function, *args)))
+    return Counter(re.findall(pattern, text))

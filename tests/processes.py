@@ -90,7 +90,7 @@ class Group:
         target: Callable[..., Any],
         count: int,
         *args: Any,
-        timeout: float = 60.0,
+        timeout: float = 120.0,
         join: bool = True,
         env: dict[str, str] | None = None,
         **initialize: Any,
@@ -183,6 +183,13 @@ class Group:
         """SIGCONT."""
         os.killpg(self._children[rank].pid, signal.SIGCONT)
 
+    def tell(self, rank: int, text: str) -> None:
+        """Write a line to its standard input: a child reads it with `sys.stdin.readline()`."""
+        stdin = self._children[rank].stdin
+        assert stdin is not None
+        stdin.write(f"{text}\n".encode())
+        stdin.flush()
+
     # Waiting.
 
     def marks(self, rank: int) -> list[str]:
@@ -198,9 +205,9 @@ class Group:
         """
         deadline = self._bounded(timeout)
         while text not in self.marks(rank):
-            outcome = self._outcome(rank)
-            if outcome.ended != "running" and text not in self.marks(rank):
-                raise self._failure(f"process {rank} never marked {text!r}: it {outcome.ended}")
+            if not self._running(rank) and text not in self.marks(rank):
+                ended = self._outcome(rank).ended
+                raise self._failure(f"process {rank} never marked {text!r}: it {ended}")
             if time.monotonic() > deadline:
                 raise self._failure(f"process {rank} did not mark {text!r} in time")
             time.sleep(0.01)
@@ -215,7 +222,7 @@ class Group:
         """
         ranks = range(self.count) if ranks is None else list(ranks)
         deadline = self._bounded(timeout)
-        while any(self._outcome(rank).ended == "running" for rank in ranks):
+        while any(self._running(rank) for rank in ranks):
             if time.monotonic() > deadline:
                 self._dump_stacks(ranks)
                 break
@@ -229,18 +236,21 @@ class Group:
             ProcessFailure: if one raised, died or did not end in time; with every child's output.
         """
         deadline = self._bounded(timeout)
-        while True:
-            now = [self._outcome(rank) for rank in range(self.count)]
-            if all(outcome.ended == "returned" for outcome in now):
-                return [outcome.value for outcome in now]
-            if any(outcome.ended in ("raised", "died") for outcome in now):
-                # The others likely wait for this one in vain.
-                self.outcomes(timeout=min(GRACE, max(0.0, deadline - time.monotonic())))
-                raise self._failure("a process failed")
-            if time.monotonic() > deadline:
-                self._dump_stacks(range(self.count))
-                raise self._failure("the time was up")
+        pending, values = set(range(self.count)), {}
+        while pending and time.monotonic() <= deadline:
+            for rank in [rank for rank in pending if not self._running(rank)]:
+                outcome = self._outcome(rank)
+                if outcome.ended != "returned":
+                    # The others likely wait for this one in vain.
+                    self.outcomes(timeout=min(GRACE, max(0.0, deadline - time.monotonic())))
+                    raise self._failure(f"process {rank} {outcome.ended}")
+                pending.remove(rank)
+                values[rank] = outcome.value
             time.sleep(0.01)
+        if pending:
+            self._dump_stacks(pending)
+            raise self._failure("the time was up")
+        return [values[rank] for rank in range(self.count)]
 
     def _bounded(self, timeout: float | None) -> float:
         if timeout is None:
@@ -248,19 +258,26 @@ class Group:
         return min(self._deadline, time.monotonic() + timeout)
 
     def _dump_stacks(self, ranks: Iterable[int]) -> None:
-        hung = [rank for rank in ranks if self._outcome(rank).ended == "running"]
+        # One that is not ready has no handler yet, and the signal would end it.
+        hung = [rank for rank in ranks if self._running(rank) and self._has(rank, "ready")]
         for rank in hung:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._children[rank].pid, signal.SIGUSR1)
         if hung:
             time.sleep(0.3)  # faulthandler needs no lock of the interpreter, only a moment
 
+    def _has(self, rank: int, file: str) -> bool:
+        return (self._folder / str(rank) / file).exists()
+
+    def _running(self, rank: int) -> bool:
+        return self._children[rank].poll() is None and not self._has(rank, "result")
+
     def _outcome(self, rank: int) -> Outcome:
-        # The exit is read before the result: a result can be there only if it was by then.
+        # The exit is read before the result: once it has ended, what is not there never will be.
         code = self._children[rank].poll()
         home = self._folder / str(rank)
         output = (home / "output").read_text(errors="replace")
-        if (home / "result").exists():
+        if self._has(rank, "result"):
             ended, payload = pickle.loads((home / "result").read_bytes())
             return Outcome(rank, ended, pickle.loads(payload), code, output)
         return Outcome(rank, "running" if code is None else "died", None, code, output)
@@ -307,6 +324,7 @@ def _child(home: Path) -> None:
     signal.alarm(int(timeout) + 10)  # nobody catches it: the kernel ends this process
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    (home / "ready").touch()
     warnings.simplefilter("error")
     try:
         if joining is not None:

@@ -77,6 +77,30 @@ def test_killed_stopped_and_hung_processes_are_told_apart_and_end_with_the_group
     assert not group._folder.exists()
 
 
+def _sees_a_peer_die():
+    if jax.process_index() == 1:
+        processes.mark("here")
+        time.sleep(600)
+    processes.mark("here")
+    while "gone" not in sys.stdin.readline():
+        pass
+    return "alive"
+
+
+def test_the_others_go_on_after_a_peer_was_killed():
+    with processes.Group(_sees_a_peer_die, 3, heartbeat_timeout_seconds=100) as group:
+        for rank in range(3):
+            group.await_mark(rank, "here")
+        group.kill(1)
+        for rank in (0, 2):
+            group.tell(rank, "gone")
+        first, last = group.outcomes(ranks=(0, 2))
+        assert (first.value, last.value) == ("alive", "alive")
+        assert group.outcomes(ranks=[1])[0].ended == "died"
+        with pytest.raises(processes.ProcessFailure, match="process 1: died of SIGKILL"):
+            group.results()
+
+
 def test_what_does_not_pickle_is_a_failure():
     with pytest.raises(processes.ProcessFailure, match="does not pickle"):
         processes.run(_unpicklable, 1, join=False)

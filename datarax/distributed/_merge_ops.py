@@ -109,7 +109,7 @@ def _float_over_axis(x: jax.Array, axes: tuple[int, ...], dtype: np.dtype) -> Wo
         # Inside one batch a plain sum errs by an ulp or so; what drifts is adding up batches.
         total = jnp.sum(x.astype(dtype), axes)
         return total, jnp.zeros(total.shape, dtype)
-    if not axes:
+    if not axes and x.dtype.itemsize <= dtype.itemsize:
         return nx.pair_from_int(x, dtype)
     if dtype.itemsize == 8:
         return nx.pair_from_int(jnp.sum(x, axes, dtype=jnp.int64), dtype)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from datarax.distributed import (
@@ -162,7 +163,7 @@ def test_integers_of_64_bits_are_exact_with_x64_on():
                 reduce_sum_collective(tree, "data"),
                 reduce_max_collective(tree, "data"),
                 reduce_min_collective(tree, "data"),
-                all_gather(tree, "data", tiled=True),
+                all_gather(tree | {"z": lax.complex(tree["f"], -tree["f"])}, "data", tiled=True),
             ),
             mesh,
             P("data"),
@@ -179,6 +180,7 @@ def test_integers_of_64_bits_are_exact_with_x64_on():
             assert_same(reduce_max({"x": value})["x"], value.max())
             assert_same(reduce_min({"x": value})["x"], value.min())
         assert_same(reduce_sum({"x": x})["x"], x.sum())
+        assert_same(every["z"], f - 1j * f)
 
 
 def test_the_mean_of_large_integers_does_not_wrap():
@@ -203,6 +205,7 @@ def test_numpy_arrays_of_64_bits_with_x64_off(dtype):
         assert_same(reduce_mean(x)["x"], 2.0, np.float32)
         assert_same(reduce_sum(x)["x"], 6, narrow)
         assert_same(reduce_max(x)["x"], 3, narrow)
+        assert_same(reduce_sum({"x": np.zeros(0, dtype)})["x"], 0, narrow)
 
 
 def test_complex_numbers_have_a_mean_and_a_sum(rng):

@@ -212,7 +212,7 @@ def test_what_is_no_array_of_a_dimension_passes_through_as_it_is():
         lambda m: reduce_sum(m, weights=weights),
         lambda m: reduce_max(m),
         lambda m: reduce_min(m, axis=-1),
-        lambda m: reduce_custom(m, {"a": "sum", "f": "max"}, weights=weights),
+        lambda m: reduce_custom(m, {"a": "sum", "d": "min", "f": "max"}, weights=weights),
     )
     for call in calls:
         got = call(passing)

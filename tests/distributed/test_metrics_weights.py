@@ -217,6 +217,9 @@ def test_weights_by_name(rng):
     assert_same(got["train"]["b"]["c"], mean(x, v), np.float32, ulps=1)
     assert_same(got["train"]["b"]["d"], mean(x, w), np.float32, ulps=1)
     assert got["step"] == 3
+    got = reduce_mean(tree, weights={"train": {"b": {"c": w}}})
+    assert_same(got["train"]["b"]["c"], mean(x, w), np.float32, ulps=1)
+    assert_same(got["train"]["b"]["d"], mean(x), np.float32, ulps=1)
     ops = {"train": "max", "train/b": "sum", "loss": None}
     got = reduce_custom(tree, ops, weights={"train": {"b/c": w}, "train/a": v})
     assert got["loss"] is x
