@@ -1,0 +1,67 @@
+"""Every example is run: docstrings, README.md, docs/ and notebooks/, with what they print."""
+
+import contextlib
+import doctest
+import importlib
+import io
+import json
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.test_layers import MODULES, ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+# A fenced block of Python and, right below it, what it prints.
+BLOCK = re.compile(
+    r"^(?P<indent> *)```python\n(?P<code>.*?)^ *```$(?:\n\s*```text\n(?P<prints>.*?)^ *```$)?",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def printed(code: str, name: str, namespace: dict[str, object]) -> str:
+    """Runs `code` in `namespace`, with `name` in a traceback, and returns what it printed."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, name, "exec"), namespace)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if not m.endswith("__main__")])
+def test_docstrings(module):
+    runner, out = doctest.DocTestRunner(), io.StringIO()
+    for test in doctest.DocTestFinder().find(importlib.import_module(module)):
+        runner.run(test, out=out.write)
+    assert runner.summarize(verbose=False).failed == 0, out.getvalue()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_pages(page):
+    text, namespace = page.read_text(), {"__name__": page.stem}
+    blocks = list(BLOCK.finditer(text))
+    assert len(blocks) == text.count("```python")
+    for block in blocks:
+        line = text.count("\n", 0, block.start()) + 1
+        # The lines above keep a traceback's line numbers those of the page.
+        code = "\n" * line + textwrap.dedent(block["code"])
+        out = printed(code, relative(page), namespace)
+        assert out == textwrap.dedent(block["prints"] or ""), f"{relative(page)}:{line}"
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=relative)
+def test_notebooks(notebook):
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    cells = [c for c in json.loads(notebook.read_text())["cells"] if c["cell_type"] == "code"]
+    assert cells
+    for number, cell in enumerate(cells, 1):
+        where = f"{relative(notebook)}, code cell {number}"
+        out = printed("".join(cell["source"]), where, namespace)
+        stored = ["".join(output["text"]) for output in cell["outputs"]]
+        assert out == "".join(stored), where

@@ -1,0 +1,23 @@
+"""`import datarax` costs little more than `import jax`, counted in modules loaded."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"flax", "matplotlib", "optax", "orbax", "pytest", "rich", "scipy", "sklearn"}
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+# The most modules each may load beyond those of JAX.
+@pytest.mark.parametrize(("module", "most"), [("datarax", 5), ("datarax.distributed", 20)])
+def test_import_is_cheap(module, most):
+    more = loaded_by(f"import {module}") - loaded_by("import jax")
+    assert module in more
+    assert len(more) <= most, sorted(more)
+    assert {name.partition(".")[0] for name in more}.isdisjoint(HEAVY)

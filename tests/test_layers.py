@@ -1,0 +1,127 @@
+"""Imports only go down: a module may import its own layer and those before it, nothing else."""
+
+import ast
+import graphlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Lowest first; the members of a row may not import each other. "datarax" is `__init__.py`: the
+# public names, of whatever lies below it.
+LAYERS = (
+    ("_typing",),
+    ("_errors",),
+    ("_checks",),
+    ("_numerics",),
+    ("_exact",),
+    ("distributed",),
+    ("statistics",),
+    ("metrics",),
+    ("wrappers",),
+    ("training", "io", "plot"),
+    ("testing",),
+    ("datarax",),
+    ("cli",),
+)
+RANKS = {layer: rank for rank, row in enumerate(LAYERS) for layer in row}
+
+# What may be imported besides the standard library: everywhere, and in one layer or module more.
+EVERYWHERE = {"jax", "numpy"}
+MORE = {
+    "training": {"flax"},
+    "io": {"orbax"},
+    "cli._digits": {"flax", "optax", "sklearn"},
+    "cli._demo": {"flax", "rich"},
+    "cli._check": {"sklearn"},
+    "cli._report": {"matplotlib", "rich"},
+}
+
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "datarax").rglob("*.py"))
+}
+
+
+def layer(module: str) -> str:
+    """`datarax.distributed._reduce` -> `distributed`; `datarax` -> `datarax`."""
+    return module.split(".")[min(1, module.count("."))]
+
+
+def imports(source: str) -> Iterator[str]:
+    """The modules that a file imports, at its top or within a function."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative imports hide where they lead"
+            for alias in node.names:
+                # `from datarax.cli import _demo` imports a module, `... import main` a name of one.
+                name = f"{node.module}.{alias.name}"
+                yield name if name in MODULES else str(node.module)
+
+
+def faults(module: str, source: str) -> list[str]:
+    """What the file of `module` imports and may not."""
+    mine, found = layer(module), []
+    allowed = EVERYWHERE | MORE.get(mine, set()) | MORE.get(module.removeprefix("datarax."), set())
+    for name in imports(source):
+        top = name.partition(".")[0]
+        if top == "datarax":
+            theirs = layer(name)
+            if theirs != mine and RANKS[theirs] >= RANKS[mine]:
+                found.append(f"{mine} imports {name}, which is not below it")
+        elif top not in allowed and top not in sys.stdlib_module_names:
+            found.append(f"{module} imports {name}")
+    return found
+
+
+def test_every_file_has_a_layer():
+    assert MODULES
+    assert {layer(module) for module in MODULES} <= set(RANKS)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_only_go_down(module):
+    assert faults(module, MODULES[module].read_text()) == []
+
+
+def test_no_module_imports_itself_through_others():
+    graph = {module: set(imports(path.read_text())) for module, path in MODULES.items()}
+    list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, with the cycle
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "fault"),
+    [
+        ("datarax.distributed.metrics", "from datarax.cli import main", "cli"),
+        ("datarax.distributed.metrics", "def f():\n    import datarax.cli._demo", "cli"),
+        ("datarax.distributed.metrics", "from datarax import Metric", "datarax"),
+        ("datarax._errors", "from datarax._numerics import two_sum", "_numerics"),
+        ("datarax.io._orbax", "from datarax.training import StatefulMetric", "training"),
+        ("datarax.plot.curves", "import datarax.io", "io"),
+        ("datarax.distributed.metrics", "from flax import nnx", "flax"),
+        ("datarax.cli._check", "import flax.nnx", "flax"),
+        ("datarax", "import rich", "rich"),
+    ],
+)
+def test_a_planted_fault_is_found(module, line, fault):
+    (found,) = faults(module, line)
+    assert "import" in found
+    assert fault in found.rpartition("imports")[2]
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("datarax.cli._demo", "from flax import nnx\nfrom datarax.distributed import reduce_mean"),
+        ("datarax.cli._info", "from datarax import __version__"),
+        ("datarax.training.stateful", "import flax, collections.abc, datarax._errors"),
+        ("datarax", "from datarax._errors import DataraxError as DataraxError"),
+    ],
+)
+def test_what_is_allowed_is_not_a_fault(module, line):
+    assert faults(module, line) == []

@@ -1,0 +1,73 @@
+"""What is exported is what is documented, and says what a reader needs."""
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.test_layers import MODULES, ROOT
+
+DOCUMENTED = [
+    name
+    for page in sorted((ROOT / "docs").rglob("*.md"))
+    for name in re.findall(r"^::: (datarax\S*)$", page.read_text(), re.MULTILINE)
+]
+
+
+def is_public(module: str) -> bool:
+    """Packages, but not the modules within: those are exported. The command has its `--help`."""
+    return MODULES[module].name == "__init__.py" and module != "datarax.cli"
+
+
+def exported(body: list[ast.stmt]) -> Iterator[str]:
+    """A module's public names as type checkers see them: defined there, or `import X as X`."""
+    for node in body:
+        if isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names if alias.asname == alias.name)
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.If):  # under TYPE_CHECKING, what loads when first used
+            yield from exported(node.body)
+
+
+def resolve(name: str) -> object:
+    if name in MODULES:
+        return importlib.import_module(name)
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
+EXPORTED = [
+    f"{module}.{name}"
+    for module, path in MODULES.items()
+    if is_public(module)
+    for name in exported(ast.parse(path.read_text()).body)
+    if not name.startswith("_") and f"{module}.{name}" not in MODULES
+]
+
+
+def test_exported_is_documented_and_the_reverse():
+    # A function exported from two modules is documented once: compared are the objects.
+    objects = {id(resolve(name)): name for name in EXPORTED}
+    pages = {id(resolve(name)): name for name in DOCUMENTED}
+    assert sorted(objects[i] for i in objects.keys() - pages.keys()) == []  # not documented
+    assert sorted(pages[i] for i in pages.keys() - objects.keys()) == []  # not exported
+    assert len(pages) == len(DOCUMENTED)  # none of them twice
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_the_page_names_an_exported_path(name):
+    assert name in EXPORTED
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_functions_have_an_example(name):
+    thing = resolve(name)
+    assert inspect.getdoc(thing)
+    if inspect.isfunction(thing):
+        assert ">>>" in (inspect.getdoc(thing) or "")
