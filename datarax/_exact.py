@@ -1,6 +1,7 @@
 """Counts too large for any 32-bit dtype, as results."""
 
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -107,6 +108,9 @@ class Exact:
 
     def __getitem__(self, index: Any) -> "Exact":
         return Exact(self.high[index], self.low[index])
+
+    def __iter__(self) -> Iterator["Exact"]:
+        return (self[i] for i in range(len(self)))  # JAX clamps an index past the end
 
     def __repr__(self) -> str:
         if isinstance(self.high, jax.core.Tracer):  # type: ignore[attr-defined]

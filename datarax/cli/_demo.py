@@ -11,9 +11,14 @@ from flax import nnx
 from jax.sharding import AxisType, Mesh
 from rich.console import Console
 
+from datarax import AsyncMetricCollector
 from datarax.cli import _digits, _report
 from datarax.cli._check import TOLERANCE, Predictions, differences, reference
+from datarax.cli._digits import BATCH_SIZE
+from datarax.cli._windows import Windows
 from datarax.distributed import collect_from_devices
+
+TIMEOUT = 60  # seconds that any wait on another process may take
 
 
 class Reported(NamedTuple):
@@ -24,50 +29,89 @@ class Reported(NamedTuple):
     predictions: Predictions
 
 
+class Log:
+    """What was reported: shown on the console, written to `history`, and kept for the check."""
+
+    def __init__(self, console: Console, history: Path | None):
+        self.console, self._history = console, history
+        self.reported: list[Reported] = []
+        self.records: dict[int, dict[str, float]] = {}
+
+    def add(self, epoch: int, new: Reported) -> None:
+        """Shows a row, and writes a line once training and test of an epoch are there."""
+        row = [(f"{epoch:>5} {new.where}", new.numbers)]
+        self.console.print(_report.numbers_table(row, header=not self.reported))
+        self.reported.append(new)
+        record = self.records.setdefault(epoch, {"epoch": epoch})
+        complete = len(record) > 1
+        record |= {f"{new.where}/{name}": x for name, x in new.numbers.items()}
+        if complete and self._history:
+            with self._history.open("a") as lines:
+                print(json.dumps(record), file=lines)
+
+
 def run(num_devices: int, epochs: int, history: Path, picture: Path) -> int:
     """Runs the demo, writing `history` and `picture`; 1 if a number fails its check, else 0.
+
+    On several processes all call it; the first prints, writes and checks.
 
     Raises:
         RuntimeError: JAX was already running, on fewer CPU devices than are asked for.
     """
     mesh = _mesh(num_devices)
-    console = Console(markup=False, highlight=False)
+    first = jax.process_index() == 0
+    console = Console(markup=False, highlight=False, quiet=not first)
     train, test = _digits.load()
-    size = _digits.batch_size(num_devices)
     console.print(
-        f"{len(train.labels)} training and {len(test.labels)} test digits in batches of {size}, "
-        f"on {num_devices} simulated device{'s' * (num_devices > 1)}"
+        f"{len(train.labels)} training and {len(test.labels)} test digits in batches of "
+        f"{BATCH_SIZE}, on {_where(num_devices)}"
     )
-
-    model, optimizer = _digits.make_model(mesh)
-    evaluate = _digits.make_evaluate(model, mesh)
-    total = epochs * sum(_digits.num_batches(data, size) for data in (train, test))
-    records, reported = [], []
-    with _report.progress(console, total) as advance, history.open("w") as lines:
-        for epoch in range(1, epochs + 1):
-            shuffled = _digits.shuffled(train, epoch)
-            now = [
-                Reported(where, *_digits.run_steps(step, data, size, mesh, advance))
-                for where, step, data in (
-                    ("train", partial(_digits.train_step, model, optimizer), shuffled),
-                    ("test", lambda batch: evaluate(nnx.state(model), batch), test),
-                )
-            ]
-            reported += now
-            records.append(_record(epoch, now))
-            print(json.dumps(records[-1]), file=lines, flush=True)
-            rows = [(f"{epoch:>5} {where}", numbers) for where, numbers, _ in now]
-            console.print(_report.numbers_table(rows, header=epoch == 1))
-
-    final = _evaluate_pmap(model, mesh, test, size)
-    reported += final
+    log = Log(console, history if first else None)
+    model, cost = _train(mesh, train, test, epochs, log)
+    console.print(f"\n{cost}")
+    final = _evaluate_pmap(model, mesh, test)
+    if not first:
+        return 0
     rows = [(f"device {i}", device.numbers) for i, device in enumerate(final[:-1])]
     rows.append((final[-1].where, final[-1].numbers))
     console.print(_report.numbers_table(rows, title="\nThe test set again, through pmap"))
 
-    _report.plot(picture, records)
+    _report.plot(picture, list(log.records.values()))
     console.print(f"\nWrote {history} and {picture}", soft_wrap=True)
-    return 0 if check(console, reported) else 1
+    return 0 if check(console, log.reported + final) else 1
+
+
+def _train(
+    mesh: Mesh, train: _digits.Examples, test: _digits.Examples, epochs: int, log: Log
+) -> tuple[_digits.Classifier, str]:
+    """A model that was trained, with its numbers in the log, and what the metrics cost."""
+    model, optimizer = _digits.make_model(mesh)
+    metrics = _digits.make_metrics(mesh)
+    step = partial(_digits.train_step, model, optimizer, metrics)
+    evaluate = _digits.make_evaluate(model, mesh)
+    trained: dict[int, Predictions] = {}
+
+    def arrived(epoch: int, numbers: dict[str, float]) -> None:
+        log.add(epoch, Reported("train", numbers, trained.pop(epoch)))
+
+    def after_step() -> None:
+        windows.after_step()
+        advance()
+
+    total = epochs * sum(map(_digits.num_batches, (train, test)))
+    with _report.progress(log.console, total) as advance:
+        with AsyncMetricCollector(metrics, timeout=TIMEOUT) as collector:
+            windows = Windows(collector, arrived)
+            for epoch in range(1, epochs + 1):
+                data = _digits.shuffled(train, epoch)
+                _, trained[epoch] = _digits.run_steps(step, data, mesh, after_step)
+                windows.schedule(epoch)
+                summaries, predictions = _digits.run_steps(
+                    lambda batch: evaluate(nnx.state(model), batch), test, mesh, after_step
+                )
+                log.add(epoch, Reported("test", _digits.total(summaries), predictions))
+        windows.finish()
+    return model, windows.cost()
 
 
 def check(console: Console, reported: list[Reported]) -> bool:
@@ -102,28 +146,38 @@ def _mesh(num_devices: int) -> Mesh:
     return Mesh(np.array(devices[:num_devices]), (_digits.AXIS,), axis_types=(AxisType.Auto,))
 
 
+def _where(num_devices: int) -> str:
+    many = "s" * (num_devices > 1)
+    if jax.process_count() > 1:
+        return f"{num_devices} processes"
+    return f"{num_devices} simulated device{many}"
+
+
 def _record(epoch: int, reported: list[Reported]) -> dict[str, float]:
     names = {f"{where}/{name}": x for where, numbers, _ in reported for name, x in numbers.items()}
     return {"epoch": epoch} | names
 
 
-def _evaluate_pmap(
-    model: _digits.Classifier, mesh: Mesh, test: _digits.Batch, size: int
-) -> list[Reported]:
+def _evaluate_pmap(model: _digits.Classifier, mesh: Mesh, test: _digits.Examples) -> list[Reported]:
     """The test set once more: what each device found alone, then all together."""
-    evaluate = _digits.make_evaluate_pmap(model, mesh)
-    rows = _digits.num_batches(test, size) * size
-    (padded,) = _digits.batches(test, rows)
-    split = jax.tree.map(lambda x: x.reshape(mesh.size, rows // mesh.size, *x.shape[1:]), padded)
-    out = jax.block_until_ready(evaluate(nnx.state(model), split))
-    together, alone, logits = collect_from_devices(out)
-
-    def at(found: dict[str, list[jax.Array]], device: int) -> dict[str, float]:
-        return {name: values[device].item() for name, values in found.items()}
-
+    real, rows = len(test.labels), _digits.num_batches(test) * _digits.padded(BATCH_SIZE, mesh)
+    images, labels, mask = (
+        np.pad(x, [(0, rows - real)] + [(0, 0)] * (x.ndim - 1)).reshape(mesh.size, -1, *x.shape[1:])
+        for x in (*test, np.ones(real, bool))
+    )
+    mine = [i for i, d in enumerate(mesh.devices.flat) if d.process_index == jax.process_index()]
+    batch = _digits.Batch(images[mine], labels[mine], mask[mine])
+    out = _digits.make_evaluate_pmap(model, mesh)(_digits.on_host(nnx.state(model)), batch)
+    # Every device has all results: its own copy is what this process can read.
+    out = jax.tree.map(lambda x: x.addressable_data(0).reshape(x.shape[1:]), out)
+    together, (alone, logits) = out[0], collect_from_devices(out[1:])
     reported = [
-        Reported("device", at(alone, i), Predictions(np.asarray(x), split.labels[i], split.mask[i]))
-        for i, x in enumerate(logits)
+        Reported("device", _numbers({name: x[i] for name, x in alone.items()}), predictions)
+        for i, predictions in enumerate(map(Predictions, map(np.asarray, logits), labels, mask))
     ]
-    everything = Predictions(np.concatenate(logits), padded.labels, padded.mask)
-    return [*reported, Reported("all devices", at(together, 0), everything)]
+    everything = Predictions(np.concatenate(logits), labels.reshape(-1), mask.reshape(-1))
+    return [*reported, Reported("all devices", _numbers(together), everything)]
+
+
+def _numbers(metrics: dict[str, jax.Array]) -> dict[str, float]:
+    return {name: value.item() for name, value in metrics.items()}

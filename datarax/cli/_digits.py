@@ -1,10 +1,12 @@
 """The demo's task: the digits, a small classifier, and its three data-parallel steps.
 
-The same per-example metrics are reduced in three places: inside a jitted train step on global
-arrays, inside a `shard_map` evaluation, and inside a `pmap`ed one.
+What a step puts out is measured in three ways: by metrics that each device keeps for itself, in a
+jitted train step on global arrays; by the reducers inside a `shard_map` evaluation; and by the
+reducers inside a `pmap`ed one.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,25 +19,36 @@ from jax.sharding import PartitionSpec as P
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
+from datarax import Collection, Metric, MetricAccumulator, per_device
 from datarax.cli._check import Predictions
 from datarax.distributed import (
     all_gather,
+    global_batch,
     reduce_custom,
     reduce_custom_collective,
     reduce_mean,
 )
+from datarax.metrics import Accuracy, Max, Mean, Min
+from datarax.training import StatefulMetric
 
 SEED = 0
 AXIS = "data"
 BATCH_SIZE = 128
 NUM_CLASSES = 10
 
-# How each metric is reduced; the mean where nothing is said.
+# How each metric of a summary is reduced; the mean where nothing is said.
 REDUCTIONS = {"examples": "sum", "worst_loss": "max", "least_confidence": "min"}
 
 
+class Examples(NamedTuple):
+    """On the host, along the leading axis."""
+
+    images: Any
+    labels: Any
+
+
 class Batch(NamedTuple):
-    """Examples along the leading axis; `mask` is false for the rows that only pad the batch."""
+    """On the devices, along the leading axis; `mask` is false for the rows that only pad it."""
 
     images: Any
     labels: Any
@@ -45,7 +58,7 @@ class Batch(NamedTuple):
 # Data.
 
 
-def load() -> tuple[Batch, Batch]:
+def load() -> tuple[Examples, Examples]:
     """The 1,437 training and 360 test digits: float32 images in [0, 1] of shape (N, 64)."""
     images, labels = load_digits(return_X_y=True)
     parts = train_test_split(
@@ -56,31 +69,41 @@ def load() -> tuple[Batch, Batch]:
         random_state=SEED,
     )
     train_images, test_images, train_labels, test_labels = parts
-    train = Batch(train_images, train_labels, np.ones(len(train_labels), bool))
-    test = Batch(test_images, test_labels, np.ones(len(test_labels), bool))
-    return train, test
+    return Examples(train_images, train_labels), Examples(test_images, test_labels)
 
 
-def shuffled(data: Batch, epoch: int) -> Batch:
+def shuffled(data: Examples, epoch: int) -> Examples:
+    """In an order that depends on the epoch alone, so that all processes have the same."""
     order = np.random.default_rng((SEED, epoch)).permutation(len(data.labels))
-    return Batch(*(x[order] for x in data))
+    return Examples(*(x[order] for x in data))
 
 
-def batch_size(num_devices: int) -> int:
-    """The least multiple of `num_devices` that is not below `BATCH_SIZE`."""
-    return -(-BATCH_SIZE // num_devices) * num_devices
+def num_batches(data: Examples) -> int:
+    return -(-len(data.labels) // BATCH_SIZE)
 
 
-def num_batches(data: Batch, size: int) -> int:
-    return -(-len(data.labels) // size)
+def batches(data: Examples) -> Iterator[Examples]:
+    """`BATCH_SIZE` examples at a time, in order; the last batch has those that are left."""
+    for start in range(0, len(data.labels), BATCH_SIZE):
+        yield Examples(*(x[start : start + BATCH_SIZE] for x in data))
 
 
-def batches(data: Batch, size: int) -> Iterator[Batch]:
-    """Batches of `size`, in order. The last one is padded with masked rows, not dropped."""
-    for start in range(0, len(data.labels), size):
-        rows = [x[start : start + size] for x in data]
-        padding = size - len(rows[0])
-        yield Batch(*(np.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)) for x in rows))
+def place(batch: Examples, mesh: Mesh) -> Batch:
+    """A batch as global arrays, of which each process holds its share of the rows.
+
+    There are as many rows for any batch; what is short of them is padding, at the end. The last
+    batch of a pass can leave a process without any example.
+    """
+    share = padded(BATCH_SIZE, mesh) // jax.process_count()
+    start = share * jax.process_index()
+    own = Examples(*(x[start : start + share] for x in batch))
+    (images, labels), mask = global_batch(own, mesh, AXIS, rows=share)
+    return Batch(images, labels, mask)
+
+
+def padded(rows: int, mesh: Mesh) -> int:
+    """The least multiple of the devices that is not below `rows`."""
+    return -(-rows // mesh.size) * mesh.size
 
 
 # Model.
@@ -102,14 +125,38 @@ def make_model(mesh: Mesh) -> tuple[Classifier, nnx.Optimizer]:
     model = Classifier(nnx.Rngs(SEED))
     optimizer = nnx.Optimizer(model, optax.sgd(0.1, momentum=0.9), wrt=nnx.Param)
     graphdef, state = nnx.split((model, optimizer))
-    return nnx.merge(graphdef, jax.device_put(state, NamedSharding(mesh, P())))
+    return nnx.merge(graphdef, jax.device_put(on_host(state), NamedSharding(mesh, P())))
 
 
 # Metrics.
 
 
+class Count(Metric):
+    """How many examples there were: a metric of one's own."""
+
+    seen = MetricAccumulator(0)
+
+    def update(self, real: jax.Array) -> "Count":
+        return self.replace(seen=self.seen.update(real))
+
+    def compute(self) -> Any:
+        return self.seen.value
+
+
+def make_metrics(mesh: Mesh) -> StatefulMetric:
+    """What is measured in training. Each device keeps its own state until a window is collected."""
+    metrics = {
+        "examples": Count(),
+        "loss": Mean().from_outputs(values="losses"),
+        "accuracy": Accuracy(num_classes=NUM_CLASSES),
+        "worst_loss": Max().from_outputs(values="losses"),
+        "least_confidence": Min().from_outputs(values="confidence"),
+    }
+    return StatefulMetric(per_device(Collection(metrics), mesh, AXIS))
+
+
 def summary(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-    """The metrics of the real rows among those given: a scalar each."""
+    """The same numbers for the real rows among those given, through the reducers."""
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels)
     examples = {
         "examples": batch.mask,
@@ -121,37 +168,51 @@ def summary(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
     return reduce_custom(examples, REDUCTIONS, weights=batch.mask)
 
 
+def total(summaries: dict[str, jax.Array]) -> dict[str, float]:
+    """One summary of several, stacked along a leading axis: each counts by its examples."""
+    metrics = reduce_custom(summaries, REDUCTIONS, weights=by_examples(summaries))
+    return {name: value.item() for name, value in metrics.items()}
+
+
 def by_examples(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """The weights that make summaries of unequal parts add up: each counts its examples."""
+    """The weights that make summaries of unequal parts add up."""
     return {name: metrics["examples"] for name in metrics if name != "examples"}
 
 
-# Steps. Each returns a summary, the same on every device, and the logits that it is about.
+# Steps. Each returns a dict of arrays, the logits among them.
 
 
 @nnx.jit
 def train_step(
-    model: Classifier, optimizer: nnx.Optimizer, batch: Batch
-) -> tuple[dict[str, jax.Array], jax.Array]:
-    """One step on global arrays: the compiler finds the collectives."""
+    model: Classifier, optimizer: nnx.Optimizer, metrics: StatefulMetric, batch: Batch
+) -> dict[str, jax.Array]:
+    """One step on global arrays: the gradients need collectives, the metrics do not."""
 
-    def objective(model: Classifier) -> tuple[jax.Array, jax.Array]:
+    def objective(model: Classifier) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         logits = model(batch.images)
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels)
-        return reduce_mean({"loss": losses}, weights=batch.mask)["loss"], logits
+        return reduce_mean({"loss": losses}, weights=batch.mask)["loss"], (logits, losses)
 
-    grads, logits = nnx.grad(objective, has_aux=True)(model)
+    grads, (logits, losses) = nnx.grad(objective, has_aux=True)(model)
     optimizer.update(model, grads)
-    return summary(logits, batch), logits
+    metrics.update(
+        real=batch.mask,
+        losses=losses,
+        confidence=jnp.max(nnx.softmax(logits), axis=-1),
+        preds=logits,
+        target=batch.labels,
+        weights=batch.mask,
+    )
+    return {"logits": logits}
 
 
 def make_evaluate(model: Classifier, mesh: Mesh) -> Callable[[nnx.State, Batch], Any]:
     """An evaluation of global arrays in which each device sees its own rows, by `shard_map`."""
     graphdef = nnx.graphdef(model)
 
-    def on_shard(state: nnx.State, batch: Batch):
+    def on_shard(state: nnx.State, batch: Batch) -> dict[str, jax.Array]:
         every, _, logits = _evaluate_rows(nnx.merge(graphdef, state), batch)
-        return every, all_gather({"logits": logits}, AXIS, tiled=True)["logits"]
+        return every | all_gather({"logits": logits}, AXIS, tiled=True)
 
     return jax.jit(jax.shard_map(on_shard, mesh=mesh, in_specs=(P(), P(AXIS)), out_specs=P()))
 
@@ -159,12 +220,14 @@ def make_evaluate(model: Classifier, mesh: Mesh) -> Callable[[nnx.State, Batch],
 def make_evaluate_pmap(model: Classifier, mesh: Mesh) -> Callable[[nnx.State, Batch], Any]:
     """The same by `pmap`: arrays with a leading device axis, in and out.
 
-    Returns the summary of all devices' rows, that of each device's alone, and the logits.
+    Returns the summary of all devices' rows, that of each device's alone, and the logits of each;
+    every device has them all.
     """
     graphdef = nnx.graphdef(model)
 
     def on_device(state: nnx.State, batch: Batch):
-        return _evaluate_rows(nnx.merge(graphdef, state), batch)
+        every, mine, logits = _evaluate_rows(nnx.merge(graphdef, state), batch)
+        return every, *all_gather((mine, logits), AXIS)
 
     devices = list(mesh.devices.flat)
     return jax.pmap(on_device, axis_name=AXIS, in_axes=(None, 0), devices=devices)
@@ -178,22 +241,33 @@ def _evaluate_rows(model: Classifier, batch: Batch):
 
 
 def run_steps(
-    step: Callable[[Batch], tuple[dict[str, jax.Array], jax.Array]],
-    data: Batch,
-    size: int,
+    step: Callable[[Batch], dict[str, jax.Array]],
+    data: Examples,
     mesh: Mesh,
-    advance: Callable[[], None],
-) -> tuple[dict[str, float], Predictions]:
-    """Takes a step for each batch; the numbers of all of them, and what was predicted."""
-    rows = NamedSharding(mesh, P(AXIS))
-    metrics, predictions = [], []
-    for batch in batches(data, size):
-        # Simulated devices deadlock when steps that hold a collective pile up: wait for each.
-        summarised, logits = jax.block_until_ready(step(jax.device_put(batch, rows)))
-        metrics.append(summarised)
-        predictions.append(Predictions(np.asarray(logits), batch.labels, batch.mask))
-        advance()
-    stacked = jax.tree.map(lambda *steps: jnp.stack(steps), *metrics)
-    total = reduce_custom(stacked, REDUCTIONS, weights=by_examples(stacked))
-    numbers = {name: value.item() for name, value in total.items()}
-    return numbers, Predictions(*map(np.concatenate, zip(*predictions, strict=True)))
+    after_step: Callable[[], None],
+) -> tuple[dict[str, jax.Array], Predictions]:
+    """Takes a step for each batch; what they returned, stacked, and what was predicted."""
+    outputs = []
+    for batch in batches(data):
+        # On CPU, steps that hold a collective deadlock when they pile up: wait for each.
+        outputs.append(jax.block_until_ready(step(place(batch, mesh))))
+        after_step()
+    results = jax.block_until_ready(_stacked(outputs, mesh))
+    logits = np.asarray(results.pop("logits"))
+    predicted = [x[: len(batch.labels)] for x, batch in zip(logits, batches(data), strict=True)]
+    mask = np.ones(len(data.labels), bool)
+    return results, Predictions(np.concatenate(predicted), data.labels, mask)
+
+
+@partial(jax.jit, static_argnums=1)
+def _stacked(outputs: list[dict[str, jax.Array]], mesh: Mesh) -> dict[str, jax.Array]:
+    # On every process in full, because the check needs all logits.
+    everywhere = NamedSharding(mesh, P())
+    return jax.tree.map(
+        lambda *x: jax.lax.with_sharding_constraint(jnp.stack(x), everywhere), *outputs
+    )
+
+
+def on_host(tree: Any) -> Any:
+    """Replicated arrays, as NumPy."""
+    return jax.tree.map(np.asarray, tree)

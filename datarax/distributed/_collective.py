@@ -73,7 +73,9 @@ def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
 def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:
     """`x`, typed as differing along the named axes, for `shard_map`'s replication check."""
     names = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
-    missing = tuple(n for n in names if n not in getattr(jax.typeof(x), "vma", frozenset()))
+    kind = jax.typeof(x)
+    varying = kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying
+    missing = tuple(n for n in names if n not in varying)
     if not missing:
         return jnp.asarray(x)
     if hasattr(lax, "pcast"):

@@ -2,12 +2,16 @@
 
 import hashlib
 import json
+import math
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
-from datarax._errors import CheckpointError, DataraxError, MetricTypeError
+from datarax._errors import CheckpointError, DataraxError, MetricTypeError, NotAddressableError
 from datarax.metrics._metric import Metric
 
 FORMAT = 1
@@ -18,7 +22,9 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
     """Writes a metric, configuration and all, to a folder.
 
     A `per_device` metric is synced and saved as the plain one, so that it restores on any number
-    of devices. The folder appears whole or not at all. On several processes, all call it.
+    of devices. The folder appears whole or not at all, and one that is replaced stays until the
+    new one is whole, whenever the process may end. On several processes, all call it, with a
+    folder that they share.
 
     Args:
         path: the folder to make.
@@ -28,6 +34,7 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
     Raises:
         CheckpointError: the folder is there, or cannot be written.
         MetricTypeError: something that is not a metric.
+        NotAddressableError: one of several processes holds the state for itself alone.
 
     Example:
         >>> import tempfile
@@ -45,11 +52,21 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
     if folder.exists() and not overwrite:
         raise CheckpointError(f"save: {folder} is there already; pass overwrite=True to replace it")
     items = ocp.args.Composite(arrays=ocp.args.PyTreeSave(arrays), info=ocp.args.JsonSave(info))
+    new, old = _beside(folder)
     try:
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
-            checkpointer.save(folder, args=items, force=overwrite)
+            checkpointer.save(new if overwrite else folder, args=items, force=overwrite)
+        if overwrite and jax.process_index() == 0:
+            # At every moment one of the two is whole, and `restore` knows both places.
+            if folder.exists():
+                shutil.rmtree(old, ignore_errors=True)
+                folder.rename(old)
+            new.rename(folder)
+            shutil.rmtree(old, ignore_errors=True)
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"save: {folder} cannot be written: {error}") from error
+        raise CheckpointError(f"save: {folder} cannot be written: {_brief(error)}") from error
+    if overwrite:
+        ocp.multihost.sync_global_processes("datarax.io.save")
 
 
 def restore(path: str | Path, like: Any) -> Any:
@@ -63,28 +80,40 @@ def restore(path: str | Path, like: Any) -> Any:
     Raises:
         ConfigurationMismatchError: another metric or configuration; names the field.
         CheckpointError: no checkpoint, one that is incomplete or damaged, or a newer format.
+        MetricTypeError: `like` is not a metric.
     """
     ocp = _orbax()
+    _require_metric(like)
     folder = Path(path).absolute()
-    if not folder.is_dir():
+    _, old = _beside(folder)
+    found = next((each for each in (folder, old) if each.is_dir()), None)
+    if found is None:
         raise CheckpointError(f"restore: there is no checkpoint at {folder}")
     items = ocp.args.Composite(arrays=ocp.args.PyTreeRestore(), info=ocp.args.JsonRestore())
     try:
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
-            found = checkpointer.restore(folder, args=items)
-        arrays, info = found["arrays"], found["info"]
+            saved = checkpointer.restore(found, args=items)
+        arrays, info = saved["arrays"], saved["info"]
     except Exception as error:  # whatever Orbax and its storage make of damaged files
         raise CheckpointError(
-            f"restore: the checkpoint at {folder} is incomplete or damaged: {error}"
+            f"restore: the checkpoint at {folder} is incomplete or damaged: {_brief(error)}"
         ) from error
-    return unpack(arrays, info, like)
+    try:
+        return unpack(arrays, info, like)
+    except DataraxError as error:
+        error.args = (f"restore: {folder}: {error}",)
+        raise
 
 
 def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    """A metric as a flat dict of arrays and a description that JSON can hold.
+    """A metric as a dict of arrays and a description that JSON can hold.
 
     For a checkpoint of one's own: save the first as a pytree and the second as JSON, beside model
-    and optimizer state, and hand both to `unpack`.
+    and optimizer state, and hand both to `unpack`. On several processes, all call it.
+
+    Raises:
+        MetricTypeError: something that is not a metric.
+        NotAddressableError: one of several processes holds the state for itself alone.
 
     Example:
         >>> import datarax.io
@@ -93,54 +122,93 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any
         >>> print(info["format"], datarax.io.unpack(arrays, info, like=Max()))
         1 Max(on_invalid='exclude')
     """
-    if not isinstance(metric, Metric):
-        raise MetricTypeError(
-            f"expected a datarax.Metric; got {type(metric).__name__}"
-            f"{' (save its .metric)' if hasattr(metric, 'metric') else ''}"
-        )
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    _require_metric(metric)
+    if jax.process_count() > 1:
+        _require_global(metric)
+    parts: list[bytes] = []
 
-    def named(node: Any, path: str) -> Any:
-        if isinstance(node, np.ndarray):
-            arrays[path] = node
-            return {"array": path, "sha256": _digest(node)}
+    def described(node: Any) -> Any:
         if isinstance(node, dict):
-            return {key: named(item, f"{path}.{key}".lstrip(".")) for key, item in node.items()}
-        return node
+            return {key: described(item) for key, item in node.items()}
+        if not isinstance(node, np.ndarray):
+            return node
+        start = sum(map(len, parts))
+        parts.append(node.tobytes())
+        # No attribute and no metric has the name "", so nothing else looks like this.
+        return {"": [node.dtype.name, list(node.shape), start]}
 
-    tree = named(metric.state_dict(), "")
-    return arrays, {"format": FORMAT, "metric": tree}
+    tree = described(metric.state_dict())
+    # One array, whatever the metric: it is read as a whole or not at all.
+    state = np.frombuffer(b"".join(parts) or b"\0", np.uint8)
+    return {"state": state}, {"format": FORMAT, "metric": tree, "sha256": _digest(tree, state)}
 
 
 def unpack(arrays: Any, info: Any, like: Any) -> Any:
     """The metric that `pack` took apart, laid out as `like`; errors as from `restore`."""
-    if not isinstance(info, dict) or not {"format", "metric"} <= info.keys():
-        raise CheckpointError("the description is incomplete: expected 'format' and 'metric'")
-    if info["format"] > FORMAT:
+    _require_metric(like)
+    if not isinstance(info, dict) or not {"format", "metric", "sha256"} <= info.keys():
         raise CheckpointError(
-            f"the checkpoint has format {info['format']}, and this version of datarax reads up to "
-            f"{FORMAT}; update datarax"
+            "the description is incomplete: expected 'format', 'metric' and 'sha256'"
         )
+    if info["format"] != FORMAT:
+        raise CheckpointError(
+            f"the checkpoint has format {info['format']!r}, and this version of datarax reads "
+            f"format {FORMAT}; update datarax"
+        )
+    if not isinstance(arrays, Mapping) or "state" not in arrays:
+        raise CheckpointError("the checkpoint is incomplete: the array 'state' is missing")
+    tree, state = info["metric"], np.asarray(arrays["state"])
+    if _digest(tree, state) != info["sha256"]:
+        raise CheckpointError(
+            "the checkpoint is damaged: state and description are not what was saved"
+        )
+
+    data = state.tobytes()
 
     def filled(node: Any) -> Any:
         if not isinstance(node, dict):
             return node
-        if node.keys() != {"array", "sha256"}:
+        if not isinstance(node.get(""), list):
             return {key: filled(item) for key, item in node.items()}
-        name = node["array"]
-        if name not in arrays:
-            raise CheckpointError(f"the checkpoint is incomplete: {name} is missing")
-        array = np.asarray(arrays[name])
-        if _digest(array) != node["sha256"]:
-            raise CheckpointError(f"the checkpoint is damaged: {name} is not what was saved")
-        return array
+        dtype, shape, start = node[""]
+        return np.frombuffer(data, np.dtype(dtype), math.prod(shape), start).reshape(shape)
 
-    return like.load_state_dict(filled(json.loads(json.dumps(info["metric"]))))
+    return like.load_state_dict(filled(tree))
 
 
-def _digest(array: np.ndarray[Any, Any]) -> str:
-    shape = f"{array.dtype.name}{array.shape}".encode()
-    return hashlib.sha256(shape + np.ascontiguousarray(array).tobytes()).hexdigest()
+def _require_metric(metric: Any) -> None:
+    if not isinstance(metric, Metric):
+        holds = isinstance(getattr(metric, "metric", None), Metric)
+        raise MetricTypeError(
+            f"expected a datarax.Metric; got {type(metric).__name__}"
+            f"{', whose .metric is one' if holds else ''}"
+        )
+
+
+def _require_global(metric: Metric) -> None:
+    for leaf in jax.tree.leaves(metric):
+        if isinstance(leaf, jax.Array) and leaf.is_fully_addressable:
+            raise NotAddressableError(
+                f"the state of {type(metric).__name__} is held by this process alone, and a "
+                f"checkpoint would keep that of one process; use per_device, or update it under "
+                f"jit with global arrays (datarax.distributed.global_batch)"
+            )
+
+
+def _beside(folder: Path) -> tuple[Path, Path]:
+    """Where the new checkpoint is written, and the old one waits, while one replaces another."""
+    return folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
+
+
+def _digest(tree: Any, state: np.ndarray[Any, Any]) -> str:
+    text = json.dumps(tree, sort_keys=True)
+    return hashlib.sha256(text.encode() + state.tobytes()).hexdigest()
+
+
+def _brief(error: Exception) -> str:
+    # Orbax and its storage say much; all of it is in the chained error.
+    first = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {first[:200]}"
 
 
 def _orbax() -> Any:
@@ -148,6 +216,6 @@ def _orbax() -> Any:
         import orbax.checkpoint as ocp
     except ImportError as error:
         raise DataraxError(
-            "saving and restoring needs Orbax: pip install 'datarax[io]' from a clone"
+            "saving and restoring needs Orbax: pip install orbax-checkpoint"
         ) from error
     return ocp

@@ -8,3 +8,5 @@ from datarax.metrics.aggregation import Sum as Sum
 from datarax.metrics.aggregation import Variance as Variance
 from datarax.metrics.aggregation import WeightedMean as WeightedMean
 from datarax.metrics.classification import Accuracy as Accuracy
+from datarax.metrics.curves import AUROC as AUROC
+from datarax.metrics.curves import AveragePrecision as AveragePrecision

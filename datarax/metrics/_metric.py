@@ -53,7 +53,7 @@ class Metric(State):
 
     def compute(self) -> Any:
         """The value: an array, or a pytree of arrays. NaN where there is no data."""
-        return self._under_policy(self._value())
+        return self._under_policy(_value(self))
 
     def compute_exact(self) -> Any:
         """As `compute`, with counts and sums as `Exact` where `compute` has to round them."""
@@ -82,9 +82,15 @@ class Metric(State):
 
         Raises:
             UnknownMetricError: an argument that `update` does not have.
+            MetricInputError: an output that is no name.
         """
         allowed = [name for name, _ in arguments(self)]
-        for argument in outputs:
+        for argument, output in outputs.items():
+            if not isinstance(output, str):
+                raise MetricInputError(
+                    f"{type(self).__name__}.from_outputs({argument}={output!r}): expected the name "
+                    f"of an output"
+                )
             if argument not in allowed:
                 raise UnknownMetricError(
                     f"{type(self).__name__}.update has no argument {argument!r}; "
@@ -99,6 +105,22 @@ class Metric(State):
         for count in counts:
             total = total.merge(count)
         return total.value
+
+    def _routed(self, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
+        """The outputs that `update` names, as its arguments; others are left alone."""
+        routes, given = dict(self.outputs), {}
+        for argument, required in arguments(self):
+            output = routes.get(argument, argument)
+            if output in outputs:
+                given[argument] = outputs[output]
+            elif required or argument in routes:
+                raise MetricInputError(
+                    f"{caller} ({type(self).__name__}) needs the output "
+                    f"{output!r} for its argument {argument!r}, and update() was given: "
+                    f"{', '.join(sorted(outputs)) or 'none'}. Pass it, or name the right one with "
+                    f".from_outputs({argument}=...)"
+                )
+        return given
 
     # An update in two steps, so that a wrapper can prepare the arguments of each metric within.
 
@@ -140,26 +162,15 @@ def arguments(metric: Metric) -> list[tuple[str, bool]]:
     ]
 
 
-def routed(metric: Metric, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
-    """The outputs that a metric's `update` names, as its arguments; others are left alone."""
-    routes, given = dict(metric.outputs), {}
-    for argument, required in arguments(metric):
-        output = routes.get(argument, argument)
-        if output in outputs:
-            given[argument] = outputs[output]
-        elif required or argument in routes:
-            raise MetricInputError(
-                f"{caller} ({type(metric).__name__}) needs the output "
-                f"{output!r} for its argument {argument!r}, and update() was given: "
-                f"{', '.join(sorted(outputs)) or 'none'}. Pass it, or name the right one with "
-                f".from_outputs({argument}=...)"
-            )
-    return given
-
-
 def delegates(metric: Metric) -> bool:
     """Whether a metric is no more than a statistic and a way to read it."""
     return type(metric).update is Metric.update and metric._children == ("statistic",)
+
+
+@jax.jit
+def _value(metric: Metric) -> Any:
+    # Compiled once a configuration: outside jit, a formula of many small steps would be slow.
+    return metric._value()
 
 
 @jax.jit

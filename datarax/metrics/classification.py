@@ -21,7 +21,8 @@ class Accuracy(Metric):
     (..., L); binary, neither given, scores and 0/1 targets (...). No data gives NaN.
 
     Args:
-        num_classes, num_labels: the task.
+        num_classes: how many classes a multiclass task has.
+        num_labels: how many labels a multilabel task has.
         threshold: binary and multilabel: a score above it predicts the class.
         top_k: multiclass: right if the target is among the k highest scores.
         average: "micro" counts examples; "macro" averages the accuracy of each class (multiclass:

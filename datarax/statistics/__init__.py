@@ -5,4 +5,5 @@ from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulato
 from datarax.statistics.buffer import Buffer as Buffer
 from datarax.statistics.class_counts import ClassCounts as ClassCounts
 from datarax.statistics.moments import Moments as Moments
+from datarax.statistics.score_histogram import ScoreHistogram as ScoreHistogram
 from datarax.statistics.weighted import WeightedTotal as WeightedTotal

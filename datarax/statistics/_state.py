@@ -5,13 +5,16 @@ assigns in `__init__` decides which is which. Merging, syncing, resetting and sa
 here once, over the children; only the classes that hold arrays themselves say what merging means.
 """
 
+import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from datarax._checks import x64_enabled
 from datarax._errors import ConfigurationMismatchError, MetricTypeError
 from datarax.distributed import _collective
 from datarax.distributed._collective import AxisName
@@ -25,12 +28,18 @@ class _Sealing(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         self: Any = object.__new__(cls)
+        x64 = x64_enabled()
         for base in reversed(cls.__mro__):
             for name, value in vars(base).items():
                 if isinstance(value, State):
-                    vars(self)[name] = value
+                    # A class body may have run before x64 was switched: then it is made anew.
+                    made_with, make = vars(value).get("_made", (x64, None))
+                    vars(self)[name] = value if made_with == x64 else make()
         self.__init__(*args, **kwargs)
-        return _seal(self)
+        _seal(self)
+        if not states_in((args, kwargs)):
+            vars(self)["_made"] = x64, partial(cls, *args, **kwargs)
+        return self
 
 
 class State(metaclass=_Sealing):
@@ -55,13 +64,20 @@ class State(metaclass=_Sealing):
             )
         vars(self)[name] = value
 
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
+
     def replace(self, **changes: Any) -> Self:
         """A copy with these attributes exchanged."""
         for name in changes:
             if not hasattr(self, name):
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self._replace(**changes)
+
+    def _replace(self, **changes: Any) -> Self:
         copy: Any = object.__new__(type(self))
         vars(copy).update(vars(self))
+        vars(copy).pop("_made", None)
         vars(copy).update(changes)
         if changes.keys() <= set(self._children):
             return copy
@@ -131,14 +147,14 @@ class State(metaclass=_Sealing):
         return dict(self._aux[1]), {name: getattr(self, name) for name in self._children}
 
     def _with_parts(self, parts: dict[str, Any]) -> Self:
-        return self.replace(**parts)
+        return self._replace(**parts)
 
     def state_dict(self) -> dict[str, Any]:
         """A plain nested dict: the class, the configuration, and NumPy arrays."""
         config, parts = self._described()
         return {
             "type": type_name(self),
-            "config": {name: _plain(value) for name, value in config.items()},
+            "config": {name: plain(value) for name, value in config.items()},
             "state": {name: _saved(part) for name, part in parts.items()},
         }
 
@@ -149,14 +165,17 @@ class State(metaclass=_Sealing):
             ConfigurationMismatchError: they are of another class, configuration, shape or dtype;
                 names the field. Nothing is half-loaded.
         """
-        return self._with_parts(_checked_parts(self, state_dict, type(self).__name__))
+        return self._load(state_dict, type(self).__name__)
+
+    def _load(self, saved: Any, where: str) -> Self:
+        return self._with_parts(_checked_parts(self, saved, where))
 
     def _over_children(self, function: Callable[..., Any], *others: Self) -> Self:
         def apply(name: str) -> Any:
             parts = [getattr(each, name) for each in (self, *others)]
             return jax.tree.map(function, *parts, is_leaf=lambda x: isinstance(x, State))
 
-        return self.replace(**{name: apply(name) for name in self._children})
+        return self._replace(**{name: apply(name) for name in self._children})
 
     def __repr__(self) -> str:
         config = ", ".join(f"{name}={value!r}" for name, value in config_of(self))
@@ -220,7 +239,9 @@ def _sync_large(state: State, axis_name: AxisName, size: int) -> Any:
 
 
 def _is_atom(node: Any) -> bool:
-    return isinstance(node, State) and type(node)._merge is not State._merge
+    return isinstance(node, State) and not any(
+        states_in(getattr(node, name)) for name in node._children
+    )
 
 
 # Sealing, and the pytree.
@@ -229,7 +250,7 @@ def _is_atom(node: Any) -> bool:
 def _seal(self: State) -> Any:
     children, config = [], []
     for name, value in vars(self).items():
-        if name in ("_children", "_aux"):
+        if name in ("_children", "_aux", "_made"):
             continue
         if _holds_state(value, type(self)):
             children.append(name)
@@ -325,12 +346,14 @@ def _items(value: Any) -> dict[str, Any]:
     return {str(key): item for key, item in pairs}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A configuration value as JSON holds it, the same in every process."""
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return str(value) if isinstance(value, str) else value
-    return repr(value)
+    # A function goes by its name: the address differs from process to process.
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def _saved(part: Any) -> Any:
@@ -343,7 +366,8 @@ def _saved(part: Any) -> Any:
 
 def _checked_parts(state: State, saved: Any, where: str) -> dict[str, Any]:
     """The parts of `state` with the arrays of a state dict; raises where they do not fit."""
-    if not isinstance(saved, dict) or not {"type", "config", "state"} <= saved.keys():
+    whole = isinstance(saved, dict) and {"type", "config", "state"} <= saved.keys()
+    if not (whole and isinstance(saved["config"], dict)):
         keys = f" with {sorted(map(str, saved))}" if isinstance(saved, dict) else ""
         raise ConfigurationMismatchError(
             f"{where}: expected a dict with 'type', 'config' and 'state', as state_dict() gives; "
@@ -354,7 +378,7 @@ def _checked_parts(state: State, saved: Any, where: str) -> dict[str, Any]:
             f"{where} is a {type_name(state)}; the saved state is of a {saved['type']}"
         )
     config, parts = state._described()
-    here = {name: _plain(value) for name, value in config.items()}
+    here = {name: plain(value) for name, value in config.items()}
     for name in sorted(here.keys() | saved["config"].keys()):
         ours, theirs = (each.get(name, "not there") for each in (here, saved["config"]))
         if ours != theirs:
@@ -366,7 +390,7 @@ def _checked_parts(state: State, saved: Any, where: str) -> dict[str, Any]:
 
 def _loaded(like: Any, saved: Any, where: str) -> Any:
     if isinstance(like, State):
-        return like._with_parts(_checked_parts(like, saved, where))
+        return like._load(saved, where)
     if isinstance(like, dict | tuple | list):
         parts = _items(like)
         if not isinstance(saved, dict) or saved.keys() != parts.keys():
@@ -378,7 +402,7 @@ def _loaded(like: Any, saved: Any, where: str) -> Any:
         if isinstance(like, dict):
             return dict(zip(like, loaded.values(), strict=True))
         return type(like)(loaded.values())
-    array = np.asarray(saved)
+    array = np.array(saved)  # a copy, so that the state is no one else's
     if array.shape != like.shape or array.dtype != like.dtype:
         raise ConfigurationMismatchError(
             f"{where} is {array.dtype}{list(array.shape)} in the saved state; "

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from datarax._checks import x64_enabled
+from datarax._checks import numeric, x64_enabled
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._exact import Exact
 from datarax.distributed._merge_ops import MetricReduceOp, Words, identity, merge_op, state_dtype
@@ -22,7 +22,8 @@ class _Initial(NamedTuple):
     values: tuple[Any, ...]
 
     def array(self) -> np.ndarray[Any, Any]:
-        values = np.asarray(self.values, self.dtype)
+        # Integers in all their 64 bits, whatever words they are kept in.
+        values = np.asarray(self.values, "int64" if self.dtype == "int32" else self.dtype)
         return np.full(self.shape, values[0]) if values.size == 1 else values.reshape(self.shape)
 
 
@@ -38,7 +39,7 @@ class MetricAccumulator(State):
         reduce_op: `MetricReduceOp` or its name: "sum", "max", "min".
 
     Raises:
-        MetricInputError: an unknown `reduce_op`.
+        MetricInputError: an unknown `reduce_op`, or an `initial_value` that does not fit or is NaN.
         MetricTypeError: an `initial_value` that is traced, or no number.
 
     Example:
@@ -66,13 +67,19 @@ class MetricAccumulator(State):
                 "Python number or a NumPy array instead"
             )
         start = np.asarray(initial_value)
-        if not (start.dtype == np.bool_ or jnp.issubdtype(start.dtype, jnp.number)):
+        whole = start.dtype == np.bool_ or jnp.issubdtype(start.dtype, jnp.integer)
+        if not (whole or jnp.issubdtype(start.dtype, jnp.floating)):
             raise MetricTypeError(f"MetricAccumulator: initial_value has dtype {start.dtype}")
         self.op = MetricReduceOp(reduce_op)
         dtype = state_dtype(self.op, start.dtype)
-        if isinstance(initial_value, float) and not x64_enabled():
-            dtype = np.dtype("float32")
-        values = start.astype(dtype).reshape(-1)
+        wide = whole and self.op is MetricReduceOp.sum
+        values = start.astype(np.int64 if wide else dtype).reshape(-1)
+        if whole and (values != start.reshape(-1)).any():
+            raise MetricInputError(
+                f"MetricAccumulator: initial_value={initial_value!r} does not fit {values.dtype}"
+            )
+        if not whole and np.isnan(values).any():
+            raise MetricInputError("MetricAccumulator: initial_value is NaN; all results would be")
         if values.size and (values == values[0]).all():
             values = values[:1]
         self.initial = _Initial(start.shape, dtype.name, tuple(values.tolist()))
@@ -96,18 +103,20 @@ class MetricAccumulator(State):
             where: a mask over those leading axes; what it excludes is not looked at.
 
         Raises:
-            MetricInputError: a shape that does not end in the accumulator's.
-            MetricTypeError: floats into an integer accumulator.
+            MetricInputError: a shape that does not end in the accumulator's, or an integer that
+                does not fit.
+            MetricTypeError: floats into an integer accumulator, or, for a maximum or minimum,
+                integers of a dtype that it does not hold.
         """
         if isinstance(value, Exact):
             return self._with(
                 merge_op(self.op, self.dtype).pairwise(self.words, _words(value, self))
             )
-        if isinstance(value, int) and not isinstance(value, bool):
-            value = _python_int(value, self)
+        if isinstance(value, int | np.integer) and not isinstance(value, bool):
+            value = _python_int(int(value), self)
             if isinstance(value, tuple):
                 return self._with(merge_op(self.op, self.dtype).pairwise(self.words, value))
-        x = jnp.asarray(value)
+        x = numeric(value, "MetricAccumulator: value")
         batch = x.ndim - len(self.shape)
         if batch < 0 or x.shape[batch:] != self.shape:
             raise MetricInputError(
@@ -121,18 +130,27 @@ class MetricAccumulator(State):
                 f"MetricAccumulator of integers got a value of dtype {x.dtype}; give it a float "
                 f"initial_value, or round the value"
             )
+        whole = jnp.issubdtype(self.dtype, jnp.integer)
+        if whole and self.op is not MetricReduceOp.sum and not np.can_cast(x.dtype, self.dtype):
+            raise MetricTypeError(
+                f"MetricAccumulator: the {self.op} of {self.dtype} got a value of dtype {x.dtype}; "
+                f"give it an initial_value of a dtype that holds both"
+            )
         row = merge_op(self.op, self.dtype)
-        if jnp.issubdtype(x.dtype, jnp.floating):
-            x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4:
+            x = x.astype(jnp.float32)
+        if self.op is not MetricReduceOp.sum:
+            x = x.astype(self.dtype)
         if where is not None:
             mask = jnp.asarray(where, jnp.bool_)
-            if mask.ndim > batch:
+            fits = all(n in (1, m) for n, m in zip(mask.shape, x.shape, strict=False))
+            if mask.ndim > batch or not fits:
                 raise MetricInputError(
                     f"MetricAccumulator: where of shape {mask.shape} for a value of shape "
                     f"{x.shape}; expected a mask over its leading {batch} axes"
                 )
             mask = jax.lax.expand_dims(mask, range(mask.ndim, x.ndim))
-            neutral = identity(self.op, (), state_dtype(self.op, x.dtype))[0]
+            neutral = identity(self.op, (), self.dtype)[0]
             x = jnp.where(mask, x, jnp.asarray(neutral, x.dtype))
         folded = row.over_axis(x, tuple(range(batch)), self.dtype)
         return self._with(row.pairwise(self.words, folded))
@@ -143,24 +161,25 @@ class MetricAccumulator(State):
 
         Sums of integers are an `Exact` where x64 is disabled; all else is an array.
         """
-        row = merge_op(self.op, self.dtype)
-        words = self.words
-        start = self.initial.array()
-        neutral = identity(self.op, (), self.dtype)[0]
-        if not np.array_equal(start, np.broadcast_to(neutral, start.shape)):
-            words = row.pairwise(words, _initial_words(self, start))
-        if len(words) == 1:
-            return jnp.asarray(words[0])
-        if jnp.issubdtype(self.dtype, jnp.integer):
-            return Exact(*map(jnp.asarray, words))
-        return jnp.asarray(words[0])
+        words = self._started()
+        if len(words) == 1 or jnp.issubdtype(self.dtype, jnp.floating):
+            return words[0]
+        return Exact(*words)
 
     @property
     def exact(self) -> Any:
         """As `value`, but float sums with the part that `value` rounds away, as `Exact`."""
-        if len(self.words) == 2 and jnp.issubdtype(self.dtype, jnp.floating):
-            return Exact(*map(jnp.asarray, self.words)) if self.dtype.itemsize == 4 else self.value
-        return self.value
+        words = self._started()
+        return Exact(*words) if len(words) == 2 and self.dtype.itemsize == 4 else words[0]
+
+    def _started(self) -> Words:
+        """The words, the initial value included."""
+        start = self.initial.array()
+        words = self.words
+        neutral = identity(self.op, (), self.dtype)[0]
+        if not np.array_equal(start, np.broadcast_to(neutral, start.shape)):
+            words = merge_op(self.op, self.dtype).pairwise(words, _initial_words(self, start))
+        return tuple(map(jnp.asarray, words))
 
     def _with(self, words: Words) -> Self:
         return self.replace(words=tuple(words))
@@ -186,15 +205,23 @@ class MetricAccumulator(State):
 
 def _initial_words(acc: MetricAccumulator, start: np.ndarray[Any, Any]) -> Words:
     if len(acc.words) == 1:
-        return (jnp.asarray(start),)
+        return (jnp.asarray(start, acc.dtype),)
     if jnp.issubdtype(acc.dtype, jnp.integer):
-        return merge_op(acc.op, acc.dtype).over_axis(jnp.asarray(start), (), acc.dtype)
+        return jnp.asarray((start >> 32).astype(np.int32)), jnp.asarray(start.astype(np.uint32))
     return jnp.asarray(start), jnp.zeros(start.shape, acc.dtype)
 
 
 def _python_int(value: int, acc: MetricAccumulator) -> Any:
-    """A Python integer of any size: words for a sum of integers, else what JAX makes of it."""
-    if -(2**31) <= value < 2**31:
+    """A Python integer of any size: words for a sum of integers, else what JAX is to make of it."""
+    info = np.iinfo(np.int32)
+    if acc.op is not MetricReduceOp.sum and jnp.issubdtype(acc.dtype, jnp.integer):
+        info = np.iinfo(acc.dtype)
+        if not info.min <= value <= info.max:
+            raise MetricInputError(
+                f"MetricAccumulator: {value} does not fit the {acc.op} of {acc.dtype}"
+            )
+        return jnp.asarray(value, acc.dtype)
+    if info.min <= value <= info.max:
         return value
     if acc.op is MetricReduceOp.sum and acc.dtype == np.int32 and acc.shape == ():
         if not -(2**63) <= value < 2**63:

@@ -8,7 +8,7 @@ import numpy as np
 
 from datarax import _numerics as nx
 from datarax._checks import numeric, positive_int, rows_weight
-from datarax._errors import MetricInputError
+from datarax._errors import MetricInputError, MetricTypeError
 from datarax._exact import Exact
 from datarax.distributed._merge_ops import zeros
 from datarax.statistics._state import State
@@ -78,11 +78,14 @@ class Buffer(State):
         x = numeric(values, "values")
         if x.ndim != 1 + len(self.rows.shape) or x.shape[1:] != self.rows.shape:
             raise MetricInputError(f"values of shape {x.shape}; expected (N, *{self.rows.shape})")
+        kept = jnp.dtype(self.rows.dtype)
+        if not (jnp.issubdtype(kept, jnp.floating) or np.can_cast(x.dtype, kept)):
+            raise MetricTypeError(f"values of dtype {x.dtype} do not fit a Buffer of {kept}")
         finite = jnp.all(jnp.isfinite(x), tuple(range(1, x.ndim)))
         keep, invalid = rows_weight(finite, weights)
         keep = keep.astype(jnp.bool_)
         return self.replace(
-            rows=self.rows.append(x.astype(self.rows.dtype), keep),
+            rows=self.rows.append(x.astype(kept), keep),
             invalid=self.invalid.update(invalid),
         )
 

@@ -23,9 +23,10 @@ class ClassCounts(State):
         top_k: multiclass: the classes of the k highest scores are predicted.
         ignore_index: a target that leaves its example out, uncounted.
 
-    Counts are sums of weights in pairs of floats: exact integers up to 2**48 when weights are
-    integers, and any weights at all. Examples with NaN or infinite scores, or with a label out of
-    range, are excluded and counted in `invalid`.
+    Counts are sums of weights in pairs of floats: exact to 2**48 without weights or with a mask;
+    with other weights, those of a batch are first summed in float32 (float64 with x64). Examples
+    with NaN or infinite scores, or with a label out of range, are excluded and counted in
+    `invalid`.
     """
 
     invalid = MetricAccumulator(0)
@@ -94,8 +95,6 @@ class ClassCounts(State):
             chosen, positive, valid, ignored = (
                 x[..., None] for x in (chosen, positive, valid, ignored)
             )
-        if weights is not None:
-            weights = _over_labels(weights, chosen)
         w, invalid = rows_weight(valid | ignored, weights)
         w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
         zero = jnp.zeros((), w.dtype)
@@ -136,7 +135,8 @@ class ClassCounts(State):
         ignored = self._ignored(target)
         w, invalid = rows_weight(valid | ignored, weights)
         w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
-        hit = jnp.any(chosen == target.astype(chosen.dtype)[..., None], -1)
+        # In one dtype that holds every valid label: in a narrower one, others would look equal.
+        hit = jnp.any(chosen.astype(jnp.int32) == target.astype(jnp.int32)[..., None], -1)
         zero = jnp.zeros((), w.dtype)
         spread = jnp.broadcast_to(w[..., None], chosen.shape)
         return self.replace(
@@ -177,16 +177,14 @@ def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
         same = labels[:, None] == jnp.arange(size, dtype=jnp.int32)[None, :]
         return jnp.sum(jnp.where(same, weights[:, None], jnp.zeros((), weights.dtype)), 0)
     labels = jnp.where(weights != 0, labels, jnp.int32(size))
-    return jnp.zeros((size,), weights.dtype).at[labels].add(weights, mode="drop")
+    # A scatter adds one by one, and a float32 would stall: into several rows, then their sum.
+    rows = 1 if is_integer(weights) else max(1, min(256, labels.size // size))
+    row = jnp.arange(labels.size, dtype=jnp.int32) % rows
+    counts = jnp.zeros((rows, size), weights.dtype).at[row, labels].add(weights, mode="drop")
+    return jnp.sum(counts, 0)
 
 
 def _top(scores: jax.Array, k: int) -> jax.Array:
     if k == 1:
         return jnp.argmax(scores, -1)[..., None].astype(jnp.int32)
     return jax.lax.top_k(scores, k)[1]
-
-
-def _over_labels(weights: Any, like: jax.Array) -> jax.Array:
-    # A weight an example serves all its labels.
-    w = numeric(weights, "weights")
-    return w if w.ndim == like.ndim else jax.lax.expand_dims(w, range(w.ndim, like.ndim))

@@ -40,8 +40,10 @@ class Central(State):
         n = jnp.sum(w, axes)
         some = n != 0
         safe = jnp.where(some, n, jnp.ones((), n.dtype))
-        # The mean in two steps: the second corrects what the first rounded away.
-        first = jnp.sum(w * x, axes) / safe
+        # The mean in two steps: the second corrects what the first rounded away. One bit less, so
+        # that no compiler merges the rounding of the first into the subtraction that follows.
+        info = jnp.finfo(x.dtype)
+        first = jax.lax.reduce_precision(jnp.sum(w * x, axes) / safe, info.nexp, info.nmant - 1)
         d = x - jnp.broadcast_to(first, x.shape)
         second = jnp.sum(w * d, axes) / safe
         d = d - jnp.broadcast_to(second, x.shape)
@@ -57,7 +59,9 @@ class Central(State):
         share = jnp.where(some, nx.pair_divide(other.count, n), jnp.zeros((), n[0].dtype))
         rest = jnp.where(some, nx.pair_divide(self.count, n), jnp.zeros((), n[0].dtype))
         apart = nx.pair_add(other.mean, (-self.mean[0], -self.mean[1]))
-        d, m = apart[0], self.count[0] * share
+        m = self.count[0] * share
+        # Where one side is empty nothing is added, however far apart: no infinity times zero.
+        d = jnp.where(m != 0, apart[0], jnp.zeros((), m.dtype))
         mean = nx.pair_add(self.mean, nx.pair_scale(apart, share))
         cross = [d * d * m]
         a, b = ([p[0] for p in each.powers] for each in (self, other))
@@ -139,6 +143,7 @@ class Moments(State):
     @property
     def skewness(self) -> jax.Array:
         """The third standardised moment, biased, as `scipy.stats.skew`; NaN for constant data."""
+        self._need(3, "skewness")
         m2, m3 = (p[0] for p in self.central.powers[:2])
         n = jnp.sqrt(self.count)
         return _where_some(self.count * m2, n * (m3 / _safe(m2)) / jnp.sqrt(_safe(m2)))
@@ -146,8 +151,15 @@ class Moments(State):
     @property
     def kurtosis(self) -> jax.Array:
         """The fourth standardised moment less 3, biased, as `scipy.stats.kurtosis`."""
+        self._need(4, "kurtosis")
         m2, m4 = self.central.powers[0][0], self.central.powers[2][0]
         return _where_some(self.count * m2, self.count * (m4 / _safe(m2)) / _safe(m2) - 3)
+
+    def _need(self, order: int, name: str) -> None:
+        if self.central.order < order:
+            raise MetricInputError(
+                f"Moments of order={self.central.order} hold no {name}; it needs order={order}"
+            )
 
 
 def _safe(x: jax.Array) -> jax.Array:

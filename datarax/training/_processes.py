@@ -4,8 +4,11 @@ The only module that knows the store. It never communicates over the devices, so
 is stopped or gone is waited for only as long as the caller says, and is named.
 """
 
+import hashlib
 import itertools
 import json
+import math
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,15 +16,22 @@ from typing import Any
 import jax
 
 from datarax._errors import ConfigurationMismatchError, DataraxError, MetricTimeoutError
-from datarax.statistics._state import states_in
+from datarax.statistics._state import plain, states_in
 from datarax.wrappers.per_device import PerDevice
 
-_POLL_SECONDS = 0.002
 _numbers = itertools.count()
+_LATE = "late: "
+# The store is given so long to answer, however short the caller's timeout; and a long wait is made
+# of pieces of that length, between which an interrupt gets through.
+_PIECE_SECONDS = 1.0
 
 
 class Board:
-    """A place where each process posts its newest note, and all can read.
+    """Where the processes meet: each posts the round that it has reached, and all can read.
+
+    A round is held by all processes or by none. Whoever sees that all have come, or gives up
+    waiting, writes the verdict; the store takes the first, and all follow it. So one that comes
+    late to a round that the others have left does not go on alone.
 
     Boards are numbered in the order in which a process makes them, so every process must make the
     same ones in the same order, as it must launch the same collectives.
@@ -30,58 +40,166 @@ class Board:
     def __init__(self) -> None:
         self._client = _client()
         self._folder = f"datarax/{next(_numbers)}"
+        self.round = 0
 
-    def post(self, note: str) -> None:
-        """Puts this process's note up, in place of its last."""
-        self._call("key_value_set", f"{self._folder}/{jax.process_index()}", note, True)
+    def meet(
+        self,
+        timeout: float | None,
+        about: str,
+        note: str = "",
+        judge: Callable[[dict[int, str]], str] = lambda notes: "",
+    ) -> str:
+        """Waits until every process has come to this round.
 
-    def notes(self) -> dict[int, str]:
-        """What each process has up; those that have nothing are left out."""
-        found = self._call("key_value_dir_get", self._folder)
-        return {int(key.rsplit("/", 1)[1]): note for key, note in found}
+        Args:
+            timeout: seconds; `None` for as long as it takes.
+            about: what is waited for, for the error.
+            note: a short text for `judge`.
+            judge: what the round comes to, from the notes by process.
 
-    def wait(self, reached: Callable[[str], bool], timeout: float | None, about: str) -> None:
-        """Waits until every process has posted a note of which `reached` is true.
+        Returns:
+            What `judge` said, the same on every process.
 
         Raises:
-            MetricTimeoutError: after `timeout` seconds; names the processes that have not.
+            MetricTimeoutError: some did not come in time; names them. The others raise it too, as
+                they come. Or the store did not answer; then the next call is for the same round.
         """
-        start = time.monotonic()
-        while True:
-            missing = self.missing(reached)
-            if not missing:
-                return
-            if timeout is not None and time.monotonic() - start > timeout:
-                raise MetricTimeoutError(
-                    f"{about}: {named(missing)} not got there within {timeout:g} s"
-                )
-            time.sleep(_POLL_SECONDS)
-
-    def missing(self, reached: Callable[[str], bool]) -> list[int]:
-        """The processes without a note of which `reached` is true."""
-        notes = self.notes()
-        return [i for i in range(jax.process_count()) if i not in notes or not reached(notes[i])]
-
-    def _call(self, method: str, *args: Any) -> Any:
         try:
-            return getattr(self._client, method)(*args)
-        except RuntimeError as error:  # the client raises XlaRuntimeError
-            raise MetricTimeoutError(
-                f"the distributed runtime's coordinator, process 0, cannot be reached: {error}"
-            ) from error
+            verdict = self._verdict(timeout, note, judge)
+        except _StoreError as error:
+            raise MetricTimeoutError(f"{about}: {error}") from error
+        self.round += 1
+        if verdict.startswith(_LATE):
+            raise MetricTimeoutError(f"{about}: {verdict.removeprefix(_LATE)}")
+        return verdict
+
+    def _verdict(
+        self, timeout: float | None, note: str, judge: Callable[[dict[int, str]], str]
+    ) -> str:
+        deadline = _deadline(timeout)
+        key = f"verdict/{self.round}"
+        self._post(note, deadline)
+        verdict = None
+        while verdict is None:
+            late = time.monotonic() >= deadline
+            notes = self._notes(self.round, deadline)
+            missing = _missing(notes)
+            if not missing:  # so at least the last to come finds it
+                verdict = self._settle(key, judge(notes), deadline)
+                if self.round:  # which all have read
+                    self._call("key_value_delete", f"verdict/{self.round - 1}", deadline=deadline)
+            elif late:
+                why = f"process {jax.process_index()} gave up after {timeout:g} s"
+                verdict = self._settle(key, f"{_LATE}{_named(missing)}; {why}", deadline)
+            else:
+                verdict = self._get(key, deadline)
+        return verdict
+
+    def pass_by(self, timeout: float | None) -> None:
+        """Posts that this process has come to this round, and does not wait for the others."""
+        self._post("", _deadline(timeout))
+        self.round += 1
+
+    def absent(self, number: int) -> str:
+        """Says which processes have not come to that round."""
+        try:
+            missing = _missing(self._notes(number, time.monotonic()))
+        except _StoreError as error:
+            return str(error)
+        return _named(missing) if missing else "all processes have reached it"
+
+    def publish(self, text: str, timeout: float | None) -> None:
+        """Puts up a long text."""
+        key = f"published/{jax.process_index()}"
+        self._call("key_value_set", key, text, True, deadline=_deadline(timeout))
+
+    def published(self, process: int) -> str:
+        """What that process has published, before it came to a round that all have come to."""
+        return self._get(f"published/{process}", math.inf) or ""
+
+    # Calls to the store.
+
+    def _post(self, note: str, deadline: float) -> None:
+        key, text = f"at/{jax.process_index()}", f"{self.round} {note}"
+        self._call("key_value_set", key, text, True, deadline=deadline)
+
+    def _notes(self, number: int, deadline: float) -> dict[int, str]:
+        """The notes of the processes that have come to a round."""
+        notes = {}
+        for key, text in self._call("key_value_dir_get", "at", deadline=deadline):
+            reached, _, note = text.partition(" ")
+            if int(reached) >= number:
+                notes[int(key.rpartition("/")[2])] = note
+        return notes
+
+    def _settle(self, key: str, verdict: str, deadline: float) -> str:
+        """Writes a verdict, unless there is one; the one that is there."""
+        try:
+            self._call("key_value_set", key, verdict, deadline=deadline)
+        except _StoreError as error:
+            if "ALREADY_EXISTS" not in str(error):
+                raise
+            return self._get(key, math.inf) or ""
+        return verdict
+
+    def _get(self, key: str, deadline: float) -> str | None:
+        """Waits for a text to be put up, one piece of time."""
+        seconds = min(deadline - time.monotonic(), _PIECE_SECONDS)
+        try:
+            milliseconds = max(1, round(1000 * seconds))
+            return self._call("blocking_key_value_get", key, milliseconds, deadline=math.inf)
+        except _StoreError as error:
+            if "DEADLINE_EXCEEDED" not in str(error):
+                raise
+            return None
+
+    def _call(self, method: str, key: str, *args: Any, deadline: float) -> Any:
+        # On a thread, for the time of the call: a coordinator that is stopped never answers.
+        answer: list[Any] = []
+        error: list[Exception] = []
+
+        def call() -> None:
+            try:
+                answer.append(getattr(self._client, method)(f"{self._folder}/{key}", *args))
+            except Exception as raised:  # the client raises JaxRuntimeError
+                error.append(raised)
+
+        thread = threading.Thread(target=call, name=f"datarax-{method}", daemon=True)
+        thread.start()
+        left = max(deadline - time.monotonic(), _PIECE_SECONDS)
+        thread.join(None if left == math.inf else left)
+        if answer:
+            return answer[0]
+        why = str(error[0]) if error else f"no answer for {left:.3g} s"
+        raise _StoreError(
+            f"process 0, whose coordinator holds the key-value store, cannot be reached: {why}"
+        ) from (error[0] if error else None)
 
 
-def named(processes: list[int]) -> str:
-    """ "process 1 has" or "processes 1, 2 have", of how many."""
+class _StoreError(MetricTimeoutError):
+    """What the store said instead of an answer."""
+
+
+def _deadline(timeout: float | None) -> float:
+    return math.inf if timeout is None else time.monotonic() + timeout
+
+
+def _missing(notes: dict[int, str]) -> list[int]:
+    return [i for i in range(jax.process_count()) if i not in notes]
+
+
+def _named(processes: list[int]) -> str:
+    """ "process 1 has" or "processes 1, 2 have", of how many, "not reached it"."""
     many = "es" if len(processes) > 1 else ""
     listed = ", ".join(map(str, processes))
-    return f"process{many} {listed} of {jax.process_count()} {'have' if many else 'has'}"
+    have = "have" if many else "has"
+    return f"process{many} {listed} of {jax.process_count()} {have} not reached it"
 
 
 def check_agreement(metric: Any, timeout: float | None = None) -> None:
     """Raises on every process unless all hold the same metrics in the same configuration.
 
-    Each process posts a description of its metric and reads those of the others; nothing is sent
+    The processes compare digests, and where those differ what they stand for; nothing is sent
     over the devices. Does nothing on a single process.
 
     Args:
@@ -90,7 +208,7 @@ def check_agreement(metric: Any, timeout: float | None = None) -> None:
 
     Raises:
         ConfigurationMismatchError: names the metric, the field, and what the processes hold.
-        MetricTimeoutError: names the processes that did not post theirs.
+        MetricTimeoutError: names the processes that did not come to compare, on all others.
 
     Example:
         >>> import datarax
@@ -100,32 +218,47 @@ def check_agreement(metric: Any, timeout: float | None = None) -> None:
     if jax.process_count() == 1:
         return
     board = Board()
-    board.post(json.dumps(describe(metric)))
-    board.wait(lambda note: True, timeout, "comparing the metrics of all processes")
-    notes = {i: json.loads(note) for i, note in sorted(board.notes().items())}
-    for process, theirs in notes.items():
-        for field in sorted(notes[0].keys() | theirs.keys()):
-            here, there = (d.get(field, "not there") for d in (notes[0], theirs))
-            if here != there:
-                raise ConfigurationMismatchError(
-                    f"the processes hold different metrics: {field} is {here} on process 0 and "
-                    f"{there} on process {process}; make the same metrics, with the same "
-                    f"configuration, on every process"
-                )
+    described = json.dumps(describe(metric), sort_keys=True)
+    board.publish(described, timeout)
+
+    def difference(digests: dict[int, str]) -> str:
+        for process, digest in sorted(digests.items()):
+            if digest != digests[0]:
+                ours, theirs = (json.loads(board.published(i)) for i in (0, process))
+                return _difference(ours, theirs, process)
+        return ""
+
+    digest = hashlib.sha256(described.encode()).hexdigest()
+    differ = board.meet(timeout, "comparing the metrics of all processes", digest, difference)
+    if differ:
+        raise ConfigurationMismatchError(differ)
 
 
-def describe(metric: Any, path: str = "") -> dict[str, str]:
+def _difference(ours: dict[str, str], theirs: dict[str, str], process: int) -> str:
+    for field in sorted(ours.keys() | theirs.keys()):  # the class of the whole comes first
+        here, there = (d.get(field, "not there") for d in (ours, theirs))
+        if here != there:
+            name = "metric" if field == "metric" else ours["metric"] + field.removeprefix("metric")
+            return (
+                f"the processes hold different metrics: {name} is {here} on process 0 and "
+                f"{there} on process {process}; make the same metrics, with the same "
+                f"configuration, on every process"
+            )
+    raise AssertionError("the digests differ, and what they stand for does not")
+
+
+def describe(metric: Any, path: str = "metric") -> dict[str, str]:
     """Every class and configuration value in a metric, by path."""
     if isinstance(metric, PerDevice):
         axes = {f"{path}[per_device axes]": f"{dict(metric.mesh.shape)} over {metric.axis_names}"}
         return axes | describe(metric.copies, path)
-    described = {path or "metric": type(metric).__name__}
+    described = {path: type(metric).__name__}
     config, parts = metric._described()
     for name, value in config.items():
-        described[f"{path or 'metric'}.{name}"] = repr(value)
+        described[f"{path}.{name}"] = repr(plain(value))
     for name, part in parts.items():
         for i, state in enumerate(states_in(part)):
-            described |= describe(state, f"{path}.{name}{i or ''}".lstrip("."))
+            described |= describe(state, f"{path}.{name}{i or ''}")
     return described
 
 

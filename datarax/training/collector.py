@@ -1,17 +1,19 @@
 """Results without waiting: windows of metrics, collected while the loop runs on."""
 
+import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
 
 import jax
 
-from datarax._checks import positive_int
+from datarax._checks import kind, positive_int
 from datarax._errors import (
     CollectorStateError,
     DataraxError,
+    InvalidValuesWarning,
     MetricInputError,
     MetricTimeoutError,
     MetricTypeError,
@@ -20,18 +22,36 @@ from datarax._errors import (
 )
 from datarax.metrics._metric import Metric, read_results, report
 from datarax.statistics._state import check_same
-from datarax.training._processes import Board, check_agreement, named
+from datarax.training._processes import Board, check_agreement
 from datarax.training.stateful import StatefulMetric
 
 _log = logging.getLogger("datarax")
-# Simulated CPU devices deadlock when many programs that hold a collective are in flight.
+# Simulated CPU devices deadlock when several programs that hold a collective are in flight (with
+# eight devices, eight did): of those, there are no more in the whole process, in all collectors.
 _MOST_ON_CPU = 2
+_on_cpu: deque["_Window"] = deque()
 
 
 class _Window(NamedTuple):
-    number: int
+    name: str
     step: Any
     reported: Any  # arrays on the devices, on their way to the host
+    board: Board | None
+    round: int
+
+    def is_ready(self) -> bool:
+        return all(array.is_ready() for array in jax.tree.leaves(self.reported))
+
+    def wait(self, timeout: float | None) -> None:
+        start, pause = time.monotonic(), 1e-5
+        while not self.is_ready():
+            if timeout is not None and time.monotonic() - start > timeout:
+                late = "there is one process, whose devices are still at work"
+                if self.board is not None:
+                    late = self.board.absent(self.round)
+                raise MetricTimeoutError(f"{self.name} did not finish within {timeout:g} s: {late}")
+            time.sleep(pause)
+            pause = min(2 * pause, 2e-3)
 
 
 class AsyncMetricCollector:
@@ -50,7 +70,8 @@ class AsyncMetricCollector:
         metric: what will be collected: a metric of the same configuration (plain, `Collection`,
             `per_device`), or a `StatefulMetric`, which is then collected in place.
         max_in_flight: so many windows may be unfinished; the next `schedule_collection` first
-            waits for the oldest. On CPU devices never more than two are.
+            waits for the oldest. Of windows over several CPU devices, which could deadlock, never
+            more than two are, in all collectors together.
         timeout: seconds that any wait on other processes may take; `None` for no limit.
 
     Raises:
@@ -80,14 +101,20 @@ class AsyncMetricCollector:
         if not isinstance(metric, Metric | StatefulMetric):
             raise MetricTypeError(
                 f"AsyncMetricCollector expects a datarax.Metric or a StatefulMetric; "
-                f"got {type(metric).__name__}"
+                f"got {kind(metric)}"
             )
         positive_int(max_in_flight, "max_in_flight")
         if timeout is not None and not timeout >= 0:
             raise MetricInputError(f"timeout={timeout!r}; expected seconds, or None")
-        self._metric, self._timeout, self._limit = metric, timeout, max_in_flight
-        self._bound = False
-        self._warned = False
+        self._stateful = metric if isinstance(metric, StatefulMetric) else None
+        # Without its arrays: the first step may donate them, and a large state is not kept alive.
+        self._like = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype),
+            metric.metric if isinstance(metric, StatefulMetric) else metric,
+        )
+        self._structure = jax.tree.structure(self._like)
+        self._timeout, self._limit = timeout, max_in_flight
+        self._bound = self._was_bound = self._warned = False
         self._windows: deque[_Window] = deque()
         self._finished: deque[_Window] = deque()
         self._count = 0
@@ -104,9 +131,7 @@ class AsyncMetricCollector:
         """
         if self._bound:
             raise CollectorStateError("bind(): this collector is bound already; unbind() it first")
-        self._bound = True
-        if jax.default_backend() == "cpu":
-            self._limit = min(self._limit, _MOST_ON_CPU)
+        self._bound = self._was_bound = True
         return self
 
     def unbind(self) -> None:
@@ -119,7 +144,8 @@ class AsyncMetricCollector:
         self._require_bound("unbind()")
         self._bound = False
         while self._windows:
-            self._finish_oldest(self._timeout)
+            self._windows[0].wait(self._timeout)
+            self._finished.append(self._windows.popleft())
 
     def __enter__(self) -> Self:
         return self.bind()
@@ -157,27 +183,26 @@ class AsyncMetricCollector:
         """
         self._require_bound("schedule_collection()")
         current = self._current(metric)
+        over_cpus = _over_cpus(current)
+        self._make_room(over_cpus)
+        name = f"window {self._count}" + ("" if step is None else f" (step {step})")
         if jax.process_count() > 1:
-            self._meet(current, step)
-        while len(self._windows) >= self._limit:
-            if not self._warned and not _is_ready(self._windows[0]):
-                self._warned = True
-                _log.warning(
-                    "AsyncMetricCollector: %d windows in flight, so schedule_collection waits for "
-                    "the oldest; collect less often, or raise max_in_flight",
-                    len(self._windows),
-                )
-            self._finish_oldest(self._timeout)
-        reported = report(current)
-        for array in jax.tree.leaves(reported):
-            array.copy_to_host_async()
-        self._windows.append(_Window(self._count, step, reported))
+            self._meet(current, name, over_cpus)
+        with _naming(name):
+            reported = report(current)
+            for array in jax.tree.leaves(reported):
+                array.copy_to_host_async()
+            empty = self._reset(current)
+        reached = 0 if self._board is None else self._board.round - 1
+        window = _Window(name, step, reported, self._board, reached)
+        self._windows.append(window)
         self._count += 1
-        empty = self._reset(current)
-        if isinstance(self._metric, StatefulMetric):
-            self._metric.state.set_value(empty)
-            return None
-        return empty
+        if over_cpus:
+            _on_cpu.append(window)
+        if self._stateful is None:
+            return empty
+        self._stateful.state.set_value(empty)
+        return None
 
     def ready(self) -> list[tuple[Any, Any]]:
         """The windows that are finished and not yet read, as `(step, results)`; never waits.
@@ -186,13 +211,15 @@ class AsyncMetricCollector:
             WindowError: the oldest window failed; it is dropped, the others are kept.
             InvalidValuesError: data could not be used, and the metric's policy is "raise".
         """
-        while self._windows and _is_ready(self._windows[0]):
+        if not self._was_bound:
+            self._require_bound("ready()")
+        while self._windows and self._windows[0].is_ready():
             self._finished.append(self._windows.popleft())
         pairs: list[tuple[Any, Any]] = []
         while self._finished:
             try:
                 results = self._read(self._finished[0])
-            except DataraxError:
+            except Exception:
                 if not pairs:  # else it surfaces on the next call, and these are not lost
                     self._finished.popleft()
                     raise
@@ -223,7 +250,8 @@ class AsyncMetricCollector:
                 raise CollectorStateError(
                     "collect_results(): no window is scheduled; call schedule_collection() first"
                 )
-            self._finish_oldest(self._timeout if timeout is None else timeout)
+            self._windows[0].wait(self._timeout if timeout is None else timeout)
+            self._finished.append(self._windows.popleft())
         return self._read(self._finished.popleft())
 
     # How.
@@ -235,69 +263,62 @@ class AsyncMetricCollector:
             )
 
     def _current(self, metric: Metric | None) -> Metric:
-        if isinstance(self._metric, StatefulMetric):
+        if self._stateful is not None:
             if metric is not None:
                 raise MetricInputError(
                     "schedule_collection() takes no metric here: the collector was made for a "
                     "StatefulMetric, which it collects in place"
                 )
-            return self._metric.metric
+            metric = self._stateful.metric
         if not isinstance(metric, Metric):
             raise MetricInputError(
                 f"schedule_collection(metric): expected the metric that holds this window; "
-                f"got {type(metric).__name__}"
+                f"got {kind(metric)}"
             )
-        check_same(self._metric, metric, "collect")
+        if jax.tree.structure(metric) != self._structure:
+            check_same(self._like, metric, "collect")
         return metric
 
-    def _meet(self, metric: Metric, step: Any) -> None:
+    def _make_room(self, over_cpus: bool) -> None:
+        while len(self._windows) >= self._limit:
+            self._wait_to_schedule(self._windows[0])
+            self._finished.append(self._windows.popleft())
+        while over_cpus and len(_on_cpu) >= _MOST_ON_CPU:
+            self._wait_to_schedule(_on_cpu[0])
+            _on_cpu.popleft()
+
+    def _wait_to_schedule(self, window: _Window) -> None:
+        if not self._warned and not window.is_ready():
+            self._warned = True
+            _log.warning(
+                "AsyncMetricCollector: schedule_collection waits, as %s is still in flight; "
+                "collect less often, or raise max_in_flight (now %d)",
+                window.name,
+                self._limit,
+            )
+        window.wait(self._timeout)
+
+    def _meet(self, metric: Metric, name: str, over_cpus: bool) -> None:
         for leaf in jax.tree.leaves(metric):
-            if isinstance(leaf, jax.Array) and leaf.is_fully_addressable:
+            if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
                 raise NotAddressableError(
                     f"schedule_collection: the state of {type(metric).__name__} is held by this "
                     f"process alone, so each process would get its own answer; use per_device, or "
                     f"update it under jit with global arrays (datarax.distributed.global_batch)"
                 )
+        with _naming(name):
+            jax.eval_shape(report, metric)  # what fails here does so before the others count on it
         if self._board is None:
             check_agreement(metric, self._timeout)
             self._board = Board()
-        number = self._count
-        self._board.post(str(number))
-        if jax.default_backend() == "cpu":
-            about = f"{_called(number, step)}, waiting to schedule"
-            self._board.wait(lambda note: int(note) >= number, self._timeout, about)
-
-    def _finish_oldest(self, timeout: float | None) -> None:
-        window = self._windows[0]
-        start, pause = time.monotonic(), 1e-5
-        while not _is_ready(window):
-            if timeout is not None and time.monotonic() - start > timeout:
-                raise MetricTimeoutError(
-                    f"{_called(window.number, window.step)} did not finish within {timeout:g} s; "
-                    f"{self._who_is_missing(window.number)}"
-                )
-            time.sleep(pause)
-            pause = min(2 * pause, 2e-3)
-        self._finished.append(self._windows.popleft())
-
-    def _who_is_missing(self, number: int) -> str:
-        if self._board is None:
-            return "there is one process, whose devices are still at work"
-        missing = self._board.missing(lambda note: int(note) >= number)
-        if not missing:
-            return "all processes have reached it"
-        return f"{named(missing)} not reached it"
+        if over_cpus:  # where dispatch itself would wait for the others, without a timeout
+            self._board.meet(self._timeout, f"{name}, waiting to schedule")
+        else:
+            self._board.pass_by(self._timeout)
 
     def _read(self, window: _Window) -> Any:
-        metric = self._metric
-        metric = metric.metric if isinstance(metric, StatefulMetric) else metric
-        try:
-            return read_results(metric, window.reported)
-        except DataraxError as error:
-            error.args = (f"{_called(window.number, window.step)}: {error}",)
-            raise
-        except Exception as error:
-            raise WindowError(f"{_called(window.number, window.step)} failed: {error}") from error
+        with _naming(window.name):
+            return read_results(self._like, window.reported)
 
     def _reset(self, metric: Metric) -> Metric:
         """The metric, empty, with each array where it was: the next step compiles nothing anew."""
@@ -312,9 +333,19 @@ class AsyncMetricCollector:
         return treedef.unflatten(self._resets[key](metric))
 
 
-def _is_ready(window: _Window) -> bool:
-    return all(array.is_ready() for array in jax.tree.leaves(window.reported))
+@contextlib.contextmanager
+def _naming(window: str) -> Iterator[None]:
+    """Whatever fails within names the window."""
+    try:
+        yield
+    except (DataraxError, InvalidValuesWarning) as error:
+        error.args = (f"{window}: {error}",)
+        raise
+    except Exception as error:
+        raise WindowError(f"{window} failed: {error}") from error
 
 
-def _called(number: int, step: Any) -> str:
-    return f"window {number}" + ("" if step is None else f" (step {step})")
+def _over_cpus(metric: Metric) -> bool:
+    arrays = [leaf for leaf in jax.tree.leaves(metric) if isinstance(leaf, jax.Array)]
+    devices = arrays[0].sharding.device_set if arrays else ()
+    return len(devices) > 1 and next(iter(devices)).platform == "cpu"

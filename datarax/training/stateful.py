@@ -4,9 +4,9 @@ from typing import Any
 
 from flax import nnx
 
-from datarax._errors import MetricTypeError
-from datarax.metrics._metric import Metric, routed
-from datarax.wrappers.collection import Collection
+from datarax._checks import kind
+from datarax._errors import MetricInputError, MetricTypeError
+from datarax.metrics._metric import Metric
 from datarax.wrappers.per_device import PerDevice
 
 
@@ -38,9 +38,7 @@ class StatefulMetric(nnx.Metric):
 
     def __init__(self, metric: Metric):
         if not isinstance(metric, Metric):
-            raise MetricTypeError(
-                f"StatefulMetric expects a datarax.Metric; got {type(metric).__name__}"
-            )
+            raise MetricTypeError(f"StatefulMetric expects a datarax.Metric; got {kind(metric)}")
         self.state = MetricState(metric)
 
     @property
@@ -55,14 +53,27 @@ class StatefulMetric(nnx.Metric):
         metric does not name is left alone, as `nnx.MultiMetric` wants it.
         """
         metric = self.metric
-        if not args and not isinstance(metric, Collection | PerDevice):
-            kwargs = routed(metric, kwargs, "StatefulMetric: the metric")
+        if not args:
+            kwargs = metric._routed(kwargs, "StatefulMetric: the metric")
         self.state.set_value(metric.update(*args, **kwargs))
 
     def sync(self, axis_name: Any = None) -> None:
-        """Merges over devices, in place: `axis_name` inside `shard_map`; none for `per_device`."""
-        metric: Any = self.metric
-        self.state.set_value(metric.sync() if axis_name is None else metric.sync(axis_name))
+        """Merges over the devices along `axis_name`, in place; only inside `shard_map` or `pmap`.
+
+        Nothing is left to do for `per_device`: it takes no axis name, keeps its layout, and merges
+        in `compute`.
+
+        Raises:
+            MetricInputError: an axis name for `per_device`, or none for another metric.
+        """
+        metric = self.metric
+        if isinstance(metric, PerDevice) != (axis_name is None):
+            raise MetricInputError(
+                f"StatefulMetric.sync: axis_name={axis_name!r} for a {type(metric).__name__}; "
+                f"expected the name of a bound axis, or none for per_device"
+            )
+        if axis_name is not None:
+            self.state.set_value(metric.sync(axis_name))
 
     def compute(self) -> Any:
         """The value; see `Metric.compute`."""

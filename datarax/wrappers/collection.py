@@ -6,13 +6,13 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from datarax._checks import kind
 from datarax._errors import (
-    ConfigurationMismatchError,
     MetricInputError,
     MetricTypeError,
     UnknownMetricError,
 )
-from datarax.metrics._metric import Metric, delegates, routed
+from datarax.metrics._metric import Metric, delegates
 
 _Member = tuple[str, Any, int]
 
@@ -62,7 +62,7 @@ class Collection(Metric):
         for name, metric in metrics.items():
             if not isinstance(metric, Metric):
                 raise MetricTypeError(
-                    f"Collection: {name!r} is {_kind(metric)}; expected a datarax.Metric"
+                    f"Collection: {name!r} is {kind(metric)}; expected a datarax.Metric"
                 )
             if not isinstance(name, str) or not name or "/" in name:
                 raise MetricInputError(
@@ -101,25 +101,26 @@ class Collection(Metric):
         """Names and metrics, in the order of names."""
         return [(name, self[name]) for name in self]
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, /, **changes: Any) -> Self:
         """The collection with these members exchanged; each keeps its own state.
 
         Raises:
             UnknownMetricError: a name that the collection does not have.
         """
-        if changes.keys() <= {"groups", "members", "outputs", "on_invalid"}:
-            return super().replace(**changes)
         for name in changes:
             self[name]  # raises for an unknown name
         return type(self)(dict(self.items()) | changes)
 
-    def update(self, **outputs: Any) -> Self:
+    def update(self, /, **outputs: Any) -> Self:
         """Each metric updated with the outputs it names.
 
         Raises:
             MetricInputError: an output that a metric needs is missing; names both.
         """
         return self._called([call[1:] for call in self._calls((), outputs)])
+
+    def _routed(self, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
+        return dict(outputs)  # to the metrics within, each of which takes its own
 
     def _calls(self, args: Any, kwargs: Any) -> list[Any]:
         if args:
@@ -128,11 +129,8 @@ class Collection(Metric):
             )
         calls = []
         for index, metric in enumerate(self.groups):
-            if isinstance(metric, Collection):
-                calls += metric._calls((), kwargs)
-                continue
             name = next(name for name, _, group in self.members if group == index)
-            calls += metric._calls((), routed(metric, kwargs, f"Collection: metric {name!r}"))
+            calls += metric._calls((), metric._routed(kwargs, f"Collection: metric {name!r}"))
         return calls
 
     def _called(self, calls: list[Any]) -> Self:
@@ -141,7 +139,13 @@ class Collection(Metric):
             count = _count_calls(metric)
             groups.append(metric._called(rest[:count]))
             rest = rest[count:]
-        return self.replace(groups=tuple(groups))
+        return self._replace(groups=tuple(groups))
+
+    def _merge(self, other: Any) -> Self:
+        if self.members == other.members:
+            return super()._merge(other)
+        # They differ in what shares a statistic, once a member of one has been replaced.
+        return type(self)({name: metric._merge(other[name]) for name, metric in self.items()})
 
     def compute(self) -> dict[str, Any]:
         """A flat dict of every metric's value."""
@@ -154,16 +158,15 @@ class Collection(Metric):
         return {}, dict(self.items())
 
     def _with_parts(self, parts: dict[str, Any]) -> Self:
-        groups: dict[int, Metric] = {}
+        # What shares a statistic here goes on to, unless it was saved with states that differ.
+        kept: list[tuple[int, list[Any]]] = []
         for name, _, group in self.members:
-            kept = groups.setdefault(group, parts[name])
-            pairs = zip(jax.tree.leaves(kept), jax.tree.leaves(parts[name]), strict=True)
-            if not all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs):
-                raise ConfigurationMismatchError(
-                    f"Collection: {name!r} shares its statistic with another metric here, and was "
-                    f"saved with one of its own"
-                )
-        return self.replace(groups=tuple(groups[i] for i in range(len(self.groups))))
+            leaves, structure = jax.tree.flatten(parts[name])
+            same = (own for index, own in kept if index == group and _all_equal(own, leaves))
+            shared = next(same, leaves)
+            kept.append((group, shared))
+            parts = parts | {name: structure.unflatten(shared)}
+        return type(self)(parts)
 
     def _invalid_counts(self) -> dict[str, Any]:
         return _prefixed((name, metric._invalid_counts()) for name, metric in self.items())
@@ -189,6 +192,11 @@ def _shares(group: Metric, metric: Metric) -> bool:
     return all(x is y for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
+def _all_equal(ours: list[Any], theirs: list[Any]) -> bool:
+    pairs = zip(ours, theirs, strict=True)
+    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
+
+
 def _count_calls(metric: Metric) -> int:
     if isinstance(metric, Collection):
         return sum(_count_calls(each) for each in metric.groups)
@@ -199,7 +207,7 @@ def _flat(values: Any) -> dict[str, Any]:
     flat = {}
     for name, value in values:
         if isinstance(value, dict):
-            flat |= {f"{name}/{key}": item for key, item in value.items()}
+            flat |= _flat((f"{name}/{key}", item) for key, item in value.items())
         else:
             flat[name] = value
     return flat
@@ -207,7 +215,3 @@ def _flat(values: Any) -> dict[str, Any]:
 
 def _prefixed(parts: Any) -> dict[str, Any]:
     return {f"{n}/{key}".rstrip("/"): value for n, part in parts for key, value in part.items()}
-
-
-def _kind(x: Any) -> str:
-    return f"the class {x.__name__}, not an instance" if isinstance(x, type) else type(x).__name__

@@ -6,12 +6,15 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import kind, numeric
+from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
 from datarax.distributed._collective import AxisName
 from datarax.metrics._metric import Metric, arguments
+from datarax.statistics._state import walk
 
 
 def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
@@ -22,19 +25,29 @@ def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
     while the state is small. It works under `jax.jit`, `nnx.jit` and `lax.scan`, on `Auto` and
     `Explicit` meshes; its state may be donated.
 
+    Arrays may be sharded over further axes of the mesh too, logits over a tensor axis, say. The
+    metric is a number of whole rows, so the update then communicates over those axes, and those
+    only: on `Auto` ones the compiler chooses how (a sum of partial sums, for a mean), on
+    `Explicit` ones the rows are gathered.
+
+    Arrays held otherwise (NumPy's, on one device, replicated, sharded over another mesh) are
+    moved to their devices first. On several processes they have to be global arrays, as
+    `datarax.distributed.global_batch` makes them. What is not global is refused where it can be
+    told: under `jax.jit` JAX takes such an argument to be the same on every process.
+
     Args:
         metric: any metric; what it has accumulated so far is kept, once.
         mesh: a `jax.sharding.Mesh`.
         axis_names: one axis of the mesh, or a tuple.
 
     Raises:
-        MetricTypeError: something that is not a metric.
+        MetricTypeError: something that is not a plain metric, or not a mesh.
         MetricInputError: an axis that the mesh does not have.
 
     Example:
         >>> import jax
         >>> import jax.numpy as jnp
-            >>> import datarax
+        >>> import datarax
         >>> mesh = jax.make_mesh((jax.device_count(),), ("data",))
         >>> mean = datarax.per_device(datarax.metrics.Mean(), mesh, "data")
         >>> mean = mean.update(jnp.arange(16.0))
@@ -50,10 +63,14 @@ class PerDevice(Metric):
     copies: Metric
 
     def __init__(self, metric: Metric, mesh: Mesh, axis_names: AxisName):
-        if not isinstance(metric, Metric) or isinstance(metric, PerDevice):
+        if not isinstance(metric, Metric):
+            raise MetricTypeError(f"per_device expects a plain datarax.Metric; got {kind(metric)}")
+        if any(isinstance(each, PerDevice) for each in walk(metric)):
             raise MetricTypeError(
-                f"per_device expects a plain datarax.Metric; got {type(metric).__name__}"
+                "per_device expects a plain datarax.Metric; got one that is, or holds, a per_device"
             )
+        if not isinstance(mesh, Mesh):
+            raise MetricTypeError(f"per_device expects a jax.sharding.Mesh; got {kind(mesh)}")
         names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
         for name in names:
             if name not in mesh.axis_names:
@@ -86,12 +103,13 @@ class PerDevice(Metric):
 
         Raises:
             MetricInputError: leading axes that differ, or padding for a metric without weights.
+            NotAddressableError: what this process holds alone, on several processes.
         """
         calls = [
             _divisible(metric, call_args, call_kwargs, self.device_count)
             for metric, call_args, call_kwargs in self.copies._calls(args, kwargs)
         ]
-        return self.replace(copies=_update(self, jax.tree.map(self._sharded, calls)))
+        return self.replace(copies=_update(self, jax.tree.map(self._placed, calls)))
 
     def sync(self, axis_name: Any = None) -> Metric:
         """The plain, replicated metric: all copies merged, in one collective if they are small."""
@@ -117,11 +135,18 @@ class PerDevice(Metric):
         """`sync().state_dict()`: on several processes, all must call it."""
         return self.sync().state_dict()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Self:
-        """This layout, holding what a plain or `per_device` metric saved, on any devices."""
+    def _load(self, saved: Any, where: str) -> Self:
+        # In this layout, whatever the layout that was saved.
         empty = jax.tree.map(lambda leaf: leaf[0], self.copies._reset())
-        loaded = empty.load_state_dict(state_dict)
-        return self.replace(copies=self._spread(empty, jax.tree.map(np.asarray, loaded)))
+        outermost = where == type(self).__name__
+        loaded = empty._load(saved, type(empty).__name__ if outermost else where)
+        return self.replace(copies=self._spread(loaded.reset(), loaded))
+
+    def from_outputs(self, **outputs: str) -> Self:
+        return self.replace(copies=self.copies.from_outputs(**outputs))
+
+    def _routed(self, outputs: Any, caller: str) -> dict[str, Any]:
+        return self.copies._routed(outputs, caller)
 
     def _plain(self) -> Metric:
         return self.sync()
@@ -135,57 +160,42 @@ class PerDevice(Metric):
     def _reset(self) -> Self:
         return self.replace(copies=_reset(self))
 
-    def _mapped(self, function: Any, *, out_specs: Any) -> Any:
+    def _mapped(self, function: Any, *, out_specs: Any, in_specs: Any = None) -> Any:
         """`function` of each device's own arguments."""
+        # No axis is left Explicit: few metrics could do their arithmetic on arrays typed so.
         return jax.shard_map(
             function,
             mesh=self.mesh,
-            in_specs=P(self.axis_names),
+            in_specs=P(self.axis_names) if in_specs is None else in_specs,
             out_specs=out_specs,
-            axis_names=set(self.axis_names),
+            axis_names={*self.axis_names, *_explicit(self.mesh)},
         )
 
     def _spread(self, empty: Metric, metric: Metric | None) -> Metric:
         """A copy of `empty` on every device, but of `metric` on the first."""
 
-        def local() -> Metric:
-            if metric is None:
+        def local(*given: Metric) -> Metric:
+            if not given:
                 return _stacked(empty)
             first = jax.lax.axis_index(self.axis_names) == 0
-            chosen = jax.tree.map(lambda m, e: jnp.where(first, m, e), metric, empty)
-            return _stacked(chosen)
+            return _stacked(jax.tree.map(lambda m, e: jnp.where(first, m, e), *given, empty))
 
-        return jax.jit(
-            jax.shard_map(
-                local,
-                mesh=self.mesh,
-                in_specs=(),
-                out_specs=P(self.axis_names),
-                axis_names=set(self.axis_names),
-            )
-        )()
+        given = () if metric is None else (metric,)
+        given = jax.device_put(given, NamedSharding(self.mesh, P()))
+        return jax.jit(self._mapped(local, in_specs=P(), out_specs=P(self.axis_names)))(*given)
 
-    def _sharded(self, x: jax.Array) -> jax.Array:
-        """`x` with its leading axis over the axes, where the type says how it is sharded now.
-
-        On `Auto` axes the compiler sees to it; on `Explicit` ones `shard_map` would refuse.
-        """
-        explicit = dict(zip(self.mesh.axis_names, self.mesh.axis_types, strict=True))
-        if not any(explicit[name] is AxisType.Explicit for name in self.axis_names):
-            return x
+    def _placed(self, x: jax.Array) -> jax.Array:
+        """`x` on the devices of the mesh, its rows where `shard_map` expects them."""
+        if not isinstance(x, Tracer) and getattr(x.sharding, "mesh", None) != self.mesh:
+            return jax.device_put(x, NamedSharding(self.mesh, P(self.axis_names)))
+        explicit = _explicit(self.mesh)
+        if not explicit:
+            return x  # the compiler sees to it
+        spec = (tuple(name for name in self.axis_names if name in explicit) or None,)
         now = jax.typeof(x).sharding.spec
-        ours = set(self.axis_names)
-
-        def rest(entry: Any) -> Any:
-            left = tuple(
-                n for n in (entry if isinstance(entry, tuple) else (entry,)) if n not in ours
-            )
-            return left if len(left) > 1 else left[0] if left else None
-
-        spec = P(self.axis_names, *(rest(entry) for entry in now[1:]))
-        if tuple(now) == tuple(spec):
+        if P(*now[:1]) == P(*spec) and not any(now[1:]):
             return x
-        return jax.sharding.reshard(x, NamedSharding(self.mesh, spec))
+        return jax.sharding.reshard(x, NamedSharding(self.mesh, P(*spec)))
 
 
 @jax.jit
@@ -215,6 +225,11 @@ def _reset(metric: PerDevice) -> Metric:
     return reset(metric.copies)
 
 
+def _explicit(mesh: Mesh) -> tuple[str, ...]:
+    types = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return tuple(name for name, kind in types if kind is AxisType.Explicit)
+
+
 def _own(copies: Metric) -> Metric:
     return jax.tree.map(lambda x: jax.lax.squeeze(x, (0,)), copies)
 
@@ -225,29 +240,40 @@ def _stacked(metric: Metric) -> Metric:
 
 def _divisible(metric: Metric, args: Any, kwargs: Any, devices: int) -> tuple[Any, dict[str, Any]]:
     """The arguments of one update with leading axes that divide by the devices."""
-    name = type(metric).__name__
-    args, kwargs = jax.tree.map(jnp.asarray, (args, dict(kwargs)))
-    weights = kwargs.pop("weights", None)
+    caller, named = f"per_device({type(metric).__name__}).update", arguments(metric)
+    if len(args) <= len(named):
+        kwargs, args = dict(zip((name for name, _ in named), args, strict=False)) | kwargs, ()
+    weights = kwargs.get("weights")
+    args = tuple(_global(value, caller) for value in args)
+    kwargs = {name: _global(x, caller) for name, x in kwargs.items() if name != "weights"}
     data = jax.tree.leaves((args, kwargs))
+    if weights is not None:
+        weights = numeric(weights, "weights") if np.ndim(weights) == 0 else _global(weights, caller)
+    shapes = ", ".join(str(x.shape) for x in data)
     sizes = {x.shape[0] if x.ndim else None for x in data}
     if len(sizes) > 1:
         raise MetricInputError(
-            f"per_device({name}).update: expected arrays that share one leading axis, to split "
-            f"over the devices; got shapes {', '.join(str(x.shape) for x in data)}"
+            f"{caller}: expected arrays that share one leading axis, to split over the devices; "
+            f"got shapes {shapes}"
         )
     size = sizes.pop() if sizes else None
+    if weights is not None and weights.ndim and (size is None or weights.shape[0] not in (1, size)):
+        raise MetricInputError(
+            f"{caller}: weights of shape {weights.shape} do not broadcast against the leading axes "
+            f"of the examples, of shape {shapes}"
+        )
     if size is None:  # no dimensions: a batch of one
         args, kwargs = jax.tree.map(lambda x: x[None], (args, kwargs))
-        weights, size = weights if weights is None else weights[None], 1
-    elif weights is not None and weights.ndim == 0:
-        weights = jnp.broadcast_to(weights, (size,))
+        size = 1
+    if weights is not None:
+        weights = jnp.broadcast_to(weights, (size, *weights.shape[1:]))
     missing = -size % devices
     if missing:
-        if not any(argument == "weights" for argument, _ in arguments(metric)):
+        if not any(argument == "weights" for argument, _ in named):
             raise MetricInputError(
-                f"per_device({name}).update: {size} rows do not divide by {devices} devices, and "
-                f"{name}.update takes no weights with which to pad them; pad or split the batch, "
-                f"or give update a weights= argument"
+                f"{caller}: {size} rows do not divide by {devices} devices, and update takes no "
+                f"weights with which to pad them; pad or split the batch, or give "
+                f"{type(metric).__name__}.update a weights= argument"
             )
         if weights is None:
             weights = jnp.ones((size,), jnp.bool_)
@@ -255,3 +281,26 @@ def _divisible(metric: Metric, args: Any, kwargs: Any, devices: int) -> tuple[An
             lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), (args, kwargs, weights)
         )
     return args, kwargs if weights is None else kwargs | {"weights": weights}
+
+
+def _global(argument: Any, caller: str) -> Any:
+    """An argument with arrays as its leaves; on several processes, with global ones only."""
+    several = jax.process_count() > 1 and not isinstance(jnp.zeros(()), Tracer)
+
+    def array(x: Any) -> jax.Array:
+        if several and not isinstance(x, Tracer) and getattr(x, "is_fully_addressable", True):
+            raise NotAddressableError(
+                f"{caller}: got an array of shape {np.shape(x)} that this process holds alone, so "
+                f"each of the {jax.process_count()} processes would mean its own; make it a global "
+                f"array with datarax.distributed.global_batch"
+            )
+        return numeric(x, caller)
+
+    return jax.tree.map(array, argument, is_leaf=_is_numbers)
+
+
+def _is_numbers(x: Any) -> bool:
+    """Whether `x` is a list of numbers, or of lists of them: an array to be."""
+    return isinstance(x, list | tuple) and all(
+        _is_numbers(item) or isinstance(item, bool | int | float | np.generic) for item in x
+    )

@@ -1,17 +1,26 @@
 """`datarax demo`, run as a user would: what it prints, what it writes, how it ends."""
 
+import contextlib
 import json
 import math
+import os
 import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from tests.cli.command import datarax
+from tests.cli.command import SCRIPT, datarax
 
 EPOCHS, DEVICES = 2, 4
+SPLITS = ("train", "test")
+STEPS = 15  # of an epoch
 NAMES = ["examples", "loss", "accuracy", "worst_loss", "least_confidence"]
 HALF_A_DIGIT = 0.5e-4 + 1e-9  # of the four decimals that tables show
 
@@ -24,10 +33,16 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory) -> Run:
-    cwd = tmp_path_factory.mktemp("demo")
-    done = datarax(
-        *("demo", "--epochs", str(EPOCHS), "--devices", str(DEVICES), "--output", "a/b"), cwd=cwd
-    )
+    return run(tmp_path_factory.mktemp("demo"), "--devices", str(DEVICES))
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory) -> Run:
+    return run(tmp_path_factory.mktemp("processes"), "--processes", "2")
+
+
+def run(cwd: Path, *where: str) -> Run:
+    done = datarax("demo", "--epochs", str(EPOCHS), "--output", "a/b", *where, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert {path.name for path in cwd.rglob("*.*")} == {"history.jsonl", "learning_curve.png"}
@@ -59,7 +74,7 @@ def test_history_is_what_was_printed(demo):
     for label, numbers in rows:
         epoch, split = label.split()
         assert_shown(numbers, demo.history[int(epoch) - 1], split)
-    names = {f"{split}/{name}" for split in ("train", "test") for name in NAMES}
+    names = {f"{split}/{name}" for split in SPLITS for name in NAMES}
     assert all(record.keys() == names | {"epoch"} for record in demo.history)
 
 
@@ -98,7 +113,7 @@ def test_every_number_is_checked(demo):
     assert max(compared.values()) <= 1e-5
     assert "All numbers agree to within 1e-05" in demo.lines
     assert (
-        f"steps ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ {15 * EPOCHS}/{15 * EPOCHS}"
+        f"steps ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ {STEPS * EPOCHS}/{STEPS * EPOCHS}"
         in "\n".join(demo.lines)
     )
 
@@ -113,12 +128,80 @@ def test_picture_shows_curves(demo):
     assert len(colours) > 20
 
 
+def test_processes_give_the_same_numbers(demo, processes):
+    # To five digits, as the command line says; counts to the last.
+    for one, two in zip(demo.history, processes.history, strict=True):
+        assert two == pytest.approx(one, rel=1e-5)
+    examples = [record[f"{split}/examples"] for record in processes.history for split in SPLITS]
+    assert examples == [1437, 360] * EPOCHS
+    for label in ("1 train", "1 test", "2 train", "2 test", "all devices"):
+        ((_, shown),) = table(demo, label)
+        ((_, also),) = table(processes, label)
+        assert also == pytest.approx(shown, abs=2 * HALF_A_DIGIT)
+    assert [label for label, _ in table(processes, r"device \d+")] == ["device 0", "device 1"]
+    assert processes.lines[0].endswith("on 2 processes")
+    for line in ("All numbers agree to within 1e-05", "Wrote a/b/history.jsonl and a/b/"):
+        assert sum(text.startswith(line) for text in processes.lines) == 1
+
+
+@pytest.mark.parametrize("where", ["demo", "processes"])
+def test_the_loop_goes_on_while_metrics_are_collected(where, request):
+    text = " ".join(request.getfixturevalue(where).lines)
+    found = re.search(
+        r"Training metrics came (?:\d+ to )?(\d+) steps? after they were scheduled\. Of ([\d.]+) s "
+        r"the loop spent ([\d.]+) s on scheduling and reading (\d+) windows",
+        " ".join(text.split()),
+    )
+    assert found
+    steps, total, collecting, windows = map(float, found.groups())
+    assert windows == EPOCHS
+    assert 1 <= steps <= STEPS
+    assert collecting < 0.2 * total  # a bound for busy machines; an idle one needs a hundredth
+
+
 @pytest.mark.parametrize("devices", [1, 5])
 def test_other_numbers_of_devices(demo, tmp_path, devices):
     done = datarax("demo", "--epochs", "1", "--devices", str(devices), cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = (tmp_path / "datarax-demo" / "history.jsonl").read_text().splitlines()
-    record = json.loads(line)
-    assert (record["train/examples"], record["test/examples"]) == (1437, 360)
-    if devices == 1:  # with batches of the same size as on four, it is the same training
-        assert record == pytest.approx(demo.history[0], rel=1e-4)
+    assert json.loads(line) == pytest.approx(demo.history[0], rel=1e-5)
+
+
+def members(group: int) -> list[int]:
+    """The processes of a group that have not ended."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=", "-o", "pgid=", "-o", "stat="],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    return [int(pid) for pid, pgid, state in rows if int(pgid) == group and state[0] != "Z"]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_is_left_behind(tmp_path, rng, how):
+    command = [SCRIPT, "demo", "--processes", "2", "--epochs", "1000", "--output", tmp_path]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as demo:
+        try:
+            wait_for(lambda: len(members(demo.pid)) >= 3)  # it and two children
+            time.sleep(rng.uniform(0, 4))  # in whatever they are doing
+            # As a terminal does on Ctrl-C: to all of them. Nobody else would kill only the first.
+            os.killpg(demo.pid, how) if how == signal.SIGINT else demo.send_signal(how)
+            _, error = demo.communicate(timeout=30)
+            wait_for(lambda: not members(demo.pid))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(demo.pid, signal.SIGKILL)
+    if how == signal.SIGINT:
+        assert demo.returncode == 130
+        assert error == "interrupted\n"

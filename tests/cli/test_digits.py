@@ -1,32 +1,42 @@
 """The demo's data and metrics, on fresh data."""
 
+import re
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 from datarax.cli import _digits
 from datarax.cli._check import Predictions, reference
-from datarax.distributed import reduce_custom
+from tests.helpers import make_mesh, place
 
 
 def test_batches_keep_every_example(rng):
-    rows, size = int(rng.integers(1, 60)), int(rng.integers(1, 20))
-    data = _digits.Batch(rng.normal(size=(rows, 3)), rng.integers(1, 9, rows), np.ones(rows, bool))
-    batches = list(_digits.batches(data, size))
-    assert len(batches) == _digits.num_batches(data, size)
-    assert all(batch.images.shape == (size, 3) for batch in batches)
-    images, labels, mask = map(np.concatenate, zip(*batches, strict=True))
-    np.testing.assert_array_equal(images[mask], data.images)
-    np.testing.assert_array_equal(labels[mask], data.labels)
-    assert mask[:rows].all()
-    assert not mask[rows:].any()
+    rows = int(rng.integers(1, 500))
+    data = _digits.Examples(rng.normal(size=(rows, 3)), rng.integers(1, 9, rows))
+    batches = list(_digits.batches(data))
+    assert len(batches) == _digits.num_batches(data)
+    assert [len(batch.labels) for batch in batches[:-1]] == [128] * (len(batches) - 1)
+    images, labels = map(np.concatenate, zip(*batches, strict=True))
+    np.testing.assert_array_equal(images, data.images)
+    np.testing.assert_array_equal(labels, data.labels)
 
 
-@pytest.mark.parametrize("devices", [1, 3, 8, 64])
-def test_batch_size_divides(devices):
-    size = _digits.batch_size(devices)
+@pytest.mark.parametrize("devices", [1, 3, 8])
+def test_a_placed_batch_is_padded_to_the_devices(rng, devices):
+    mesh = make_mesh("auto", {"data": devices})
+    size = _digits.padded(128, mesh)
     assert size % devices == 0
     assert 128 <= size < 128 + devices
+    rows = int(rng.integers(0, 128))
+    batch = _digits.Examples(rng.normal(size=(rows, 3)), rng.integers(1, 9, rows))
+    placed = _digits.place(batch, mesh)
+    assert placed.images.shape == (size, 3)
+    assert len(placed.images.addressable_shards) == devices
+    np.testing.assert_array_equal(placed.mask, np.arange(size) < rows)
+    np.testing.assert_array_equal(np.asarray(placed.labels)[:rows], batch.labels)
 
 
 def test_shuffled_differs_by_epoch_and_repeats():
@@ -48,8 +58,31 @@ def test_summaries_of_unequal_parts_add_up(rng):
         for x, y, m in zip(*(np.split(a, [3, 40]) for a in (logits, labels, mask)), strict=True)
     ]
     stacked = {name: jnp.stack([part[name] for part in parts]) for name in parts[0]}
-    total = reduce_custom(stacked, _digits.REDUCTIONS, weights=_digits.by_examples(stacked))
     expected = reference(Predictions(logits, labels, mask))
-    assert {name: value.item() for name, value in total.items()} == pytest.approx(
-        expected, rel=1e-6, abs=1e-6
+    assert _digits.total(stacked) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_the_metrics_of_a_step_are_those_of_its_examples_and_need_no_collective(rng):
+    mesh = make_mesh("auto", {"data": 2})
+    metrics = _digits.make_metrics(mesh)
+    model, optimizer = _digits.make_model(mesh)
+    predictions, seen = [], []
+    for rows in (128, 5):
+        images = rng.random((rows, 64), np.float32)
+        labels = rng.integers(0, 10, rows, np.int32)
+        batch = _digits.place(_digits.Examples(images, labels), mesh)
+        out = _digits.train_step(model, optimizer, metrics, batch)
+        logits = np.asarray(jax.block_until_ready(out)["logits"])
+        predictions.append(logits[:rows])
+        seen.append(labels)
+    labels = np.concatenate(seen)
+    expected = reference(
+        Predictions(np.concatenate(predictions), labels, np.ones(len(labels), bool))
     )
+    assert metrics.metric.results() == pytest.approx(expected, rel=1e-6)
+    update = jax.jit(lambda metric, **outputs: metric.update(**outputs))
+    outputs = {"real": batch.mask, "weights": batch.mask, "target": batch.labels, "preds": logits}
+    outputs |= {"losses": jnp.ones(128), "confidence": jnp.ones(128)}
+    placed = place(outputs, mesh, P("data"))
+    text = update.lower(metrics.metric, **placed).compile().as_text()
+    assert not re.search("all-(reduce|gather|to-all)|collective-permute", text)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import datarax
-from datarax.cli import MAX_DEVICES, main, simulate_devices
+from datarax.cli import MAX_DEVICES, MAX_PROCESSES, main, simulate_devices
 from tests.cli.command import datarax as run
 
 
@@ -26,12 +26,20 @@ def refusal(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> str:
 @pytest.mark.parametrize(
     ("option", "value"),
     [("--devices", x) for x in ("0", "-1", "two", "1.5", "", str(MAX_DEVICES + 1), "1" * 30)]
+    + [("--processes", x) for x in ("0", "-1", "two", "", str(MAX_PROCESSES + 1))]
     + [("--epochs", x) for x in ("0", "-3", "many", "2.5", "")],
 )
 def test_bad_number(capsys, option, value):
     error = refusal(capsys, "demo", f"{option}={value}")
     assert error.startswith(f"datarax demo: error: argument {option}: expected an integer ")
     assert error.endswith(f", got {value!r}\n")
+
+
+def test_devices_and_processes_exclude_each_other(capsys):
+    error = refusal(capsys, "demo", "--devices", "4", "--processes", "2")
+    assert error == (
+        "datarax demo: error: argument --processes: not allowed with argument --devices\n"
+    )
 
 
 def test_output_that_cannot_be_written(capsys, tmp_path):

@@ -1,0 +1,137 @@
+"""Checkpoints of several processes: one whole, that restores on fewer, every count the same."""
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+import datarax
+from datarax import NotAddressableError
+from datarax.distributed import global_batch
+from datarax.io import pack, restore, save, unpack
+from datarax.metrics import Accuracy, Mean, Std
+from tests import processes
+from tests.helpers import make_mesh
+from tests.io.kinds import assert_same_bits, assert_same_results
+
+ROWS = 32  # of each process in a step; those it does not have are padded
+
+
+class Count(datarax.Metric):
+    seen = datarax.MetricAccumulator(0)
+
+    def update(self, values, *, weights):
+        return self.replace(seen=self.seen.update(weights))
+
+    def compute(self):
+        return self.seen.value
+
+
+def make():
+    return datarax.Collection(
+        {
+            "count": Count(),
+            "mean": Mean(),
+            "std": Std(),
+            "accuracy": Accuracy(num_classes=5).from_outputs(preds="labels", target="values"),
+        }
+    )
+
+
+def spread(kind="auto"):
+    return datarax.per_device(make(), make_mesh(kind, {"data": jax.device_count()}), "data")
+
+
+def fold(metric, own):
+    """Each process its own examples, of which there may be none."""
+    batch, real = global_batch(own, metric.mesh, metric.axis_names, rows=ROWS)
+    return jax.block_until_ready(metric.update(**batch, weights=real))
+
+
+# What each process runs.
+
+
+def save_own(folder, parts):
+    own = parts[jax.process_index()]
+    metric = fold(spread(), own)
+    save(folder / "all", metric)
+    save(folder / "twice", metric.reset(), overwrite=True)
+    save(folder / "twice", metric, overwrite=True)
+    with ocp.CheckpointManager(folder / "run") as manager:
+        arrays, info = pack(metric)
+        args = ocp.args.Composite(
+            seen=ocp.args.PyTreeSave(arrays), seen_info=ocp.args.JsonSave(info)
+        )
+        manager.save(7, args=args)
+        manager.wait_until_finished()
+    # A state of one's own, never made global: each process would save its own answer.
+    local = make().update(**own, weights=np.ones(len(own["values"]), bool))
+    said = []
+    for call in (lambda: save(folder / "local", local), lambda: pack(local)):
+        try:
+            call()
+        except NotAddressableError as error:
+            said.append(str(error))
+    back = restore(folder / "twice", spread("explicit"))
+    return metric.results(), back.results(), said
+
+
+def restore_and_go_on(folder, parts):
+    metric = restore(folder / "all", spread())
+    before = metric.results()
+    plain = restore(folder / "all", make())
+    save(folder / "again", plain)  # the same on every process: nothing of it is one's own
+    metric = fold(metric, parts[jax.process_index()])
+    return before, metric.results(), plain.results()
+
+
+# The test.
+
+
+def draw(rng, counts):
+    def some(rows):
+        return {
+            "values": rng.integers(0, 5, rows, np.int32),
+            "labels": rng.integers(0, 5, rows, np.int32),
+        }
+
+    return [some(rows) for rows in counts]
+
+
+def test_saved_by_4_processes_restored_on_2_and_on_1(tmp_path, rng):
+    counts = [*rng.multinomial(42, [0.5, 0.3, 0.2]) % ROWS, 0]  # the last has no example
+    parts, more = draw(rng, counts), draw(rng, [20, 22])
+    everyone = processes.run(save_own, 4, tmp_path, parts, timeout=180)
+    want = everyone[0][0]
+    assert want["count"] == sum(counts)
+    for saved, twice, said in everyone:
+        assert_same_results(saved, want)
+        assert_same_results(twice, want)
+        assert [message.split(";")[0] for message in said] == [
+            "the state of Collection is held by this process alone, and a checkpoint would keep "
+            "that of one process"
+        ] * 2
+    assert not (tmp_path / "local").exists()
+
+    # On one process: as a plain metric, and on its own devices.
+    plain = restore(tmp_path / "all", make())
+    assert_same_results(plain.results(), want)
+    assert_same_bits(restore(tmp_path / "twice", make()), plain)
+    for devices in (1, 8):
+        mesh = make_mesh("explicit", {"data": devices})
+        back = restore(tmp_path / "all", datarax.per_device(make(), mesh, "data"))
+        assert_same_results(back.results(), want)
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        args = ocp.args.Composite(seen=ocp.args.PyTreeRestore(), seen_info=ocp.args.JsonRestore())
+        found = manager.restore(manager.latest_step(), args=args)
+    assert_same_bits(unpack(found["seen"], found["seen_info"], make()), plain)
+
+    # On two, which go on: 20 and 22 examples more are 42 more, and not 20.
+    one = plain
+    for part in more:
+        one = one.update(**part, weights=np.ones(len(part["values"]), bool))
+    for before, after, same in processes.run(restore_and_go_on, 2, tmp_path, more, timeout=120):
+        assert_same_results(before, want)
+        assert_same_results(same, want)
+        assert after["count"] == want["count"] + 42
+        assert_same_results(after, one.results(), 1e-6)
+    assert_same_bits(restore(tmp_path / "again", make()), plain)

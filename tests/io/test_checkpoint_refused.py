@@ -1,0 +1,254 @@
+"""What does not fit, is damaged or is not there: a named error, and nothing half-restored."""
+
+import json
+import re
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import datarax
+from datarax import CheckpointError, ConfigurationMismatchError, DataraxError, MetricTypeError
+from datarax.io import checkpoint, pack, restore, save, unpack
+from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum, Variance
+from datarax.training import StatefulMetric
+from tests import processes
+from tests.helpers import make_mesh
+from tests.helpers import x64 as with_x64
+from tests.io.kinds import Kept, Ratio, assert_same_bits, draw, several
+
+# Saved, restored into, and what the error says.
+OTHERS = {
+    "class": (Max(), Min(), "Min is a datarax.*Min; the saved state is of a datarax.*Max"),
+    "metric or collection": (Mean(), datarax.Collection({"a": Mean()}), "Collection is a .*Mean"),
+    "threshold": (
+        Accuracy(threshold=0.9),
+        Accuracy(),
+        r"Accuracy\.statistic\.threshold is 0.9 in the saved state and 0.5 here",
+    ),
+    "classes": (
+        Accuracy(num_classes=3),
+        Accuracy(num_classes=4),
+        r"Accuracy\.statistic\.num_classes is 3 in the saved state and 4 here",
+    ),
+    "task": (Accuracy(num_classes=3), Accuracy(num_labels=3), "num_classes is 3 .* and None here"),
+    "average": (
+        Accuracy(num_classes=3, average=None),
+        Accuracy(num_classes=3),
+        "average is None in the saved state and 'micro' here",
+    ),
+    "ddof": (Variance(ddof=1), Variance(), "ddof is 1 in the saved state and 0 here"),
+    "policy": (Mean(on_invalid="raise"), Mean(), "on_invalid is 'raise' .* and 'exclude' here"),
+    "outputs": (Mean().from_outputs(values="loss"), Mean(), r"outputs is \[\['values', 'loss'\]\]"),
+    "capacity": (Kept(8), Kept(9), "capacity is 8 in the saved state and 9 here"),
+    "dtype": (Kept(dtype="float32"), Kept(dtype="float16"), "dtype is 'float32' .* 'float16' here"),
+    "function": (Ratio(np.tanh), Ratio(np.sin), r"of is .*tanh.* and .*sin.* here"),
+    "number": (Ratio(power=0.1), Ratio(power=0.1 + 2**-55), r"power is 0\.1 .* 0\.1000"),
+    "members": (
+        datarax.Collection({"a": Mean(), "b": Max()}),
+        datarax.Collection({"a": Mean(), "c": Max()}),
+        r"Collection: the saved state holds \['a', 'b'\]; expected \['a', 'c'\]",
+    ),
+    "member": (
+        datarax.Collection({"a": Mean(), "in": datarax.Collection({"b": Accuracy()})}),
+        datarax.Collection({"a": Mean(), "in": datarax.Collection({"b": Accuracy(threshold=1)})}),
+        r"Collection\.in\.b\.statistic\.threshold is 0.5 in the saved state and 1.0 here",
+    ),
+}
+
+
+class Total(datarax.Metric):
+    def __init__(self, shape, op="sum"):
+        self.total = datarax.MetricAccumulator(np.zeros(shape), op)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_metric_is_refused_and_named(tmp_path, name):
+    saved, like, message = OTHERS[name]
+    save(tmp_path / "a", saved)
+    for layout in (like, datarax.per_device(like, make_mesh("auto", {"data": 2}), "data")):
+        with pytest.raises(ConfigurationMismatchError, match=message):
+            restore(tmp_path / "a", layout)
+        with pytest.raises(ConfigurationMismatchError, match=message):
+            layout.load_state_dict(saved.state_dict())
+    with pytest.raises(ConfigurationMismatchError, match=re.escape(str(tmp_path / "a"))):
+        restore(tmp_path / "a", like)
+    assert_same_bits(restore(tmp_path / "a", saved), saved)
+
+
+def test_another_shape_operation_or_width_is_refused():
+    def refuses(saved, like, message):
+        with pytest.raises(ConfigurationMismatchError, match=message):
+            unpack(*pack(saved), like)
+        with pytest.raises(ConfigurationMismatchError, match=message):
+            like.load_state_dict(saved.state_dict())
+
+    refuses(Total((2,)), Total((3,)), r"Total\.total\.initial is \[\[2\], .* and \[\[3\],")
+    refuses(Total(2, "max"), Total(2, "min"), "op is 'max' in the saved state and 'min' here")
+    with with_x64():
+        wide = Sum().update(np.arange(3))
+    refuses(wide, Sum(), "'int64'.* in the saved state and .*'int32'.* here")
+    # Arrays that do not fit the configuration beside them.
+    saved = Total((2,)).state_dict()
+    words = saved["state"]["total"]["state"]["words"]
+    for array in (np.zeros(3, np.float32), np.zeros(2, np.float64), np.zeros(2, np.int32), 0):
+        words["0"] = array
+        with pytest.raises(
+            ConfigurationMismatchError, match=r"words\.0 is .*; expected float32\[2"
+        ):
+            Total((2,)).load_state_dict(saved)
+    for broken in ({}, None, [1], saved["state"], saved | {"state": {}}, saved | {"type": "Mean"}):
+        with pytest.raises(ConfigurationMismatchError, match="Total"):
+            Total((2,)).load_state_dict(broken)
+
+
+def test_newer_and_foreign_formats_are_refused():
+    arrays, info = pack(Mean())
+    newer = info | {"format": checkpoint.FORMAT + 1, "metric": "as yet unknown"}
+    with pytest.raises(CheckpointError, match=r"has format 2, .* reads format 1; update datarax"):
+        unpack(arrays, newer, Mean())
+    for foreign in ({}, None, [info], {"format": 1}, {"metric": info["metric"]}):
+        with pytest.raises(CheckpointError, match="description is incomplete"):
+            unpack(arrays, foreign, Mean())
+    for foreign in ({}, None, {"other": arrays["state"]}):
+        with pytest.raises(CheckpointError, match="'state' is missing"):
+            unpack(foreign, info, Mean())
+
+
+def test_any_change_of_what_was_packed_is_found(rng):
+    seen = several().update(**draw(rng, 20))
+    arrays, info = pack(seen)
+    assert_same_bits(unpack(arrays, json.loads(json.dumps(info)), several()), seen)
+    state = arrays["state"]
+    for _ in range(20):
+        flipped = state.copy()
+        flipped[rng.integers(state.size)] ^= np.uint8(1 << rng.integers(8))
+        with pytest.raises(CheckpointError, match="damaged"):
+            unpack({"state": flipped}, info, several())
+    for cut in (state[:-1], state[:0], np.append(state, state[:1]), state.astype(np.int32)):
+        with pytest.raises(CheckpointError, match="damaged"):
+            unpack({"state": cut}, info, several())
+    text = json.dumps(info)
+    for old, new in {"0.5": "0.25", '"exclude"': '"raise"', '"float32"': '"uint32"'}.items():
+        with pytest.raises(CheckpointError, match="damaged"):
+            unpack(arrays, json.loads(text.replace(old, new)), several())
+
+
+def attempt(folder, like):
+    try:
+        return restore(folder, like), ""
+    except CheckpointError as error:
+        return None, str(error)
+
+
+def test_damaged_files_are_exact_or_refused(tmp_path, rng):
+    """Files deleted, cut short, and with one bit flipped: never another value, nor another error.
+
+    Some files are not read at all (marks of success, the log of each process), and then the state
+    comes back whole.
+    """
+    like, folder = several(), tmp_path / "a"
+    seen = like.update(**draw(rng, 20))
+    save(folder, seen)
+    needed = set()
+    for file in [path for path in sorted(folder.rglob("*")) if path.is_file()]:
+        data = file.read_bytes()
+        damages = [None, b"", data[: len(data) // 2], data[:-1], bytes(len(data))]
+        for _ in range(6):
+            flipped = bytearray(data)
+            flipped[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+            damages.append(bytes(flipped))
+        for damage in damages:
+            file.unlink() if damage is None else file.write_bytes(damage)
+            back, said = attempt(folder, like)
+            if back is not None:
+                assert_same_bits(back, seen)
+            else:
+                needed.add(file.parent.name + "/" + re.sub("[0-9a-f]{32}", "data", file.name))
+                assert str(folder) in said
+                assert re.search("incomplete|damaged|format", said)
+                assert len(said) < 500
+            file.write_bytes(data)
+    assert {"d/data", "info/metadata", "arrays/_METADATA", "arrays/manifest.ocdbt"} <= needed
+    assert_same_bits(restore(folder, like), seen)
+    assert_same_bits(like, several())
+
+
+def test_what_is_not_there_or_cannot_be_written(tmp_path):
+    with pytest.raises(CheckpointError, match=f"no checkpoint at {tmp_path / 'none'}"):
+        restore(tmp_path / "none", Mean())
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(CheckpointError, match="no checkpoint at"):
+        restore(tmp_path / "file", Mean())
+    with pytest.raises(CheckpointError, match="incomplete or damaged"):
+        restore(tmp_path / "folder", Mean())
+    for taken in ("file", "folder"):
+        with pytest.raises(CheckpointError, match="is there already; pass overwrite=True"):
+            save(tmp_path / taken, Mean())
+    for overwrite in (False, True):
+        with pytest.raises(CheckpointError, match="cannot be written: "):
+            save(tmp_path / "file" / "below", Mean(), overwrite=overwrite)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_what_is_no_metric(tmp_path):
+    save(tmp_path / "a", Mean())
+    for wrong in (None, {"loss": 1.0}, Mean, datarax.MetricAccumulator(0)):
+        for call in (
+            lambda x=wrong: save(tmp_path / "b", x),
+            lambda x=wrong: restore(tmp_path / "a", x),
+            lambda x=wrong: pack(x),
+        ):
+            with pytest.raises(MetricTypeError, match=r"expected a datarax\.Metric; got "):
+                call()
+    with pytest.raises(MetricTypeError, match=r"got StatefulMetric, whose \.metric is one"):
+        save(tmp_path / "b", StatefulMetric(Mean()))
+    assert not (tmp_path / "b").exists()
+
+
+def test_without_orbax_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)  # Python's own way to fail an import
+    with pytest.raises(DataraxError, match="pip install orbax-checkpoint"):
+        save(tmp_path / "a", Mean())
+    with pytest.raises(DataraxError, match="pip install orbax-checkpoint"):
+        restore(tmp_path / "a", Mean())
+
+
+def test_a_state_that_was_donated_is_not_saved_in_part(tmp_path):
+    mean = jax.jit(lambda m, x: m.update(x))(Mean(), jnp.ones(3))
+    jax.jit(lambda m, x: m.update(x), donate_argnums=0)(mean, jnp.ones(3))
+    with pytest.raises(RuntimeError, match="deleted"):
+        save(tmp_path / "a", mean)
+    assert not (tmp_path / "a").exists()
+
+
+def save_over_and_over(folder):
+    total = datarax.Collection({"steps": Sum(), "spread": Std()})
+    for step in range(1000):
+        total = total.update(values=jnp.float32(step))
+        save(folder, total, overwrite=True)
+        processes.mark(str(step))
+
+
+def test_killed_while_it_saves_leaves_the_last_whole(tmp_path, rng):
+    folder = tmp_path / "last"
+    with processes.Group(save_over_and_over, 1, folder, join=False, timeout=90) as group:
+        group.await_mark(0, "2")
+        time.sleep(rng.uniform(0, 0.3))
+        group.kill(0)
+        reached = int(group.marks(0)[-1])
+    like = datarax.Collection({"steps": Sum(), "spread": Std()})
+    # What was saved when it was killed is the last step that was marked, or the next.
+    found = restore(folder, like)
+    assert found.results()["steps"] in [sum(range(n + 1)) for n in (reached, reached + 1)]
+    # Killed between the two renames, of the old folder and of the new.
+    folder.rename(folder.with_name(".last.old"))
+    assert_same_bits(restore(folder, like), found)
+    save(folder, Mean(), overwrite=True)
+    assert_same_bits(restore(folder, Mean()), Mean())
+    assert not [path for path in tmp_path.iterdir() if path.name in (".last.old", ".last.new")]

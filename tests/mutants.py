@@ -1,0 +1,138 @@
+"""Mutation testing: `python -m tests.mutants` changes one token at a time, and runs the tests.
+
+A mutant that no test notices is a missing test, or an equivalent change. Each is made in a copy of
+the tree, so the working tree is left alone. Not part of every run: `make mutants`.
+"""
+
+import argparse
+import ast
+import copy
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# The statistics, the merge table and the formulas, each with the tests that are to notice.
+TARGETS = {
+    "datarax/_numerics.py": ["tests/test_numerics.py", "tests/statistics/test_accumulator.py"],
+    "datarax/distributed/_merge_ops.py": ["tests/statistics"],
+    "datarax/statistics/accumulator.py": ["tests/statistics/test_accumulator.py"],
+    "datarax/statistics/moments.py": ["tests/statistics/test_moments.py"],
+    "datarax/statistics/weighted.py": ["tests/statistics/test_weighted.py"],
+    "datarax/statistics/buffer.py": ["tests/statistics/test_buffer.py"],
+    "datarax/statistics/class_counts.py": ["tests/metrics"],
+    "datarax/metrics/aggregation.py": ["tests/metrics"],
+    "datarax/metrics/classification.py": ["tests/metrics"],
+}
+
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.Div: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+}
+
+
+def places(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every place where one token can be changed: its number among the nodes, and what is there."""
+    skip = {id(n) for node in ast.walk(tree) for n in _not_code(node)}
+    for number, node in enumerate(ast.walk(tree)):
+        if id(node) in skip:
+            continue
+        if isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in SWAPS:
+            yield number, f"{node.lineno}: {type(node.op).__name__}"
+        elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+            yield number, f"{node.lineno}: {type(node.ops[0]).__name__}"
+        elif isinstance(node, ast.Constant) and type(node.value) in (int, bool):
+            yield number, f"{node.lineno}: {node.value}"
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Invert | ast.Not):
+            yield number, f"{node.lineno}: {type(node.op).__name__}"
+
+
+def _not_code(node: ast.AST) -> Iterator[ast.AST]:
+    """What is within messages and annotations: changing it changes no result."""
+    parts: list[ast.AST | None] = []
+    if isinstance(node, ast.JoinedStr | ast.Raise):
+        parts = [node]
+    elif isinstance(node, ast.FunctionDef):
+        parts = [
+            node.returns,
+            *(arg.annotation for arg in ast.walk(node.args) if isinstance(arg, ast.arg)),
+        ]
+    elif isinstance(node, ast.AnnAssign):
+        parts = [node.annotation]
+    for part in parts:
+        if part is not None:
+            yield from ast.walk(part)
+
+
+def mutated(tree: ast.AST, number: int) -> str:
+    """The source with the one change."""
+    tree = copy.deepcopy(tree)
+    node = next(node for i, node in enumerate(ast.walk(tree)) if i == number)
+    if isinstance(node, ast.BinOp | ast.AugAssign):
+        node.op = SWAPS[type(node.op)]()  # type: ignore[assignment]
+    elif isinstance(node, ast.Compare):
+        node.ops[0] = SWAPS[type(node.ops[0])]()
+    elif isinstance(node, ast.Constant):
+        node.value = not node.value if isinstance(node.value, bool) else node.value + 1  # type: ignore[operator]
+    elif isinstance(node, ast.UnaryOp):
+        node.op = ast.UAdd()
+    return ast.unparse(tree)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sample", type=int, default=40, help="so many mutants, drawn at random")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+    args = parser.parse_args()
+    found = []
+    for target in TARGETS:
+        tree = ast.parse((ROOT / target).read_text())
+        found += [(target, tree, number, what) for number, what in places(tree)]
+    chosen = random.Random(args.seed).sample(found, min(args.sample, len(found)))
+    print(f"{len(chosen)} of {len(found)} mutants, seed {args.seed}", flush=True)
+    survivors = []
+    with tempfile.TemporaryDirectory() as folder:
+        copied = Path(folder)
+        for part in ("datarax", "tests", "docs"):
+            shutil.copytree(ROOT / part, copied / part)
+        for part in ("pyproject.toml", "README.md"):
+            shutil.copy(ROOT / part, copied / part)
+        for target, tree, number, what in sorted(chosen, key=lambda c: (c[0], c[2])):
+            original = (ROOT / target).read_text()
+            (copied / target).write_text(mutated(tree, number))
+            killed = not _passes(copied, TARGETS[target])
+            (copied / target).write_text(original)
+            print(f"{'killed  ' if killed else 'SURVIVED'} {target}:{what}", flush=True)
+            survivors += [] if killed else [f"{target}:{what}"]
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants killed")
+    return 0
+
+
+def _passes(folder: Path, tests: list[str]) -> bool:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, timeout=600, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+"""`ClassCounts`: right, predicted, actual and total, against plain loops over the examples."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from datarax import MetricInputError, MetricTypeError
+from datarax.statistics import ClassCounts
+from tests.helpers import sum_bound
+
+update = jax.jit(lambda counts, *args: counts.update(*args[:2], weights=args[2]))
+
+
+def read(counts):
+    """The four counts, and how many examples could not be used."""
+    parts = (counts.right, counts.predicted, counts.actual, counts.total)
+    return [np.asarray(part.exact).tolist() for part in parts] + [int(counts.invalid.value)]
+
+
+def by_hand(scores, target, weights, size, top_k=1):
+    """From the definition, one example at a time."""
+    right, predicted, actual, total = np.zeros(size), np.zeros(size), np.zeros(size), 0.0
+    for score, label, weight in zip(scores, target, weights, strict=True):
+        top = sorted(range(size), key=lambda c: -score[c])[:top_k]
+        for c in top:
+            predicted[c] += weight
+        right[label] += weight * (label in top)
+        actual[label] += weight
+        total += weight
+    return [right.tolist(), predicted.tolist(), actual.tolist(), total, 0]
+
+
+@pytest.mark.parametrize("size", [3, 64, 65])
+@pytest.mark.parametrize("weighting", ["none", "mask", "integers"])
+def test_multiclass(rng, size, weighting):
+    scores = rng.standard_normal((120, size)).astype(np.float32)
+    target = rng.integers(0, size, 120)
+    w = {"none": None, "mask": rng.random(120) < 0.5, "integers": rng.integers(0, 4, 120)}[
+        weighting
+    ]
+    want = by_hand(scores, target, np.ones(120) if w is None else np.float64(w), size)
+    counts = update(update(ClassCounts(num_classes=size), scores, target, w), scores, target, w)
+    want = [(2 * np.asarray(x)).tolist() for x in want]
+    assert read(counts) == want
+    # Labels instead of scores, and more axes than one.
+    labels = scores.argmax(-1)
+    if w is not None:
+        w = w.reshape(10, 12)
+    counts = update(
+        ClassCounts(num_classes=size), labels.reshape(10, 12), target.reshape(10, 12), w
+    )
+    assert read(counts.merge(counts)) == want
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 4, 5])
+def test_top_k(rng, top_k):
+    scores = rng.standard_normal((80, 5)).astype(np.float32)
+    target = rng.integers(0, 5, 80)
+    counts = update(ClassCounts(num_classes=5, top_k=top_k), scores, target, None)
+    assert read(counts) == by_hand(scores, target, np.ones(80), 5, top_k)
+
+
+def test_binary_and_multilabel(rng):
+    scores = rng.random((90, 3)).astype(np.float32)
+    target = rng.integers(0, 2, (90, 3))
+    w = rng.integers(0, 3, 90)
+    for threshold in (0.5, 0.3):
+        chosen = scores > np.float32(threshold)
+        want = [
+            (w[:, None] * (chosen & (target == 1))).sum(0).tolist(),
+            (w[:, None] * chosen).sum(0).tolist(),
+            (w[:, None] * target).sum(0).tolist(),
+            [w.sum()] * 3,
+            0,
+        ]
+        counts = update(ClassCounts(num_labels=3, threshold=threshold), scores, target, w)
+        assert read(counts) == want
+        each = np.broadcast_to(w[:, None], (90, 3))
+        counts = update(ClassCounts(num_labels=3, threshold=threshold), scores, target, each)
+        assert read(counts) == want
+        binary = update(ClassCounts(threshold=threshold), scores[:, 0], target[:, 0], w)
+        assert read(binary) == [want[0][:1], want[1][:1], want[2][:1], w.sum(), 0]
+
+
+PAIRS = ["int8 int8", "int8 int32", "uint8 int8", "int16 uint8", "int32 bool", "uint32 int32"]
+
+
+@pytest.mark.parametrize("dtypes", [*PAIRS, "int32 uint8", "int32 int8"])
+def test_labels_of_every_dtype_and_out_of_range(rng, dtypes):
+    # peers.md, "labels {0, 1, 7, -100} for 3 classes: accepted": excluded here, and counted.
+    def labels(dtype):
+        if dtype == "bool":
+            return rng.integers(0, 2, 200).astype(bool)
+        info = np.iinfo(dtype)
+        wild = rng.integers(info.min, info.max, 200, dtype, endpoint=True)
+        return np.where(rng.random(200) < 0.5, rng.integers(0, 3, 200), wild).astype(dtype)
+
+    target, preds = (labels(dtype) for dtype in dtypes.split())
+    target[:4] = [0, 1, 7, np.asarray(-100).astype(target.dtype)]
+    for size in (3, 300):
+        valid = [
+            0 <= int(t) < size and 0 <= int(p) < size for t, p in zip(target, preds, strict=True)
+        ]
+        counts = update(ClassCounts(num_classes=size), preds, target, None)
+        good = np.asarray(valid)
+        hits = target.astype(int)[good & (target.astype(int) == preds.astype(int))]
+        assert read(counts) == [
+            np.bincount(hits, minlength=size).tolist(),
+            np.bincount(preds.astype(int)[good], minlength=size).tolist(),
+            np.bincount(target.astype(int)[good], minlength=size).tolist(),
+            good.sum(),
+            (~good).sum(),
+        ]
+
+
+IGNORED = [(-100, "int8"), (255, "int8"), (-100, "uint8"), (156, "uint8"), (1, "int32")]
+
+
+@pytest.mark.parametrize(("index", "dtype"), [*IGNORED, (-100, "bool"), (1, "bool")])
+def test_ignored_targets(rng, dtype, index):
+    # 156 is what -100 would be in uint8, and -1 what 255 would be in int8.
+    info = np.iinfo("uint8" if dtype == "bool" else dtype)
+    pool = (
+        [0, 1]
+        if dtype == "bool"
+        else [v for v in (-100, -1, 0, 1, 2, 156, 255) if info.min <= v <= info.max]
+    )
+    target = rng.choice(pool, 100)
+    scores = rng.standard_normal((100, 3)).astype(np.float32)
+    scores[rng.random(100) < 0.1] = np.nan
+    finite = np.isfinite(scores[:, 0])
+    kept = (target != index) & (target >= 0) & (target < 3) & finite
+    counts = update(
+        ClassCounts(num_classes=3, ignore_index=index), scores, target.astype(dtype), None
+    )
+    _, predicted, actual, total, invalid = read(counts)
+    assert actual == np.bincount(target[kept], minlength=3).tolist()
+    assert (sum(predicted), total) == (kept.sum(), kept.sum())
+    # Ignored is not invalid, whatever its scores.
+    assert invalid == ((target != index) & ~kept).sum()
+    binary = ClassCounts(ignore_index=index)
+    counts = update(binary, scores[:, 0], target.astype(dtype), None)
+    kept = (target != index) & ((target == 0) | (target == 1)) & finite
+    assert read(counts)[3] == kept.sum()
+    assert read(counts)[4] == ((target != index) & ~kept).sum()
+
+
+def test_scores_that_cannot_be_used(rng):
+    scores = np.float32([[0.1, 0.9], [np.nan, 1.0], [0.2, np.inf], [-np.inf, 0.0], [0.7, 0.3]])
+    target = np.asarray([1, 1, 1, 0, 1])
+    assert read(update(ClassCounts(num_classes=2), scores, target, None)) == [
+        [0, 1],
+        [1, 1],
+        [0, 2],
+        2,
+        3,
+    ]
+    w = np.float32([1, 0, 0, 1, -1])
+    assert read(update(ClassCounts(num_classes=2), scores, target, w)) == [
+        [0, 1],
+        [0, 1],
+        [0, 1],
+        1,
+        2,
+    ]
+    # Multilabel: label by label.
+    counts = update(ClassCounts(num_labels=2), scores, np.asarray([[1, 1]] * 5), None)
+    assert read(counts) == [[1, 2], [1, 2], [3, 4], [3, 4], 3]
+    counts = update(ClassCounts(), scores[:, 0], np.asarray([1, 1, 2, 0, -1]), None)
+    assert read(counts) == [[0], [0], [1], 1, 4]
+
+
+def test_counts_do_not_stall():
+    # In one batch, and one more, with weights that are floats: a float32 scatter stops at 2**24.
+    n = 2**24 + 6
+    labels = jnp.full((n,), 7, jnp.int8)
+    for size, weights in ((8, jnp.ones((n,), jnp.bfloat16)), (100, jnp.ones((n,))), (100, None)):
+        counts = update(ClassCounts(num_classes=size), labels, labels, weights)
+        counts = counts.merge(update(counts.reset(), labels[:1], labels[:1], None))
+        for part in (counts.right, counts.predicted, counts.actual):
+            assert np.asarray(part.exact).tolist() == [0] * 7 + [n + 1] + [0] * (size - 8)
+        assert float(counts.total.exact) == n + 1
+
+
+@pytest.mark.parametrize("size", [10, 100, 5000])
+def test_float_weights(rng, size):
+    n = 100_000
+    labels, w = rng.integers(0, size, n), rng.random(n).astype(np.float32)
+    counts = update(ClassCounts(num_classes=size), labels, labels, w)
+    want = np.bincount(labels, w.astype(np.float64), size)
+    # No more roundings than a few rows and their sum take; Higham's bound for that many.
+    bound = sum_bound(max(64, n // size // 4), want)
+    assert (np.abs(np.asarray(counts.right.exact) - want) <= bound).all()
+    assert abs(float(counts.total.exact) - want.sum()) <= sum_bound(64, want.sum())
+
+
+def test_shapes_that_do_not_go_together():
+    # peers.md, "(1000,) predictions against (1000, 1) labels: 102.19"; "of lengths 3 and 4".
+    cases = [
+        (ClassCounts(num_classes=3), (1000,), (1000, 1), "int32"),
+        (ClassCounts(num_classes=3), (3,), (4,), "int32"),
+        (ClassCounts(num_classes=3), (10, 4), (10,), "float32"),
+        (ClassCounts(num_classes=3), (10, 3), (11,), "float32"),
+        (ClassCounts(), (1000,), (1000, 1), "float32"),
+        (ClassCounts(), (3,), (4,), "float32"),
+        (ClassCounts(num_labels=3), (10, 3), (10,), "float32"),
+        (ClassCounts(num_labels=3), (10, 1), (10, 3), "float32"),
+    ]
+    for counts, preds, target, dtype in cases:
+        with pytest.raises(MetricInputError) as error:
+            counts.update(jnp.zeros(preds, dtype), jnp.zeros(target, jnp.int32))
+        assert str(preds) in str(error.value)
+        assert str(target) in str(error.value)
+    with pytest.raises(MetricInputError, match=r"\(10, 4\) for num_labels=3"):
+        ClassCounts(num_labels=3).update(jnp.zeros((10, 4)), jnp.zeros((10, 4)))
+    for counts in (ClassCounts(num_classes=3), ClassCounts(), ClassCounts(num_labels=1)):
+        shape = (10,) if counts.num_labels is None else (10, 1)
+        with pytest.raises(MetricInputError, match=r"weights of shape \(9,\)"):
+            counts.update(jnp.zeros(shape, int), jnp.zeros(shape, int), weights=jnp.ones((9,)))
+
+
+def test_types_that_do_not_fit():
+    with pytest.raises(MetricTypeError, match="target has dtype float32"):
+        ClassCounts(num_classes=3).update(jnp.zeros((4, 3)), jnp.zeros((4,)))
+    with pytest.raises(MetricTypeError, match="or integer labels"):
+        ClassCounts(num_classes=3).update(jnp.zeros((4,)), jnp.zeros((4,), int))
+    with pytest.raises(MetricTypeError, match="preds"):
+        ClassCounts().update(["zz"], [1])
+    with pytest.raises(MetricInputError, match="target: an integer does not fit"):
+        ClassCounts(num_classes=3).update(np.asarray([1]), np.asarray([2**32 + 1]))
+    with pytest.raises(MetricInputError, match="needs scores"):
+        ClassCounts(num_classes=3, top_k=2).update(jnp.zeros((4,), int), jnp.zeros((4,), int))
+
+
+def test_configurations_that_make_no_sense():
+    wrong = [
+        ({"num_classes": 3, "num_labels": 3}, "exclude each other"),
+        ({"num_classes": 1}, "num_classes=1"),
+        ({"num_classes": 3.0}, "num_classes=3.0"),
+        ({"num_labels": 0}, "num_labels=0"),
+        ({"num_classes": 3, "top_k": 4}, "at most num_classes=3"),
+        ({"num_classes": 3, "top_k": 0}, "top_k=0"),
+        ({"top_k": 2}, "give num_classes="),
+        ({"num_labels": 3, "top_k": 2}, "give num_classes="),
+    ]
+    for config, message in wrong:
+        with pytest.raises(MetricInputError, match=message):
+            ClassCounts(**config)
