@@ -22,10 +22,8 @@ DTYPES = ("float32", "bfloat16", "float16", "int8", "int32", "uint8", "bool")
 
 
 def x64(on: bool = True) -> Any:
-    """A context in which 64-bit types are on (or off), on every supported jax."""
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(on)
-    return jax.experimental.enable_x64(on)  # pyright: ignore[reportAttributeAccessIssue]
+    """A context in which 64-bit types are on (or off)."""
+    return jax.enable_x64(on)
 
 
 def make_mesh(kind: str, axes: dict[str, int]) -> Mesh:
