@@ -98,6 +98,32 @@ def pair_suffix_sums(a: Pair) -> Pair:
     return lax.fori_loop(jnp.int32(0), jnp.int32((size - 1).bit_length()), double, a)
 
 
+def float_sum(x: jax.Array, axes: tuple[int, ...]) -> Pair:
+    """The sum of floats over `axes` as a pair, in whatever order they are added.
+
+    A plain sum of a thousand equal floats errs by five units of 2**-24, and by the same in every
+    batch. Here each value is cut where the sum of the upper parts is exact in any order, so that
+    only that of the lower parts rounds: `n**2 * 2**-47` of the largest value, at most. The cut is
+    ExtractVector of Rump, Ogita and Oishi (2008), https://doi.org/10.1137/050645671. Beyond 2**20
+    values nothing is left above it, and the sum is a plain one.
+    """
+    count = math.prod(x.shape[a] for a in axes)
+    if not 1 < count <= 2**20:
+        total = jnp.sum(x, axes)
+        return total, jnp.zeros(total.shape, x.dtype)
+    bits = jnp.dtype(f"uint{8 * x.dtype.itemsize}")
+    exponent = {4: 0x7F800000, 8: 0x7FF0000000000000}[x.dtype.itemsize]
+    top = lax.stop_gradient(jnp.max(jnp.abs(x), axes, keepdims=True))
+    top = top * jnp.asarray(4 * count, x.dtype)
+    fine = jnp.isfinite(top)
+    power = lax.bitcast_convert_type(top, bits) & jnp.asarray(exponent, bits)
+    power = jnp.where(fine, lax.bitcast_convert_type(power, x.dtype), jnp.zeros((), x.dtype))
+    power = jnp.broadcast_to(power, x.shape)
+    upper = (x + power) - power
+    lower = jnp.where(jnp.broadcast_to(fine, x.shape), x - upper, jnp.zeros((), x.dtype))
+    return two_sum(jnp.sum(upper, axes), jnp.sum(lower, axes))
+
+
 def pair_from_int(x: jax.Array, dtype: jnp.dtype) -> Pair:
     """An integer of up to 32 bits (64 for float64 pairs), exactly."""
     if x.dtype == jnp.bool_ or jnp.iinfo(x.dtype).bits < jnp.finfo(dtype).nmant:

@@ -1,4 +1,4 @@
-"""Every metric, against its oracle and against the laws; see `tests/registry.py`."""
+"""Every metric, against its oracle and against the laws; see `tests/registry`."""
 
 from collections.abc import Mapping
 from typing import Any

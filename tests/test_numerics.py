@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from datarax import _numerics as nx
-from tests.helpers import assert_same, x64
+from tests.helpers import assert_same, fsum, x64
 
 FLOATS = jnp.dtype("float32")
 
@@ -127,6 +127,46 @@ def test_the_sum_of_a_vector_of_pairs(rng, size):
     assert abs(got - want) <= sum(map(abs, exact(pairs))) / 2**43
     rows = tuple(jnp.stack([x, x]) for x in pairs)
     assert exact(jax.jit(nx.pair_sum)(rows)) == [got, got]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 100, 1000, 30_000, 2**20 + 1])
+def test_sums_of_floats_in_one_batch(rng, size):
+    total = jax.jit(nx.float_sum, static_argnums=1)
+    cases = [
+        np.full(size, 0.1),
+        np.full(size, 1 / 3),
+        rng.random(size),
+        rng.lognormal(0, 2, size),
+        rng.standard_normal(size) + 1e4,
+        np.where(rng.random(size) < 0.01, rng.random(size), 0),
+        np.zeros(size),
+        np.arange(size) % 1024,
+    ]
+    for x in np.asarray(cases, np.float32):
+        got, want = exact(total(jnp.asarray(x), (0,)))[0], Fraction(fsum(x))
+        if size <= 2**20:
+            assert (
+                abs(got - want) <= size**2 * Fraction(float(np.abs(x).max())) / 2**47 + want / 2**52
+            )
+        assert abs(got - want) <= want / 2**23
+    assert_same(total(jnp.asarray(cases[-1], jnp.float32), (0,))[0], cases[-1].sum(), np.float32)
+    # Column by column; and over two axes.
+    x = rng.standard_normal((2, 3, size)).astype(np.float32)[:, :, :1000]
+    bound = size**2 / 2.0**45
+    for axes, columns in (((2,), x.reshape(6, -1)), ((0, 2), np.moveaxis(x, 1, 0).reshape(3, -1))):
+        got = exact(total(jnp.asarray(x), axes))
+        assert all(abs(float(g) - fsum(c)) <= bound for g, c in zip(got, columns, strict=True))
+
+
+def test_sums_of_floats_that_are_not_finite():
+    cases = [[np.inf, 1], [np.inf, -np.inf], [np.nan, 1], [-np.inf, 2], [3e38, 1], [3e38, 3e38]]
+    for values, want in zip(cases, [np.inf, np.nan, np.nan, -np.inf, 3e38, np.inf], strict=True):
+        high, low = nx.float_sum(jnp.asarray(values, jnp.float32), (0,))
+        np.testing.assert_array_equal(high, np.float32(want))
+        assert float(low) == 0 or abs(float(low)) == 1
+    assert exact(nx.float_sum(jnp.zeros((0,)), (0,))) == [0]
+    gradient = jax.grad(lambda x: nx.float_sum(x, (0,))[0])(jnp.asarray([1.0, 2.0, 3.0]))
+    assert gradient.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "int32", "uint32"])

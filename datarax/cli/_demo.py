@@ -167,7 +167,8 @@ def _evaluate_pmap(model: _digits.Classifier, mesh: Mesh, test: _digits.Examples
     )
     mine = [i for i, d in enumerate(mesh.devices.flat) if d.process_index == jax.process_index()]
     batch = _digits.Batch(images[mine], labels[mine], mask[mine])
-    out = _digits.make_evaluate_pmap(model, mesh)(_digits.on_host(nnx.state(model)), batch)
+    evaluate = _digits.make_evaluate_pmap(model, mesh)
+    out = jax.block_until_ready(evaluate(_digits.on_host(nnx.state(model)), batch))
     # Every device has all results: its own copy is what this process can read.
     out = jax.tree.map(lambda x: x.addressable_data(0).reshape(x.shape[1:]), out)
     together, (alone, logits) = out[0], collect_from_devices(out[1:])

@@ -67,18 +67,20 @@ def run(target: Callable[..., int], count: int, *args: Any, limit: float) -> int
 
 def _wait(children: Sequence[BaseProcess], limit: float) -> int:
     deadline = time.monotonic() + limit
-    while running := [child for child in children if child.exitcode is None]:
+    while True:
+        codes = [child.exitcode for child in children]
+        for rank, code in enumerate(codes):
+            if code:
+                print(f"process {rank} of {len(codes)} {_ended(code)}", file=sys.stderr)
+                return 1
+        if None not in codes:
+            return 0
         left = deadline - time.monotonic()
         if left <= 0:
             print(f"stopped: not done after {limit:g} s", file=sys.stderr)
             return 1
-        connection.wait([child.sentinel for child in running], left)
-        for rank, child in enumerate(children):
-            if child.exitcode:
-                who = f"process {rank} of {len(children)}"
-                print(f"{who} {_ended(child.exitcode)}", file=sys.stderr)
-                return 1
-    return 0
+        running = zip(children, codes, strict=True)
+        connection.wait([child.sentinel for child, code in running if code is None], left)
 
 
 def _ended(code: int) -> str:

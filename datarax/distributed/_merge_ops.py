@@ -106,9 +106,7 @@ def _extreme(op: str) -> MergeOp:
 
 def _float_over_axis(x: jax.Array, axes: tuple[int, ...], dtype: np.dtype) -> Words:
     if jnp.issubdtype(x.dtype, jnp.floating):
-        # Inside one batch a plain sum errs by an ulp or so; what drifts is adding up batches.
-        total = jnp.sum(x.astype(dtype), axes)
-        return total, jnp.zeros(total.shape, dtype)
+        return nx.float_sum(x.astype(dtype), axes)
     if not axes and x.dtype.itemsize <= dtype.itemsize:
         return nx.pair_from_int(x, dtype)
     if dtype.itemsize == 8:

@@ -8,6 +8,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from datarax._checks import numeric
 from datarax._errors import MetricInputError
 from datarax.distributed._collective import AxisName
 
@@ -36,8 +37,8 @@ def global_batch(
         (global rows,), to be passed as `weights`.
 
     Raises:
-        MetricInputError: leading axes that differ, more examples than `rows`, or `rows` that the
-            devices do not divide.
+        MetricInputError: leading axes that differ, more examples than `rows`, `rows` that the
+            devices do not divide, or integers that do not fit the widest there are.
 
     Example:
         >>> import jax
@@ -65,6 +66,9 @@ def global_batch(
             "global_batch: expected arrays that share one leading axis; got shapes "
             + ", ".join(str(x.shape) for x in jax.tree.leaves(arrays))
         )
+    for x in jax.tree.leaves(arrays):
+        if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
+            numeric(x, "global_batch")  # refuses what JAX would wrap
     size = sizes.pop()
     total = size if rows is None else rows
     sharding = NamedSharding(mesh, P(names))

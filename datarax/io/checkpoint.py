@@ -81,6 +81,15 @@ def restore(path: str | Path, like: Any) -> Any:
         ConfigurationMismatchError: another metric or configuration; names the field.
         CheckpointError: no checkpoint, one that is incomplete or damaged, or a newer format.
         MetricTypeError: `like` is not a metric.
+
+    Example:
+        >>> import tempfile
+        >>> import datarax.io
+        >>> from datarax.metrics import Accuracy
+        >>> path = f"{tempfile.mkdtemp()}/accuracy"
+        >>> datarax.io.save(path, Accuracy(num_classes=3))
+        >>> print(datarax.io.restore(path, like=Accuracy(num_classes=3)).compute())
+        nan
     """
     ocp = _orbax()
     _require_metric(like)
@@ -144,7 +153,24 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any
 
 
 def unpack(arrays: Any, info: Any, like: Any) -> Any:
-    """The metric that `pack` took apart, laid out as `like`; errors as from `restore`."""
+    """The metric that `pack` took apart, laid out as `like`.
+
+    Args:
+        arrays: the dict that `pack` gave, as it was restored.
+        info: the description, likewise.
+        like: as for `restore`.
+
+    Raises:
+        ConfigurationMismatchError, CheckpointError, MetricTypeError: as from `restore`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import datarax.io
+        >>> from datarax.metrics import Sum
+        >>> arrays, info = datarax.io.pack(Sum().update(jnp.array([1, 41])))
+        >>> print(datarax.io.unpack(arrays, info, like=Sum()).results())
+        42.0
+    """
     _require_metric(like)
     if not isinstance(info, dict) or not {"format", "metric", "sha256"} <= info.keys():
         raise CheckpointError(

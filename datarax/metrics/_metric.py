@@ -101,8 +101,8 @@ class Metric(State):
     def invalid_count(self) -> Any:
         """How many values or examples could not be used; 0 for a metric that does not check."""
         counts = [vars(each)["invalid"] for each in walk(self) if "invalid" in each._children]
-        total = MetricAccumulator(0)
-        for count in counts:
+        total, *rest = counts or [MetricAccumulator(0)]
+        for count in rest:
             total = total.merge(count)
         return total.value
 

@@ -4,6 +4,7 @@ The only module that knows the store. It never communicates over the devices, so
 is stopped or gone is waited for only as long as the caller says, and is named.
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -29,9 +30,9 @@ _PIECE_SECONDS = 1.0
 class Board:
     """Where the processes meet: each posts the round that it has reached, and all can read.
 
-    A round is held by all processes or by none. Whoever sees that all have come, or gives up
-    waiting, writes the verdict; the store takes the first, and all follow it. So one that comes
-    late to a round that the others have left does not go on alone.
+    A round is held by all processes or by none. Whoever sees that all have come, or gives up, on
+    the others or itself, writes the verdict; the store takes the first, and all follow it. So one
+    that comes late to a round that the others have left does not go on alone.
 
     Boards are numbered in the order in which a process makes them, so every process must make the
     same ones in the same order, as it must launch the same collectives.
@@ -41,6 +42,7 @@ class Board:
         self._client = _client()
         self._folder = f"datarax/{next(_numbers)}"
         self.round = 0
+        self._given_up = False  # on a round whose verdict is not known, as the store is silent
 
     def meet(
         self,
@@ -62,12 +64,17 @@ class Board:
 
         Raises:
             MetricTimeoutError: some did not come in time; names them. The others raise it too, as
-                they come. Or the store did not answer; then the next call is for the same round.
+                they come. Or process 0 does not answer, which holds the store.
         """
         try:
             verdict = self._verdict(timeout, note, judge)
+            if self._given_up and verdict.startswith(_LATE):  # as was said at the last call
+                self.round += 1
+                verdict = self._verdict(timeout, note, judge)
         except _StoreError as error:
+            self._given_up = True
             raise MetricTimeoutError(f"{about}: {error}") from error
+        self._given_up = False
         self.round += 1
         if verdict.startswith(_LATE):
             raise MetricTimeoutError(f"{about}: {verdict.removeprefix(_LATE)}")
@@ -77,36 +84,57 @@ class Board:
         self, timeout: float | None, note: str, judge: Callable[[dict[int, str]], str]
     ) -> str:
         deadline = _deadline(timeout)
-        key = f"verdict/{self.round}"
-        self._post(note, deadline)
-        verdict = None
-        while verdict is None:
-            late = time.monotonic() >= deadline
-            notes = self._notes(self.round, deadline)
-            missing = _missing(notes)
-            if not missing:  # so at least the last to come finds it
-                verdict = self._settle(key, judge(notes), deadline)
-                if self.round:  # which all have read
-                    self._call("key_value_delete", f"verdict/{self.round - 1}", deadline=deadline)
-            elif late:
-                why = f"process {jax.process_index()} gave up after {timeout:g} s"
-                verdict = self._settle(key, f"{_LATE}{_named(missing)}; {why}", deadline)
-            else:
-                verdict = self._get(key, deadline)
-        return verdict
+        gave_up = f"process {jax.process_index()} gave up after {timeout} s"
+        try:
+            self._post(note, deadline)
+            while True:
+                late = time.monotonic() >= deadline
+                notes = self._notes("at", self.round, deadline)
+                missing = _missing(notes)
+                if not missing:  # so at least the last to come finds it
+                    verdict = self._settle(judge(notes), deadline)
+                    if self.round:  # all have read the one before
+                        self._call("key_value_delete", f"verdict/{self.round - 1}")
+                elif late:
+                    verdict = self._settle(f"{_LATE}{_named(missing)}; {gave_up}")
+                else:
+                    verdict = self._get(f"verdict/{self.round}", deadline)
+                if verdict is not None:
+                    return verdict
+        except _StoreError:
+            with contextlib.suppress(_StoreError):  # it may hear of this when it answers again
+                self._settle(f"{_LATE}process 0 does not answer; {gave_up}")
+            raise
+
+    def refuse(self, why: str) -> None:
+        """Says that this process does not come to this round, so that none waits for it."""
+        with contextlib.suppress(_StoreError):
+            self._settle(f"{_LATE}process {jax.process_index()} {why}")
+        self.round += 1
 
     def pass_by(self, timeout: float | None) -> None:
         """Posts that this process has come to this round, and does not wait for the others."""
         self._post("", _deadline(timeout))
         self.round += 1
 
+    def waits_for(self, number: int) -> None:
+        """Says that this process waits for what was launched in that round to finish."""
+        with contextlib.suppress(_StoreError):
+            self._call("key_value_set", f"waits/{jax.process_index()}", f"{number} ", True)
+
     def absent(self, number: int) -> str:
-        """Says which processes have not come to that round."""
+        """Says which processes have not come to that round, or do not wait with the others."""
         try:
-            missing = _missing(self._notes(number, time.monotonic()))
+            verdict = self._get(f"verdict/{number}", 0.0) or ""
+            if verdict.startswith(_LATE):
+                return verdict.removeprefix(_LATE)
+            if missing := _missing(self._notes("at", number)):
+                return _named(missing)
+            idle = ", ".join(map(str, _missing(self._notes("waits", number))))
         except _StoreError as error:
             return str(error)
-        return _named(missing) if missing else "all processes have reached it"
+        reached = "all processes have reached it"
+        return f"{reached}, but of these do not wait for it: {idle}" if idle else reached
 
     def publish(self, text: str, timeout: float | None) -> None:
         """Puts up a long text."""
@@ -115,7 +143,7 @@ class Board:
 
     def published(self, process: int) -> str:
         """What that process has published, before it came to a round that all have come to."""
-        return self._get(f"published/{process}", math.inf) or ""
+        return self._get(f"published/{process}") or "{}"
 
     # Calls to the store.
 
@@ -123,27 +151,29 @@ class Board:
         key, text = f"at/{jax.process_index()}", f"{self.round} {note}"
         self._call("key_value_set", key, text, True, deadline=deadline)
 
-    def _notes(self, number: int, deadline: float) -> dict[int, str]:
-        """The notes of the processes that have come to a round."""
+    def _notes(self, where: str, number: int, deadline: float = 0.0) -> dict[int, str]:
+        """What the processes have put up there that have come to a round."""
         notes = {}
-        for key, text in self._call("key_value_dir_get", "at", deadline=deadline):
+        for key, text in self._call("key_value_dir_get", where, deadline=deadline):
             reached, _, note = text.partition(" ")
             if int(reached) >= number:
                 notes[int(key.rpartition("/")[2])] = note
         return notes
 
-    def _settle(self, key: str, verdict: str, deadline: float) -> str:
-        """Writes a verdict, unless there is one; the one that is there."""
+    def _settle(self, verdict: str, deadline: float = 0.0) -> str:
+        """Writes the verdict of this round, unless there is one; the one that holds."""
+        key = f"verdict/{self.round}"
         try:
             self._call("key_value_set", key, verdict, deadline=deadline)
         except _StoreError as error:
-            if "ALREADY_EXISTS" not in str(error):
+            settled = self._get(key) if "ALREADY_EXISTS" in str(error) else None
+            if settled is None:
                 raise
-            return self._get(key, math.inf) or ""
+            return settled
         return verdict
 
-    def _get(self, key: str, deadline: float) -> str | None:
-        """Waits for a text to be put up, one piece of time."""
+    def _get(self, key: str, deadline: float = math.inf) -> str | None:
+        """Waits for a text to be put up, no longer than one piece of time."""
         seconds = min(deadline - time.monotonic(), _PIECE_SECONDS)
         try:
             milliseconds = max(1, round(1000 * seconds))
@@ -153,7 +183,7 @@ class Board:
                 raise
             return None
 
-    def _call(self, method: str, key: str, *args: Any, deadline: float) -> Any:
+    def _call(self, method: str, key: str, *args: Any, deadline: float = 0.0) -> Any:
         # On a thread, for the time of the call: a coordinator that is stopped never answers.
         answer: list[Any] = []
         error: list[Exception] = []
@@ -215,9 +245,12 @@ def check_agreement(metric: Any, timeout: float | None = None) -> None:
         >>> from datarax.training import check_agreement
         >>> check_agreement(datarax.metrics.Mean())
     """
-    if jax.process_count() == 1:
-        return
-    board = Board()
+    if jax.process_count() > 1:
+        agree(Board(), metric, timeout, "comparing the metrics of all processes")
+
+
+def agree(board: Board, metric: Any, timeout: float | None, about: str) -> None:
+    """As `check_agreement`, in a round of that board."""
     described = json.dumps(describe(metric), sort_keys=True)
     board.publish(described, timeout)
 
@@ -229,7 +262,7 @@ def check_agreement(metric: Any, timeout: float | None = None) -> None:
         return ""
 
     digest = hashlib.sha256(described.encode()).hexdigest()
-    differ = board.meet(timeout, "comparing the metrics of all processes", digest, difference)
+    differ = board.meet(timeout, about, digest, difference)
     if differ:
         raise ConfigurationMismatchError(differ)
 

@@ -1,6 +1,7 @@
 """Results without waiting: windows of metrics, collected while the loop runs on."""
 
 import contextlib
+import functools
 import logging
 import time
 from collections import deque
@@ -22,7 +23,7 @@ from datarax._errors import (
 )
 from datarax.metrics._metric import Metric, read_results, report
 from datarax.statistics._state import check_same
-from datarax.training._processes import Board, check_agreement
+from datarax.training._processes import Board, agree
 from datarax.training.stateful import StatefulMetric
 
 _log = logging.getLogger("datarax")
@@ -44,6 +45,8 @@ class _Window(NamedTuple):
 
     def wait(self, timeout: float | None) -> None:
         start, pause = time.monotonic(), 1e-5
+        if self.board is not None and not self.is_ready():
+            self.board.waits_for(self.round)
         while not self.is_ready():
             if timeout is not None and time.monotonic() - start > timeout:
                 late = "there is one process, whose devices are still at work"
@@ -114,12 +117,11 @@ class AsyncMetricCollector:
         )
         self._structure = jax.tree.structure(self._like)
         self._timeout, self._limit = timeout, max_in_flight
-        self._bound = self._was_bound = self._warned = False
+        self._bound = self._was_bound = self._warned = self._agreed = False
         self._windows: deque[_Window] = deque()
         self._finished: deque[_Window] = deque()
         self._count = 0
         self._board: Board | None = None
-        self._resets: dict[Any, Callable[[Metric], Metric]] = {}
 
     # The phases.
 
@@ -132,6 +134,8 @@ class AsyncMetricCollector:
         if self._bound:
             raise CollectorStateError("bind(): this collector is bound already; unbind() it first")
         self._bound = self._was_bound = True
+        if jax.process_count() > 1:
+            self._board = Board()
         return self
 
     def unbind(self) -> None:
@@ -142,7 +146,7 @@ class AsyncMetricCollector:
             MetricTimeoutError: a window does not finish within the timeout.
         """
         self._require_bound("unbind()")
-        self._bound = False
+        self._leave("has left the collector's block")
         while self._windows:
             self._windows[0].wait(self._timeout)
             self._finished.append(self._windows.popleft())
@@ -153,8 +157,8 @@ class AsyncMetricCollector:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is None:
             self.unbind()
-        else:  # the loop has failed: its error is the one to see, and others may be gone
-            self._bound = False
+        else:  # that error is the one to see, and other processes may be gone: wait for nothing
+            self._leave(f"failed: {kind.__name__}: {error}")
 
     # The work.
 
@@ -162,8 +166,8 @@ class AsyncMetricCollector:
         """Dispatches sync and compute of a window, and returns the metric reset for the next.
 
         Does not wait for results. It does wait for the oldest window where `max_in_flight` are
-        unfinished, and on several CPU processes for the others to reach the same window: there,
-        dispatch itself would block.
+        unfinished, and on several CPU processes for the others to reach the same window, and for
+        the window: there, dispatch itself would block.
 
         Args:
             metric: what has been accumulated in this window; none for a `StatefulMetric`, which
@@ -182,23 +186,34 @@ class AsyncMetricCollector:
                 metric keeps what it has.
         """
         self._require_bound("schedule_collection()")
-        current = self._current(metric)
-        over_cpus = _over_cpus(current)
-        self._make_room(over_cpus)
         name = f"window {self._count}" + ("" if step is None else f" (step {step})")
-        if jax.process_count() > 1:
-            self._meet(current, name, over_cpus)
+        try:
+            current = self._current(metric)
+            over_cpus = _over_cpus(current)
+            self._make_room(over_cpus)
+            if self._board is not None:
+                _check_joint(current, name)
+        except Exception as error:
+            if self._board is not None:  # before the others count on this process
+                self._board.refuse(f"failed: {error}")
+            raise
+        if self._board is not None:
+            self._meet(self._board, current, name, over_cpus)
         with _naming(name):
             reported = report(current)
             for array in jax.tree.leaves(reported):
                 array.copy_to_host_async()
-            empty = self._reset(current)
+            empty = _reset(current)
         reached = 0 if self._board is None else self._board.round - 1
         window = _Window(name, step, reported, self._board, reached)
         self._windows.append(window)
         self._count += 1
         if over_cpus:
             _on_cpu.append(window)
+        if over_cpus and self._board is not None:
+            # All have come, so it takes no time; and a process that dies later dies after it.
+            with contextlib.suppress(MetricTimeoutError):
+                window.wait(self._timeout)
         if self._stateful is None:
             return empty
         self._stateful.state.set_value(empty)
@@ -256,6 +271,11 @@ class AsyncMetricCollector:
 
     # How.
 
+    def _leave(self, why: str) -> None:
+        self._bound = False
+        if self._board is not None:
+            self._board.refuse(why)
+
     def _require_bound(self, call: str) -> None:
         if not self._bound:
             raise CollectorStateError(
@@ -298,39 +318,45 @@ class AsyncMetricCollector:
             )
         window.wait(self._timeout)
 
-    def _meet(self, metric: Metric, name: str, over_cpus: bool) -> None:
-        for leaf in jax.tree.leaves(metric):
-            if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
-                raise NotAddressableError(
-                    f"schedule_collection: the state of {type(metric).__name__} is held by this "
-                    f"process alone, so each process would get its own answer; use per_device, or "
-                    f"update it under jit with global arrays (datarax.distributed.global_batch)"
-                )
-        with _naming(name):
-            jax.eval_shape(report, metric)  # what fails here does so before the others count on it
-        if self._board is None:
-            check_agreement(metric, self._timeout)
-            self._board = Board()
+    def _meet(self, board: Board, metric: Metric, name: str, over_cpus: bool) -> None:
+        about = f"{name}, waiting to schedule"
+        if not self._agreed:
+            agree(board, metric, self._timeout, about)
+            self._agreed = True
         if over_cpus:  # where dispatch itself would wait for the others, without a timeout
-            self._board.meet(self._timeout, f"{name}, waiting to schedule")
+            board.meet(self._timeout, about)
         else:
-            self._board.pass_by(self._timeout)
+            board.pass_by(self._timeout)
 
     def _read(self, window: _Window) -> Any:
         with _naming(window.name):
             return read_results(self._like, window.reported)
 
-    def _reset(self, metric: Metric) -> Metric:
-        """The metric, empty, with each array where it was: the next step compiles nothing anew."""
-        leaves, treedef = jax.tree.flatten(metric)
-        if not all(isinstance(leaf, jax.Array) for leaf in leaves):
-            return metric.reset()
-        shardings = tuple(leaf.sharding for leaf in leaves)
-        key = treedef, shardings
-        if key not in self._resets:
-            reset = lambda m: jax.tree.leaves(m.reset())  # noqa: E731
-            self._resets[key] = jax.jit(reset, out_shardings=list(shardings))
-        return treedef.unflatten(self._resets[key](metric))
+
+def _check_joint(metric: Metric, name: str) -> None:
+    """Refuses what this process cannot collect together with the others."""
+    for leaf in jax.tree.leaves(metric):
+        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+            raise NotAddressableError(
+                f"{name}: the state of {type(metric).__name__} is held by this process alone, so "
+                f"each process would get its own answer; use per_device, or update it under jit "
+                f"with global arrays (datarax.distributed.global_batch)"
+            )
+    with _naming(name):
+        jax.eval_shape(report, metric)
+
+
+def _reset(metric: Metric) -> Metric:
+    """The metric, empty, with each array where it was: the next step compiles nothing anew."""
+    leaves, treedef = jax.tree.flatten(metric)
+    if not all(isinstance(leaf, jax.Array) for leaf in leaves):
+        return metric.reset()
+    return treedef.unflatten(_resetter(treedef, tuple(leaf.sharding for leaf in leaves))(metric))
+
+
+@functools.lru_cache
+def _resetter(treedef: Any, shardings: tuple[Any, ...]) -> Callable[[Metric], list[jax.Array]]:
+    return jax.jit(lambda metric: jax.tree.leaves(metric.reset()), out_shardings=list(shardings))
 
 
 @contextlib.contextmanager

@@ -17,6 +17,6 @@ def datarax(*args: str | Path, cwd: Path, **environ: str) -> subprocess.Complete
         env=env | environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )

@@ -11,7 +11,7 @@ from datarax import MetricInputError, per_device
 from datarax.distributed import global_batch, reduce_mean
 from datarax.metrics import Mean
 from tests import processes
-from tests.helpers import DTYPES, draw, make_mesh
+from tests.helpers import DTYPES, draw, make_mesh, x64
 
 LAYOUTS = [
     ({"data": 8}, "data", 8),
@@ -105,6 +105,14 @@ def test_what_is_refused(batch, options, words):
     with pytest.raises(MetricInputError) as caught:
         global_batch(arrays, mesh, **{"axis_names": "data"} | options)
     assert words in str(caught.value)
+
+
+def test_wide_integers_never_wrap():
+    mesh = make_mesh("auto", {"data": 8})
+    with pytest.raises(MetricInputError, match="does not fit the widest integers"):
+        global_batch(np.full(8, 2**40), mesh, "data")
+    with x64():
+        assert np.asarray(global_batch(np.full(8, 2**40), mesh, "data")[0]).tolist() == [2**40] * 8
 
 
 # On several processes.

@@ -24,7 +24,7 @@ from datarax import (
 )
 from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum, Variance
 from tests.helpers import collectives, draw, make_mesh, over_shards, place
-from tests.wrappers.mixed import TWENTY, batch_of, binary, check, multiclass, of, twenty
+from tests.wrappers.mixed import batch_of, binary, check, multiclass, of, twenty
 
 FEW = ("loss", "tokens", "least", "labels")
 
@@ -456,13 +456,17 @@ def test_state_dict_round_trip(rng):
     assert all(np.array_equal(more[0][name], more[1][name]) for name in more[0])
 
 
-def test_what_was_apart_when_saved_is_not_shared_when_loaded(rng):
-    shared = Collection({"a": Mean(), "b": Sum()})
-    apart = shared.update(values=draw(rng, (4,))).replace(a=Mean())
-    with pytest.raises(ConfigurationMismatchError, match="'b' shares its statistic"):
-        shared.load_state_dict(apart.state_dict())
-    again = apart.reset().load_state_dict(apart.state_dict())
-    assert again.results()["b"] == apart.results()["b"]
+def test_what_was_apart_when_saved_is_apart_when_loaded(rng):
+    x, y = draw(rng, (2, 4))
+    shared = Collection({"a": Mean(), "b": Sum(), "c": Mean()})
+    apart = shared.update(values=x).replace(a=Mean())
+    assert [len(metrics.groups) for metrics in (shared, apart)] == [1, 2]
+    for like in (shared, apart, shared.update(values=y)):
+        loaded = like.load_state_dict(apart.state_dict())
+        got = loaded.update(values=y).results()
+        want = {"a": y.mean(), "b": x.sum() + y.sum(), "c": np.concatenate([x, y]).mean()}
+        assert got == want
+        assert len(loaded.groups) == 2
 
 
 def test_a_carry_from_the_empty_state_on(rng):
@@ -561,8 +565,11 @@ class Wide(Metric):
 
 def test_sync_is_one_collective(rng):
     # With the replication check on, and the result accepted as replicated; `test_per_device` has
-    # all twenty, of which fourth moments are the most of the compiler's time.
-    mesh, names = make_mesh("auto", {"data": 4}), TWENTY.keys() - {"shape"}
+    # all twenty.
+    mesh, names = (
+        make_mesh("auto", {"data": 4}),
+        (*FEW, "spread", "confusion", "norm min", "a word"),
+    )
     b = batch_of(rng, 24)
 
     def local(batch):

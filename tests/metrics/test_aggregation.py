@@ -1,0 +1,273 @@
+"""`Mean`, `Sum`, `Max`, `Min`, `Variance`, `Std`: against exact sums, and NumPy in float64."""
+
+import functools
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+import datarax
+from datarax import InvalidValuesWarning, MetricInputError
+from datarax.metrics import Max, Mean, Min, Std, Sum, Variance, WeightedMean
+from tests.helpers import DTYPES, assert_same, draw, fsum, make_mesh, mean, over_shards, place, wide
+
+ALL = (Mean, Sum, Max, Min, Variance, Std)
+
+
+@jax.jit
+def update(metric, values, weights=None):
+    return metric.update(values, weights=weights)
+
+
+def within_one_ulp(got, exact):
+    """Whether a float32 is the nearest to an exact number, or that one's neighbour."""
+    got = np.float32(got)
+    return abs(Fraction(float(got)) - exact) <= Fraction(float(np.spacing(np.abs(got))))
+
+
+# The proofs.
+
+
+def test_20_million_updates_of_one_float():
+    # peers.md: "mean 0.839, in three libraries; by sevens 1.023".
+    for value, want in ((1.0, 1.0), (0.1, np.float32(0.1))):
+        step = lambda m, _, v=value: (m.update(v), None)  # noqa: E731
+        metric = jax.jit(lambda s=step: lax.scan(s, Mean(), None, length=20_000_000)[0])()
+        assert_same(metric.compute(), want, np.float32)
+        assert float(metric.statistic.weight.exact) == 20_000_000
+    sevens = lambda m, _: (m.update(jnp.ones((7,))), None)  # noqa: E731
+    metric = jax.jit(lambda: lax.scan(sevens, Mean(), None, length=3_000_000)[0])()
+    assert_same(metric.compute(), 1, np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_256_000_halves(dtype):
+    # peers.md, "mean of 256,000 bfloat16 ones: 3.905 (another: 0.512)".
+    ones = jnp.ones((256_000,), dtype)
+    assert_same(Mean().update(ones).compute(), 1, np.float32)
+    assert_same(
+        Mean().update(ones.reshape(1000, 256), weights=ones[:1000]).compute(), 1, np.float32
+    )
+    assert Sum().update(ones).results() == 256_000
+    assert_same(Variance().update(ones).compute(), 0, np.float32)
+
+
+def test_2_point_2e9_elements():
+    # peers.md, "mean over 2.2e9 elements: -1.052, in three libraries (int32 wraps)".
+    step = lambda m, _: (m.update(jnp.ones((20_000_000,), bool)), None)  # noqa: E731
+    metric = jax.jit(lambda: lax.scan(step, Mean(), None, length=110)[0])()
+    assert_same(metric.compute(), 1, np.float32)
+    assert float(metric.statistic.weight.exact) == 2_200_000_000
+    total = Sum().update(np.full(3, 2**31 - 1)).update(np.uint32(2**32 - 1))
+    assert total.results() == 3 * (2**31 - 1) + 2**32 - 1
+
+
+def test_the_mean_of_1e9_floats():
+    # The i-th value is (i * ODD mod 2**24) / 2**24, exact in float32 and of 24 random bits. 2**24
+    # in a row are a permutation of all multiples of 2**-24 below one: their sum is known.
+    size, batches, odd = 1_000_000, 1000, 0x9E3779
+
+    def values(i, xp):
+        return (i * xp.uint32(odd)) & xp.uint32(2**24 - 1)
+
+    def step(metric, b):
+        i = jnp.arange(size, dtype=jnp.uint32) + b * jnp.uint32(size)
+        return metric.update(values(i, jnp).astype(jnp.float32) / jnp.float32(2**24)), None
+
+    index = jnp.arange(batches, dtype=jnp.uint32)
+    metric = jax.jit(lambda: lax.scan(step, Mean(), index)[0])()
+    whole, rest = divmod(size * batches, 2**24)
+    last = np.arange(size * batches - rest, size * batches, dtype=np.uint32)
+    total = whole * (2**24 * (2**24 - 1) // 2) + int(values(last, np).sum(dtype=np.uint64))
+    exact = Fraction(total, 2**24 * size * batches)
+    assert float(metric.statistic.weight.exact) == size * batches
+    assert within_one_ulp(metric.compute(), exact)
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3])
+def test_the_mean_of_1e9_equal_floats(value):
+    # A plain float32 sum of each thousand errs by the same five units of 2**-24 every time.
+    batch = jnp.full((1000,), value, jnp.float32)
+    step = lambda m, _: (m.update(batch), None)  # noqa: E731
+    metric = jax.jit(lambda: lax.scan(step, Mean(), None, length=1_000_000)[0])()
+    assert_same(metric.compute(), value, np.float32)
+    assert float(metric.statistic.weight.exact) == 1e9
+
+
+def test_a_mean_that_cancels(rng):
+    # A million values of size 1e6 whose sum is known to be 12.5.
+    half = (rng.standard_normal((500, 1000)) * 1e6).astype(np.float32)
+    x = np.concatenate([half, -half[:, ::-1]])
+    x = np.concatenate([x, np.full((1, 1000), 0.0125, np.float32)])[rng.permutation(1001)]
+    rows = jax.jit(lambda x: lax.scan(lambda m, v: (m.update(v), None), Mean(), x)[0])
+    one_by_one = rows(x.reshape(-1))
+    assert within_one_ulp(one_by_one.compute(), Fraction(fsum(x)) / x.size)
+    # By the row, the plain sum of each row rounds, and no more than that is lost.
+    assert abs(float(rows(x).compute()) - fsum(x) / x.size) < 1e6 * 2.0**-20 / 1001
+
+
+@pytest.mark.parametrize("offset", [1e4, -1e4, 1e6])
+def test_the_spread_around_a_large_mean(rng, offset):
+    # peers.md, "standard deviation around a mean of 1e4, sigma 1: 0.0".
+    x = (rng.standard_normal((20, 500)) + offset).astype(np.float32)
+    var, std, unbiased = Variance(), Std(), Variance(ddof=1)
+    for row in x:
+        var, std, unbiased = (update(m, row) for m in (var, std, unbiased))
+    exact = x.astype(np.float64)
+    np.testing.assert_allclose(var.compute(), exact.var(), 2e-6)
+    np.testing.assert_allclose(std.compute(), exact.std(), 1e-6)
+    np.testing.assert_allclose(unbiased.compute(), exact.var(ddof=1), 2e-6)
+
+
+# Against the definition.
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weighting", ["none", "mask", "floats"])
+def test_every_dtype_and_weight(rng, dtype, weighting):
+    x = draw(rng, (40, 3), dtype)
+    w = {
+        "none": None,
+        "mask": rng.random(40) < 0.5,
+        "floats": rng.integers(0, 4, 40) / np.float32(4),
+    }[weighting]
+    full = np.ones(40) if w is None else wide(w)
+    each = np.repeat(full[:, None], 3, 1)
+    values = wide(x)
+    centre = mean(values, full)
+    square = (each * (values - centre) ** 2).sum() / each.sum()
+    used = values[full > 0]
+    want = {Mean: centre, Sum: (values * each).sum(), Max: used.max(), Min: used.min()}
+    for make in ALL:
+        metric = functools.reduce(
+            lambda m, i: update(m, x[i : i + 20], None if w is None else w[i : i + 20]),
+            (0, 20),
+            make(),
+        )
+        if make in want:
+            assert_same(metric.compute(), want[make], np.float32, ulps=int(make is Mean))
+        else:
+            root = np.sqrt(square) if make is Std else square
+            np.testing.assert_allclose(metric.compute(), root, 1e-5)
+        assert int(metric.invalid_count()) == 0
+
+
+def test_padded_rows_of_nan():
+    # peers.md, "padded rows holding NaN with weight 0: NaN".
+    x = jnp.asarray([[1.0, 3.0], [jnp.nan, jnp.inf], [5.0, 7.0]])
+    w = jnp.asarray([1.0, 0.0, 1.0])
+    for make, want in zip(ALL, (4.0, 16.0, 7.0, 1.0, 5.0, np.sqrt(5.0)), strict=True):
+        metric = make().update(x, weights=w)
+        assert_same(metric.compute(), want, np.float32, ulps=1)
+        assert int(metric.invalid_count()) == 0
+        assert_same(make().update(x, weights=w > 0).compute(), want, np.float32, ulps=1)
+
+
+def test_negative_and_absurd_weights_are_excluded_and_counted():
+    x = jnp.asarray([1.0, 2.0, 3.0, 4.0])
+    w = jnp.asarray([-1.0, 1.0, jnp.nan, jnp.inf])
+    for make, want in zip(ALL, (2, 2, 2, 2, 0, 0), strict=True):
+        metric = make().update(x, weights=w)
+        assert_same(metric.compute(), want, np.float32)
+        assert int(metric.invalid_count()) == 3
+    with pytest.raises(MetricInputError, match=r"weights of shape \(3,\)"):
+        Mean().update(x, weights=w[:3])
+
+
+def test_shards_of_unequal_weight():
+    # peers.md, "mean of a mean per shard, shards of unequal weight: 3.375 for 3.0".
+    x = np.float32([1, 2, 3, 4, 5, 6, 7, 8])
+    w = np.float32([3, 1, 1, 1, 1, 1, 0, 0])
+    mesh = make_mesh("auto", {"data": 4, "model": 2})
+    run = over_shards(
+        lambda x, w: Mean().update(x, weights=w).sync("data").compute(), mesh, P("data"), P()
+    )
+    got = jax.block_until_ready(run(*place((x, w), mesh, P("data"))))
+    assert_same(got, mean(x, w), np.float32, ulps=1)
+    spread = datarax.per_device(Mean(), mesh, "data").update(x, weights=w)
+    assert_same(jax.block_until_ready(spread.compute()), mean(x, w), np.float32, ulps=1)
+
+
+def test_ragged_batches_give_what_one_batch_gives(rng):
+    # peers.md, "perplexity over two ragged batches: 346.9 for 90.48, as in one batch".
+    nll = (rng.integers(20, 60, 100) / np.float32(8)).astype(np.float32)
+    ragged = update(update(Mean(), nll[:97]), nll[97:])
+    assert_same(ragged.compute(), update(Mean(), nll).compute(), np.float32)
+    # And merging is what updating is.
+    assert_same(
+        update(Mean(), nll[:97]).merge(update(Mean(), nll[97:])).compute(), ragged.compute()
+    )
+
+
+# Extremes of the extremes.
+
+
+def test_max_and_min_leave_nan_and_infinities_out():
+    x = jnp.asarray([jnp.nan, 2.0, -jnp.inf, -3.0, jnp.inf])
+    for make, want in ((Max, 2.0), (Min, -3.0)):
+        metric = make().update(x)
+        assert_same(metric.compute(), want, np.float32)
+        assert int(metric.invalid_count()) == 3
+        for nothing in (x[:1], x[2:3], x[:0]):
+            with np.errstate(all="ignore"):
+                empty = make().update(nothing)
+            assert np.isnan(empty.compute())
+            assert_same(empty.merge(metric).compute(), want, np.float32)
+        assert_same(make().update(x, weights=[0.0, 0.0, 1.0, 1.0, 1.0]).compute(), -3, np.float32)
+    assert Max().update(jnp.asarray([-5, -7])).results() == -5
+    assert Min().update(jnp.asarray([200, 255], jnp.uint8)).results() == 200
+    ends = jnp.asarray([np.finfo(np.float32).max, np.finfo(np.float32).min])
+    assert_same(Max().update(ends).compute(), ends[0])
+    assert_same(Min().update(ends).compute(), ends[1])
+
+
+def test_too_large_for_float32_is_never_a_wrong_number():
+    big = jnp.asarray([3e38, 3e38])
+    assert np.isinf(Mean().update(big).compute())
+    assert np.isinf(Sum().update(big[:1]).update(big[:1]).compute())
+    assert float(Std().update(jnp.full((3,), 1e20)).compute()) == 0
+    assert np.isinf(Std().update(jnp.asarray([1e30, -1e30])).compute())
+
+
+# Results.
+
+
+def test_sums_are_exact_to_48_bits(rng):
+    x = rng.integers(0, 2**31, 1000)
+    metric = update(update(Sum(), x), x[:7])
+    assert metric.results() == int(x.sum() + x[:7].sum())
+    assert_same(metric.compute(), x.sum() + x[:7].sum(), np.float32)
+    halves = functools.reduce(lambda m, v: m.update(v), (2.0**30, 0.5, 0.25), Sum())
+    assert halves.results() == 2**30 + 0.75
+    assert Sum(on_invalid="propagate").update(np.asarray([5, 6])).results() == 11
+    with pytest.warns(InvalidValuesWarning):
+        assert np.isnan(Sum(on_invalid="propagate").update(jnp.nan).results())
+
+
+def test_ddof():
+    x = jnp.asarray([1.0, 2.0, 4.0])
+    for ddof in (0, 1, 2, 0.5):
+        want = ((np.asarray(x) - 7 / 3) ** 2).sum() / (3 - ddof)
+        np.testing.assert_allclose(Variance(ddof=ddof).update(x).compute(), want, 1e-6)
+        np.testing.assert_allclose(Std(ddof=ddof).update(x).compute(), np.sqrt(want), 1e-6)
+    for metric in (Variance(ddof=3), Std(ddof=3), Std(ddof=4), Variance(ddof=1)):
+        few = metric.update(x if metric.ddof > 1 else x[:1])
+        assert np.isnan(few.compute())
+
+
+def test_any_shape_of_values(rng):
+    x = draw(rng, (2, 3, 4))
+    for values in (x, x.reshape(-1), x.reshape(24, 1), jnp.asarray(x), x.tolist()):
+        assert_same(Mean().update(values).compute(), wide(x).mean(), np.float32, ulps=1)
+    assert_same(Mean().update(3).update(np.float64(4)).update([5]).compute(), 4, np.float32)
+    w = rng.integers(0, 3, (2, 3))
+    assert_same(Mean().update(x, weights=w).compute(), mean(x, w), np.float32, ulps=1)
+
+
+def test_names():
+    assert WeightedMean is Mean is datarax.metrics.WeightedMean
+    assert repr(Variance(ddof=1)) == "Variance(ddof=1, on_invalid='exclude')"

@@ -1,0 +1,36 @@
+"""Every metric of the catalogue once: what it takes, what it should give, and how nearly.
+
+A new metric is one `Case`, or one for each of its averages and tasks, in the module of its family;
+a new family is listed here. All laws, extremes and comparisons with the oracle follow, see
+`tests/test_laws.py`. Cases that read one statistic of one kind of inputs are checked together, so
+that a metric over a known statistic costs the compilation of its formula alone.
+
+An oracle takes the weight of each example and the inputs by name, all of the stream, in float64;
+what cannot be used has weight zero by then. It works from the definition, in plain NumPy; a
+`reference`, where there is one, is scikit-learn's word on the same.
+"""
+
+from typing import Any
+
+import datarax
+from tests.registry import aggregation, classification, curves
+from tests.registry.case import BATCH as BATCH
+from tests.registry.case import Case as Case
+
+CASES: list[Case] = [*aggregation.CASES, *classification.CASES, *curves.CASES]
+
+
+def grouped() -> dict[str, list[Case]]:
+    """The cases by statistic, each group named after its first."""
+    groups: dict[Any, list[Case]] = {}
+    for case in CASES:
+        groups.setdefault(case.group(), []).append(case)
+    return {group[0].id: group for group in groups.values()}
+
+
+GROUPS = grouped()
+BUNDLES = {
+    name: datarax.Collection({case.id: case.make() for case in group})
+    for name, group in GROUPS.items()
+}
+"""The metrics of a group in one collection, which share one statistic."""

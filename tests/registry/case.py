@@ -1,0 +1,97 @@
+"""What the registry holds of a metric: what it takes, what it should give, and how nearly.
+
+Units in the last place are counted with u = 2**-24, one rounding of a float32, which is at most
+half of such a unit; n is the size of a batch, and gamma(n) = n u / (1 - n u), see `sum_bound`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+import datarax
+from datarax.metrics._metric import delegates
+
+BATCH = 16
+"""Examples in a batch. Every test uses this shape, so each program is compiled once."""
+
+Arrays = dict[str, np.ndarray]
+Draw = Callable[[np.random.Generator, int], Arrays]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What an `update` takes besides weights.
+
+    Attributes:
+        id: a name.
+        draw: ordinary inputs, of so many examples.
+        valid: which examples can be used; of the shape that weights are broadcast to.
+        spoil: what to put into some examples, by argument, so that they cannot be used.
+        hard: inputs that can be used and are easy to get wrong.
+    """
+
+    id: str
+    draw: Draw
+    valid: Callable[..., np.ndarray]
+    spoil: Mapping[str, tuple[float, ...]]
+    hard: Mapping[str, Draw]
+
+    def draw_kind(self, kind: str, rng: np.random.Generator, size: int) -> Arrays:
+        return {"plain": self.draw, **self.hard}[kind](rng, size)
+
+    @property
+    def kinds(self) -> list[str]:
+        return ["plain", *self.hard]
+
+    def spoilt(self, rng: np.random.Generator, arrays: Arrays, rows: np.ndarray) -> Arrays:
+        """The inputs with one entry in each of these rows of each argument not to be used."""
+        spoilt = {name: x.copy() for name, x in arrays.items()}
+        for name, values in self.spoil.items():
+            x = spoilt[name]
+            for row in rows:
+                entry = (row, *(rng.integers(0, n) for n in x.shape[1:]))
+                x[entry] = np.asarray(rng.choice(values)).astype(x.dtype)
+        return spoilt
+
+
+@dataclass(frozen=True)
+class Case:
+    """A metric, and what it should give.
+
+    Attributes:
+        id: a name, also that of the metric in the collection of its group.
+        cls: the class.
+        inputs: what it takes.
+        oracle: the value, from the weights and the inputs.
+        config: keyword arguments of the class.
+        reference: scikit-learn's value; may be None where it has none.
+        ulps: how many units in the last place it may be off; says why.
+        atol: how far off it may be on given data, where the result may cancel.
+        exact: its state holds whole numbers where weights are none or a mask, so that it is the
+            same bit for bit however the examples are spread.
+        empty: the value of no data.
+    """
+
+    id: str
+    cls: type[datarax.Metric]
+    inputs: Inputs
+    oracle: Callable[..., Any]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    reference: Callable[..., Any] | None = None
+    ulps: float = 1
+    atol: Callable[..., float] = lambda w, **inputs: 0.0
+    exact: bool = False
+    empty: Any = np.nan
+
+    def make(self, **config: Any) -> datarax.Metric:
+        return self.cls(**{**self.config, **config})
+
+    def group(self) -> tuple[Any, ...]:
+        """Equal for cases that share a statistic."""
+        metric: Any = self.make()
+        if delegates(metric):
+            return self.inputs.id, jax.tree.structure(metric.statistic)
+        return (self.id,)
