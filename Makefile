@@ -8,7 +8,7 @@ OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-oldest check format docs bench clean
+.PHONY: help demo test test-oldest check format docs bench mutants clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,7 +35,10 @@ docs: $(VENV)/.ready ## Build the documentation into site/; a warning is an erro
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.ready ## Run the benchmarks
-	$(BIN)/python benchmarks/reducers.py
+	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+mutants: $(VENV)/.ready ## Change one token at a time, and see whether a test notices
+	$(BIN)/python -m tests.mutants
 
 clean: ## Remove what was built, the virtual environments included
 	rm -rf $(VENV) $(OLDEST) site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
