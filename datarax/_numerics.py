@@ -103,25 +103,43 @@ def float_sum(x: jax.Array, axes: tuple[int, ...]) -> Pair:
 
     A plain sum of a thousand equal floats errs by five units of 2**-24, and by the same in every
     batch. Here each value is cut where the sum of the upper parts is exact in any order, so that
-    only that of the lower parts rounds: `n**2 * 2**-47` of the largest value, at most. The cut is
-    ExtractVector of Rump, Ogita and Oishi (2008), https://doi.org/10.1137/050645671. Beyond 2**20
-    values nothing is left above it, and the sum is a plain one.
+    only that of the lower parts rounds: some `n**2 * 2**-47` of the largest value are lost. The
+    cut is ExtractVector of Rump, Ogita and Oishi (2008), https://doi.org/10.1137/050645671. Beyond
+    2**20 values little is left above it, and the sum is a plain one.
     """
     count = math.prod(x.shape[a] for a in axes)
     if not 1 < count <= 2**20:
         total = jnp.sum(x, axes)
         return total, jnp.zeros(total.shape, x.dtype)
-    bits = jnp.dtype(f"uint{8 * x.dtype.itemsize}")
-    exponent = {4: 0x7F800000, 8: 0x7FF0000000000000}[x.dtype.itemsize]
     top = lax.stop_gradient(jnp.max(jnp.abs(x), axes, keepdims=True))
     top = top * jnp.asarray(4 * count, x.dtype)
-    fine = jnp.isfinite(top)
-    power = lax.bitcast_convert_type(top, bits) & jnp.asarray(exponent, bits)
-    power = jnp.where(fine, lax.bitcast_convert_type(power, x.dtype), jnp.zeros((), x.dtype))
-    power = jnp.broadcast_to(power, x.shape)
-    upper = (x + power) - power
-    lower = jnp.where(jnp.broadcast_to(fine, x.shape), x - upper, jnp.zeros((), x.dtype))
+    fine = jnp.broadcast_to(jnp.isfinite(top), x.shape)
+    upper = jnp.where(fine, _round_to_unit_of(top, x), x)
+    lower = jnp.where(fine, x - upper, jnp.zeros((), x.dtype))
     return two_sum(jnp.sum(upper, axes), jnp.sum(lower, axes))
+
+
+def _round_to_unit_of(top: jax.Array, x: jax.Array) -> jax.Array:
+    """`x` to the nearest multiple of the unit in the last place of a greater `top`.
+
+    By its bits, as adding `top` and taking it away is not safe where `x` is a product: the compiler
+    may evaluate it twice, rounded in one place and fused into the sum in another, and the two may
+    fall on different multiples.
+    """
+    info = jnp.finfo(x.dtype)
+    bits = jnp.dtype(f"uint{info.bits}")
+    zero, one, width = (jnp.asarray(n, bits) for n in (0, 1, info.nmant))
+
+    def exponent(v: jax.Array) -> jax.Array:
+        return lax.bitcast_convert_type(v, bits) << one >> (width + one)
+
+    below = jnp.broadcast_to(exponent(top), x.shape) - jnp.maximum(exponent(x), one)
+    # Where nothing is left, one more than half a unit: the difference may also have wrapped.
+    below = jnp.minimum(below, width + one + one)
+    cut = jnp.minimum(below, width)
+    nearest = lax.bitcast_convert_type(x, bits) + ((one << below) >> one)
+    nearest = jnp.where(below > width + one, zero, (nearest >> cut) << cut)
+    return lax.bitcast_convert_type(nearest, x.dtype)
 
 
 def pair_from_int(x: jax.Array, dtype: jnp.dtype) -> Pair:

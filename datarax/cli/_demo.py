@@ -153,11 +153,6 @@ def _where(num_devices: int) -> str:
     return f"{num_devices} simulated device{many}"
 
 
-def _record(epoch: int, reported: list[Reported]) -> dict[str, float]:
-    names = {f"{where}/{name}": x for where, numbers, _ in reported for name, x in numbers.items()}
-    return {"epoch": epoch} | names
-
-
 def _evaluate_pmap(model: _digits.Classifier, mesh: Mesh, test: _digits.Examples) -> list[Reported]:
     """The test set once more: what each device found alone, then all together."""
     real, rows = len(test.labels), _digits.num_batches(test) * _digits.padded(BATCH_SIZE, mesh)

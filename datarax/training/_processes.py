@@ -84,19 +84,23 @@ class Board:
         self, timeout: float | None, note: str, judge: Callable[[dict[int, str]], str]
     ) -> str:
         deadline = _deadline(timeout)
-        gave_up = f"process {jax.process_index()} gave up after {timeout} s"
+        waited = "" if timeout is None else f" after {timeout:g} s"
+        gave_up = f"process {jax.process_index()} gave up{waited}"
         try:
             self._post(note, deadline)
             while True:
                 late = time.monotonic() >= deadline
-                notes = self._notes("at", self.round, deadline)
-                missing = _missing(notes)
-                if not missing:  # so at least the last to come finds it
-                    verdict = self._settle(judge(notes), deadline)
-                    if self.round:  # all have read the one before
+                notes = self._notes("at", deadline)
+                missing = _missing(notes, self.round)
+                if all(reached == self.round for reached, _ in notes.values()) and not missing:
+                    # So at least the last to come finds it. All have read the verdict before.
+                    said = judge({process: note for process, (_, note) in notes.items()})
+                    verdict = self._settle(said, deadline)
+                    if self.round:
                         self._call("key_value_delete", f"verdict/{self.round - 1}")
                 elif late:
-                    verdict = self._settle(f"{_LATE}{_named(missing)}; {gave_up}")
+                    who = _named(missing) if missing else "a process has gone on without it"
+                    verdict = self._settle(f"{_LATE}{who}; {gave_up}")
                 else:
                     verdict = self._get(f"verdict/{self.round}", deadline)
                 if verdict is not None:
@@ -128,9 +132,9 @@ class Board:
             verdict = self._get(f"verdict/{number}", 0.0) or ""
             if verdict.startswith(_LATE):
                 return verdict.removeprefix(_LATE)
-            if missing := _missing(self._notes("at", number)):
+            if missing := _missing(self._notes("at"), number):
                 return _named(missing)
-            idle = ", ".join(map(str, _missing(self._notes("waits", number))))
+            idle = ", ".join(map(str, _missing(self._notes("waits"), number)))
         except _StoreError as error:
             return str(error)
         reached = "all processes have reached it"
@@ -143,7 +147,10 @@ class Board:
 
     def published(self, process: int) -> str:
         """What that process has published, before it came to a round that all have come to."""
-        return self._get(f"published/{process}") or "{}"
+        text = self._get(f"published/{process}")
+        if text is None:
+            raise _StoreError(f"process 0 does not tell what process {process} has published")
+        return text
 
     # Calls to the store.
 
@@ -151,13 +158,12 @@ class Board:
         key, text = f"at/{jax.process_index()}", f"{self.round} {note}"
         self._call("key_value_set", key, text, True, deadline=deadline)
 
-    def _notes(self, where: str, number: int, deadline: float = 0.0) -> dict[int, str]:
-        """What the processes have put up there that have come to a round."""
+    def _notes(self, where: str, deadline: float = 0.0) -> dict[int, tuple[int, str]]:
+        """The round that each process has put up there, and its note."""
         notes = {}
         for key, text in self._call("key_value_dir_get", where, deadline=deadline):
             reached, _, note = text.partition(" ")
-            if int(reached) >= number:
-                notes[int(key.rpartition("/")[2])] = note
+            notes[int(key.rpartition("/")[2])] = int(reached), note
         return notes
 
     def _settle(self, verdict: str, deadline: float = 0.0) -> str:
@@ -214,8 +220,8 @@ def _deadline(timeout: float | None) -> float:
     return math.inf if timeout is None else time.monotonic() + timeout
 
 
-def _missing(notes: dict[int, str]) -> list[int]:
-    return [i for i in range(jax.process_count()) if i not in notes]
+def _missing(notes: dict[int, tuple[int, str]], number: int) -> list[int]:
+    return [i for i in range(jax.process_count()) if i not in notes or notes[i][0] < number]
 
 
 def _named(processes: list[int]) -> str:

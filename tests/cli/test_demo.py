@@ -18,7 +18,7 @@ from matplotlib.image import imread
 
 from tests.cli.command import SCRIPT, datarax
 
-EPOCHS, DEVICES = 2, 4
+EPOCHS, DEVICES = 2, 5  # which do not divide a batch
 SPLITS = ("train", "test")
 STEPS = 15  # of an epoch
 NAMES = ["examples", "loss", "accuracy", "worst_loss", "least_confidence"]
@@ -159,9 +159,8 @@ def test_the_loop_goes_on_while_metrics_are_collected(where, request):
     assert collecting < 0.2 * total  # a bound for busy machines; an idle one needs a hundredth
 
 
-@pytest.mark.parametrize("devices", [1, 5])
-def test_other_numbers_of_devices(demo, tmp_path, devices):
-    done = datarax("demo", "--epochs", "1", "--devices", str(devices), cwd=tmp_path)
+def test_one_device(demo, tmp_path):
+    done = datarax("demo", "--epochs", "1", "--devices", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = (tmp_path / "datarax-demo" / "history.jsonl").read_text().splitlines()
     assert json.loads(line) == pytest.approx(demo.history[0], rel=1e-5)

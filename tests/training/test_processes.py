@@ -244,6 +244,11 @@ def test_every_layout_of_a_metric_is_collected_over_processes(rng):
 # The board itself.
 
 
+def only_note(notes):
+    (note,) = set(notes.values())
+    return note
+
+
 def rounds():
     rank, said = jax.process_index(), []
     boards = [Board() for _ in range(12)]  # more than ten: no name may begin another's
@@ -252,6 +257,10 @@ def rounds():
     board = boards[0]
     for i in range(20):
         said.append(board.meet(TIMEOUT, "hello", f"{rank} {i}", lambda notes: notes[1]))
+    # One goes on to the next round at once, whose note is not for this one.
+    for i in range(100):
+        said.append(board.meet(TIMEOUT, "hello", str(i), only_note))
+        said.append(board.meet(TIMEOUT, "hello", f"other {rank}", lambda notes: notes[0]))
     # Without waiting, as on accelerators.
     if rank == 0:
         board.pass_by(TIMEOUT)
@@ -272,7 +281,9 @@ def rounds():
 def test_a_board_holds_its_rounds_together():
     for said, before, after, beyond, keys in processes.run(rounds, 2):
         assert said[:12] == ["[0, 1]"] * 12
-        assert said[12:] == [f"1 {i}" for i in range(20)]
+        assert said[12:32] == [f"1 {i}" for i in range(20)]
+        assert said[32::2] == [str(i) for i in range(100)]
+        assert said[33::2] == ["other 0"] * 100
         assert before in (None, "process 1 of 2 has not reached it")
         assert after == "all processes have reached it, but of these do not wait for it: 0"
         assert beyond == "processes 0, 1 of 2 have not reached it"
