@@ -99,7 +99,7 @@ def main() -> None:
             print(f"{f'{label}, {name}':34}{counts[name]:>12}{spent:>14.2f}{over:>+11.2f}")
 
     print(f"\n{'a sync':34}{'collectives':>12}{'milliseconds':>14}")
-    syncs = {}
+    syncs, counts = {}, {}
     for size in (1, 20):
         metrics = kinds[f"per_device, Collection of {size}"]
         compiled = jax.jit(lambda metrics: metrics.sync()).lower(metrics).compile()

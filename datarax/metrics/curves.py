@@ -76,7 +76,8 @@ class AUROC(_Area):
     positive and a negative; classes without are left out of an average.
 
     Args:
-        num_classes, num_labels: the task.
+        num_classes: how many classes a multiclass task has.
+        num_labels: how many labels a multilabel task has. Neither: binary.
         average: "macro", "weighted" by positives, or `None` for one per class.
         bits: the resolution, see `datarax.statistics.ScoreHistogram`; memory is constant.
         ignore_index: a target that leaves its example out.

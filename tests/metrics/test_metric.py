@@ -101,7 +101,7 @@ def test_everything_else_comes_with_it(rng, own):
 
     mesh = make_mesh("auto", {"data": 8})
     run = over_shards(lambda x: metric.update(x).sync("data").compute(), mesh, P("data"), P())
-    program = run.lower(*place((x,), mesh, P("data"))).compile()
+    program = jax.jit(run).lower(*place((x,), mesh, P("data"))).compile()
     assert right(jax.block_until_ready(program(*place((x,), mesh, P("data")))))
     assert collectives_in(program.as_text()) == {"all-reduce": 1}
     spread = datarax.per_device(metric, mesh, "data").update(x)
@@ -148,7 +148,7 @@ def test_a_metric_that_is_not_finished():
         NoCompute().compute()
 
     class InPlace(NoCompute):
-        def update(self, values):
+        def update(self, values):  # type: ignore[override]
             self.total = self.total.update(values)
 
     with pytest.raises(AttributeError, match=r"InPlace is immutable: \.replace\(total=\.\.\.\)"):

@@ -1,6 +1,7 @@
 """The NNX shell: one Variable, in place, wherever NNX goes."""
 
 import copy
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +82,7 @@ def test_a_metric_by_itself(rng):
 def test_what_is_refused():
     for wrong in (Mean, "mean", None, nnx.metrics.Average()):
         with pytest.raises(MetricTypeError, match=r"expects a datarax\.Metric; got"):
-            StatefulMetric(wrong)  # type: ignore[arg-type]
+            StatefulMetric(wrong)
     with pytest.raises(MetricInputError, match="'loss' for its argument 'values'"):
         StatefulMetric(of("loss", Mean())).update(values=1.0)
     with pytest.raises(MetricInputError, match="'hits' \\(Accuracy\\) needs the output 'target'"):
@@ -116,7 +117,7 @@ def test_one_variable_however_many_metrics(names):
 
 def test_in_multi_metric(rng):
     mesh = make_mesh("auto", {"data": 8})
-    metrics = nnx.MultiMetric(
+    metrics: Any = nnx.MultiMetric(
         few=StatefulMetric(twenty(*FEW)),
         spread=StatefulMetric(per_device(of("loss", Max()), mesh, "data")),
         both=StatefulMetric(per_device(Collection({"sum": of("loss", Sum())}), mesh, "data")),

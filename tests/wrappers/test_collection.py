@@ -134,7 +134,7 @@ def test_routes_are_checked_where_they_are_made():
     with pytest.raises(UnknownMetricError, match=r"no argument 'value'; it has: values, weights"):
         Mean().from_outputs(value="loss")
     with pytest.raises(MetricInputError, match="values=3"):
-        Mean().from_outputs(values=3)  # type: ignore[arg-type]
+        Mean().from_outputs(values=3)
     twice = Mean().from_outputs(values="loss").from_outputs(weights="w", values="x")
     assert twice.outputs == (("values", "x"), ("weights", "w"))
 
@@ -201,7 +201,7 @@ def test_names_in_a_collection_of_collections(rng):
     assert got["pair/sums/left"] == got["pair/sums/right"] == x.sum()
     assert isinstance(got["pair/both"], tuple)
     np.testing.assert_array_equal(got["pair/both"][0], [x.sum()] * 2)
-    deep = metrics["eval"]["deep"]  # type: ignore[index]
+    deep = metrics["eval"]["deep"]
     assert deep["max"].results() == x.max()
     assert set(got) == set(metrics.compute())
 
@@ -527,7 +527,7 @@ def test_it_cannot_be_changed(rng):
     with pytest.raises(AttributeError, match="immutable"):
         metrics.groups = ()
     with pytest.raises(TypeError):
-        metrics["loss"] = Mean()  # type: ignore[index]
+        metrics["loss"] = Mean()
 
 
 def test_what_could_not_be_used_is_counted_under_its_name():

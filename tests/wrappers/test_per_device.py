@@ -252,7 +252,7 @@ def groups_in(text):
         else:
             # [4,2]<=[2,4]T(1,0): ids in order, transposed, cut into 4 groups of 2.
             pattern = r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?"
-            shape, dims, order = re.match(pattern, listed).groups()  # type: ignore[union-attr]
+            shape, dims, order = re.match(pattern, listed).groups()
             shape, dims = ([int(n) for n in each.split(",")] for each in (shape, dims))
             ids = np.arange(np.prod(dims)).reshape(dims)
             ids = ids.transpose([int(n) for n in order.split(",")]) if order else ids
