@@ -90,7 +90,7 @@ class Group:
         target: Callable[..., Any],
         count: int,
         *args: Any,
-        timeout: float = 120.0,
+        timeout: float = 300.0,
         join: bool = True,
         env: dict[str, str] | None = None,
         **initialize: Any,

@@ -107,9 +107,10 @@ class NotAssociative(Ratio):
         return jax.tree.map(lambda a, b: jnp.where(both, (a + b) / 2, a + b), self, other)
 
 
-class MergesByMaximum(Ratio):
+class KeepsTheGreater(Ratio):
     def _merge(self, other):
-        return jax.tree.map(jnp.maximum, self, other)
+        more = self.total.value > other.total.value
+        return jax.tree.map(lambda a, b: jnp.where(more, a, b), self, other)
 
 
 class EverySecond(Ratio):
@@ -177,7 +178,7 @@ BROKEN = {
     AveragesOnMerge: "identity of merge",
     KeepsTheLatest: "merge is commutative",
     NotAssociative: "merge is associative",
-    MergesByMaximum: "one that saw both streams",
+    KeepsTheGreater: "one that saw both streams",
     MeanOfMeans: "cut into batches",
     EverySecond: "order of examples",
     OneBufferTwice: "donated",
