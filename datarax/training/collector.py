@@ -64,10 +64,10 @@ class AsyncMetricCollector:
     the metric reset, for the next window; the results are read later. Every update lands in
     exactly one window, also where the step donates its state. Windows come out oldest first.
 
-    Usable after `bind()` or inside `with`; leaving the block waits for what is in flight. It
-    starts no thread, and launches in the order in which it is called: on several processes, all
+    Usable after `bind()` or inside `with`; leaving the block waits for what is in flight. No thread
+    runs in the background, so devices see launches in the order of calls: on several processes, all
     must schedule the same windows, in the same order. Before the first they check that they hold
-    the same metrics.
+    the same metrics; and one that fails, or leaves its block, is an error on all that wait for it.
 
     Args:
         metric: what will be collected: a metric of the same configuration (plain, `Collection`,
@@ -139,7 +139,7 @@ class AsyncMetricCollector:
         return self
 
     def unbind(self) -> None:
-        """Waits for the windows in flight; their results can still be read.
+        """Waits for the windows in flight; their results, and errors, can still be read.
 
         Raises:
             RuntimeError: it is not bound.
@@ -182,8 +182,12 @@ class AsyncMetricCollector:
             ConfigurationMismatchError: another metric than the collector was made for; or other
                 processes hold other metrics. Names the field.
             NotAddressableError: on several processes, state that only this process holds.
-            MetricTimeoutError: the others did not reach this window in time; names them. The
-                metric keeps what it has.
+            MetricTimeoutError: others did not reach this window in time, or failed before it;
+                names them. Then no process schedules it: all raise this, as they come to it.
+            WindowError: `compute` raised; the cause is chained.
+
+        After an error the metric, or the `StatefulMetric`, is as it was and can be used on: what
+        it holds is in the next window. What fails later, on the devices, raises where it is read.
         """
         self._require_bound("schedule_collection()")
         name = f"window {self._count}" + ("" if step is None else f" (step {step})")

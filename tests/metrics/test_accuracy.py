@@ -1,6 +1,5 @@
 """`Accuracy` against scikit-learn on fresh data, in every task, average and dtype."""
 
-import functools
 from typing import Any
 
 import jax
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sklearn.metrics as sk
+from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import datarax
@@ -27,16 +27,18 @@ def averages(**config):
 
 
 @jax.jit
+def update(metric, outputs):
+    return metric.update(**outputs)
+
+
+@jax.jit
 def evaluate(metric, preds, target, weights=None):
-    """After three batches, merged out of order: the values, and the number of invalid examples."""
-    parts = []
-    for i in range(0, N, N // 3):
-        rows = slice(i, i + N // 3)
-        outputs = {"preds": preds[rows], "target": target[rows]}
-        if weights is not None:
-            outputs["weights"] = weights[rows]
-        parts.append(metric.update(**outputs))
-    metric = functools.reduce(lambda a, b: a.merge(b), reversed(parts))
+    """After three batches in a scan: the values, and how many examples could not be used."""
+    outputs = {"preds": preds, "target": target}
+    if weights is not None:
+        outputs["weights"] = weights
+    batches = jax.tree.map(lambda x: x.reshape(3, N // 3, *x.shape[1:]), outputs)
+    metric, _ = lax.scan(lambda m, batch: (m.update(**batch), None), metric, batches)
     return metric.compute(), metric.invalid_count()
 
 
@@ -172,15 +174,16 @@ def test_labels_out_of_range_are_excluded_and_reported():
     # peers.md, "labels {0, 1, 7, -100} for 3 classes, float logits: accepted, 0.25".
     logits = np.float32([[2, 1, 0], [2, 1, 0], [0, 0, 1], [1, 0, 0]])
     target = np.asarray([0, 1, 7, -100])
-    metric = Accuracy(num_classes=3).update(logits, target)
+    outputs = {"preds": logits, "target": target}
+    metric = update(Accuracy(num_classes=3), outputs)
     assert_same(metric.compute(), 0.5, np.float32)
     assert int(metric.invalid_count()) == 2
     with pytest.warns(InvalidValuesWarning, match="Accuracy: 2 values or examples"):
         assert metric.results() == 0.5
-    both = Collection({"accuracy": Accuracy(num_classes=3)}).update(preds=logits, target=target)
+    both = update(Collection({"accuracy": Accuracy(num_classes=3)}), outputs)
     assert both.results() == {"accuracy": 0.5, "accuracy/invalid": 2}
     # One of the two is declared to be padding: ignored, and not reported.
-    metric = Accuracy(num_classes=3, ignore_index=-100).update(logits, target)
+    metric = update(Accuracy(num_classes=3, ignore_index=-100), outputs)
     assert_same(metric.compute(), 0.5, np.float32)
     assert int(metric.invalid_count()) == 1
 
@@ -233,7 +236,7 @@ def test_two_thresholds_are_two_metrics():
     # peers.md, "thresholds 0.3 and 0.7 in one collection: 1.0 and 1.0 for 1.0 and 0.2".
     scores, target = np.float32([0.4, 0.5, 0.6, 0.65, 0.8]), np.ones(5, int)
     metrics = Collection({"low": Accuracy(threshold=0.3), "high": Accuracy(threshold=0.7)})
-    got = metrics.update(preds=scores, target=target).results()
+    got = update(metrics, {"preds": scores, "target": target}).results()
     assert got == {"low": 1.0, "high": np.float32(0.2)}
     with pytest.raises(ValueError, match=r"threshold is 0\.3 in one and 0\.7"):
         Accuracy(threshold=0.3).merge(Accuracy(threshold=0.7))
@@ -266,7 +269,7 @@ def test_on_a_mesh_it_is_the_same(rng, kind):
     )
     args = place((scores, target, w), mesh, P(names))
     got = jax.block_until_ready(run(*args))
-    one = metrics.update(preds=scores, target=target, weights=w).compute()
+    one = update(metrics, {"preds": scores, "target": target, "weights": w}).compute()
     spread = datarax.per_device(metrics, mesh, names)
     many = spread.update(preds=args[0], target=args[1], weights=args[2])
     for other in (got, jax.block_until_ready(many.compute())):

@@ -1,5 +1,7 @@
 """Real processes: they agree on what they collect, and then on every number of it."""
 
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ from datarax.training import StatefulMetric, check_agreement
 from datarax.training._processes import Board
 from tests import processes
 from tests.helpers import make_mesh
-from tests.training.seen import Seen
+from tests.training.loops import Seen
 
 TIMEOUT = 30.0
 
@@ -275,11 +277,12 @@ def rounds():
         board.waits_for(board.round - 1)
     boards[2].meet(TIMEOUT, "both have passed")
     keys = board._call("key_value_dir_get", "", deadline=float("inf"))
-    return said, before, board.absent(board.round - 1), board.absent(board.round), len(keys)
+    threads = [thread.name for thread in threading.enumerate()]
+    return said, before, board.absent(board.round - 1), board.absent(board.round), keys, threads
 
 
 def test_a_board_holds_its_rounds_together():
-    for said, before, after, beyond, keys in processes.run(rounds, 2):
+    for said, before, after, beyond, keys, threads in processes.run(rounds, 2):
         assert said[:12] == ["[0, 1]"] * 12
         assert said[12:32] == [f"1 {i}" for i in range(20)]
         assert said[32::2] == [str(i) for i in range(100)]
@@ -287,4 +290,6 @@ def test_a_board_holds_its_rounds_together():
         assert before in (None, "process 1 of 2 has not reached it")
         assert after == "all processes have reached it, but of these do not wait for it: 0"
         assert beyond == "processes 0, 1 of 2 have not reached it"
-        assert keys <= 4  # where each is, who waits, the newest verdict: a long run leaves no more
+        # Where each is, who waits, the newest verdict: a long run leaves no more.
+        assert len(keys) <= 4, keys
+        assert threads == ["MainThread"]

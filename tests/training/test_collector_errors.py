@@ -1,0 +1,199 @@
+"""What the collector refuses, and what goes wrong in a window: said, and at no other's cost."""
+
+import re
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import datarax
+from datarax.metrics import Accuracy, Mean
+from datarax.training import StatefulMetric
+from tests import processes
+from tests.training.loops import LAYOUTS, busy, made, scheduled, value_of
+
+
+class Total(datarax.Metric):
+    total = datarax.MetricAccumulator(0.0)
+
+    def update(self, x):
+        return self.replace(total=self.total.update(x))
+
+
+def fussy():
+    """A total whose compute fails while the list that comes with it is empty."""
+    allowed = []
+
+    class Fussy(Total):
+        def compute(self):
+            if not allowed:
+                raise KeyError("no such curve")
+            return self.total.value
+
+    return Fussy(), allowed
+
+
+def test_an_error_in_compute_names_the_window_and_leaves_the_metric_as_it_was():
+    metric, allowed = fussy()
+    with datarax.AsyncMetricCollector(metric) as collector:
+        metric = metric.update(1.0)
+        with pytest.raises(datarax.WindowError, match=r"window 0 \(step 3\).*no such curve") as e:
+            collector.schedule_collection(metric, step=3)
+        assert isinstance(e.value.__cause__, KeyError)
+        allowed.append(True)
+        metric = collector.schedule_collection(metric.update(2.0), step=4)
+        collector.schedule_collection(metric.update(5.0), step=5)
+    assert collector.ready() == [(4, 3.0), (5, 5.0)]
+
+
+def test_a_stateful_metric_keeps_its_state_when_compute_fails():
+    plain, allowed = fussy()
+    metric = StatefulMetric(plain)
+    metric.update(1.0)
+    with datarax.AsyncMetricCollector(metric) as collector:
+        with pytest.raises(datarax.WindowError, match="window 0"):
+            collector.schedule_collection()
+        allowed.append(True)
+        metric.update(2.0)
+        collector.schedule_collection()
+        assert collector.collect_results() == 3.0
+
+
+class Doomed(Total):
+    """Its compute fails on the device, for a total of seven."""
+
+    def compute(self):
+        def check(total):
+            if total == 7:
+                raise ValueError("seven")
+            return np.asarray(total)
+
+        total = self.total.value
+        return jax.pure_callback(check, jax.ShapeDtypeStruct((), total.dtype), total)
+
+
+def failing_on_the_device():
+    """In a process of its own, as JAX says at exit what failed on its devices."""
+    metric, said = Doomed(), []
+    update = jax.jit(lambda m, x: m.update(x + busy(jnp.float32(0.1))[0]))
+    with datarax.AsyncMetricCollector(metric, max_in_flight=8) as collector:
+        for step, x in enumerate((1.0, 7.0, 2.0, 7.0, 3.0)):
+            # Whether dispatch itself raises depends on whether the update has already finished.
+            try:
+                metric = collector.schedule_collection(update(metric, x), step=step)
+            except datarax.WindowError as error:
+                said.append(str(error))
+                metric = metric.reset()
+    while len(said) < 5:
+        try:
+            said.append(collector.collect_results())
+        except datarax.WindowError as error:
+            said.append(str(error))
+    return said
+
+
+def test_an_error_on_the_device_surfaces_with_its_window_and_costs_no_other():
+    (said,) = processes.run(failing_on_the_device, 1, join=False)
+    failed = [text for text in said if isinstance(text, str)]
+    steps = [re.match(r"window \d \(step (\d)\) failed: .*seven", text, re.S) for text in failed]
+    assert [match and match[1] for match in steps] == ["1", "3"]
+    assert [value for value in said if not isinstance(value, str)] == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("read", ["ready", "collect_results"])
+def test_data_that_a_metric_refuses_raises_with_the_window(layout, read):
+    metric = made(layout, Mean(on_invalid="raise"))
+    x = np.arange(8, dtype=np.float32)
+    bad = np.where(x == 3, np.nan, x)
+    with datarax.AsyncMetricCollector(metric, max_in_flight=3) as collector:
+        for step, values in enumerate((x, bad, x + 1)):
+            updated = metric.update(values=jnp.asarray(values))
+            metric = scheduled(collector, metric if updated is None else updated, step)
+    if read == "ready":
+        assert [(s, value_of(r)) for s, r in collector.ready()] == [(0, 3.5)]
+    else:
+        assert value_of(collector.collect_results()) == 3.5
+    with pytest.raises(datarax.InvalidValuesError, match=r"window 1 \(step 1\): .*1 value"):
+        getattr(collector, read)()
+    assert [(s, value_of(r)) for s, r in collector.ready()] == [(2, 4.5)]
+
+
+def test_a_single_result_warns_of_data_that_was_left_out():
+    with datarax.AsyncMetricCollector(Mean()) as collector:
+        collector.schedule_collection(Mean().update(jnp.array([1.0, np.inf])), step=9)
+        collector.schedule_collection(Mean().update(jnp.array([1.0, np.inf])), step=10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with pytest.warns(datarax.InvalidValuesWarning, match="1 values"):
+            assert collector.collect_results() == 1.0
+    with pytest.raises(datarax.InvalidValuesWarning, match=r"window 1 \(step 10\)"):
+        collector.collect_results()
+
+
+# Calls out of order, and arguments that do not fit.
+
+
+def test_calls_out_of_order_say_what_to_do():
+    mean = Mean()
+    collector = datarax.AsyncMetricCollector(mean)
+    for call in (
+        lambda: collector.schedule_collection(mean),
+        collector.unbind,
+        collector.ready,
+        collector.collect_results,
+    ):
+        with pytest.raises(RuntimeError, match=r"not bound; call bind\(\)"):
+            call()
+    with collector:
+        with pytest.raises(RuntimeError, match="bound already"):
+            collector.bind()
+        assert collector.ready() == []
+        with pytest.raises(RuntimeError, match=r"no window.*schedule_collection\(\) first"):
+            collector.collect_results()
+        collector.schedule_collection(mean.update(1.0))
+    with pytest.raises(RuntimeError, match="not bound"):
+        collector.schedule_collection(mean)
+    assert collector.collect_results() == 1.0  # scheduled before, so it can be read after
+    assert collector.ready() == []
+    with pytest.raises(RuntimeError, match="not bound"):
+        collector.collect_results()
+    with collector:
+        collector.schedule_collection(mean.update(2.0))
+        assert collector.collect_results() == 2.0
+
+
+def test_another_metric_than_the_collector_was_made_for_is_refused():
+    half, most = (Accuracy(threshold=t) for t in (0.5, 0.9))
+    with datarax.AsyncMetricCollector(half) as collector:
+        with pytest.raises(datarax.ConfigurationMismatchError, match=r"threshold is 0\.5.*0\.9"):
+            collector.schedule_collection(most)
+        with pytest.raises(datarax.ConfigurationMismatchError, match=r"Accuracy.*Mean"):
+            collector.schedule_collection(Mean())
+        for wrong in (None, 3.0, Accuracy):
+            with pytest.raises(datarax.MetricInputError, match="expected the metric"):
+                collector.schedule_collection(wrong)
+        assert collector.ready() == []
+    with (
+        datarax.AsyncMetricCollector(StatefulMetric(half)) as collector,
+        pytest.raises(datarax.MetricInputError, match="takes no metric here"),
+    ):
+        collector.schedule_collection(half)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((Mean,), {}, "expects a datarax.Metric.*the class Mean"),
+        ((3,), {}, "expects a datarax.Metric or a StatefulMetric; got int"),
+        ((Mean(),), {"max_in_flight": 0}, "max_in_flight=0"),
+        ((Mean(),), {"max_in_flight": 1.5}, "max_in_flight=1.5"),
+        ((Mean(),), {"timeout": -1}, "timeout=-1"),
+        ((Mean(),), {"timeout": float("nan")}, "timeout=nan"),
+    ],
+)
+def test_arguments_are_checked(arguments, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        datarax.AsyncMetricCollector(*arguments, **options)
