@@ -109,7 +109,18 @@ class PerDevice(Metric):
             _divisible(metric, call_args, call_kwargs, self.device_count)
             for metric, call_args, call_kwargs in self.copies._calls(args, kwargs)
         ]
-        return self.replace(copies=_update(self, jax.tree.map(self._placed, calls)))
+        calls = jax.tree.map(self._placed, calls)
+        try:
+            return self.replace(copies=_update(self, calls))
+        except MetricInputError:
+            # It shows the shapes of a device; raised again, those of the batch, which the caller knows.
+            jax.eval_shape(
+                lambda copies, calls: jax.tree.map(lambda x: x[0], copies)._called(calls),
+                *jax.tree.map(
+                    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (self.copies, calls)
+                ),
+            )
+            raise
 
     def sync(self, axis_name: Any = None) -> Metric:
         """The plain, replicated metric: all copies merged, in one collective if they are small."""

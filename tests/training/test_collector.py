@@ -191,6 +191,17 @@ def test_results_are_exact_python_numbers_and_numpy_arrays(rng):
     np.testing.assert_array_equal(results["recalls"], np.ones(3, np.float32), strict=True)
 
 
+def test_results_outlive_the_state_they_came_from():
+    seen, more = Seen(8), jnp.arange(4)
+    update = jax.jit(Seen.update, donate_argnums=0)
+    with datarax.AsyncMetricCollector(seen) as collector:
+        window = update(update(seen, more), more)
+        seen = collector.schedule_collection(window)
+        update(window, more)  # the state that was scheduled is donated too
+        assert all(leaf.is_deleted() for leaf in jax.tree.leaves(window))
+        assert collector.collect_results().tolist() == [2, 2, 2, 2, 0, 0, 0, 0]
+
+
 def test_the_next_window_compiles_nothing_anew():
     traces = []
 

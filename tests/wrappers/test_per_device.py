@@ -589,7 +589,11 @@ def test_no_copies_of_copies():
     [
         (Accuracy(), {"preds": 16, "target": 8}, "share one leading axis"),
         (Accuracy(), {"preds": 16, "target": ()}, "share one leading axis"),
-        (Accuracy(), {"preds": 16, "target": (16, 1)}, "expected the same shape"),
+        (
+            Accuracy(),
+            {"preds": 16, "target": (16, 1)},
+            "preds of shape (16,) and target of shape (16, 1)",
+        ),
         (Mean(), {"values": 16, "weights": 8}, "weights of shape (8,) do not broadcast"),
         (Mean(), {"values": 13, "weights": 16}, "weights of shape (16,) do not broadcast"),
         (Mean(), {"values": (), "weights": 8}, "weights of shape (8,) do not broadcast"),
