@@ -1,0 +1,124 @@
+"""Scores of one against the rest, whatever they are kept in: what the two ways share."""
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax import _numerics as nx
+from datarax._checks import is_integer, numeric, positive_int, rows_weight, same_shape
+from datarax._errors import MetricInputError, MetricTypeError
+from datarax.statistics._state import State
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.class_counts import in_range
+
+
+class Scored(State):
+    """Scores, and which of them are of positives, for each of C classes, L labels or one.
+
+    Whoever keeps them defines `_counted`, and in what groups of ascending scores they are read:
+    `positives`, `negatives`, `is_tie` and `lowest`, each of shape (size, groups).
+    """
+
+    invalid = MetricAccumulator(0)
+
+    def __init__(self, num_classes: int | None, num_labels: int | None, ignore_index: int | None):
+        if num_classes is not None and num_labels is not None:
+            raise MetricInputError(
+                "num_classes= (multiclass) and num_labels= (multilabel) exclude each other"
+            )
+        if num_classes is not None:
+            positive_int(num_classes, "num_classes", least=2)
+        if num_labels is not None:
+            positive_int(num_labels, "num_labels")
+        self.num_classes, self.num_labels = num_classes, num_labels
+        self.ignore_index = ignore_index
+
+    @property
+    def size(self) -> int:
+        """How many classes there are: C, L, or 1."""
+        return self.num_classes or self.num_labels or 1
+
+    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
+        """Folds in a batch.
+
+        Raises:
+            MetricInputError: shapes that do not go together; shows both.
+            MetricTypeError: scores that are no floats, or labels that are no integers.
+        """
+        preds, target = numeric(preds, "preds"), numeric(target, "target")
+        if is_integer(preds):
+            raise MetricTypeError(f"preds has dtype {preds.dtype}; expected scores, as floats")
+        # float64 scores are rounded to float32: the keys are of 32 bits.
+        scores = preds.astype(jnp.float32)
+        if self.num_classes is not None:
+            if not is_integer(target):
+                raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
+            if preds.shape != (*target.shape, self.size):
+                raise MetricInputError(
+                    f"preds of shape {preds.shape} and target of shape {target.shape}; expected "
+                    f"scores of shape {(*target.shape, self.size)} for num_classes={self.size}"
+                )
+            valid = in_range(target, self.size) & jnp.all(jnp.isfinite(scores), -1)
+            positive = jax.nn.one_hot(target, self.size, dtype=jnp.bool_)
+        else:
+            same_shape(preds, target)
+            if self.num_labels is not None and preds.shape[-1:] != (self.size,):
+                raise MetricInputError(
+                    f"preds of shape {preds.shape} for num_labels={self.size}; "
+                    f"expected (..., {self.size})"
+                )
+            positive = target == jnp.ones((), target.dtype)
+            valid = jnp.isfinite(scores) & (positive | (target == jnp.zeros((), target.dtype)))
+        index = self.ignore_index
+        if index is not None and np.asarray(index).astype(target.dtype) == index:
+            ignored = target == jnp.asarray(index, target.dtype)
+        else:
+            ignored = jnp.zeros(target.shape, jnp.bool_)
+        if weights is not None:
+            w = numeric(weights, "weights")
+            weights = jax.lax.expand_dims(w, range(w.ndim, max(w.ndim, valid.ndim)))
+        w, invalid = rows_weight(valid | ignored, weights)
+        w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
+        if self.num_classes is not None:
+            w = jnp.broadcast_to(w[..., None], scores.shape)
+        counted = self._counted(*(x.reshape(-1, self.size) for x in (scores, positive, w)))
+        return counted.replace(invalid=self.invalid.update(invalid))
+
+    def _counted(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
+        """Folds in (N, size) scores, whether each is of a positive, and its weight or mask."""
+        raise TypeError(type(self).__name__)
+
+    @property
+    def positives(self) -> nx.Pair:
+        """The weight of positives, by class and group."""
+        raise TypeError(type(self).__name__)
+
+    @property
+    def negatives(self) -> nx.Pair:
+        """The weight of negatives, by class and group."""
+        raise TypeError(type(self).__name__)
+
+    @property
+    def is_tie(self) -> jax.Array:
+        """Which groups are known to hold one distinct score at most."""
+        raise TypeError(type(self).__name__)
+
+    @property
+    def lowest(self) -> jax.Array:
+        """A score that is at most the least of its group, and above all of lower groups."""
+        raise TypeError(type(self).__name__)
+
+    def cumulative(self) -> tuple[nx.Pair, nx.Pair, nx.Pair, nx.Pair]:
+        """Positives and negatives by group, and how many of each lie in higher ones, as pairs."""
+        return self.positives, self.negatives, _above(self.positives), _above(self.negatives)
+
+
+def _above(counts: nx.Pair) -> nx.Pair:
+    """The sum over all higher groups, exact for integers."""
+
+    def next_group(x: jax.Array) -> jax.Array:
+        return jnp.concatenate([x[..., 1:], jnp.zeros_like(x[..., :1])], -1)
+
+    return nx.pair_suffix_sums((next_group(counts[0]), next_group(counts[1])))
