@@ -6,4 +6,5 @@ from datarax.statistics.buffer import Buffer as Buffer
 from datarax.statistics.class_counts import ClassCounts as ClassCounts
 from datarax.statistics.moments import Moments as Moments
 from datarax.statistics.score_histogram import ScoreHistogram as ScoreHistogram
+from datarax.statistics.value_histogram import ValueHistogram as ValueHistogram
 from datarax.statistics.weighted import WeightedTotal as WeightedTotal

@@ -1,0 +1,181 @@
+"""Quantiles from bins: the bounds hold the exact one, and are as narrow as promised."""
+
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import datarax
+from datarax.statistics import ValueHistogram
+
+SIZE = 500
+QS = (0.0, 0.001, 0.1, 0.25, 0.3, 0.5, 0.7, 0.9, 0.999, 1.0)
+TINY = float(np.finfo(np.float32).tiny)
+
+DRAWS = {
+    "around zero": lambda rng: rng.normal(size=SIZE),
+    "positive": lambda rng: rng.lognormal(0, 3, SIZE),
+    "offset of 1e6": lambda rng: rng.normal(1e6, 1, SIZE),
+    "negative": lambda rng: -rng.lognormal(size=SIZE),
+    "toward one": lambda rng: 1 / (1 + np.exp(-8 - rng.normal(size=SIZE))),
+    "times 1e30": lambda rng: rng.normal(size=SIZE) * 1e30,
+    "times 1e-30": lambda rng: rng.normal(size=SIZE) * 1e-30,
+    "subnormal": lambda rng: rng.normal(size=SIZE) * 1e-40,
+    "signed zeros and ties": lambda rng: rng.choice([-2.5, -0.0, 0.0, 1.0], SIZE),
+    "of both sizes": lambda rng: rng.normal(size=SIZE) * 10.0 ** rng.uniform(-30, 30, SIZE),
+}
+each_draw = pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+
+
+@jax.jit
+def fold(histogram, values, weights):
+    return histogram.update(values, weights=weights)
+
+
+def exact(values, weights, q, method="inverted_cdf"):
+    """From the definition, in rational arithmetic; `q` is the decimal number that is written."""
+    order = np.argsort(values, kind="stable")
+    values, weights = values[order], [Fraction(float(w)) for w in weights[order]]
+    target, running, found = Fraction(str(q)) * sum(weights), Fraction(0), []
+    some = [(v, w) for v, w in zip(values, weights, strict=True) if w]
+    for i, (value, weight) in enumerate(some):
+        running += weight
+        if running >= target:
+            found.append(float(value))
+            after = some[min(i + 1, len(some) - 1)][0]
+            found.append(float(after) if running == target else float(value))
+            break
+    return found[0] if method == "inverted_cdf" else (found[0] + found[1]) / 2
+
+
+@each_draw
+@pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf"])
+@pytest.mark.parametrize("bits", [10, 16])
+def test_bounds_hold_the_exact_quantile(draw, method, bits, rng):
+    for weights in (np.ones(SIZE), rng.integers(0, 3, SIZE), rng.choice([0, 0.125, 0.5], SIZE)):
+        values = draw(rng).astype(np.float32)
+        histogram = fold(ValueHistogram(bits=bits), values, weights.astype(np.float32))
+        lower, upper = map(np.asarray, histogram.quantile_bounds(QS, method=method))
+        estimate = np.asarray(histogram.quantile(QS, method=method))
+        want = np.array([exact(values, weights, q, method) for q in QS])
+        # A mean of two is rounded, and so is interpolation.
+        slack = np.spacing(np.abs(want).astype(np.float32)) + TINY
+        assert (lower - slack <= want).all()
+        assert (want <= upper + slack).all()
+        assert (lower <= estimate).all()
+        assert (estimate <= upper).all()
+        ends = np.array([estimate[0], estimate[-1]])
+        np.testing.assert_allclose(ends, want[[0, -1]], rtol=0, atol=TINY)
+        if method == "inverted_cdf":
+            width = histogram.relative_error * np.abs(want)
+            assert (upper - lower <= width + slack).all()
+            assert (np.abs(estimate - want) <= width + slack).all()
+
+
+def test_ties_are_exact(rng):
+    for values in (rng.choice(np.float32([-2.5, 0.1, 1e9]), SIZE), np.full(SIZE, 0.3, np.float32)):
+        weights = np.ones(SIZE, np.float32)
+        histogram = fold(ValueHistogram(), values, weights)
+        lower, upper = map(np.asarray, histogram.quantile_bounds(QS))
+        np.testing.assert_array_equal(lower, upper)
+        np.testing.assert_array_equal(lower, [exact(values, weights, q) for q in QS])
+
+
+def test_bfloat16_is_exact(rng):
+    values = np.asarray(jnp.asarray(rng.normal(size=SIZE), jnp.bfloat16))
+    lower, upper = map(np.asarray, ValueHistogram().update(values).quantile_bounds(QS))
+    np.testing.assert_array_equal(lower, upper)
+    want = np.quantile(values.astype(np.float64), QS, method="inverted_cdf")
+    np.testing.assert_array_equal(lower, want)
+
+
+@pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf"])
+def test_few_values_agree_with_numpy(method, rng):
+    for size in (1, 2, 3, 4, 10):
+        values = rng.choice(4000, SIZE, replace=False).astype(np.float32) / 1024 - 2
+        used = np.arange(SIZE) < size
+        histogram = fold(ValueHistogram(bits=18), values, used)
+        want = np.quantile(values[used].astype(np.float64), QS, method=method)
+        np.testing.assert_array_equal(np.asarray(histogram.quantile(QS, method=method)), want)
+
+
+def test_weights_agree_with_numpy(rng):
+    values = np.exp2(rng.permutation(SIZE) / 8 - 30).astype(np.float32)
+    weights = rng.integers(0, 9, SIZE)
+    got = fold(ValueHistogram(), values, weights).quantile(QS)
+    want = np.quantile(values, QS, weights=weights, method="inverted_cdf")
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_large_counts():
+    # float32 cumulative weights could not tell 2**30 from 2**30 + 1.
+    histogram = ValueHistogram().update(
+        jnp.array([1.0, 2.0, 3.0]), weights=jnp.array([2.0**30, 1.0, 2.0**30])
+    )
+    assert histogram.quantile(0.5) == 2
+    million = fold(
+        ValueHistogram(), np.arange(SIZE, dtype=np.float32), np.full(SIZE, 1e6, np.float32)
+    )
+    for _ in range(5):
+        million = million.merge(million)
+    # 32 * 500 million, of which a part of 0.5 is reached exactly at 249.
+    assert million.quantile(0.5, method="averaged_inverted_cdf") == 249.5
+
+
+def test_a_part_is_the_decimal_number_written():
+    values = jnp.arange(10, dtype=jnp.float32)
+    histogram = ValueHistogram().update(values)
+    for k in range(1, 11):
+        assert histogram.quantile(k / 10) == k - 1
+
+
+def test_interpolated_by_rank_within_a_bin():
+    # 65 integers above 2**14 share one bin of 2**7; a rank is told, as they are evenly spread.
+    values = 2.0**14 + jnp.arange(65, dtype=jnp.float32)
+    histogram = ValueHistogram().update(values)
+    assert histogram.quantile(0.25) == 2**14 + 16
+    lower, upper = histogram.quantile_bounds(0.25)
+    assert (lower, upper) == (2**14, 2**14 + 64)
+
+
+def test_no_data_and_what_cannot_be_used():
+    empty = ValueHistogram().update(jnp.array([jnp.nan, jnp.inf, -jnp.inf, 3.0]), weights=None)
+    assert int(empty.invalid.value) == 3
+    assert empty.quantile(0.5) == 3
+    none = ValueHistogram().update(jnp.array([jnp.nan, 1.0]), weights=jnp.array([1.0, 0.0]))
+    assert int(none.invalid.value) == 1
+    lower, upper = none.quantile_bounds((0.0, 0.5, 1.0))
+    assert np.isnan(lower).all()
+    assert np.isnan(upper).all()
+    assert np.isnan(none.quantile((0.0, 0.5, 1.0))).all()
+
+
+def test_shapes_and_dtypes(rng):
+    histogram = ValueHistogram()
+    values = rng.integers(-9, 9, (4, 5)).astype(np.int32)
+    weights = np.array([1, 0, 2, 1], np.float32)
+    got = histogram.update(values, weights=weights).quantile(0.5)
+    want = np.quantile(np.repeat(values, weights.astype(int), 0), 0.5, method="inverted_cdf")
+    assert got.shape == ()
+    assert got.dtype == jnp.float32
+    assert float(got) == want
+    assert histogram.quantile((0.5,)).shape == (1,)
+
+
+@pytest.mark.parametrize("bits", [9, 23, 16.0, True])
+def test_bits_are_checked(bits):
+    with pytest.raises(datarax.MetricInputError, match="expected an integer from 10 to 22"):
+        ValueHistogram(bits=bits)
+
+
+@pytest.mark.parametrize("q", [-0.1, 1.5, float("nan"), (), (0.5, 2), "half", None])
+def test_q_is_checked(q):
+    with pytest.raises(datarax.MetricInputError, match="expected a number from 0 to 1"):
+        ValueHistogram().quantile(q)
+
+
+def test_methods_are_checked():
+    with pytest.raises(datarax.MetricInputError, match="method='linear'"):
+        ValueHistogram().quantile_bounds(0.5, method="linear")
