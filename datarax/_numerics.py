@@ -102,21 +102,29 @@ def float_sum(x: jax.Array, axes: tuple[int, ...]) -> Pair:
     """The sum of floats over `axes` as a pair, in whatever order they are added.
 
     A plain sum of a thousand equal floats errs by five units of 2**-24, and by the same in every
-    batch. Here each value is cut where the sum of the upper parts is exact in any order, so that
-    only that of the lower parts rounds: some `n**2 * 2**-47` of the largest value are lost. The
-    cut is ExtractVector of Rump, Ogita and Oishi (2008), https://doi.org/10.1137/050645671. Beyond
-    2**20 values little is left above it, and the sum is a plain one.
+    batch. Here the sum of the upper parts is exact, so that only that of the lower parts rounds:
+    some `n**2 * 2**-47` of the largest value are lost. Beyond 2**20 values the sum is a plain one.
     """
     count = math.prod(x.shape[a] for a in axes)
     if not 1 < count <= 2**20:
         total = jnp.sum(x, axes)
         return total, jnp.zeros(total.shape, x.dtype)
-    top = lax.stop_gradient(jnp.max(jnp.abs(x), axes, keepdims=True))
+    upper, lower = cut_for_sum(x, axes)
+    return two_sum(jnp.sum(upper, axes), jnp.sum(lower, axes))
+
+
+def cut_for_sum(x: jax.Array, axes: tuple[int, ...]) -> Pair:
+    """Each value as two: any sums of the upper parts over `axes` are exact in any order.
+
+    The cut is ExtractVector of Rump, Ogita and Oishi (2008), https://doi.org/10.1137/050645671.
+    Beyond 2**20 values little is left above it.
+    """
+    count = math.prod(x.shape[a] for a in axes)
+    top = lax.stop_gradient(jnp.max(jnp.abs(x), axes, keepdims=True, initial=0))
     top = top * jnp.asarray(4 * count, x.dtype)
     fine = jnp.broadcast_to(jnp.isfinite(top), x.shape)
     upper = jnp.where(fine, _round_to_unit_of(top, x), x)
-    lower = jnp.where(fine, x - upper, jnp.zeros((), x.dtype))
-    return two_sum(jnp.sum(upper, axes), jnp.sum(lower, axes))
+    return upper, jnp.where(fine, x - upper, jnp.zeros((), x.dtype))
 
 
 def _round_to_unit_of(top: jax.Array, x: jax.Array) -> jax.Array:

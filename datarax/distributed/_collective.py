@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import get_abstract_mesh
+from jax.sharding import PartitionSpec, get_abstract_mesh
 
 from datarax._errors import AxisNotBoundError
 
@@ -68,6 +68,12 @@ def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
     slots = jnp.where(mine[:, None], flat[None, :], jnp.uint32(0))
     slots = lax.psum(slots, axis_name)
     return unpack_words(slots, arrays)
+
+
+def replicated(x: jax.Array) -> jax.Array:
+    """`x` in full on every device of an `Explicit` mesh, where a scatter asks for that."""
+    sharding = jax.typeof(x).sharding
+    return jax.sharding.reshard(x, PartitionSpec()) if any(sharding.spec) else x
 
 
 def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:

@@ -92,6 +92,10 @@ class State(metaclass=_Sealing):
     def _reset(self) -> Self:
         return self._over_children(lambda a: a._reset())
 
+    def _canonical(self) -> Self:
+        """The one form of all states that hold the same."""
+        return self._over_children(lambda a: a._canonical() if isinstance(a, State) else a)
+
     def _over_mesh(self) -> tuple[str, list[jax.Array]] | None:
         """The elementwise collective that merges this state, and its operands, if one does."""
         return None
@@ -198,18 +202,25 @@ def walk(state: State) -> Iterator[State]:
 
 def merge_stack(stacked: Any, size: int) -> Any:
     """Merges `size` states stacked along a leading axis, neighbours first, in a fixed order."""
-    merge = jax.vmap(lambda a, b: a._merge(b))
-    while size > 1:
-        pairs = size - size % 2
-        merged = merge(_slice(stacked, 0, pairs, 2), _slice(stacked, 1, pairs, 2))
-        rest = _slice(stacked, pairs, size, 1)
-        stacked = jax.tree.map(lambda m, r: jnp.concatenate([m, r]), merged, rest)
-        size -= pairs // 2
+    half = 1 << max(size - 1, 0).bit_length() >> 1
+    empty = stacked._reset()
+
+    def pad(short: Any, rows: int) -> Any:
+        def padded(x: Any, e: Any) -> jax.Array:
+            e = jnp.broadcast_to(jnp.asarray(e)[:1], (rows, *x.shape[1:]))
+            return jnp.concatenate([x, e.astype(x.dtype)])
+
+        return jax.tree.map(padded, short, empty)
+
+    def merge_neighbours(_: Any, states: Any) -> Any:
+        even, odd = (jax.tree.map(lambda x, i=i: x[i::2], states) for i in (0, 1))
+        return pad(jax.vmap(lambda a, b: a._merge(b))(even, odd), half)
+
+    if half:
+        # A loop, so that one merge is compiled however many there are.
+        states = pad(stacked, 2 * half - size)
+        stacked = jax.lax.fori_loop(0, half.bit_length(), merge_neighbours, states)
     return jax.tree.map(lambda leaf: leaf[0], stacked)
-
-
-def _slice(stacked: Any, start: int, stop: int, step: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[start:stop:step], stacked)
 
 
 def _sync_large(state: State, axis_name: AxisName, size: int) -> Any:

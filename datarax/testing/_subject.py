@@ -201,7 +201,7 @@ def described(x: Any) -> str:
 
 def numbers(state: Metric) -> dict[str, Any]:
     """The numbers of a state by where they are, those that are kept in two words as one."""
-    leaves = jax.tree_util.tree_leaves_with_path(state, is_leaf=_is_two_words)
+    leaves = jax.tree_util.tree_leaves_with_path(state._canonical(), is_leaf=_is_two_words)
     return {
         jax.tree_util.keystr(path): Exact(*leaf) if _is_two_words(leaf) else leaf
         for path, leaf in leaves
