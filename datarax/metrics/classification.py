@@ -1,19 +1,15 @@
-"""Classification, from counts by class."""
-
-from typing import Any
+"""Classification: how often all is right."""
 
 import jax
 import jax.numpy as jnp
 
 from datarax import _numerics as nx
 from datarax._checks import choice
-from datarax.metrics._metric import Metric, check_policy
+from datarax.metrics._counts import AVERAGES, CountMetric, Counts, pair_subtract, weighted_mean
 from datarax.statistics.class_counts import ClassCounts
 
-AVERAGES = ("micro", "macro", "weighted", None)
 
-
-class Accuracy(Metric):
+class Accuracy(CountMetric):
     """The fraction of examples (multilabel: of labels) that were predicted right.
 
     `update(preds, target, *, weights=None)`: multiclass (`num_classes=`) takes scores (..., C) or
@@ -34,6 +30,9 @@ class Accuracy(Metric):
 
     Raises:
         MetricInputError: shapes that do not go together; shows both.
+
+    As `sklearn.metrics.accuracy_score`, "macro" as `balanced_accuracy_score`; of labels, 1 less
+    `hamming_loss`. Rows of which every label is right are counted by `ExactMatch`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -56,57 +55,74 @@ class Accuracy(Metric):
         on_invalid: str = "exclude",
     ):
         choice(average, AVERAGES, "average")
-        self.average, self.on_invalid = average, check_policy(on_invalid)
-        self.statistic = ClassCounts(
+        self.average = average
+        self._count(
             num_classes=num_classes,
             num_labels=num_labels,
             threshold=threshold,
             top_k=top_k,
             ignore_index=ignore_index,
+            on_invalid=on_invalid,
         )
 
     def _value(self) -> jax.Array:
-        counts = self.statistic
-        if counts.num_classes is not None:
-            right, of = counts.right.words, counts.actual.words
-            if self.average == "micro":
-                return nx.pair_divide(nx.pair_sum(right), counts.total.words)
-            return _averaged(right, of, of, self.average)
-        # Right are the positives hit, and the negatives left alone.
-        tn, negatives = _negatives(counts)
-        if counts.num_labels is None:
-            hit, positives = counts.right.words, counts.actual.words
-            right, of = (tuple(map(jnp.concatenate, zip(*p, strict=True))) for p in (
-                (tn, hit), (negatives, positives)))  # fmt: skip
-            if self.average == "micro":
-                return nx.pair_divide(nx.pair_sum(right), nx.pair_sum(of))  # type: ignore[arg-type]
-            return _averaged(right, of, of, self.average)
-        right = nx.pair_add(counts.right.words, tn)
-        total = counts.total.words
+        right, of, support = _right_of(self.statistic)
         if self.average == "micro":
-            return nx.pair_divide(nx.pair_sum(right), nx.pair_sum(total))
-        return _averaged(right, total, counts.actual.words, self.average)
+            return nx.pair_divide(nx.pair_sum(self._part(right, of)), nx.pair_sum(of))
+        ratio = nx.pair_divide(self._part(right, of), of)
+        if self.average is None:
+            return ratio
+        weight = support[0] if self.average == "weighted" else jnp.ones_like(ratio)
+        return weighted_mean(ratio, weight)
+
+    def _part(self, right: nx.Pair, of: nx.Pair) -> nx.Pair:
+        """Of so many, those that the metric is the fraction of."""
+        return right
 
 
-def _negatives(counts: Any) -> tuple[nx.Pair, nx.Pair]:
-    """True negatives, and negatives, by class."""
-    total = tuple(jnp.broadcast_to(x, counts.right.shape) for x in counts.total.words)
-    negatives = nx.pair_add(total, _minus(counts.actual.words))  # type: ignore[arg-type]
-    false_positives = nx.pair_add(counts.predicted.words, _minus(counts.right.words))
-    return nx.pair_add(negatives, _minus(false_positives)), negatives
+class HammingDistance(Accuracy):
+    """The fraction of examples (multilabel: of labels) that were predicted wrong.
+
+    1 - accuracy, without its rounding.
+
+    `update(preds, target, *, weights=None)`: shapes and dtypes as for `Accuracy`.
+    No data gives NaN.
+
+    Args:
+        num_classes: how many classes a multiclass task has.
+        num_labels: how many labels a multilabel task has. Neither: binary.
+        threshold: binary and multilabel: a score above it predicts the class.
+        top_k: multiclass: right if the target is among the k highest scores.
+        average: "micro", "macro", "weighted" or `None`, as for `Accuracy`.
+        ignore_index: a target that leaves its example out, uncounted.
+        on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`.
+
+    As `sklearn.metrics.hamming_loss`. R. W. Hamming (1950), Error detecting and error correcting
+    codes.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import HammingDistance
+        >>> preds, target = jnp.array([[0.9, 0.2], [0.1, 0.7]]), jnp.array([[1, 0], [0, 0]])
+        >>> print(HammingDistance(num_labels=2).update(preds, target).compute())
+        0.25
+    """
+
+    def _part(self, right: nx.Pair, of: nx.Pair) -> nx.Pair:
+        return pair_subtract(of, right)
 
 
-def _minus(a: nx.Pair) -> nx.Pair:
-    return -a[0], -a[1]
+def _right_of(statistic: ClassCounts) -> tuple[nx.Pair, nx.Pair, nx.Pair]:
+    """By class: how often it was right, of how often, and how often it was the target."""
+    counts = Counts.of(statistic)
+    if statistic.num_classes is not None:
+        return counts.tp, counts.positives, counts.positives
+    if statistic.num_labels is not None:
+        return nx.pair_add(counts.tp, counts.tn), counts.total, counts.positives
+    # Both classes: right are the negatives left alone, and the positives hit.
+    right, of = _join(counts.tn, counts.tp), _join(counts.negatives, counts.positives)
+    return right, of, of
 
 
-def _averaged(part: Any, of: Any, support: Any, average: str | None) -> jax.Array:
-    """The ratio by class, or its mean over the classes that occur."""
-    ratio = nx.pair_divide(part, of)
-    if average is None:
-        return ratio
-    some = of[0] > 0
-    weight = support[0] if average == "weighted" else some.astype(ratio.dtype)
-    zero = jnp.zeros((), ratio.dtype)
-    total = jnp.sum(jnp.where(some, ratio * weight, zero), -1)
-    return total / jnp.sum(jnp.where(some, weight, zero), -1)
+def _join(a: nx.Pair, b: nx.Pair) -> nx.Pair:
+    return jnp.concatenate([a[0], b[0]]), jnp.concatenate([a[1], b[1]])

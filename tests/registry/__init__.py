@@ -13,11 +13,16 @@ what cannot be used has weight zero by then. It works from the definition, in pl
 from typing import Any
 
 import datarax
-from tests.registry import aggregation, classification, curves
+from tests.registry import aggregation, classification, curves, precision_recall
 from tests.registry.case import BATCH as BATCH
 from tests.registry.case import Case as Case
 
-CASES: list[Case] = [*aggregation.CASES, *classification.CASES, *curves.CASES]
+CASES: list[Case] = [
+    *aggregation.CASES,
+    *classification.CASES,
+    *curves.CASES,
+    *precision_recall.CASES,
+]
 
 
 def grouped() -> dict[str, list[Case]]:

@@ -32,6 +32,7 @@ def averaged(right: Any, of: Any, support: Any, average: str | None) -> Any:
     if not occurs.any():
         return np.nan
     weights = np.asarray(support if average == "weighted" else np.ones(len(by_class)))[occurs]
+    weights = weights if weights.any() else np.ones(len(weights))
     return ratio(fsum(by_class[occurs] * weights), fsum(weights))
 
 
@@ -80,6 +81,21 @@ def accuracy_multilabel(
         [fsum(w[mask[:, c], c]) for c in range(3)] for mask in (hit, w > 0, target == 1)
     )
     return averaged(right, of, support, average)
+
+
+def hamming(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    oracle = accuracy_multilabel if w.ndim == 2 else accuracy_multiclass
+    return 1 - oracle(w, preds, target)
+
+
+def sklearn_hamming(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    if w.ndim == 1:
+        return 1 - sklearn_accuracy(w, preds, target)
+    used = (w > 0).all(1)
+    if (w != w[:, :1]).any() or not used.any():
+        return None  # it has one weight for all labels of a row
+    chosen, target, w = preds[used] > 0.5, target[used] == 1, w[used, 0]
+    return sklearn.metrics.hamming_loss(target, chosen, sample_weight=w)
 
 
 def sklearn_accuracy(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
@@ -193,5 +209,20 @@ CASES = [
             exact=True,
         )
         for average in ("micro", "macro", "weighted", None)
+    ),
+    *(
+        Case(
+            f"hamming_{inputs.id}",
+            metrics.HammingDistance,
+            inputs,
+            hamming,
+            config,
+            reference=sklearn_hamming,
+            exact=True,
+        )
+        for inputs, config in (
+            (LABELS, {"num_classes": CLASSES}),
+            (MULTILABEL, {"num_labels": 3}),
+        )
     ),
 ]

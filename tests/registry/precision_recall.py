@@ -1,0 +1,253 @@
+"""Ratios of counts by class: Precision, Recall, FBeta and their kin."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import sklearn.metrics
+
+from datarax import metrics
+from tests.helpers import fsum
+from tests.registry.case import Case, Inputs
+from tests.registry.classification import AVERAGE, top_classes
+from tests.registry.predictions import BINARY, CLASSES, LABELS, MULTICLASS, MULTILABEL
+
+Array = np.ndarray[Any, Any]
+TASKS: dict[str, dict[str, Any]] = {
+    "binary": {},
+    "multiclass": {"num_classes": CLASSES},
+    "labels": {"num_classes": CLASSES},
+    "multilabel": {"num_labels": 3},
+}
+
+
+def members(
+    preds: Array, target: Array, *, task: str, k: int = 1, threshold: float = 0.5
+) -> tuple[Array, Array]:
+    """For each example and class, whether it was predicted, and whether it is the target."""
+    if task == "binary":
+        return (preds > threshold)[:, None], (target == 1)[:, None]
+    if task == "multilabel":
+        return preds > threshold, target == 1
+    classes = np.arange(CLASSES)
+    chosen = (top_classes(preds, k)[:, :, None] == classes).any(1)
+    return chosen, target[:, None] == classes
+
+
+def table_of(
+    w: Array, preds: Array, target: Array, *, ignored: int | None = None, **config: Any
+) -> Array:
+    """TP, FP, FN and TN by class: (4, C)."""
+    chosen, actual = members(preds, target, **config)
+    w = np.where(target == ignored, 0.0, w)
+    w = np.broadcast_to(w if w.ndim == 2 else w[:, None], chosen.shape)
+    cells = (chosen & actual, chosen & ~actual, ~chosen & actual, ~chosen & ~actual)
+    return np.array([[fsum(w[cell[:, c], c]) for c in range(w.shape[1])] for cell in cells])
+
+
+Formula = Callable[..., tuple[float, float]]
+FORMULAS: dict[str, Formula] = {
+    "precision": lambda tp, fp, fn, tn: (tp, tp + fp),
+    "recall": lambda tp, fp, fn, tn: (tp, tp + fn),
+    "specificity": lambda tp, fp, fn, tn: (tn, tn + fp),
+    "negative_predictive_value": lambda tp, fp, fn, tn: (tn, tn + fn),
+    "f1": lambda tp, fp, fn, tn: (2 * tp, 2 * tp + fp + fn),
+    "f_beta": lambda tp, fp, fn, tn: (5 * tp, 5 * tp + 4 * fn + fp),
+    "jaccard": lambda tp, fp, fn, tn: (tp, tp + fp + fn),
+    "informedness": lambda tp, fp, fn, tn: (tp * tn - fp * fn, (tp + fn) * (tn + fp)),
+}
+
+
+def averaged(by_class: Array, weight: Array) -> float:
+    """The mean of what is not NaN; the plain one where all weights are zero."""
+    some = ~np.isnan(by_class)
+    if not some.any():
+        return np.nan
+    by_class, weight = by_class[some], weight[some]
+    weight = weight if weight.any() else np.ones(len(weight))
+    return fsum(by_class * weight) / fsum(weight)
+
+
+def ratio_of(
+    w: Array,
+    preds: Array,
+    target: Array,
+    *,
+    formula: Formula,
+    task: str,
+    average: str | None = "macro",
+    zero_division: float = 0.0,
+    **config: Any,
+) -> Any:
+    table = table_of(w, preds, target, task=task, **config)
+    if average == "micro" or task == "binary":
+        table = table.sum(1, keepdims=True)  # of few multiples of 1/2: exact
+    tp, fp, fn, _ = table
+    by_class = np.full(table.shape[1], np.nan)
+    for c, cells in enumerate(table.T):
+        part, of = formula(*cells)
+        if cells.any():
+            by_class[c] = part / of if of else zero_division
+    if average == "micro" or task == "binary":
+        return by_class[0]
+    if average is None:
+        return by_class
+    if task != "multilabel":
+        by_class = np.where(tp + fp + fn > 0, by_class, np.nan)
+    return averaged(by_class, tp + fn if average == "weighted" else np.ones(len(tp)))
+
+
+def sklearn_of(
+    w: Array,
+    preds: Array,
+    target: Array,
+    *,
+    score: Callable[..., Any],
+    task: str,
+    average: str | None = "macro",
+    zero_division: float = 0.0,
+    **config: Any,
+) -> Any:
+    """scikit-learn's value; it has one weight for all labels of a row."""
+    if task == "multilabel":
+        if (w != w[:, :1]).any():
+            return None
+        w = w[:, 0]
+    used = w > 0
+    if not used.any():
+        return None
+    chosen, actual = members(preds[used], target[used], task=task, **config)
+    arguments: dict[str, Any] = {"average": average}
+    if task == "binary":
+        chosen, actual, arguments = chosen[:, 0], actual[:, 0], {"average": "binary"}
+    elif task != "multilabel":
+        if average is None:
+            arguments["labels"] = range(CLASSES)
+        chosen, actual = chosen.argmax(1), actual.argmax(1)
+    return score(
+        actual.astype(int),
+        chosen.astype(int),
+        sample_weight=w[used],
+        zero_division=zero_division,
+        **arguments,
+    )
+
+
+# What scikit-learn has. It has no top_k=, and no ignore_index=.
+REFERENCES: dict[str, Callable[..., Any]] = {
+    "precision": sklearn.metrics.precision_score,
+    "recall": sklearn.metrics.recall_score,
+    "f1": sklearn.metrics.f1_score,
+    "f_beta": partial(sklearn.metrics.fbeta_score, beta=2),
+    "jaccard": sklearn.metrics.jaccard_score,
+}
+
+
+def specificity(w: Array, preds: Array, target: Array, *, score: Any = None) -> Any:
+    """Of a binary task, the recall of the other class."""
+    used = w > 0
+    if not used.any():
+        return None
+    score = score or sklearn.metrics.recall_score
+    chosen = preds[used] > 0.5
+    return score(target[used] == 1, chosen, sample_weight=w[used], pos_label=0, zero_division=0)
+
+
+def youden(w: Array, preds: Array, target: Array) -> Any:
+    used = w > 0
+    if len(np.unique(target[used])) < 2:
+        return None  # it is the recall of one class then
+    return sklearn.metrics.balanced_accuracy_score(
+        target[used], preds[used] > 0.5, sample_weight=w[used], adjusted=True
+    )
+
+
+CLASS: dict[str, Any] = {
+    "precision": metrics.Precision,
+    "recall": metrics.Recall,
+    "specificity": metrics.Specificity,
+    "negative_predictive_value": metrics.NegativePredictiveValue,
+    "f1": metrics.F1,
+    "f_beta": metrics.FBeta,
+    "jaccard": metrics.JaccardIndex,
+    "informedness": metrics.InformednessYouden,
+}
+
+
+def case(
+    name: str,
+    inputs: Inputs,
+    average: str | None = "macro",
+    *,
+    suffix: str = "",
+    oracle: dict[str, Any] | None = None,
+    reference: Callable[..., Any] | None = None,
+    **config: Any,
+) -> Case:
+    """A case of one task; `oracle` is what the oracle calls the rest of the configuration."""
+    task = inputs.id
+    about = {"task": task, "average": average, **(oracle or {})}
+    if name in REFERENCES and not {"k", "ignored"} & about.keys():
+        reference = partial(sklearn_of, score=REFERENCES[name], **about)
+    mean = task != "binary" and average in ("macro", "weighted")
+    averages = {} if task == "binary" else {"average": average}
+    return Case(
+        f"{name}_{task}" + ("" if task == "binary" else f"_{average}") + suffix,
+        CLASS[name],
+        inputs,
+        partial(ratio_of, formula=FORMULAS[name], **about),
+        {**TASKS[task], **averages, **config, **({"beta": 2.0} if name == "f_beta" else {})},
+        reference=reference,
+        ulps=AVERAGE if mean else 1,
+        # Products are kept to 2**-46, and what is above may cancel; so may the terms of a mean.
+        atol=lambda w, **inputs: (
+            0.0 if name != "informedness" else AVERAGE * 2.0**-24 if mean else 2.0**-44
+        ),
+        exact=True,
+    )
+
+
+CASES = [
+    *(case(name, inputs) for name in REFERENCES for inputs in (BINARY, MULTICLASS, MULTILABEL)),
+    case("specificity", BINARY, reference=specificity),
+    case(
+        "negative_predictive_value",
+        BINARY,
+        reference=partial(specificity, score=sklearn.metrics.precision_score),
+    ),
+    case("informedness", BINARY, reference=youden),
+    case("specificity", MULTICLASS),
+    case("specificity", MULTICLASS, "micro"),
+    case("negative_predictive_value", MULTICLASS, "weighted"),
+    case("informedness", MULTICLASS),
+    case("informedness", MULTILABEL, None),
+    *(case("f1", LABELS, average) for average in ("micro", "weighted", None)),
+    *(case("precision", MULTILABEL, average) for average in ("micro", "weighted", None)),
+    case("jaccard", LABELS, "weighted"),
+    case("precision", MULTICLASS, suffix="_top_2", oracle={"k": 2}, top_k=2),
+    case("recall", MULTICLASS, "micro", suffix="_top_2", oracle={"k": 2}, top_k=2),
+    case("f1", LABELS, suffix="_ignore_index", oracle={"ignored": 2}, ignore_index=2),
+    case(
+        "precision",
+        BINARY,
+        suffix="_threshold",
+        oracle={"threshold": np.float32(0.3)},
+        threshold=0.3,
+    ),
+    *(
+        case(
+            name,
+            inputs,
+            average,
+            suffix=f"_zero_division_{value}",
+            oracle={"zero_division": value},
+            zero_division=value,
+        )
+        for name, inputs, average, value in (
+            ("precision", MULTICLASS, "macro", 1.0),
+            ("recall", LABELS, "macro", np.nan),
+            ("f1", MULTILABEL, "weighted", np.nan),
+        )
+    ),
+]
