@@ -35,7 +35,13 @@ class WeightedTotal(State):
         if not is_integer(x):
             # First to the dtype of the total, so that the check sees what is accumulated.
             x = as_float(x)
-        w, invalid = rows_weight(jnp.isfinite(x), weights)
+        return self.add(x, *rows_weight(jnp.isfinite(x), weights))
+
+    def add(self, x: jax.Array, w: jax.Array, invalid: jax.Array) -> Self:
+        """Folds in values that have been checked, infinities among them.
+
+        `w` and `invalid` are as from `rows_weight`; where `w` is zero, `x` is not looked at.
+        """
         if w.dtype == jnp.bool_:
             # Integers stay integers, and add up exactly.
             summands = jnp.where(w, x, jnp.zeros((), x.dtype))

@@ -13,15 +13,28 @@ what cannot be used has weight zero by then. It works from the definition, in pl
 from typing import Any
 
 import datarax
-from tests.registry import aggregation, classification, curves, precision_recall
+from tests.registry import (
+    aggregation,
+    agreement,
+    classification,
+    clustering,
+    curves,
+    distributions,
+    precision_recall,
+    probabilistic,
+)
 from tests.registry.case import BATCH as BATCH
 from tests.registry.case import Case as Case
 
 CASES: list[Case] = [
     *aggregation.CASES,
+    *agreement.CASES,
     *classification.CASES,
+    *clustering.CASES,
     *curves.CASES,
+    *distributions.CASES,
     *precision_recall.CASES,
+    *probabilistic.CASES,
 ]
 
 
