@@ -12,6 +12,8 @@ from datarax.metrics.agreement import CohenKappa as CohenKappa
 from datarax.metrics.agreement import MatthewsCorrCoef as MatthewsCorrCoef
 from datarax.metrics.areas import AUROC as AUROC
 from datarax.metrics.areas import AveragePrecision as AveragePrecision
+from datarax.metrics.areas import Gini as Gini
+from datarax.metrics.areas import LogAUC as LogAUC
 from datarax.metrics.classification import Accuracy as Accuracy
 from datarax.metrics.classification import HammingDistance as HammingDistance
 from datarax.metrics.clustering import AdjustedRand as AdjustedRand
@@ -44,7 +46,9 @@ from datarax.metrics.quantiles import Quantile as Quantile
 from datarax.metrics.regression import ExplainedVariance as ExplainedVariance
 from datarax.metrics.regression import MeanAbsoluteError as MeanAbsoluteError
 from datarax.metrics.regression import MeanSquaredError as MeanSquaredError
-from datarax.metrics.regression import NormalizedRootMeanSquaredError as NormalizedRootMeanSquaredError
+from datarax.metrics.regression import (
+    NormalizedRootMeanSquaredError as NormalizedRootMeanSquaredError,
+)
 from datarax.metrics.regression import R2Score as R2Score
 from datarax.metrics.regression import RelativeSquaredError as RelativeSquaredError
 from datarax.metrics.regression import RootMeanSquaredError as RootMeanSquaredError

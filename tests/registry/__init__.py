@@ -22,6 +22,7 @@ from tests.registry import (
     distributions,
     precision_recall,
     probabilistic,
+    regression,
 )
 from tests.registry.case import BATCH as BATCH
 from tests.registry.case import Case as Case
@@ -35,6 +36,7 @@ CASES: list[Case] = [
     *distributions.CASES,
     *precision_recall.CASES,
     *probabilistic.CASES,
+    *regression.CASES,
 ]
 
 
