@@ -75,9 +75,16 @@ def pair_divide(a: Pair, b: Pair) -> jax.Array:
     return jnp.where(some, refined, jnp.asarray(jnp.nan, q.dtype))
 
 
+_BLOCKS = 256
+
+
 def pair_sum(a: Pair) -> Pair:
     """The sum of pairs over their last axis, as one pair."""
-    high, low = pair_suffix_sums(a)
+    a = jax.tree.map(jnp.asarray, a)
+    if a[0].shape[-1] > _BLOCKS:
+        first, rest = _blocks(a)
+        a = lax.scan(lambda total, row: (pair_add(total, row), None), first, rest)[0]
+    high, low = _doubled(a)
     return high[..., 0], low[..., 0]
 
 
@@ -85,17 +92,59 @@ def pair_suffix_sums(a: Pair) -> Pair:
     """For each pair along the last axis, the sum of it and all after it."""
     a = jax.tree.map(jnp.asarray, a)
     size = a[0].shape[-1]
+    if size <= _BLOCKS:
+        return _doubled(a)
+
+    def add_row(total: Pair, row: Pair) -> tuple[Pair, Pair]:
+        total = pair_add(total, row)
+        return total, total
+
+    # Within each stretch of the axis, all stretches at once; then over the stretches.
+    last, rest = _blocks(a, reverse=True)
+    totals, within = lax.scan(add_row, last, rest)
+    after = jax.tree.map(lambda x: _shifted(x, jnp.int32(1)), _doubled(totals))
+
+    def joined(last: jax.Array, rest: jax.Array) -> jax.Array:
+        rows = jnp.concatenate([last[None], rest])[::-1]
+        return jnp.moveaxis(rows, 0, -1)
+
+    sums = tuple(map(joined, last, within))
+    wide = tuple(jnp.broadcast_to(x[..., None], sums[0].shape) for x in after)
+    high, low = (x.reshape(*x.shape[:-2], -1)[..., :size] for x in pair_add(sums, wide))  # type: ignore[arg-type]
+    return high, low
+
+
+def _blocks(a: Pair, *, reverse: bool = False) -> tuple[Pair, Pair]:
+    """The last axis cut into stretches: the first of each, and the others along a leading axis."""
+    shape = a[0].shape
+    stretches = -(-shape[-1] // _BLOCKS)
+
+    def cut(x: jax.Array) -> jax.Array:
+        padding = jnp.zeros((*shape[:-1], stretches * _BLOCKS - shape[-1]), x.dtype)
+        padded = jnp.concatenate([x, padding], -1)
+        rows = jnp.moveaxis(padded.reshape(*shape[:-1], stretches, _BLOCKS), -1, 0)
+        return rows[::-1] if reverse else rows
+
+    high, low = cut(a[0]), cut(a[1])
+    return (high[0], low[0]), (high[1:], low[1:])
+
+
+def _shifted(x: jax.Array, step: jax.Array) -> jax.Array:
+    padded = jnp.concatenate([x, jnp.zeros_like(x)], -1)
+    return lax.dynamic_slice_in_dim(padded, step, x.shape[-1], x.ndim - 1)
+
+
+def _doubled(a: Pair) -> Pair:
+    """The sums of each and all after it, in as many rounds as the size has bits."""
 
     def double(k: jax.Array, total: Pair) -> Pair:
         # Each holds the sum of 2**k: one more round adds those of the 2**k after them. A loop, so
         # that the compiler does not fuse the rounds, whose code would double with each.
-        def shifted(x: jax.Array) -> jax.Array:
-            padded = jnp.concatenate([x, jnp.zeros_like(x)], -1)
-            return lax.dynamic_slice_in_dim(padded, jnp.int32(1) << k, size, x.ndim - 1)
+        step = jnp.int32(1) << k
+        return pair_add(total, (_shifted(total[0], step), _shifted(total[1], step)))
 
-        return pair_add(total, (shifted(total[0]), shifted(total[1])))
-
-    return lax.fori_loop(jnp.int32(0), jnp.int32((size - 1).bit_length()), double, a)
+    rounds = jnp.int32((a[0].shape[-1] - 1).bit_length())
+    return lax.fori_loop(jnp.int32(0), rounds, double, a)
 
 
 def float_sum(x: jax.Array, axes: tuple[int, ...]) -> Pair:

@@ -1,13 +1,20 @@
 """Scores of one against the rest, whatever they are kept in: what the two ways share."""
 
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from datarax import _numerics as nx
-from datarax._checks import is_integer, numeric, positive_int, rows_weight, same_shape
+from datarax._checks import (
+    default_float,
+    is_integer,
+    numeric,
+    positive_int,
+    rows_weight,
+    same_shape,
+)
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
@@ -17,8 +24,7 @@ from datarax.statistics.class_counts import in_range
 class Scored(State):
     """Scores, and which of them are of positives, for each of C classes, L labels or one.
 
-    Whoever keeps them defines `_counted`, and in what groups of ascending scores they are read:
-    `positives`, `negatives`, `is_tie` and `lowest`, each of shape (size, groups).
+    Whoever keeps them defines `_counted`, and `groups`, as which they are read.
     """
 
     invalid = MetricAccumulator(0)
@@ -36,6 +42,11 @@ class Scored(State):
         self.ignore_index = ignore_index
 
     @property
+    def _dtype(self) -> Any:
+        """What scores are kept in."""
+        return default_float()
+
+    @property
     def size(self) -> int:
         """How many classes there are: C, L, or 1."""
         return self.num_classes or self.num_labels or 1
@@ -50,8 +61,7 @@ class Scored(State):
         preds, target = numeric(preds, "preds"), numeric(target, "target")
         if is_integer(preds):
             raise MetricTypeError(f"preds has dtype {preds.dtype}; expected scores, as floats")
-        # float64 scores are rounded to float32: the keys are of 32 bits.
-        scores = preds.astype(jnp.float32)
+        scores = preds.astype(self._dtype)
         if self.num_classes is not None:
             if not is_integer(target):
                 raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
@@ -90,32 +100,57 @@ class Scored(State):
         """Folds in (N, size) scores, whether each is of a positive, and its weight or mask."""
         raise TypeError(type(self).__name__)
 
-    @property
-    def positives(self) -> nx.Pair:
-        """The weight of positives, by class and group."""
+    def groups(self) -> "Groups":
+        """What was seen, by class and group of scores."""
         raise TypeError(type(self).__name__)
 
-    @property
-    def negatives(self) -> nx.Pair:
-        """The weight of negatives, by class and group."""
-        raise TypeError(type(self).__name__)
+
+class Groups(NamedTuple):
+    """Positives and negatives in groups of ascending scores; arrays are of shape (size, groups).
+
+    Attributes:
+        positives: the weight of positives, as pairs.
+        negatives: the weight of negatives.
+        positives_above: the weight of positives in higher groups; exact for integers.
+        negatives_above: the weight of negatives in higher groups.
+        is_tie: which groups are known to hold one distinct score at most.
+        lowest: a score that is at most the least of the group, and above all of lower groups;
+            of no meaning for an empty group.
+    """
+
+    positives: nx.Pair
+    negatives: nx.Pair
+    positives_above: nx.Pair
+    negatives_above: nx.Pair
+    is_tie: jax.Array
+    lowest: jax.Array
 
     @property
-    def is_tie(self) -> jax.Array:
-        """Which groups are known to hold one distinct score at most."""
-        raise TypeError(type(self).__name__)
+    def occupied(self) -> jax.Array:
+        """Which groups are not empty."""
+        return (self.positives[0] > 0) | (self.negatives[0] > 0)
 
     @property
-    def lowest(self) -> jax.Array:
-        """A score that is at most the least of its group, and above all of lower groups."""
-        raise TypeError(type(self).__name__)
+    def true(self) -> nx.Pair:
+        """The weight of positives with a score at least `lowest`."""
+        return nx.pair_add(self.positives_above, self.positives)
 
-    def cumulative(self) -> tuple[nx.Pair, nx.Pair, nx.Pair, nx.Pair]:
-        """Positives and negatives by group, and how many of each lie in higher ones, as pairs."""
-        return self.positives, self.negatives, _above(self.positives), _above(self.negatives)
+    @property
+    def false(self) -> nx.Pair:
+        """The weight of negatives with a score at least `lowest`."""
+        return nx.pair_add(self.negatives_above, self.negatives)
+
+    @property
+    def totals(self) -> tuple[nx.Pair, nx.Pair]:
+        """The weight of all positives and of all negatives, of shape (size,)."""
+        return _first(self.true), _first(self.false)
 
 
-def _above(counts: nx.Pair) -> nx.Pair:
+def _first(a: nx.Pair) -> nx.Pair:
+    return a[0][..., 0], a[1][..., 0]
+
+
+def sums_above(counts: nx.Pair) -> nx.Pair:
     """The sum over all higher groups, exact for integers."""
 
     def next_group(x: jax.Array) -> jax.Array:

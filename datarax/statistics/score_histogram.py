@@ -1,6 +1,6 @@
 """Scores of positives and negatives in bins that need no range: what curves are read from."""
 
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,8 @@ from datarax._checks import as_float
 from datarax._errors import MetricInputError
 from datarax.distributed._merge_ops import MetricReduceOp
 from datarax.statistics._layout import Layout, default_bits
-from datarax.statistics._scored import Scored
+from datarax.statistics._scored import Groups, Scored, sums_above
+from datarax.statistics._tally import Tally, extreme_at
 from datarax.statistics.accumulator import MetricAccumulator
 
 
@@ -46,7 +47,7 @@ class ScoreHistogram(Scored):
         self.ties = self.size <= 16
         shape = (self.size, self.layout.size)
         # Of negatives first, then of positives: one scatter serves both.
-        self.counts = MetricAccumulator(np.zeros((2, *shape), np.float32))
+        self.counts = Tally((2, *shape))
         if self.ties:
             self.least = MetricAccumulator(np.full(shape, np.inf, np.float32), MetricReduceOp.min)
             self.greatest = MetricAccumulator(
@@ -54,43 +55,40 @@ class ScoreHistogram(Scored):
             )
 
     @property
+    def _dtype(self) -> Any:
+        return jnp.float32  # the keys are of 32 bits
+
+    @property
     def layout(self) -> Layout:
         """How scores fall into bins."""
         return Layout(self.bits)
 
     def _counted(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
-        layout, w = self.layout, as_float(w)
-        scores = scores + jnp.float32(0)  # -0.0 becomes 0.0
-        seen = w != 0
-        place = jnp.where(seen, layout.bin(jnp.where(seen, scores, jnp.float32(0))), layout.size)
-        classes = jnp.arange(self.size, dtype=jnp.int32)[None, :]
-        place = place.astype(jnp.int32) + classes * (layout.size + 1)
-        own = positive.astype(jnp.int32) * (self.size * (layout.size + 1))
-
-        def binned(
-            place: jax.Array, x: jax.Array, how: str, start: float, *shape: int
-        ) -> jax.Array:
-            flat = jnp.full((*shape, self.size, layout.size + 1), start, x.dtype)
-            filled = getattr(flat.reshape(-1).at[place.reshape(-1)], how)(x.reshape(-1))
-            return filled.reshape(flat.shape)[..., :-1]
-
-        counts = binned(place + own, w, "add", 0.0, 2).astype(self.counts.dtype)
-        changes = {"counts": self.counts.update(counts)}
+        bins = self.layout.size
+        if w.dtype != jnp.bool_:
+            w = as_float(w)
+        seen = w.astype(jnp.bool_)
+        scores = jnp.where(seen, scores, jnp.float32(0)) + jnp.float32(0)  # -0.0 becomes 0.0
+        first = jnp.arange(self.size, dtype=jnp.int32)[None, :] * bins
+        place = first + self.layout.bin(scores).astype(jnp.int32)
+        own = positive.astype(jnp.int32) * (self.size * bins)
+        changes: dict[str, Any] = {"counts": self.counts.add(place + own, w)}
         if self.ties:
-            changes["least"] = self.least.update(binned(place, scores, "min", np.inf))
-            changes["greatest"] = self.greatest.update(binned(place, scores, "max", -np.inf))
+            place = jnp.where(seen, place, jnp.int32(self.size * bins))
+            changes["least"] = extreme_at(self.least, place, scores)
+            changes["greatest"] = extreme_at(self.greatest, place, scores)
         return self.replace(**changes)
 
     @property
     def negatives(self) -> nx.Pair:
         """The weight of negatives, by class and bin."""
-        high, low = map(jnp.asarray, self.counts.words)
+        high, low = self.counts.words
         return high[0], low[0]
 
     @property
     def positives(self) -> nx.Pair:
         """The weight of positives, by class and bin."""
-        high, low = map(jnp.asarray, self.counts.words)
+        high, low = self.counts.words
         return high[1], low[1]
 
     @property
@@ -108,3 +106,8 @@ class ScoreHistogram(Scored):
             return edges
         # The least score itself, where there is one.
         return jnp.where(jnp.isfinite(self.least.value), self.least.value, edges)
+
+    def groups(self) -> Groups:
+        """What was seen, by class and bin."""
+        pos, neg = self.positives, self.negatives
+        return Groups(pos, neg, sums_above(pos), sums_above(neg), self.is_tie, self.lowest)

@@ -1,0 +1,77 @@
+"""What metrics of scores share: the statistic that they read, and their arguments."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from datarax import _numerics as nx
+from datarax._errors import MetricInputError
+from datarax._exact import Exact
+from datarax.metrics._metric import Metric, check_policy
+from datarax.statistics.score_buffer import ScoreBuffer
+from datarax.statistics.score_histogram import ScoreHistogram
+
+
+class ScoredMetric(Metric):
+    """A metric of scores, which are kept in a histogram or, to be exact, in a buffer."""
+
+    def __init__(
+        self,
+        *,
+        num_classes: int | None = None,
+        num_labels: int | None = None,
+        bits: int | None = None,
+        exact: bool = False,
+        capacity: int | None = None,
+        ignore_index: int | None = None,
+        on_invalid: str = "exclude",
+    ):
+        self.on_invalid = check_policy(on_invalid)
+        tasks: dict[str, Any] = {"num_classes": num_classes, "num_labels": num_labels}
+        if not exact:
+            if capacity is not None:
+                raise MetricInputError(f"capacity={capacity!r} is for exact=True; leave it out")
+            self.statistic = ScoreHistogram(**tasks, bits=bits, ignore_index=ignore_index)
+            return
+        if capacity is None or bits is not None:
+            raise MetricInputError(
+                f"exact=True with capacity={capacity!r} and bits={bits!r}; expected capacity=, how "
+                f"many examples to keep, and no bits="
+            )
+        self.statistic = ScoreBuffer(capacity, **tasks, ignore_index=ignore_index)
+
+    def invalid_count(self) -> Any:
+        """How many values or examples could not be used, or did not fit the buffer."""
+        count = super().invalid_count()
+        if isinstance(self.statistic, ScoreHistogram):
+            return count
+        high, low = self.statistic.rows.lost
+        if isinstance(count, Exact):
+            return Exact(*nx.wide_add((count.high, count.low), (high, low)))
+        shift = jnp.asarray(32, count.dtype)
+        return count + ((high.astype(count.dtype) << shift) | low.astype(count.dtype))
+
+    def _by_task(self, values: Any) -> Any:
+        """Values by class, as results: binary has but one."""
+        if self.statistic.num_classes or self.statistic.num_labels:
+            return values
+        return jax.tree.map(lambda x: x[0], values)
+
+
+def fraction(value: Any, name: str, *, above: float = -1.0, below: float = 2.0) -> float:
+    """A number from 0 to 1, above and below others where that is asked for."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and 0 <= value <= 1 and above < value < below):
+        low, high = ("above", above) if above >= 0 else ("from", 0)
+        until, end = ("below", below) if below <= 1 else ("to", 1)
+        raise MetricInputError(f"{name}={value!r}; expected a number {low} {high} {until} {end}")
+    return float(value)
+
+
+def excess(z: jax.Array) -> jax.Array:
+    """`z - log(1 + z)` for `z >= 0`, without the cancellation."""
+    coefficients = [(-1) ** k / k for k in range(2, 12)]
+    small = jnp.minimum(z, jnp.asarray(0.125, z.dtype))
+    series = jnp.polyval(jnp.asarray([*reversed(coefficients), 0.0, 0.0], z.dtype), small)
+    return jnp.where(z < 0.125, series, z - jnp.log1p(z))
