@@ -138,7 +138,7 @@ class CountRatio(CountMetric):
         if self.average == "micro" and not self._is_binary:
             counts = counts.summed()
         part, of = self._ratio(counts)
-        ratio = or_nan(divide(part, of, self.zero_division), counts.total)
+        ratio = or_nan(divide(part, of, self.zero_division), counts.total[0])
         if self._is_binary or self.average == "micro":
             return ratio[0]
         if self.average is None:
@@ -162,9 +162,9 @@ def divide(part: nx.Pair, of: nx.Pair, zero_division: float | str) -> jax.Array:
     return jnp.where(of[0] == 0, jnp.asarray(float(zero_division), ratio.dtype), ratio)
 
 
-def or_nan(x: jax.Array, total: nx.Pair) -> jax.Array:
+def or_nan(x: jax.Array, total: jax.Array) -> jax.Array:
     """NaN where there is no data."""
-    return jnp.where(total[0] > 0, x, jnp.asarray(jnp.nan, x.dtype))
+    return jnp.where(total > 0, x, jnp.asarray(jnp.nan, x.dtype))
 
 
 def weighted_mean(x: jax.Array, weight: jax.Array) -> jax.Array:
