@@ -9,6 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -130,3 +131,20 @@ def collectives_in(text: str) -> Counter[str]:
     )
     pattern = rf" ({kinds})(?:-start)?\("  # an instruction; its later uses are `%all-reduce.1`
     return Counter(re.findall(pattern, text))
+
+
+def quantile(values: Any, weights: Any, q: float, method: str = "inverted_cdf") -> float:
+    """A weighted quantile from its definition, in rational numbers; `q` is the decimal written.
+
+    R. J. Hyndman and Y. Fan (1996), definitions 1 and 2.
+    """
+    order = np.argsort(values, axis=None, kind="stable")
+    values, weights = (np.asarray(x, np.float64).ravel()[order] for x in (values, weights))
+    some = [(x, Fraction(w)) for x, w in zip(values.tolist(), weights.tolist(), strict=True) if w]
+    target, below = Fraction(str(q)) * sum((w for _, w in some), Fraction(0)), Fraction(0)
+    for i, (value, weight) in enumerate(some):
+        below += weight
+        if below >= target:
+            after = some[min(i + 1, len(some) - 1)][0] if below == target else value
+            return value if method == "inverted_cdf" else (value + after) / 2
+    return math.nan

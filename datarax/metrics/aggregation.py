@@ -133,6 +133,32 @@ class Min(Metric):
         return _or_nan(self.statistic.least.value)
 
 
+class MinMax(Metric):
+    """The least and the greatest value: a dict of "min" and "max". NaN where there is no data.
+
+    `update` as for `Max`.
+
+    Args:
+        on_invalid: as for `Mean`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import MinMax
+        >>> print(MinMax().update(jnp.array([1.0, 4.0])).results())
+        {'max': 4.0, 'min': 1.0}
+    """
+
+    def __init__(self, *, on_invalid: str = "exclude"):
+        self.on_invalid = check_policy(on_invalid)
+        self.statistic = Extremes()
+
+    def _value(self) -> dict[str, jax.Array]:
+        return {
+            "min": _or_nan(self.statistic.least.value),
+            "max": _or_nan(self.statistic.greatest.value),
+        }
+
+
 class Variance(Metric):
     """The weighted variance, `sum(w * (x - mean)**2) / (sum(w) - ddof)`, stable at any offset.
 

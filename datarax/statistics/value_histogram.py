@@ -114,31 +114,35 @@ def check_q(q: Any) -> float | tuple[float, ...]:
     return each
 
 
-def _checked(q: Any, method: str) -> tuple[Any, str]:
+def _checked(q: Any, method: str) -> tuple[Any, Any, str]:
     choice(method, METHODS, "method")
-    return check_q(q), method
+    # A pair, whose sum is q: an argument, so that one program serves all.
+    q = np.asarray(check_q(q), np.float64)
+    high = q.astype(default_float())
+    return high, (q - high).astype(default_float()), method
 
 
-@partial(jax.jit, static_argnums=(1, 2))
-def _read(seen: ValueHistogram, q: Any, method: str) -> tuple[jax.Array, jax.Array, jax.Array]:
+@partial(jax.jit, static_argnames="method")
+def _read(
+    seen: ValueHistogram, high: jax.Array, low: jax.Array, method: str
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The lower bound, the estimate and the upper bound of quantiles, of the shape of `q`."""
-    found = _at_rank(seen, np.atleast_1d(q), above=False)
+    q = high.reshape(-1), low.reshape(-1)
+    found = _at_rank(seen, q, above=False)
     if method == "averaged_inverted_cdf":
         half = jnp.asarray(0.5, default_float())
-        others = _at_rank(seen, np.atleast_1d(q), above=True)
+        others = _at_rank(seen, q, above=True)
         found = tuple(a * half + b * half for a, b in zip(found, others, strict=True))
-    return tuple(x.reshape(np.shape(q)) for x in found)  # type: ignore[return-value]
+    return tuple(x.reshape(high.shape) for x in found)  # type: ignore[return-value]
 
 
-def _at_rank(seen: ValueHistogram, q: Any, *, above: bool) -> tuple[jax.Array, ...]:
+def _at_rank(seen: ValueHistogram, q: nx.Pair, *, above: bool) -> tuple[jax.Array, ...]:
     """The first value up to which the weight reaches its target, or (`above`) exceeds it."""
-    dtype = default_float()
+    dtype = q[0].dtype
     counts = seen.counts.words
     upto = _running(counts)
     total = upto[0][-1], upto[1][-1]
-    high = jnp.asarray(q, dtype)
-    low = jnp.asarray(q - np.asarray(q, dtype).astype(np.float64), dtype)
-    target = nx.pair_product((high, low), total)
+    target = nx.pair_product(q, total)
     slack = target[0] * jnp.asarray(_NEAR if above else -_NEAR, dtype)
     target = nx.pair_add(target, (slack, jnp.zeros_like(slack)))
 
@@ -156,8 +160,8 @@ def _at_rank(seen: ValueHistogram, q: Any, *, above: bool) -> tuple[jax.Array, .
     rank = jnp.floor(rest) if above else jnp.ceil(rest) - 1
     # Fewer than one, by weights that are parts of one, have no rank: the middle.
     part = jnp.where(n > 1, rank / jnp.where(n > 1, n - 1, 1), jnp.asarray(0.5, dtype))
-    lower = jnp.where(high == 1, greatest, least)
-    upper = jnp.where(high == 0, least, greatest)
+    lower = jnp.where((q[0] == 1) & (q[1] == 0), greatest, least)
+    upper = jnp.where((q[0] == 0) & (q[1] == 0), least, greatest)
     estimate = least + (greatest - least) * jnp.clip(part, 0, 1)
     estimate = jnp.clip(estimate, lower, upper)
     nan = jnp.asarray(jnp.nan, dtype)

@@ -1,4 +1,4 @@
-"""Values, of any shape: Mean, Sum, Max, Min, Variance, Std."""
+"""Values, of any shape: Mean, Sum, Max, Min, MinMax, Variance, Std."""
 
 from collections.abc import Callable
 from functools import partial
@@ -159,6 +159,18 @@ CASES = [
         metrics.Min,
         REALS,
         lambda w, values: values[w > 0].min(initial=np.inf) if (w > 0).any() else np.nan,
+        ulps=0,
+        atol=lambda w, values: TINY,
+        exact=True,
+    ),
+    Case(
+        "min_max",
+        metrics.MinMax,
+        REALS,
+        lambda w, values: {
+            "min": values[w > 0].min() if (w > 0).any() else np.nan,
+            "max": values[w > 0].max() if (w > 0).any() else np.nan,
+        },
         ulps=0,
         atol=lambda w, values: TINY,
         exact=True,

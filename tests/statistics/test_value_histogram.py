@@ -1,7 +1,5 @@
 """Quantiles from bins: the bounds hold the exact one, and are as narrow as promised."""
 
-from fractions import Fraction
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +7,7 @@ import pytest
 
 import datarax
 from datarax.statistics import ValueHistogram
+from tests.helpers import quantile
 
 SIZE = 500
 QS = (0.0, 0.001, 0.1, 0.25, 0.3, 0.5, 0.7, 0.9, 0.999, 1.0)
@@ -34,22 +33,6 @@ def fold(histogram, values, weights):
     return histogram.update(values, weights=weights)
 
 
-def exact(values, weights, q, method="inverted_cdf"):
-    """From the definition, in rational arithmetic; `q` is the decimal number that is written."""
-    order = np.argsort(values, kind="stable")
-    values, weights = values[order], [Fraction(float(w)) for w in weights[order]]
-    target, running, found = Fraction(str(q)) * sum(weights), Fraction(0), []
-    some = [(v, w) for v, w in zip(values, weights, strict=True) if w]
-    for i, (value, weight) in enumerate(some):
-        running += weight
-        if running >= target:
-            found.append(float(value))
-            after = some[min(i + 1, len(some) - 1)][0]
-            found.append(float(after) if running == target else float(value))
-            break
-    return found[0] if method == "inverted_cdf" else (found[0] + found[1]) / 2
-
-
 @each_draw
 @pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf"])
 @pytest.mark.parametrize("bits", [10, 16])
@@ -59,7 +42,7 @@ def test_bounds_hold_the_exact_quantile(draw, method, bits, rng):
         histogram = fold(ValueHistogram(bits=bits), values, weights.astype(np.float32))
         lower, upper = map(np.asarray, histogram.quantile_bounds(QS, method=method))
         estimate = np.asarray(histogram.quantile(QS, method=method))
-        want = np.array([exact(values, weights, q, method) for q in QS])
+        want = np.array([quantile(values, weights, q, method) for q in QS])
         # A mean of two is rounded, and so is interpolation.
         slack = np.spacing(np.abs(want).astype(np.float32)) + TINY
         assert (lower - slack <= want).all()
@@ -80,7 +63,7 @@ def test_ties_are_exact(rng):
         histogram = fold(ValueHistogram(), values, weights)
         lower, upper = map(np.asarray, histogram.quantile_bounds(QS))
         np.testing.assert_array_equal(lower, upper)
-        np.testing.assert_array_equal(lower, [exact(values, weights, q) for q in QS])
+        np.testing.assert_array_equal(lower, [quantile(values, weights, q) for q in QS])
 
 
 def test_bfloat16_is_exact(rng):

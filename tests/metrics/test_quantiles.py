@@ -1,0 +1,157 @@
+"""Quantile, Median and Histogram beyond what the registry checks: bounds, edges, errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import datarax
+from datarax.metrics import Histogram, Median, Quantile
+from tests.helpers import x64
+
+SIZE = 400
+
+
+@jax.jit
+def fold(metric, values):
+    return metric.update(values)
+
+
+def test_as_certain_and_as_near_as_documented(rng):
+    qs = (0.01, 0.5, 0.95, 0.999)
+    metric = Quantile(q=qs)
+    assert metric.relative_error == 2**-7
+    for values in (rng.normal(size=SIZE), rng.lognormal(0, 9, SIZE), rng.normal(1e6, 1, SIZE)):
+        values = values.astype(np.float32)
+        seen = fold(metric, values)
+        want = np.quantile(values, qs, method="inverted_cdf")
+        lower, upper = map(np.asarray, seen.bounds())
+        assert (lower <= want).all()
+        assert (want <= upper).all()
+        assert (np.abs(np.asarray(seen.compute()) - want) <= 2**-7 * np.abs(want)).all()
+
+
+def test_a_bit_more_halves_the_bins(rng):
+    values = rng.uniform(1, 2, SIZE).astype(np.float32)
+    values[:2] = 1.25, np.nextafter(np.float32(1.5), np.float32(0))
+    widths = []
+    for bits in (10, 12):
+        # The bins of 1.3 are [1, 1.5) and [1.25, 1.375).
+        lower, upper = fold(Quantile(q=0.3, bits=bits), values).bounds()
+        widths.append(float(upper - lower))
+        assert widths[-1] < 2.0 ** (9 - bits)
+    assert widths[0] > 0.25 > 2 * widths[1]
+
+
+def test_types_of_the_definition():
+    # Hyndman and Fan (1996), definitions 1 and 2, of four values: 1 is reached at 0.25 exactly.
+    values = jnp.array([4.0, 1.0, 3.0, 2.0])
+    qs = (0, 0.25, 0.26, 0.5, 1)
+    one = Quantile(q=qs, method="inverted_cdf").update(values).compute()
+    two = Quantile(q=qs, method="averaged_inverted_cdf").update(values).compute()
+    assert one.tolist() == [1, 1, 2, 2, 4]
+    assert two.tolist() == [1, 1.5, 2, 2.5, 4]
+
+
+def test_median(rng):
+    for size in (5, 6):
+        values = rng.choice(100, size, replace=False).astype(np.float32)
+        assert float(Median().update(values).compute()) == np.median(values)
+    assert np.isnan(Median().compute())
+    lower, upper = Median().update(jnp.array([1.0, 2.0])).bounds()
+    assert (lower, upper) == (1.5, 1.5)
+
+
+def test_share_one_statistic(rng):
+    values = rng.normal(size=SIZE).astype(np.float32)
+    collection = datarax.Collection({"median": Median(), "tails": Quantile(q=(0.05, 0.95))})
+    seen = collection.update(values=values)
+    alone = jax.tree.leaves(Median())
+    assert len(jax.tree.leaves(seen)) == len(alone)
+    assert float(seen.compute()["median"]) == float(Median().update(values).compute())
+
+
+def test_numbers_beyond_float32_are_excluded_with_x64():
+    with x64():
+        metric = Quantile(q=1.0).update(jnp.array([1.0, 1e300]))
+        assert metric.compute() == 1
+        assert metric.compute().dtype == jnp.float64
+        assert int(metric.invalid_count()) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"q": 1.5}, "q=1.5; expected a number from 0 to 1"),
+        ({"q": (0.5, "a")}, "expected a number from 0 to 1"),
+        ({"q": 0.5, "method": "linear"}, "method='linear'; expected one of 'inverted_cdf'"),
+        ({"q": 0.5, "bits": 8}, "bits=8; expected an integer from 10 to 22"),
+        ({"q": 0.5, "on_invalid": "ignore"}, "on_invalid='ignore'"),
+    ],
+)
+def test_configuration_of_a_quantile_is_checked(config, message):
+    with pytest.raises(datarax.MetricInputError, match=message):
+        Quantile(**config)
+
+
+# The decimal edges are no floats: values beside them tell whether an edge was rounded.
+EDGES = {
+    "tenths": {"range": (0, 1), "num_bins": 10},
+    "thirds": {"range": (-1, 1), "num_bins": 3},
+    "uneven": {"edges": (-3.0, 0.1, 0.3, 0.7, 1e9)},
+    "one bin": {"edges": (0.7, 0.7000001)},
+}
+
+
+@pytest.mark.parametrize("config", EDGES.values(), ids=EDGES)
+def test_histogram_agrees_with_numpy_at_the_edges(config, rng):
+    metric = Histogram(**config)
+    edges = np.array(metric.edges)
+    near = edges.astype(np.float32)
+    values = [near, np.nextafter(near, np.float32(9e9)), np.nextafter(near, np.float32(-9e9))]
+    values = [np.where(np.abs(x) < np.finfo(np.float32).tiny, 0, x) for x in values]
+    values = np.concatenate([*values, rng.normal(size=SIZE - 3 * near.size).astype(np.float32)])
+    seen = fold(metric, values).compute()
+    want = np.histogram(values.astype(np.float64), **_as_numpy(config))[0]
+    np.testing.assert_array_equal(np.asarray(seen["counts"]), want)
+    assert float(seen["below"]) == (values < edges[0]).sum()
+    assert float(seen["above"]) == (values > edges[-1]).sum()
+
+
+def _as_numpy(config):
+    if "edges" in config:
+        return {"bins": np.array(config["edges"])}
+    return {"bins": config["num_bins"], "range": config["range"]}
+
+
+def test_histogram_of_many_is_exact():
+    metric = Histogram(edges=(0, 1, 2)).update(jnp.array([0.5, 1.5]))
+    for _ in range(35):
+        metric = metric.merge(metric)
+    more = metric.update(jnp.array([1.5, 9.0]))
+    results = more.results()
+    assert results["counts"].tolist() == [2**35, 2**35 + 1]
+    assert (results["below"], results["above"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "give edges=, or both num_bins= and range="),
+        ({"num_bins": 3}, "give edges=, or both"),
+        ({"edges": (0, 1), "num_bins": 3, "range": (0, 1)}, "give edges=, or both"),
+        ({"edges": (0, 1), "range": (0, 1)}, "give edges=, or both"),
+        ({"num_bins": 0, "range": (0, 1)}, "num_bins=0; expected an integer of at least 1"),
+        ({"num_bins": 2, "range": 3}, r"range=3; expected \(lowest, highest\)"),
+        ({"num_bins": 2, "range": (1, 1)}, "in increasing order"),
+        ({"edges": (0, 0)}, "in increasing order"),
+        ({"edges": (0,)}, "at least two"),
+        ({"edges": (0, float("inf"))}, "finite"),
+        ({"edges": (0, float("nan"))}, "finite"),
+        ({"edges": ("a", 1)}, "expected numbers"),
+        ({"edges": 3}, "expected numbers"),
+    ],
+)
+def test_configuration_of_a_histogram_is_checked(config, message):
+    with pytest.raises(datarax.MetricInputError, match=message):
+        Histogram(**config)
