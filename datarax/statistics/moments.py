@@ -33,35 +33,28 @@ class Central(State):
 
     def of(self, x: jax.Array, w: jax.Array) -> Self:
         """The moments of rows `x` (N, *shape), weighted by `w`, which broadcasts against it."""
-        axes = tuple(range(x.ndim - len(self.shape)))
-        zero = jnp.zeros((), x.dtype)
-        x = jnp.where(w != zero, x, zero)
         w = jnp.broadcast_to(w, x.shape)
-        n = jnp.sum(w, axes)
-        some = n != 0
-        safe = jnp.where(some, n, jnp.ones((), n.dtype))
-        # The mean in two steps: the second corrects what the first rounded away. One bit less, so
-        # that no compiler merges the rounding of the first into the subtraction that follows.
-        info = jnp.finfo(x.dtype)
-        first = jax.lax.reduce_precision(jnp.sum(w * x, axes) / safe, info.nexp, info.nmant - 1)
-        d = x - jnp.broadcast_to(first, x.shape)
-        second = jnp.sum(w * d, axes) / safe
-        d = d - jnp.broadcast_to(second, x.shape)
-        mean = nx.two_sum(first, second)
+        n, mean, d = about_mean(x, w, len(self.shape))
+        axes = tuple(range(x.ndim - len(self.shape)))
         powers = tuple(
             (jnp.sum(w * d**k, axes), jnp.zeros_like(n)) for k in range(2, self.order + 1)
         )
         return self.replace(count=(n, jnp.zeros_like(n)), mean=mean, powers=powers)
 
+    def _apart(self, other: Self) -> tuple[jax.Array, jax.Array]:
+        """How far the means are apart, and by what its square counts in the merged powers."""
+        n = nx.pair_add(self.count, other.count)
+        m = self.count[0] * _or_zero(n, nx.pair_divide(other.count, n))
+        apart = nx.pair_add(other.mean, (-self.mean[0], -self.mean[1]))[0]
+        # Where one side is empty nothing is added, however far apart: no infinity times zero.
+        return jnp.where(m != 0, apart, jnp.zeros((), m.dtype)), m
+
     def _merge(self, other: Any) -> Self:
         n = nx.pair_add(self.count, other.count)
-        some = n[0] != 0
-        share = jnp.where(some, nx.pair_divide(other.count, n), jnp.zeros((), n[0].dtype))
-        rest = jnp.where(some, nx.pair_divide(self.count, n), jnp.zeros((), n[0].dtype))
+        share = _or_zero(n, nx.pair_divide(other.count, n))
+        rest = _or_zero(n, nx.pair_divide(self.count, n))
+        d, m = self._apart(other)
         apart = nx.pair_add(other.mean, (-self.mean[0], -self.mean[1]))
-        m = self.count[0] * share
-        # Where one side is empty nothing is added, however far apart: no infinity times zero.
-        d = jnp.where(m != 0, apart[0], jnp.zeros((), m.dtype))
         mean = nx.pair_add(self.mean, nx.pair_scale(apart, share))
         cross = [d * d * m]
         a, b = ([p[0] for p in each.powers] for each in (self, other))
@@ -81,6 +74,37 @@ class Central(State):
 
     def _reset(self) -> Self:
         return jax.tree.map(lambda leaf: np.zeros(jnp.shape(leaf), leaf.dtype), self)
+
+
+def about_mean(x: jax.Array, w: jax.Array, ndim: int) -> tuple[jax.Array, nx.Pair, jax.Array]:
+    """The total weight and the mean of rows of `ndim` axes, and how far each is from the mean.
+
+    Values of weight zero are not looked at; that of equal values is 0, exactly.
+    """
+    axes = tuple(range(x.ndim - ndim))
+    zero = jnp.zeros((), x.dtype)
+    counts = w != zero
+    x = jnp.where(counts, x, zero)
+    n = jnp.sum(w, axes)
+    some = n != 0
+    safe = jnp.where(some, n, jnp.ones((), n.dtype))
+    # The mean in two steps: the second corrects what the first rounded away. One bit less, so
+    # that no compiler merges the rounding of the first into the subtraction that follows.
+    info = jnp.finfo(x.dtype)
+    first = jax.lax.reduce_precision(jnp.sum(w * x, axes) / safe, info.nexp, info.nmant - 1)
+    # Never outside of the data, so that the mean of equal values is that value.
+    infinity = jnp.asarray(jnp.inf, x.dtype)
+    least = jnp.min(jnp.where(counts, x, infinity), axes, initial=infinity)
+    greatest = jnp.max(jnp.where(counts, x, -infinity), axes, initial=-infinity)
+    first = jnp.where(some, jnp.clip(first, least, greatest), zero)
+    d = x - jnp.broadcast_to(first, x.shape)
+    second = jnp.sum(w * d, axes) / safe
+    d = d - jnp.broadcast_to(second, x.shape)
+    return n, nx.two_sum(first, second), d
+
+
+def _or_zero(n: nx.Pair, share: jax.Array) -> jax.Array:
+    return jnp.where(n[0] != 0, share, jnp.zeros((), share.dtype))
 
 
 class Moments(State):
