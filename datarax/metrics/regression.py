@@ -118,8 +118,8 @@ class NormalizedRootMeanSquaredError(_ResidualMetric):
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import NormalizedRootMeanSquaredError
         >>> metric = NormalizedRootMeanSquaredError()
-        >>> print(metric.update(jnp.array([1.0, 2.0]), jnp.array([2.0, 6.0])).compute())
-        0.7288689
+        >>> print(metric.update(jnp.array([1.0, 2.0]), jnp.array([4.0, 5.0])).compute())
+        3.0
     """
 
     def __init__(
