@@ -63,10 +63,7 @@ class Counts(NamedTuple):
 
     def scaled(self) -> "Counts":
         """All divided by one power of two, so that no product of three overflows or is lost."""
-        total = jnp.max(self.total[0])
-        mantissa = jnp.frexp(total)[0]
-        some = total > 0
-        scale = jnp.where(some, mantissa, 1) / jnp.where(some, total, 1)
+        scale = power_of(jnp.max(self.total[0]))
         return Counts(*((x[0] * scale, x[1] * scale) for x in self))
 
 
@@ -175,6 +172,12 @@ def weighted_mean(x: jax.Array, weight: jax.Array) -> jax.Array:
     weight = jnp.where(jnp.sum(weight) > 0, weight, some.astype(x.dtype))
     # 0/0 is NaN: nothing to average.
     return jnp.sum(jnp.where(some, x, zero) * weight) / jnp.sum(weight)
+
+
+def power_of(total: jax.Array) -> jax.Array:
+    """The power of two that, times this float, is from 1/2 to 1; 1 where it is zero."""
+    some = total > 0
+    return jnp.where(some, jnp.frexp(total)[0], 1) / jnp.where(some, total, 1)
 
 
 def pair_subtract(a: Any, b: Any) -> nx.Pair:
