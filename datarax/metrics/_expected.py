@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from datarax import _numerics as nx
-from datarax.metrics._table import Table, divergence, minus, plus, total_of
+from datarax.metrics._counts import pair_subtract
+from datarax.metrics._table import Table, divergence, plus, total_of
 
 _POINTS = 64  # on either side of the mode
 
@@ -25,20 +26,25 @@ def expected_mutual_information(table: Table) -> jax.Array:
     the counts. For weights that are no integers, factorials are gamma functions.
     """
     a, b, n = table.rows, table.columns, table.total
-    not_a, not_b = minus(n, a), minus(n, b)
+    not_a, not_b = pair_subtract(n, a), pair_subtract(n, b)
     zero, one = jnp.zeros((), a[0].dtype), jnp.ones((), a[0].dtype)
     products = [nx.pair_product(x, y) for x in (a, not_a) for y in (b, not_b)]
     e = [nx.pair_divide(product, n) for product in products]
     mean = e[0]
     # The lattice: from the least value of the cell, in steps of one.
-    floor = minus(a, not_b)
+    floor = pair_subtract(a, not_b)
     floor = tuple(jnp.where(floor[0] > zero, x, jnp.zeros_like(x)) for x in floor)
     least: nx.Pair = floor[0], floor[1]
-    size = jnp.floor(jnp.minimum(minus(a, least)[0], minus(b, least)[0]))
+    size = jnp.floor(jnp.minimum(pair_subtract(a, least)[0], pair_subtract(b, least)[0]))
     mode = jnp.clip(jnp.round(mean - least[0]), zero, jnp.maximum(size, zero))
     x = plus(least, (mode, jnp.zeros_like(mode)))
-    cells = [x[0], minus(a, x)[0], minus(b, x)[0], plus(minus(not_b, a), x)[0]]
-    off = nx.pair_divide(minus(nx.pair_product(x, n), products[0]), n)
+    cells = [
+        x[0],
+        pair_subtract(a, x)[0],
+        pair_subtract(b, x)[0],
+        plus(pair_subtract(not_b, a), x)[0],
+    ]
+    off = nx.pair_divide(pair_subtract(nx.pair_product(x, n), products[0]), n)
     deviation = jnp.sqrt(mean * (e[3] / n[0]))
     step = jnp.maximum(jnp.floor(deviation / 4), one)
     signs = (1, -1, -1, 1)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from datarax import _numerics as nx
+from datarax.metrics._counts import pair_subtract
 from datarax.statistics.contingency import Contingency, sum_of_cells
 
 
@@ -30,17 +31,12 @@ class Table(NamedTuple):
     def expected(self) -> tuple[jax.Array, jax.Array]:
         """Cells if rows and columns were independent, `e`, and `t = (cell - e) / e`, or 0."""
         independent = nx.pair_product(self.rows, self.columns)
-        apart = minus(nx.pair_product(self.cells, self.total), independent)
+        apart = pair_subtract(nx.pair_product(self.cells, self.total), independent)
         t = nx.pair_divide(apart, independent)
         e = nx.pair_divide(independent, self.total)
         some = independent[0] > 0
         zero = jnp.zeros((), e.dtype)
         return jnp.where(some, e, zero), jnp.where(some, t, zero)
-
-
-def minus(a: nx.Pair, b: nx.Pair) -> nx.Pair:
-    """The difference of two pairs."""
-    return nx.pair_add(a, (-b[0], -b[1]))
 
 
 def plus(*pairs: nx.Pair) -> nx.Pair:
@@ -61,7 +57,7 @@ def entropy(sums: nx.Pair, total: nx.Pair) -> jax.Array:
 
     Near a share of one the logarithm is taken of what it lacks, which a pair holds exactly.
     """
-    p, rest = nx.pair_divide(sums, total), nx.pair_divide(minus(total, sums), total)
+    p, rest = nx.pair_divide(sums, total), nx.pair_divide(pair_subtract(total, sums), total)
     half, one = jnp.asarray(0.5, p.dtype), jnp.ones((), p.dtype)
     small = -jnp.log(jnp.where(p > 0, p, one))
     large = -jnp.log1p(-jnp.minimum(rest, half))
@@ -105,9 +101,9 @@ def pairs_of(table: Table) -> tuple[nx.Pair, nx.Pair, nx.Pair, nx.Pair]:
     """
     cells, rows, columns, total = table
     one = jnp.ones((1, 1), cells[0].dtype), jnp.zeros((1, 1), cells[0].dtype)
-    in_row, in_column = minus(rows, cells), minus(columns, cells)
-    apart = minus(minus(total, rows), in_column)
-    others = minus(cells, one), in_row, in_column, apart
+    in_row, in_column = pair_subtract(rows, cells), pair_subtract(columns, cells)
+    apart = pair_subtract(pair_subtract(total, rows), in_column)
+    others = pair_subtract(cells, one), in_row, in_column, apart
     both, row, column, neither = (sum_of_cells(nx.pair_product(cells, x)) for x in others)
     return both, row, column, neither
 

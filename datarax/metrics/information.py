@@ -6,8 +6,9 @@ import jax.numpy as jnp
 from datarax import _numerics as nx
 from datarax._checks import choice
 from datarax._errors import MetricInputError
+from datarax.metrics._counts import pair_subtract
 from datarax.metrics._expected import expected_mutual_information
-from datarax.metrics._table import Table, entropy, minus, mutual_information, plus
+from datarax.metrics._table import Table, entropy, mutual_information, plus
 from datarax.metrics.clustering import Clustering
 from datarax.statistics.contingency import sum_of_cells
 
@@ -235,7 +236,10 @@ def _share(part: jax.Array, of: jax.Array, otherwise: float) -> jax.Array:
 
 def _is_perfect(table: Table) -> jax.Array:
     """Whether each label meets only one of the other side."""
-    in_row, in_column = minus(table.rows, table.cells), minus(table.columns, table.cells)
+    in_row, in_column = (
+        pair_subtract(table.rows, table.cells),
+        pair_subtract(table.columns, table.cells),
+    )
     beside = nx.pair_product(table.cells, plus(in_row, in_column))
     return sum_of_cells(beside)[0] == 0
 

@@ -1,0 +1,191 @@
+"""Nominal variables, on the same inputs as clusterings; and ratings of subjects by several."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from datarax import metrics
+from tests.helpers import fsum
+from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.clustering import (
+    CLUSTERS,
+    COLUMNS,
+    INFORMATION,
+    NOTHING,
+    ROWS,
+    entropy_of,
+    from_table,
+    information_of,
+    table_of,
+)
+
+
+def square_of(table: np.ndarray) -> float:
+    expected = table.sum(1, keepdims=True) * table.sum(0) / table.sum()
+    return fsum((table - expected) ** 2 / expected) / table.sum()
+
+
+def degrees_of(table: np.ndarray, *, correct: bool) -> tuple[float, float, float]:
+    """The mean square contingency, and what it is compared with for rows and columns."""
+    (r, k), n, square = table.shape, table.sum(), square_of(table)
+    if not correct:
+        return square, r - 1, k - 1
+    if n <= max(r, k):
+        return np.nan, np.nan, np.nan
+    square = max(0.0, square - (r - 1) * (k - 1) / (n - 1))
+    return square, r - (r - 1) ** 2 / (n - 1) - 1, k - (k - 1) ** 2 / (n - 1) - 1
+
+
+def over(mean: Callable[[float, float], float], *, correct: bool) -> Callable[[Any], float]:
+    def value(table: np.ndarray) -> float:
+        if min(table.shape) < 2:
+            return np.nan
+        square, r, k = degrees_of(table, correct=correct)
+        return float(np.sqrt(square / mean(r, k)))
+
+    return value
+
+
+def pearson_of(table: np.ndarray) -> float:
+    square = square_of(table)
+    return float(np.sqrt(square / (1 + square)))
+
+
+def theil_of(table: np.ndarray, axis: int = 1) -> float:
+    sums = table.sum(axis)
+    return information_of(table) / entropy_of(sums) if len(sums) > 1 else np.nan
+
+
+def association(method: str) -> Callable[..., float | None]:
+    """SciPy's, of integer counts, and where both variables have two categories."""
+
+    def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float | None:
+        table = table_of(w, preds, target)
+        if min(table.shape) < 2 or (table % 1).any():
+            return None
+        return scipy.stats.contingency.association(table.astype(int), method=method)
+
+    return reference
+
+
+def corrected_error(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
+    # What is subtracted is within 12 units of its size, over degrees of at least 1/15 (of 16
+    # examples); the root of a difference that rounding leaves of nothing is its root.
+    table = table_of(w, preds, target)
+    if not table.size or min(table.shape) < 2:
+        return 0.0
+    square, r, k = degrees_of(table, correct=True)
+    if np.isnan(square):
+        return 0.0
+    error = 12 * 2.0**-23 * (2 * square_of(table) + 1) / min(r, k)
+    value = float(np.sqrt(square / min(r, k)))
+    return float(np.sqrt(error)) if value**2 <= error else error / value
+
+
+RATERS, CATEGORIES = 4, 3
+
+
+def ratings(
+    rng: np.random.Generator, size: int, *, shares: Any = (0.5, 0.3, 0.2), raters: Any = RATERS
+) -> Arrays:
+    of = rng.choice(np.atleast_1d(raters), size)
+    return {"ratings": rng.multinomial(of, shares).astype(np.int32)}
+
+
+def agreeing(rng: np.random.Generator, size: int) -> Arrays:
+    chosen = rng.integers(0, CATEGORIES, size)
+    return {"ratings": (RATERS * np.eye(CATEGORIES, dtype=np.int32))[chosen]}
+
+
+RATINGS = Inputs(
+    "ratings",
+    draw=ratings,
+    valid=lambda ratings: (ratings >= 0).all(-1),
+    spoil={"ratings": (-1, -100, -(2**31))},
+    hard={
+        "all agree": agreeing,
+        "one category": partial(ratings, shares=(0.0, 1.0, 0.0)),
+        "a category never": partial(ratings, shares=(0.5, 0.0, 0.5)),
+        "several numbers of raters": partial(ratings, raters=(0, 1, 2, 5)),
+        "no pairs": partial(ratings, raters=(0, 1)),
+    },
+)
+
+
+def fleiss_of(w: np.ndarray, ratings: np.ndarray) -> float:
+    w, ratings = w[w > 0], ratings[w > 0]
+    raters = ratings.sum(-1)
+    pairs = fsum(w * raters * (raters - 1))
+    by_category = (w[:, None] * ratings).sum(0)
+    if not pairs or (by_category > 0).sum() < 2:
+        return np.nan
+    agree = fsum(w[:, None] * ratings * (ratings - 1)) / pairs
+    chance = fsum((by_category / by_category.sum()) ** 2)
+    return (agree - chance) / (1 - chance)
+
+
+CASE = partial(Case, inputs=CLUSTERS, exact=True)
+CONFIG = {"num_classes": ROWS, "num_preds": COLUMNS}
+
+CASES = [
+    *(
+        CASE(
+            name,
+            cls,
+            oracle=from_table(over(mean, correct=False)),
+            config=CONFIG,
+            reference=association(method),
+            ulps=6,  # terms are off by 6 units, of one sign; a quotient; the root halves, and adds
+            atol=lambda w, preds, target: NOTHING**0.5,
+        )
+        for name, cls, mean, method in (
+            ("cramers_v", metrics.CramersV, min, "cramer"),
+            ("tschuprows_t", metrics.TschuprowsT, lambda r, k: np.sqrt(r * k), "tschuprow"),
+        )
+    ),
+    *(
+        CASE(
+            f"{name}_corrected",
+            cls,
+            oracle=from_table(over(mean, correct=True)),
+            config=CONFIG | {"bias_correction": True},
+            atol=corrected_error,
+        )
+        for name, cls, mean in (
+            ("cramers_v", metrics.CramersV, min),
+            ("tschuprows_t", metrics.TschuprowsT, lambda r, k: np.sqrt(r * k)),
+        )
+    ),
+    CASE(
+        "pearsons_contingency",
+        metrics.PearsonsContingency,
+        oracle=from_table(pearson_of),
+        config=CONFIG,
+        reference=association("pearson"),
+        ulps=6,
+        atol=lambda w, preds, target: NOTHING**0.5,
+    ),
+    *(
+        CASE(
+            f"theils_u_{given}",
+            metrics.TheilsU,
+            oracle=from_table(partial(theil_of, axis=axis)),
+            config=CONFIG | {"given": given},
+            ulps=2 * INFORMATION + 1,
+            atol=lambda w, preds, target: NOTHING,
+        )
+        for given, axis in (("preds", 1), ("target", 0))
+    ),
+    Case(
+        "fleiss_kappa",
+        metrics.FleissKappa,
+        RATINGS,
+        fleiss_of,
+        {"num_categories": CATEGORIES},
+        atol=lambda w, ratings: NOTHING,
+        exact=True,
+    ),
+]
