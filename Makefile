@@ -17,10 +17,10 @@ demo: $(VENV)/.ready ## Train on real data over 8 simulated devices, and check e
 	$(BIN)/datarax demo
 
 test: $(VENV)/.ready ## Run the tests
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test-oldest: $(OLDEST)/.ready ## Run the tests on the oldest supported versions
-	$(OLDEST)/bin/python -m pytest -n $(JOBS)
+	$(OLDEST)/bin/python -m pytest -n $(JOBS) --dist loadgroup
 
 check: $(VENV)/.ready ## Lint, format and types
 	$(BIN)/ruff check

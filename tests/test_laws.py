@@ -16,17 +16,18 @@ from datarax.testing import _subject, assert_within_ulps, check_metric
 from tests.helpers import make_mesh
 from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case
 
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-each_spoilable = pytest.mark.parametrize(
-    "case", [case for case in CASES if case.inputs.spoil], ids=lambda case: case.id
-)
-each_group = pytest.mark.parametrize("name", GROUPS)
+
+
+def by_group(names: Any) -> Any:
+    """One test a group; those of one group go to one worker, which compiles its programs once."""
+    params = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in names]
+    return pytest.mark.parametrize("name", params)
+
+
+each_group = by_group(GROUPS)
+each_spoilable = by_group(name for name, group in GROUPS.items() if group[0].inputs.spoil)
 
 Arrays = Mapping[str, np.ndarray]
-
-
-def group_of(case: Case) -> str:
-    return next(name for name, group in GROUPS.items() if case in group)
 
 
 def fold(metric: datarax.Metric, batches: Any) -> datarax.Metric:
@@ -50,24 +51,38 @@ def weights_of(case: Case, batch: Arrays) -> np.ndarray:
     return np.where(valid, w.reshape(w.shape + (1,) * (valid.ndim - w.ndim)), 0.0)
 
 
-def assert_agrees(case: Case, got: Any, batches: list[Arrays]) -> None:
-    """A value is what the oracle says of the stream, and scikit-learn."""
-    w = np.concatenate([weights_of(case, batch) for batch in batches])
-    names = [name for name in batches[0] if name != "weights"]
+def assert_agrees(name: str, folded: datarax.Metric, batches: list[Arrays], note: str = "") -> None:
+    """Every value of a group is what its oracle says of the stream, and its reference library."""
+    group = GROUPS[name]
+    w = np.concatenate([weights_of(group[0], batch) for batch in batches])
     stream = {
-        name: np.concatenate([np.asarray(b[name]).astype(np.float64) for b in batches])
-        for name in names
+        key: np.concatenate([np.asarray(b[key]).astype(np.float64) for b in batches])
+        for key in batches[0]
+        if key != "weights"
     }
-    for leaf in jax.tree.leaves(got):
-        assert isinstance(leaf, jax.Array)
-        assert leaf.dtype == jnp.float32
-        assert not leaf.aval.weak_type
-    want = case.oracle(w, **stream)
-    atol = case.atol(w, **stream)
-    assert_within_ulps(got, want, case.ulps, atol=atol, name=case.id)
-    reference = case.reference(w, **stream) if case.reference else None
-    if reference is not None:
-        assert_within_ulps(got, reference, case.ulps, atol=atol, name=f"{case.id}, reference")
+    for case in group:
+        got = value_of(case, folded)
+        for leaf in jax.tree.leaves(got):
+            assert isinstance(leaf, jax.Array)
+            assert leaf.dtype == jnp.float32
+            assert not leaf.aval.weak_type
+        want = case.oracle(w, **stream)
+        atol = case.atol(w, **stream)
+        assert_within_ulps(got, want, case.ulps, atol=atol, name=f"{case.id} {note}")
+        reference = case.reference(w, **stream) if case.reference else None
+        if reference is not None:
+            named = f"{case.id}, reference {note}"
+            assert_within_ulps(got, reference, case.ulps, atol=atol, name=named)
+
+
+def empty_of(name: str) -> dict[str, Any]:
+    """What the collection of a group gives where there is no data."""
+    of_case = {case.id: case.empty for case in GROUPS[name]}
+    values = jax.eval_shape(_subject.read, BUNDLES[name])[0]
+    return {
+        key: jax.tree.map(lambda _, key=key: of_case[key.partition("/")[0]], value)
+        for key, value in values.items()
+    }
 
 
 def test_every_metric_is_in_the_registry():
@@ -82,12 +97,13 @@ def test_laws(name, rng):
     batches = [group[0].inputs.draw(rng, BATCH) for _ in range(3)]
     stream = {key: np.concatenate([b[key] for b in batches]) for key in batches[0]}
     w = weights_of(group[0], stream)
+    empty = {case.id: case.empty for case in group}
     check_metric(
         BUNDLES[name],
         batches,
         ulps=max(case.ulps for case in group),
         atol=max(case.atol(w, **stream) for case in group),
-        empty={case.id: case.empty for case in group},
+        empty={key: empty[key.partition("/")[0]] for key in BUNDLES[name].compute()},
     )
 
 
@@ -114,46 +130,43 @@ def streams(draw: st.DrawFn, case: Case) -> list[Arrays]:
     return batches
 
 
-@each_case
-@settings(max_examples=15)
+@each_group
+@settings(max_examples=20)
 @given(data=st.data())
-def test_any_split_and_weights_agree_with_the_oracle(case, data):
-    batches = data.draw(streams(case))
-    folded = fold(BUNDLES[group_of(case)], batches)
-    assert_agrees(case, value_of(case, folded), batches)
+def test_any_split_and_weights_agree_with_the_oracle(name, data):
+    batches = data.draw(streams(GROUPS[name][0]))
+    folded = fold(BUNDLES[name], batches)
+    assert_agrees(name, folded, batches)
     assert int(_subject.read(folded)[1]) == 0
 
 
-@each_case
-def test_hard_inputs(case, rng):
-    for kind in case.inputs.kinds:
-        batch = case.inputs.draw_kind(kind, rng, BATCH)
-        value = value_of(case, fold(BUNDLES[group_of(case)], [batch]))
-        try:
-            assert_agrees(case, value, [batch])
-        except AssertionError as error:
-            error.add_note(f"inputs: {kind}")
-            raise
+@each_group
+def test_hard_inputs(name, rng):
+    inputs = GROUPS[name][0].inputs
+    for kind in inputs.kinds:
+        batch = inputs.draw_kind(kind, rng, BATCH)
+        assert_agrees(name, fold(BUNDLES[name], [batch]), [batch], f"of inputs: {kind}")
 
 
-@each_case
-def test_no_example_and_one(case, rng):
-    none, one, batch = (case.inputs.draw(rng, size) for size in (0, 1, BATCH))
-    nothing = case.make().update(**none).compute()
-    for leaf in jax.tree.leaves(nothing):
-        np.testing.assert_array_equal(leaf, np.full(leaf.shape, case.empty))
-    assert_agrees(case, case.make().update(**one).compute(), [one])
-    assert_agrees(case, case.make().update(**batch).update(**none).compute(), [batch])
+@each_group
+def test_no_example_and_one(name, rng):
+    none, one, batch = (GROUPS[name][0].inputs.draw(rng, size) for size in (0, 1, BATCH))
+    nothing = fold(BUNDLES[name], [none])
+    for case in GROUPS[name]:
+        for leaf in jax.tree.leaves(value_of(case, nothing)):
+            np.testing.assert_array_equal(leaf, np.full(leaf.shape, case.empty), case.id)
+    assert_agrees(name, fold(BUNDLES[name], [one]), [one], "of one")
+    assert_agrees(name, fold(BUNDLES[name], [batch, none]), [batch], "and none")
 
 
-@each_case
+@each_group
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_is_accumulated_in_float32(case, dtype, rng):
+def test_half_precision_is_accumulated_in_float32(name, dtype, rng):
     batch = {
-        name: np.asarray(jnp.asarray(x, dtype)) if x.dtype == np.float32 else x
-        for name, x in case.inputs.draw(rng, BATCH).items()
+        key: np.asarray(jnp.asarray(x, dtype)) if x.dtype == np.float32 else x
+        for key, x in GROUPS[name][0].inputs.draw(rng, BATCH).items()
     }
-    assert_agrees(case, case.make().update(**batch).compute(), [batch])
+    assert_agrees(name, fold(BUNDLES[name], [batch]), [batch])
 
 
 def spoilt(case: Case, rng: np.random.Generator) -> tuple[Arrays, int]:
@@ -168,51 +181,51 @@ def spoilt(case: Case, rng: np.random.Generator) -> tuple[Arrays, int]:
 
 
 @each_spoilable
-def test_what_cannot_be_used_is_excluded_and_counted(case, rng):
-    batch, count = spoilt(case, rng)
-    folded = fold(BUNDLES[group_of(case)], [batch])
-    assert_agrees(case, value_of(case, folded), [batch])
+def test_what_cannot_be_used_is_excluded_and_counted(name, rng):
+    batch, count = spoilt(GROUPS[name][0], rng)
+    folded = fold(BUNDLES[name], [batch])
+    assert_agrees(name, folded, [batch])
     assert int(_subject.read(folded)[1]) == count
 
 
 @each_spoilable
-def test_what_cannot_be_used_propagates(case, rng):
-    batch, _ = spoilt(case, rng)
-    value = case.make(on_invalid="propagate").update(**batch).compute()
-    assert all(np.isnan(leaf).all() for leaf in jax.tree.leaves(value))
+def test_what_cannot_be_used_propagates_or_raises(name, rng):
+    group = GROUPS[name]
+    batch, count = spoilt(group[0], rng)
+
+    def under(policy: str, cases: list[Case]) -> datarax.Metric:
+        metrics = {case.id: case.make(on_invalid=policy) for case in cases}
+        return fold(datarax.Collection(metrics), [batch])
+
+    for value in jax.tree.leaves(under("propagate", group).compute()):
+        assert np.isnan(value).all()
+    with pytest.raises(datarax.InvalidValuesError, match=f"^{group[0].id}: {count} "):
+        under("raise", group[:1]).compute()
 
 
-@each_spoilable
-def test_what_cannot_be_used_raises(case, rng):
-    batch, count = spoilt(case, rng)
-    metric = case.make(on_invalid="raise").update(**batch)
-    with pytest.raises(datarax.InvalidValuesError, match=f": {count} "):
-        metric.compute()
-
-
-def exact_cases() -> list[Case]:
+def exact_groups() -> list[str]:
     """One for each statistic and kind of inputs whose state holds whole numbers."""
-    found: dict[Any, Case] = {}
-    for case in CASES:
-        if case.exact:
-            metric: Any = case.make()
-            found.setdefault((type(metric.statistic), case.inputs.id), case)
+    found: dict[Any, str] = {}
+    for name, group in GROUPS.items():
+        metric: Any = group[0].make()
+        if group[0].exact:
+            found.setdefault((type(metric.statistic), group[0].inputs.id), name)
     return list(found.values())
 
 
-@pytest.mark.parametrize("case", exact_cases(), ids=lambda case: case.id)
-def test_whole_numbers_are_the_same_on_any_number_of_devices(case, rng):
-    batches = []
+@by_group(exact_groups())
+def test_whole_numbers_are_the_same_on_any_number_of_devices(name, rng):
+    case, batches = GROUPS[name][0], []
     for size in (BATCH, 3, 0):  # so that some devices, and all of them, have no example
         used = np.arange(BATCH) < size
         batch = case.inputs.spoilt(rng, case.inputs.draw(rng, BATCH), np.flatnonzero(~used))
         batches.append(batch | {"weights": used})
-    expected = jax.device_get(fold(case.make(), batches))
-    for devices in (2, 4, 8):
-        metric = datarax.per_device(case.make(), make_mesh("auto", {"data": devices}), "data")
-        for batch in batches:
-            metric = metric.update(**batch)
-        synced = jax.device_get(jax.block_until_ready(metric.sync()))
-        assert jax.tree.structure(synced) == jax.tree.structure(expected)
-        for x, y in zip(jax.tree.leaves(synced), jax.tree.leaves(expected), strict=True):
-            assert (x.dtype, x.tobytes()) == (y.dtype, y.tobytes())
+    expected = jax.device_get(fold(case.make(), batches)._canonical())
+    devices = int(rng.choice((2, 4, 8)))
+    metric = datarax.per_device(case.make(), make_mesh("auto", {"data": devices}), "data")
+    for batch in batches:
+        metric = metric.update(**batch)
+    synced = jax.device_get(jax.block_until_ready(metric.sync())._canonical())
+    assert jax.tree.structure(synced) == jax.tree.structure(expected)
+    for x, y in zip(jax.tree.leaves(synced), jax.tree.leaves(expected), strict=True):
+        assert (x.dtype, x.tobytes()) == (y.dtype, y.tobytes()), devices

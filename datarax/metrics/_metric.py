@@ -53,7 +53,9 @@ class Metric(State):
 
     def compute(self) -> Any:
         """The value: an array, or a pytree of arrays. NaN where there is no data."""
-        return self._under_policy(_value(self))
+        value = _value(self)
+        self._refuse_invalid()
+        return value
 
     def compute_exact(self) -> Any:
         """As `compute`, with counts and sums as `Exact` where `compute` has to round them."""
@@ -62,18 +64,22 @@ class Metric(State):
     def _value(self) -> Any:
         raise TypeError(f"{type(self).__name__} does not define compute()")
 
-    def _under_policy(self, value: Any) -> Any:
-        """What `on_invalid` makes of a value, once some of the data could not be used."""
-        if self.on_invalid == "exclude":
+    def _under_policy(self) -> Any:
+        """The value, or NaN if some of the data could not be used and is to propagate."""
+        value = self._value()
+        if self.on_invalid != "propagate":
             return value
-        count = self.invalid_count()
-        if self.on_invalid == "raise":
-            if not isinstance(jax.tree.leaves(count)[0], Tracer):
-                _refuse_invalid(type(self).__name__, int(count))
-            return value
-        bad = count > 0
+        bad = self.invalid_count() > 0
         floats = jax.tree.map(lambda x: x if _is_float(x) else as_float(x), value)
         return jax.tree.map(lambda x: jnp.where(bad, jnp.asarray(jnp.nan, x.dtype), x), floats)
+
+    def _refuse_invalid(self) -> None:
+        """Raises where `on_invalid` says so, once the counts can be read."""
+        names = [name for name, policy in self._policies().items() if policy == "raise"]
+        counts = self._invalid_counts() if names else {}
+        for name in names:
+            if not isinstance(jax.tree.leaves(counts[name])[0], Tracer):
+                _refuse_invalid(name or type(self).__name__, int(counts[name]))
 
     def from_outputs(self, **outputs: str) -> Self:
         """The same metric, told which output of a step feeds which argument of `update`.
@@ -170,7 +176,7 @@ def delegates(metric: Metric) -> bool:
 @jax.jit
 def _value(metric: Metric) -> Any:
     # Compiled once a configuration: outside jit, a formula of many small steps would be slow.
-    return metric._value()
+    return metric._under_policy()
 
 
 @jax.jit

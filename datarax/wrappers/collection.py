@@ -147,7 +147,7 @@ class Collection(Metric):
         # They differ in what shares a statistic, once a member of one has been replaced.
         return type(self)({name: metric._merge(other[name]) for name, metric in self.items()})
 
-    def compute(self) -> dict[str, Any]:
+    def _value(self) -> dict[str, Any]:
         """A flat dict of every metric's value."""
         return _flat((name, metric.compute()) for name, metric in self.items())
 

@@ -165,9 +165,9 @@ def test_extremes_in_place(op, rng):
     acc = MetricAccumulator(np.full(SHAPE, start, np.float32), op)
     want = np.full(CELLS + 40, start, np.float32)
     fold = jax.jit(extreme_at)
-    for _ in range(3):
-        places, values = draws(rng), rng.normal(size=400).astype(np.float32)
+    batches = [(draws(rng), rng.normal(size=400).astype(np.float32)) for _ in range(3)]
+    for places, values in batches:
         acc = fold(acc, places, values)
         getattr(np, f"{op}imum").at(want, places, values)
     np.testing.assert_array_equal(acc.value, want[:CELLS].reshape(SHAPE), strict=True)
-    assert "scatter" in compiled_text(fold, acc, places, values)
+    assert "scatter" in compiled_text(fold, acc, *batches[0])
