@@ -25,9 +25,8 @@ from datarax.metrics.clustering import Rand as Rand
 from datarax.metrics.correlation import ConcordanceCorrCoef as ConcordanceCorrCoef
 from datarax.metrics.correlation import PearsonCorrCoef as PearsonCorrCoef
 from datarax.metrics.curves import ROC as ROC
-from datarax.metrics.curves import GainCurve as GainCurve
-from datarax.metrics.curves import LiftCurve as LiftCurve
 from datarax.metrics.curves import PrecisionRecallCurve as PrecisionRecallCurve
+from datarax.metrics.exact_match import ExactMatch as ExactMatch
 from datarax.metrics.fairness import GroupFairness as GroupFairness
 from datarax.metrics.information import AdjustedMutualInfo as AdjustedMutualInfo
 from datarax.metrics.information import Completeness as Completeness
@@ -42,9 +41,6 @@ from datarax.metrics.nominal import PearsonsContingency as PearsonsContingency
 from datarax.metrics.nominal import TheilsU as TheilsU
 from datarax.metrics.nominal import TschuprowsT as TschuprowsT
 from datarax.metrics.operating_points import EqualErrorRate as EqualErrorRate
-from datarax.metrics.operating_points import Gain as Gain
-from datarax.metrics.operating_points import KolmogorovSmirnov as KolmogorovSmirnov
-from datarax.metrics.operating_points import Lift as Lift
 from datarax.metrics.operating_points import PrecisionAtFixedRecall as PrecisionAtFixedRecall
 from datarax.metrics.operating_points import RecallAtFixedPrecision as RecallAtFixedPrecision
 from datarax.metrics.operating_points import SensitivityAtSpecificity as SensitivityAtSpecificity
@@ -77,3 +73,8 @@ from datarax.metrics.regression import (
 from datarax.metrics.regression import R2Score as R2Score
 from datarax.metrics.regression import RelativeSquaredError as RelativeSquaredError
 from datarax.metrics.regression import RootMeanSquaredError as RootMeanSquaredError
+from datarax.metrics.separation import Gain as Gain
+from datarax.metrics.separation import GainCurve as GainCurve
+from datarax.metrics.separation import KolmogorovSmirnov as KolmogorovSmirnov
+from datarax.metrics.separation import Lift as Lift
+from datarax.metrics.separation import LiftCurve as LiftCurve

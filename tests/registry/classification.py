@@ -1,5 +1,6 @@
 """Metrics of predicted classes."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -125,6 +126,25 @@ def sklearn_top_2(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
     )
 
 
+ROWS = replace(
+    MULTILABEL, id="rows of labels", valid=lambda **inputs: MULTILABEL.valid(**inputs).all(1)
+)
+
+
+def exact_match(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
+    hit = ((preds > 0.5) == (target == 1)).all(1)
+    return ratio(fsum(w[hit]), fsum(w))
+
+
+def sklearn_exact_match(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    used = w > 0
+    if not used.any():
+        return None
+    return sklearn.metrics.accuracy_score(
+        target[used] == 1, preds[used] > 0.5, sample_weight=w[used]
+    )
+
+
 # Counts are exact; each ratio is rounded once, within a whisker of u, and the mean of C ratios
 # adds a rounding for each weight, each sum, and the quotient: 2 C + 2 in all.
 AVERAGE = 2 * CLASSES + 2
@@ -224,5 +244,14 @@ CASES = [
             (LABELS, {"num_classes": CLASSES}),
             (MULTILABEL, {"num_labels": 3}),
         )
+    ),
+    Case(
+        "exact_match",
+        metrics.ExactMatch,
+        ROWS,
+        exact_match,
+        {"num_labels": 3},
+        reference=sklearn_exact_match,
+        exact=True,
     ),
 ]

@@ -1,0 +1,132 @@
+"""How often every part of an example is right."""
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+
+from datarax import _numerics as nx
+from datarax._checks import is_integer, numeric, rows_weight, same_shape
+from datarax._errors import MetricInputError, MetricTypeError
+from datarax.metrics._metric import Metric, check_policy
+from datarax.statistics._examples import check_task, equals, examples
+from datarax.statistics._state import State
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.class_counts import in_range
+
+
+class RowMatches(State):
+    """How many rows there are, and of how many every entry is predicted right."""
+
+    right = MetricAccumulator(0.0)
+    total = MetricAccumulator(0.0)
+    invalid = MetricAccumulator(0)
+
+    def __init__(
+        self,
+        *,
+        num_classes: int | None,
+        num_labels: int | None,
+        threshold: float,
+        ignore_index: int | None,
+    ):
+        check_task(num_classes, num_labels)
+        if num_classes is None and num_labels is None:
+            raise MetricInputError(
+                "ExactMatch is of rows: give num_labels= (multilabel), or num_classes= (sequences "
+                "of classes); for single examples it is Accuracy"
+            )
+        self.num_classes, self.num_labels = num_classes, num_labels
+        self.threshold, self.ignore_index = float(threshold), ignore_index
+
+    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
+        """Folds in rows of labels or classes; a weight is that of a row."""
+        preds, target = numeric(preds, "preds"), numeric(target, "target")
+        if target.ndim == 0:
+            raise MetricInputError("target has no axes; expected rows (..., S) of targets")
+        hit, valid, ignored = self._entries(preds, target)
+        w, invalid = rows_weight(jnp.all(valid | ignored, -1), weights)
+        w = jnp.where(jnp.all(ignored, -1), jnp.zeros((), w.dtype), w)
+        right = jnp.where(jnp.all(hit | ignored, -1), w, jnp.zeros((), w.dtype))
+        return self.replace(
+            right=self.right.update(right),
+            total=self.total.update(w),
+            invalid=self.invalid.update(invalid),
+        )
+
+    def _entries(
+        self, preds: jax.Array, target: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """For each entry, whether it is right, can be used, and is to be left out."""
+        ignored = equals(target, self.ignore_index)
+        if self.num_classes is None or preds.ndim == target.ndim + 1:
+            batch = examples(
+                preds, target, None, num_classes=self.num_classes, num_labels=self.num_labels
+            )
+            if self.num_classes is None:
+                threshold = jnp.asarray(self.threshold, batch.preds.dtype)
+                return (batch.preds > threshold) == batch.target, batch.weight, ignored
+            chosen = jnp.argmax(batch.preds, -1).astype(jnp.int32)
+            return chosen == batch.target, batch.weight, ignored
+        same_shape(preds, target)
+        for name, labels in (("preds", preds), ("target", target)):
+            if not is_integer(labels):
+                raise MetricTypeError(
+                    f"{name} has shape {labels.shape} and dtype {labels.dtype}; expected integer "
+                    f"labels, or scores in preds of shape {(*target.shape, self.num_classes)}"
+                )
+        valid = in_range(preds, self.num_classes) & in_range(target, self.num_classes)
+        return preds.astype(jnp.int32) == target.astype(jnp.int32), valid, ignored
+
+
+class ExactMatch(Metric):
+    """The fraction of rows in which every label, or every class of a sequence, is right.
+
+    The subset accuracy: `sum(w * all(right)) / sum(w)`.
+
+    `update(preds, target, *, weights=None)`: multilabel (`num_labels=`) takes scores and 0/1
+    targets (..., L); multiclass (`num_classes=`) scores (..., S, C) or labels (..., S), and integer
+    labels (..., S). A weight is that of a row (...). No data gives NaN.
+
+    Args:
+        num_classes: how many classes each entry of a sequence may be of.
+        num_labels: how many labels a multilabel task has. One of the two is required.
+        threshold: multilabel: a score above it predicts the label.
+        ignore_index: a target that leaves out its entry, but not the rest of the row; a row of
+            nothing else is left out.
+        on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`; a row with an entry that
+            cannot be used is left out whole, as it is not known to match.
+
+    Raises:
+        MetricInputError: neither or both of the sizes; shapes that do not go together.
+        MetricTypeError: labels that are no integers.
+
+    As `sklearn.metrics.accuracy_score` of multilabel targets.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import ExactMatch
+        >>> preds, target = jnp.array([[0.9, 0.2], [0.1, 0.7]]), jnp.array([[1, 0], [0, 0]])
+        >>> print(ExactMatch(num_labels=2).update(preds, target).compute())
+        0.5
+    """
+
+    def __init__(
+        self,
+        *,
+        num_classes: int | None = None,
+        num_labels: int | None = None,
+        threshold: float = 0.5,
+        ignore_index: int | None = None,
+        on_invalid: str = "exclude",
+    ):
+        self.on_invalid = check_policy(on_invalid)
+        self.statistic = RowMatches(
+            num_classes=num_classes,
+            num_labels=num_labels,
+            threshold=threshold,
+            ignore_index=ignore_index,
+        )
+
+    def _value(self) -> jax.Array:
+        return nx.pair_divide(self.statistic.right.words, self.statistic.total.words)
