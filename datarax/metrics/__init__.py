@@ -23,9 +23,26 @@ from datarax.metrics.clustering import ClusterAccuracy as ClusterAccuracy
 from datarax.metrics.clustering import FowlkesMallows as FowlkesMallows
 from datarax.metrics.clustering import Rand as Rand
 from datarax.metrics.correlation import ConcordanceCorrCoef as ConcordanceCorrCoef
+from datarax.metrics.correlation import CosineSimilarity as CosineSimilarity
 from datarax.metrics.correlation import PearsonCorrCoef as PearsonCorrCoef
-from datarax.metrics.curves import ROC as ROC
 from datarax.metrics.curves import PrecisionRecallCurve as PrecisionRecallCurve
+from datarax.metrics.curves import ROC as ROC
+from datarax.metrics.error_quantiles import MaxError as MaxError
+from datarax.metrics.error_quantiles import MedianAbsoluteError as MedianAbsoluteError
+from datarax.metrics.errors import CriticalSuccessIndex as CriticalSuccessIndex
+from datarax.metrics.errors import HuberLoss as HuberLoss
+from datarax.metrics.errors import LogCoshError as LogCoshError
+from datarax.metrics.errors import MeanAbsolutePercentageError as MeanAbsolutePercentageError
+from datarax.metrics.errors import MeanSquaredLogError as MeanSquaredLogError
+from datarax.metrics.errors import MinkowskiDistance as MinkowskiDistance
+from datarax.metrics.errors import QuantileLoss as QuantileLoss
+from datarax.metrics.errors import (
+    SymmetricMeanAbsolutePercentageError as SymmetricMeanAbsolutePercentageError,
+)
+from datarax.metrics.errors import TweedieDeviance as TweedieDeviance
+from datarax.metrics.errors import (
+    WeightedMeanAbsolutePercentageError as WeightedMeanAbsolutePercentageError,
+)
 from datarax.metrics.exact_match import ExactMatch as ExactMatch
 from datarax.metrics.fairness import GroupFairness as GroupFairness
 from datarax.metrics.information import AdjustedMutualInfo as AdjustedMutualInfo
