@@ -78,14 +78,11 @@ def pair_divide(a: Pair, b: Pair) -> jax.Array:
 _BLOCKS = 256
 
 
-def pair_sum(a: Pair) -> Pair:
-    """The sum of pairs over their last axis, as one pair."""
+def pair_sum(a: Pair, axis: int = -1) -> Pair:
+    """The sum of pairs over an axis, the last by default, as one pair."""
     a = jax.tree.map(jnp.asarray, a)
-    if a[0].shape[-1] > _BLOCKS:
-        first, rest = _blocks(a)
-        a = lax.scan(lambda total, row: (pair_add(total, row), None), first, rest)[0]
-    high, low = _doubled(a)
-    return high[..., 0], low[..., 0]
+    zero = jnp.zeros((), a[0].dtype)
+    return lax.reduce(a, (zero, zero), pair_add, (axis % a[0].ndim,))
 
 
 def pair_suffix_sums(a: Pair) -> Pair:

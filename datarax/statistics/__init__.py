@@ -3,10 +3,15 @@
 from datarax.statistics._state import State as State
 from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
 from datarax.statistics.buffer import Buffer as Buffer
+from datarax.statistics.calibration_bins import CalibrationBins as CalibrationBins
 from datarax.statistics.class_counts import ClassCounts as ClassCounts
+from datarax.statistics.cluster_moments import ClusterMoments as ClusterMoments
+from datarax.statistics.confusion import ConfusionCounts as ConfusionCounts
 from datarax.statistics.contingency import Contingency as Contingency
 from datarax.statistics.cross_moments import CrossMoments as CrossMoments
 from datarax.statistics.cross_moments import Residuals as Residuals
+from datarax.statistics.distinct import Distinct as Distinct
+from datarax.statistics.loss_total import LossTotal as LossTotal
 from datarax.statistics.moments import Moments as Moments
 from datarax.statistics.score_buffer import ScoreBuffer as ScoreBuffer
 from datarax.statistics.score_histogram import ScoreHistogram as ScoreHistogram

@@ -4,11 +4,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from datarax._checks import as_float, is_integer, numeric, positive_int, rows_weight, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax.statistics.class_counts import in_range
+from datarax.statistics.class_counts import equals, in_range
 
 _FINE = 2.0**-23  # the resolution of float32
 
@@ -87,20 +86,13 @@ def examples(
                 f"preds of shape {(*target.shape, num_classes)} for num_classes={num_classes}"
             )
         known = in_range(target, num_classes)
-        usable = is_distribution(given) if probabilities else jnp.all(jnp.isfinite(scores), -1)
+        usable = is_distribution(given) if probabilities else _all_finite(scores)
         valid = known & usable
         chosen = jnp.where(known, target, jnp.zeros((), target.dtype)).astype(jnp.int32)
     ignored = equals(target, ignore_index)
     weight, invalid = rows_weight(valid | ignored, weights)
     weight = jnp.where(ignored, jnp.zeros((), weight.dtype), weight)
     return Examples(scores, chosen, weight, invalid, min(_resolution(given), _FINE))
-
-
-def equals(target: jax.Array, index: int | None) -> jax.Array:
-    """Which targets are a given number, which their dtype may not hold."""
-    if index is None or np.asarray(index).astype(target.dtype) != index:
-        return jnp.zeros(target.shape, jnp.bool_)
-    return target == jnp.asarray(index, target.dtype)
 
 
 def is_probability(p: jax.Array) -> jax.Array:
@@ -117,7 +109,12 @@ def is_distribution(p: jax.Array) -> jax.Array:
     tolerance = max(_resolution(p), _FINE) ** 0.5
     p = as_float(p)
     near = jnp.abs(jnp.sum(p, -1) - jnp.ones((), p.dtype)) <= jnp.asarray(tolerance, p.dtype)
-    return near & jnp.all(is_probability(p), -1)
+    # Of extremes, which are NaN if any of them is: cheaper than to ask each.
+    return near & is_probability(jnp.min(p, -1)) & is_probability(jnp.max(p, -1))
+
+
+def _all_finite(x: jax.Array) -> jax.Array:
+    return jnp.max(jnp.abs(x), -1) < jnp.asarray(jnp.inf, x.dtype)
 
 
 def _resolution(x: jax.Array) -> float:

@@ -54,7 +54,6 @@ class Tally(State):
             batch = scatter_sum(place, weights, math.prod(self.shape))
             batch = jax.tree.map(lambda x: x.reshape(self.shape), batch)
             return self.replace(settled=nx.pair_add(self.settled, batch))
-        place = _beyond(place, weights, math.prod(self.shape))
         full = jnp.asarray(self.pending) > _FULL - place.size
         # A loop of no round or one: unlike a conditional, it leaves the table where it is.
         recent, settled = lax.fori_loop(
@@ -63,7 +62,7 @@ class Tally(State):
             lambda _, table: (table[0] - table[0], _settle(*table)),
             jax.tree.map(jnp.asarray, (self.recent, self.settled)),
         )
-        counted = recent.reshape(-1).at[place].add(jnp.int32(1), mode="drop")
+        counted = add_at(recent.reshape(-1), place, weights)
         return self.replace(
             recent=counted.reshape(self.shape),
             pending=jnp.where(full, jnp.int32(0), self.pending) + jnp.int32(place.size),
@@ -118,6 +117,13 @@ class Tally(State):
 def _settle(recent: Any, settled: Any) -> nx.Pair:
     recent, settled = jax.tree.map(jnp.asarray, (recent, settled))
     return nx.pair_add(settled, nx.pair_from_int(recent, settled[0].dtype))
+
+
+def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
+    """A table (size,) with `weights` added at flat indices; what lies beyond it is lost."""
+    ones = jnp.ones((), table.dtype) if weights.dtype == jnp.bool_ else replicated(weights)
+    place = _beyond(place, weights, table.size)
+    return table.at[place].add(ones.reshape(-1) if ones.ndim else ones, mode="drop")
 
 
 def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> nx.Pair:

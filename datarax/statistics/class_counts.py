@@ -1,6 +1,6 @@
 """Counts by class: what accuracy, precision, recall and their kin are read from."""
 
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import numpy as np
 from datarax._checks import as_float, is_integer, numeric, positive_int, rows_weight, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.statistics._state import State
+from datarax.statistics._tally import add_at, scatter_sum
 from datarax.statistics.accumulator import MetricAccumulator
 
 
@@ -90,7 +91,7 @@ class ClassCounts(State):
         positive = target == jnp.ones((), target.dtype)
         valid = jnp.isfinite(preds) & (positive | (target == jnp.zeros((), target.dtype)))
         chosen = preds > jnp.asarray(self.threshold, preds.dtype)
-        ignored = self._ignored(target)
+        ignored = equals(target, self.ignore_index)
         if self.num_labels is None:  # one class, the positive one
             chosen, positive, valid, ignored = (
                 x[..., None] for x in (chosen, positive, valid, ignored)
@@ -107,51 +108,83 @@ class ClassCounts(State):
         )
 
     def _multiclass(self, preds: jax.Array, target: jax.Array, weights: Any) -> Self:
-        size = self.size
-        if not is_integer(target):
-            raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
-        scores = preds.ndim == target.ndim + 1
-        if scores and preds.shape != (*target.shape, size):
-            raise MetricInputError(
-                f"preds of shape {preds.shape} and target of shape {target.shape}; expected scores "
-                f"of shape {(*target.shape, size)} for num_classes={size}"
-            )
-        if not scores:
-            same_shape(preds, target)
-            if not is_integer(preds):
-                raise MetricTypeError(
-                    f"preds has shape {preds.shape} and dtype {preds.dtype}; expected scores of "
-                    f"shape {(*target.shape, size)}, or integer labels"
-                )
-            if self.top_k > 1:
-                raise MetricInputError(f"top_k={self.top_k} needs scores; preds are labels")
-        valid = in_range(target, size)
-        if scores:
-            valid &= jnp.all(jnp.isfinite(preds), -1)
-            chosen = _top(preds, self.top_k)
-        else:
-            valid &= in_range(preds, size)
-            chosen = preds[..., None]
-        ignored = self._ignored(target)
-        w, invalid = rows_weight(valid | ignored, weights)
-        w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
-        # In one dtype that holds every valid label: in a narrower one, others would look equal.
-        hit = jnp.any(chosen.astype(jnp.int32) == target.astype(jnp.int32)[..., None], -1)
+        seen = predictions(preds, target, weights, self.size, self.top_k, self.ignore_index)
+        chosen, target, w, invalid = seen
+        hit = jnp.any(chosen == target[..., None], -1)
         zero = jnp.zeros((), w.dtype)
         spread = jnp.broadcast_to(w[..., None], chosen.shape)
         return self.replace(
-            right=self.right.update(count_labels(target, jnp.where(hit, w, zero), size)),
-            predicted=self.predicted.update(count_labels(chosen, spread, size)),
-            actual=self.actual.update(count_labels(target, w, size)),
+            right=self.right.update(count_labels(target, jnp.where(hit, w, zero), self.size)),
+            predicted=self.predicted.update(count_labels(chosen, spread, self.size)),
+            actual=self.actual.update(count_labels(target, w, self.size)),
             total=self.total.update(w),
             invalid=self.invalid.update(invalid),
         )
 
-    def _ignored(self, target: jax.Array) -> jax.Array:
-        index = self.ignore_index
-        if index is None or np.asarray(index).astype(target.dtype) != index:
-            return jnp.zeros(target.shape, jnp.bool_)
-        return target == jnp.asarray(index, target.dtype)
+
+class Predictions(NamedTuple):
+    """Predicted classes and targets; those of weight zero may be any."""
+
+    chosen: jax.Array
+    """(..., k) int32."""
+    target: jax.Array
+    """(...) int32."""
+    weight: jax.Array
+    """As from `rows_weight`."""
+    invalid: jax.Array
+    """Which cannot be used, though their weight is not zero."""
+
+
+def predictions(
+    preds: jax.Array,
+    target: jax.Array,
+    weights: Any,
+    size: int,
+    top_k: int = 1,
+    ignore_index: int | None = None,
+) -> Predictions:
+    """A multiclass batch, checked: scores (..., C) or labels (...), and integer targets (...).
+
+    Raises:
+        MetricInputError: shapes that do not go together; shows both.
+        MetricTypeError: labels that are no integers.
+    """
+    if not is_integer(target):
+        raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
+    scores = preds.ndim == target.ndim + 1
+    if scores and preds.shape != (*target.shape, size):
+        raise MetricInputError(
+            f"preds of shape {preds.shape} and target of shape {target.shape}; expected scores "
+            f"of shape {(*target.shape, size)} for num_classes={size}"
+        )
+    if not scores:
+        same_shape(preds, target)
+        if not is_integer(preds):
+            raise MetricTypeError(
+                f"preds has shape {preds.shape} and dtype {preds.dtype}; expected scores of "
+                f"shape {(*target.shape, size)}, or integer labels"
+            )
+        if top_k > 1:
+            raise MetricInputError(f"top_k={top_k} needs scores; preds are labels")
+    valid = in_range(target, size)
+    if scores:
+        valid &= jnp.all(jnp.isfinite(preds), -1)
+        chosen = _top(preds, top_k)
+    else:
+        valid &= in_range(preds, size)
+        chosen = preds[..., None]
+    ignored = equals(target, ignore_index)
+    w, invalid = rows_weight(valid | ignored, weights)
+    w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
+    # In one dtype that holds every valid label: in a narrower one, others would look equal.
+    return Predictions(chosen.astype(jnp.int32), target.astype(jnp.int32), w, invalid)
+
+
+def equals(target: jax.Array, index: int | None) -> jax.Array:
+    """Which targets are a given number, which their dtype may not hold."""
+    if index is None or np.asarray(index).astype(target.dtype) != index:
+        return jnp.zeros(target.shape, jnp.bool_)
+    return target == jnp.asarray(index, target.dtype)
 
 
 def in_range(labels: jax.Array, size: int) -> jax.Array:
@@ -169,19 +202,16 @@ def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
 
     A label out of range must have weight zero.
     """
-    labels, weights = labels.reshape(-1).astype(jnp.int32), weights.reshape(-1)
+    labels = labels.astype(jnp.int32)
     if weights.dtype == jnp.bool_:
         weights = weights.astype(jnp.int32)
     if size <= 64:
         # Comparing with every class beats a scatter while there are few.
-        same = labels[:, None] == jnp.arange(size, dtype=jnp.int32)[None, :]
-        return jnp.sum(jnp.where(same, weights[:, None], jnp.zeros((), weights.dtype)), 0)
-    labels = jnp.where(weights != 0, labels, jnp.int32(size))
-    # A scatter adds one by one, and a float32 would stall: into several rows, then their sum.
-    rows = 1 if is_integer(weights) else max(1, min(256, labels.size // size))
-    row = jnp.arange(labels.size, dtype=jnp.int32) % rows
-    counts = jnp.zeros((rows, size), weights.dtype).at[row, labels].add(weights, mode="drop")
-    return jnp.sum(counts, 0)
+        same = labels.reshape(-1, 1) == jnp.arange(size, dtype=jnp.int32)[None, :]
+        return jnp.sum(jnp.where(same, weights.reshape(-1, 1), jnp.zeros((), weights.dtype)), 0)
+    if not is_integer(weights):
+        return scatter_sum(labels, weights, size)[0]
+    return add_at(jnp.zeros((size,), jnp.int32), labels, weights)
 
 
 def _top(scores: jax.Array, k: int) -> jax.Array:
