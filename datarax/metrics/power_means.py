@@ -48,9 +48,9 @@ class Norm(Metric):
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import Norm
-        >>> values = jnp.array([3e30, -4e30])
+        >>> values = jnp.array([3.0, -4.0])
         >>> print(*(Norm(ord=ord).update(values).compute() for ord in (1, 2, jnp.inf)))
-        7e+30 5e+30 4e+30
+        7.0 5.0 4.0
     """
 
     def __init__(self, *, ord: float = 2, on_invalid: str = "exclude"):

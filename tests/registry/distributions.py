@@ -1,5 +1,6 @@
-"""How values are distributed: Quantile, Median, Histogram."""
+"""How values are distributed: Quantile, Median, Histogram, Cardinality."""
 
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from datarax import metrics
 from tests.helpers import quantile
 from tests.registry.aggregation import REALS, TINY
-from tests.registry.case import Case
+from tests.registry.case import Arrays, Case, Inputs
 
 QS = (0.0, 0.1, 0.5, 0.9, 1.0)
 BITS = 12
@@ -55,6 +56,29 @@ def numpy_counts(w: np.ndarray, values: np.ndarray) -> dict[str, Any]:
     return counts(w, values) | {"counts": found}
 
 
+def marks(rng: np.random.Generator, size: int, *, choices: tuple[float, ...] = ()) -> Arrays:
+    values = rng.choice(choices, size) if choices else rng.normal(0, 9, size)
+    return {"values": values.astype(np.float32)}
+
+
+MARKS = Inputs(
+    "marks",
+    draw=marks,
+    valid=lambda values: np.isfinite(values),
+    spoil={"values": (np.nan, np.inf, -np.inf)},
+    hard={
+        "whole": lambda rng, size: {"values": rng.integers(-9, 9, size).astype(np.float32)},
+        "signed zeros": partial(marks, choices=(-0.0, 0.0, 1.0)),
+        "one value": partial(marks, choices=(0.1,)),
+        "large": partial(marks, choices=(1e30, -1e30, 2.0**31, 2.0**63, -(2.0**63))),
+    },
+)
+
+
+def distinct(w: np.ndarray, values: np.ndarray) -> float:
+    return float(np.unique(values[w > 0] + 0.0).size)
+
+
 CASES = [
     Case(
         "quantile",
@@ -74,6 +98,17 @@ CASES = [
         counts,
         {"edges": EDGES},
         reference=numpy_counts,
+        exact=True,
+        empty=0.0,
+    ),
+    Case(
+        "cardinality",
+        metrics.Cardinality,
+        MARKS,
+        distinct,
+        # Two values in one register count as one: of 64 values in 2**14 registers, more than
+        # five pairs come once in 10**8.
+        atol=lambda w, values: 6.0,
         exact=True,
         empty=0.0,
     ),
