@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from datarax._checks import choice, numeric
 from datarax._errors import MetricInputError
-from datarax.metrics._scores import MeanScore, TaskScore
+from datarax.metrics._mean_score import MeanScore, TaskScore
 from datarax.statistics._examples import Examples, examples, is_class
 
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import sklearn.calibration
 import sklearn.metrics
 
 from datarax import metrics
@@ -113,6 +114,59 @@ def perplexity_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float
     return float(np.exp(weighted_mean(w[used], surprises(preds[used], target[used]))))
 
 
+def top_label(preds: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The confidence of each prediction, and whether it is right."""
+    return preds.max(-1, initial=0), preds.argmax(-1) == target
+
+
+def equal_width(confidence: np.ndarray, bins: int) -> np.ndarray:
+    # The product of a float32 and a small integer is exact in float64.
+    return np.maximum(np.ceil(confidence * bins) - 1, 0).astype(int)
+
+
+def equal_mass(w: np.ndarray, confidence: np.ndarray, bins: int) -> np.ndarray:
+    # The weights of tests are multiples of a half: so are their sums, in any order.
+    below = (w * (confidence[None, :] < confidence[:, None])).sum(1)
+    return np.minimum(np.floor(below * bins / max(fsum(w), 0.5)), bins - 1).astype(int)
+
+
+def diagram_of(
+    w: np.ndarray,
+    preds: np.ndarray,
+    target: np.ndarray,
+    *,
+    judged: Callable[..., Any] = top_label,
+    mass: bool = False,
+    bins: int = 15,
+) -> dict[str, np.ndarray]:
+    """By bin: accuracy, mean confidence, and share of the weight."""
+    used = w > 0
+    w = w[used]
+    confidence, right = judged(preds[used], target[used])
+    place = equal_mass(w, confidence, bins) if mass else equal_width(confidence, bins)
+    inside = [place == b for b in range(bins)]
+    total = fsum(w)
+    return {
+        "accuracy": np.array([weighted_mean(w[i], right[i]) for i in inside]),
+        "confidence": np.array([weighted_mean(w[i], confidence[i]) for i in inside]),
+        "weight": np.array([fsum(w[i]) / total if total else np.nan for i in inside]),
+    }
+
+
+def calibration_error_of(
+    w: np.ndarray, preds: np.ndarray, target: np.ndarray, norm: str = "l1", **how: Any
+) -> float:
+    diagram = diagram_of(w, preds, target, **how)
+    if np.isnan(diagram["weight"]).any():
+        return np.nan
+    some = diagram["weight"] > 0
+    gap = np.abs(diagram["accuracy"] - diagram["confidence"])[some]
+    if norm == "max":
+        return gap.max()
+    power = 1 if norm == "l1" else 2
+    return fsum(diagram["weight"][some] * gap**power) ** (1 / power)
+
+
 def sklearn_of(score: Callable[..., float]) -> Callable[..., float | None]:
     """A score of scikit-learn's, where some example counts."""
 
@@ -131,6 +185,52 @@ def sklearn_of(score: Callable[..., float]) -> Callable[..., float | None]:
 def sklearn_log_loss(target: np.ndarray, preds: np.ndarray, **weights: Any) -> float:
     clipped = np.clip(preds, EPS, 1 - EPS)  # the input is float32; it sees float64
     return sklearn.metrics.log_loss(target, clipped, labels=range(CLASSES), **weights)
+
+
+GRID = Inputs(
+    "chances on a grid",  # so that each cell of confidences holds one of them
+    draw=partial(binary, scores=np.arange(65) / 64),
+    valid=CHANCES.valid,
+    spoil=CHANCES.spoil,
+    hard={
+        "no positives": partial(binary, prevalence=0.0, scores=np.arange(65) / 64),
+        "constant": partial(binary, scores=(0.75,)),
+        "fewer than bins": partial(binary, scores=(0.25, 0.5)),
+        "saturated": partial(binary, scores=(0.0, 2.0**-20, 1 - 2.0**-23, 1.0)),
+        "shuffled": lambda rng, size: {
+            "preds": rng.permutation(np.arange(size) / 16).astype(np.float32),
+            "target": target_labels(rng, size, (0, 1)),
+        },
+    },
+)
+BY_MASS: dict[str, Any] = {
+    "judged": lambda preds, target: (preds, target == 1),
+    "mass": True,
+    "bins": 4,
+}
+CALIBRATED: dict[str, Any] = {"num_classes": CLASSES}
+
+
+def calibration_curve(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    """scikit-learn's, with bins that it drops as it is empty; it has no weights."""
+    if not len(w) or not np.isin(w, (0, 1)).all():
+        return None
+    confidence, right = top_label(preds[w > 0], target[w > 0])
+    if not len(confidence):
+        return None
+    accuracy, mean = sklearn.calibration.calibration_curve(right, confidence, n_bins=15)
+    want = diagram_of(w, preds, target)
+    for name, values in (("accuracy", accuracy), ("confidence", mean)):
+        want[name][want["weight"] > 0] = values
+    return want
+
+
+# Counts are exact; the product of each confidence and weight is rounded once, by u of the whole.
+ROUNDED = 2.0**-24 + 2.0**-40
+
+
+def rounded(w: np.ndarray, **inputs: np.ndarray) -> float:
+    return ROUNDED
 
 
 CASES = [
@@ -169,5 +269,36 @@ CASES = [
         perplexity_of,
         # The mean surprise, below 8 here, may be off by 6 units; so much relatively is the value.
         ulps=8 * 6,
+    ),
+    *(
+        Case(
+            f"calibration_error_{norm}",
+            metrics.CalibrationError,
+            FORECASTS,
+            partial(calibration_error_of, norm=norm),
+            CALIBRATED | {"norm": norm},
+            ulps=ulps,
+            atol=rounded,
+        )
+        # One quotient; for each bin that, its share, their product, a sum and the root; one.
+        for norm, ulps in (("l1", 1), ("l2", 15 + 4), ("max", 1))
+    ),
+    Case(
+        "reliability_diagram",
+        metrics.ReliabilityDiagram,
+        FORECASTS,
+        diagram_of,
+        CALIBRATED,
+        reference=calibration_curve,
+        atol=rounded,
+    ),
+    Case(
+        "calibration_error_mass",
+        metrics.CalibrationError,
+        GRID,
+        partial(calibration_error_of, **BY_MASS),
+        {"binning": "mass", "num_bins": 4},
+        atol=rounded,
+        exact=True,  # the confidences are multiples of 1/64, and ranks whole
     ),
 ]
