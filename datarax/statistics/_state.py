@@ -96,6 +96,10 @@ class State(metaclass=_Sealing):
         """The one form of all states that hold the same."""
         return self._over_children(lambda a: a._canonical() if isinstance(a, State) else a)
 
+    def read_as(self, other: "State") -> "State | None":
+        """What `other`, fed the same inputs, would hold; None unless this state tells."""
+        return None
+
     def _over_mesh(self) -> tuple[str, list[jax.Array]] | None:
         """The elementwise collective that merges this state, and its operands, if one does."""
         return None

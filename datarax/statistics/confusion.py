@@ -2,7 +2,6 @@
 
 from typing import Any, Self
 
-import jax
 import jax.numpy as jnp
 
 from datarax import _numerics as nx
@@ -66,11 +65,10 @@ class ConfusionCounts(State):
         if (other.num_classes, other.top_k, other.ignore_index) != same:
             return None
         words: Any = self.matrix.words
-        diagonal = jax.tree.map(jnp.diagonal, words)
         actual = nx.pair_sum(words)
         parts = {
-            "right": diagonal,
-            "predicted": nx.pair_sum(words, 0),
+            "right": tuple(jnp.diagonal(x, axis1=-2, axis2=-1) for x in words),
+            "predicted": nx.pair_sum(words, -2),
             "actual": actual,
             "total": nx.pair_sum(actual),
         }

@@ -78,12 +78,17 @@ class Collection(Metric):
             if index == len(groups):
                 groups.append(metric)
             members.append((name, jax.tree.structure(metric), index))
-        self.groups, self.members = tuple(groups), tuple(members)
+        # Where the statistic of one group tells that of another, it serves both.
+        finer = [next((f for f in groups if _tells(f, group)), group) for group in groups]
+        kept = [group for group in groups if any(group is each for each in finer)]
+        place = [next(i for i, k in enumerate(kept) if k is each) for each in finer]
+        self.groups = tuple(kept)
+        self.members = tuple((name, structure, place[i]) for name, structure, i in members)
 
     def __getitem__(self, name: str) -> Metric:
-        for member, structure, group in self.members:
+        for member, structure, index in self.members:
             if member == name:
-                return structure.unflatten(jax.tree.leaves(self.groups[group]))
+                return _read_as(self.groups[index], structure)
         raise UnknownMetricError(
             f"Collection has no metric {name!r}; it has: {', '.join(map(repr, self))}"
         )
@@ -159,13 +164,20 @@ class Collection(Metric):
 
     def _with_parts(self, parts: dict[str, Any]) -> Self:
         # What shares a statistic here goes on to, unless it was saved with states that differ.
-        kept: list[tuple[int, list[Any]]] = []
-        for name, _, group in self.members:
-            leaves, structure = jax.tree.flatten(parts[name])
-            same = (own for index, own in kept if index == group and _all_equal(own, leaves))
-            shared = next(same, leaves)
-            kept.append((group, shared))
-            parts = parts | {name: structure.unflatten(shared)}
+        leaders = {
+            index: parts[name]
+            for name, structure, index in reversed(self.members)
+            if _same_statistic(structure, jax.tree.structure(self.groups[index]))
+        }
+        shared = self._replace(groups=tuple(leaders[i] for i in range(len(self.groups))))
+        if all(_all_equal(shared[name], part) for name, part in parts.items()):
+            return shared
+        kept: list[tuple[int, Metric]] = []
+        for name, structure, index in self.members:
+            part = parts[name]
+            same = (other for i, other in kept if i == index and _all_equal(other, part))
+            parts = parts | {name: structure.unflatten(jax.tree.leaves(next(same, part)))}
+            kept.append((index, parts[name]))
         return type(self)(parts)
 
     def _invalid_counts(self) -> dict[str, Any]:
@@ -192,9 +204,47 @@ def _shares(group: Metric, metric: Metric) -> bool:
     return all(x is y for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
-def _all_equal(ours: list[Any], theirs: list[Any]) -> bool:
-    pairs = zip(ours, theirs, strict=True)
-    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
+def _tells(finer: Metric, coarser: Metric) -> bool:
+    """Whether the statistic of one, with no data yet, tells that of the other."""
+    if not (delegates(finer) and delegates(coarser)) or finer.outputs != coarser.outputs:
+        return False
+    told = finer.statistic.read_as(coarser.statistic) is not None
+    return told and _is_fresh(finer) and _is_fresh(coarser)
+
+
+def _is_fresh(metric: Metric) -> bool:
+    leaves, empty = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
+    return all(x is y for x, y in zip(leaves, empty, strict=True))
+
+
+def _read_as(group: Metric, structure: Any) -> Metric:
+    """The metric of a structure, from the state of its group."""
+    leaves = jax.tree.leaves(group)
+    if delegates(group):
+        member = structure.unflatten([None] * structure.num_leaves)
+        read = group.statistic.read_as(member.statistic)
+        if read is not None:
+            return member.replace(statistic=read.reset() if _is_fresh(group) else read)
+    return structure.unflatten(leaves)
+
+
+def _same_statistic(a: Any, b: Any) -> bool:
+    """Whether metrics of these structures hold equal statistics, or are equal."""
+    a, b = (each.unflatten([None] * each.num_leaves) for each in (a, b))
+    if delegates(a) and delegates(b):
+        a, b = a.statistic, b.statistic
+    return jax.tree.structure(a, is_leaf=_is_none) == jax.tree.structure(b, is_leaf=_is_none)
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _all_equal(ours: Metric, theirs: Metric) -> bool:
+    a, b = jax.tree.leaves(ours), jax.tree.leaves(theirs)
+    return len(a) == len(b) and all(
+        np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(a, b, strict=True)
+    )
 
 
 def _count_calls(metric: Metric) -> int:

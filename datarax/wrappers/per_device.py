@@ -113,7 +113,7 @@ class PerDevice(Metric):
         try:
             return self.replace(copies=_update(self, calls))
         except MetricInputError:
-            # It shows the shapes of a device; raised again, those of the batch, which the caller knows.
+            # It shows the shapes of a device; raised again, those that the caller knows.
             jax.eval_shape(
                 lambda copies, calls: jax.tree.map(lambda x: x[0], copies)._called(calls),
                 *jax.tree.map(
