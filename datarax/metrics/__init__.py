@@ -25,11 +25,14 @@ from datarax.metrics.clustering import FowlkesMallows as FowlkesMallows
 from datarax.metrics.clustering import Rand as Rand
 from datarax.metrics.compactness import CalinskiHarabasz as CalinskiHarabasz
 from datarax.metrics.compactness import DaviesBouldin as DaviesBouldin
+from datarax.metrics.confusion import ConfusionMatrix as ConfusionMatrix
 from datarax.metrics.correlation import ConcordanceCorrCoef as ConcordanceCorrCoef
 from datarax.metrics.correlation import CosineSimilarity as CosineSimilarity
 from datarax.metrics.correlation import PearsonCorrCoef as PearsonCorrCoef
 from datarax.metrics.curves import ROC as ROC
 from datarax.metrics.curves import PrecisionRecallCurve as PrecisionRecallCurve
+from datarax.metrics.divergence import JensenShannonDivergence as JensenShannonDivergence
+from datarax.metrics.divergence import KLDivergence as KLDivergence
 from datarax.metrics.error_quantiles import MaxError as MaxError
 from datarax.metrics.error_quantiles import MedianAbsoluteError as MedianAbsoluteError
 from datarax.metrics.errors import CriticalSuccessIndex as CriticalSuccessIndex
@@ -48,6 +51,10 @@ from datarax.metrics.errors import (
 )
 from datarax.metrics.exact_match import ExactMatch as ExactMatch
 from datarax.metrics.fairness import GroupFairness as GroupFairness
+from datarax.metrics.forecasts import (
+    ContinuousRankedProbabilityScore as ContinuousRankedProbabilityScore,
+)
+from datarax.metrics.forecasts import RankedProbabilityScore as RankedProbabilityScore
 from datarax.metrics.information import AdjustedMutualInfo as AdjustedMutualInfo
 from datarax.metrics.information import Completeness as Completeness
 from datarax.metrics.information import Homogeneity as Homogeneity
@@ -84,6 +91,9 @@ from datarax.metrics.probabilistic import Perplexity as Perplexity
 from datarax.metrics.quantiles import Histogram as Histogram
 from datarax.metrics.quantiles import Median as Median
 from datarax.metrics.quantiles import Quantile as Quantile
+from datarax.metrics.recent import ExponentialMovingAverage as ExponentialMovingAverage
+from datarax.metrics.recent import LastValue as LastValue
+from datarax.metrics.recent import Rate as Rate
 from datarax.metrics.regression import ExplainedVariance as ExplainedVariance
 from datarax.metrics.regression import MeanAbsoluteError as MeanAbsoluteError
 from datarax.metrics.regression import MeanSquaredError as MeanSquaredError

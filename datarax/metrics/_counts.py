@@ -70,8 +70,6 @@ class Counts(NamedTuple):
 class CountMetric(Metric):
     """What reads counts by class: the arguments that make the statistic."""
 
-    statistic: ClassCounts
-
     def _count(
         self,
         *,
@@ -130,8 +128,12 @@ class CountRatio(CountMetric):
         """Numerator and denominator, by class."""
         raise TypeError(f"{type(self).__name__} does not define _ratio()")
 
+    def _counts(self) -> Counts:
+        """Those of the classes that the ratio is of."""
+        return Counts.of(self.statistic)
+
     def _value(self) -> jax.Array:
-        counts = Counts.of(self.statistic)
+        counts = self._counts()
         if self.average == "micro" and not self._is_binary:
             counts = counts.summed()
         part, of = self._ratio(counts)

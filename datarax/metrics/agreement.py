@@ -4,7 +4,18 @@ import jax
 import jax.numpy as jnp
 
 from datarax import _numerics as nx
-from datarax.metrics._counts import CountMetric, Counts, divide, or_nan, pair_subtract, undefined
+from datarax._checks import choice
+from datarax.metrics._counts import (
+    CountMetric,
+    Counts,
+    divide,
+    or_nan,
+    pair_broadcast,
+    pair_subtract,
+    power_of,
+    undefined,
+)
+from datarax.statistics.confusion import ConfusionCounts
 
 
 class _BeyondChance(CountMetric):
@@ -122,7 +133,9 @@ class CohenKappa(_BeyondChance):
     """Cohen's kappa: the agreement of predictions and targets beyond what chance would give.
 
     (right - chance) / (1 - chance), where chance is sum(p t) / n^2, each class being predicted p
-    and the target t times, of n examples. Multilabel: that of each label. 1 at best, 0 for a guess.
+    and the target t times, of n examples. With `weights`, 1 - (disagreement) / (that by chance),
+    each sum(d_ij m_ij) of a confusion matrix m. Multilabel: that of each label. 1 at best, 0 for a
+    guess.
 
     `update(preds, target, *, weights=None)`: shapes and dtypes as for `Accuracy`.
     No data gives NaN.
@@ -131,12 +144,15 @@ class CohenKappa(_BeyondChance):
         num_classes: how many classes a multiclass task has.
         num_labels: how many labels a multilabel task has. Neither: binary.
         threshold: binary and multilabel: a score above it predicts the class.
+        weights: multiclass, of ordered classes: how much it counts that i was predicted for j:
+            "linear", |i - j|, or "quadratic", (i - j)^2; `None` counts every mistake alike.
         zero_division: what 0/0 is, where all predictions and all targets are one class.
         ignore_index: a target that leaves its example out, uncounted.
         on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`.
 
     As `sklearn.metrics.cohen_kappa_score`. J. Cohen (1960), A coefficient of agreement for nominal
-    scales, https://doi.org/10.1177/001316446002000104.
+    scales, https://doi.org/10.1177/001316446002000104; with weights J. Cohen (1968), Weighted
+    kappa, https://doi.org/10.1037/h0026256.
 
     Example:
         >>> import jax.numpy as jnp
@@ -152,10 +168,12 @@ class CohenKappa(_BeyondChance):
         num_classes: int | None = None,
         num_labels: int | None = None,
         threshold: float = 0.5,
+        weights: str | None = None,
         zero_division: float = float("nan"),
         ignore_index: int | None = None,
         on_invalid: str = "exclude",
     ):
+        choice(weights, ("linear", "quadratic", None), "weights")
         super().__init__(
             num_classes=num_classes,
             num_labels=num_labels,
@@ -164,6 +182,29 @@ class CohenKappa(_BeyondChance):
             ignore_index=ignore_index,
             on_invalid=on_invalid,
         )
+        self.weights = None
+        if num_classes is not None and weights is not None:
+            # Of two classes, as of a label, every mistake counts alike.
+            self.weights = weights
+            self.statistic = ConfusionCounts(num_classes=num_classes, ignore_index=ignore_index)
+
+    def _value(self) -> jax.Array:
+        if not isinstance(self.statistic, ConfusionCounts):
+            return super()._value()
+        words = self.statistic.matrix.words
+        scale = power_of(jnp.max(words[0]))
+        matrix = words[0] * scale, words[1] * scale
+        actual, predicted = nx.pair_sum(matrix), nx.pair_sum(matrix, 0)
+        total = nx.pair_sum(actual)
+        label = jnp.arange(self.statistic.num_classes, dtype=scale.dtype)
+        distance = jnp.abs(label[:, None] - label[None, :])
+        if self.weights == "quadratic":
+            distance = distance * distance
+        far = nx.pair_sum(nx.pair_scale(pair_broadcast(predicted, distance.shape), distance))
+        chance = nx.pair_sum(nx.pair_product(actual, far))
+        apart = nx.pair_sum(nx.pair_sum(nx.pair_scale(matrix, distance)))
+        beyond = pair_subtract(chance, nx.pair_product(apart, total))
+        return or_nan(divide(beyond, chance, self.zero_division), total[0])
 
     def _of(self, counts: Counts) -> jax.Array:
         high, low = self._beyond_chance(counts)

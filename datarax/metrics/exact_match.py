@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from datarax import _numerics as nx
-from datarax._checks import is_integer, numeric, rows_weight, same_shape
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import numeric, rows_weight
+from datarax._errors import MetricInputError
 from datarax.metrics._metric import Metric, check_policy
-from datarax.statistics._examples import check_task, equals, examples
+from datarax.statistics._examples import check_task, examples
 from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.class_counts import in_range
+from datarax.statistics.class_counts import predictions
 
 
 class RowMatches(State):
@@ -44,10 +44,10 @@ class RowMatches(State):
         preds, target = numeric(preds, "preds"), numeric(target, "target")
         if target.ndim == 0:
             raise MetricInputError("target has no axes; expected rows (..., S) of targets")
-        hit, valid, ignored = self._entries(preds, target)
-        w, invalid = rows_weight(jnp.all(valid | ignored, -1), weights)
-        w = jnp.where(jnp.all(ignored, -1), jnp.zeros((), w.dtype), w)
-        right = jnp.where(jnp.all(hit | ignored, -1), w, jnp.zeros((), w.dtype))
+        hit, counts, unusable = self._entries(preds, target)
+        w, invalid = rows_weight(~jnp.any(unusable, -1), weights)
+        w = jnp.where(jnp.any(counts, -1), w, jnp.zeros((), w.dtype))
+        right = jnp.where(jnp.all(hit | ~counts, -1), w, jnp.zeros((), w.dtype))
         return self.replace(
             right=self.right.update(right),
             total=self.total.update(w),
@@ -57,26 +57,14 @@ class RowMatches(State):
     def _entries(
         self, preds: jax.Array, target: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """For each entry, whether it is right, can be used, and is to be left out."""
-        ignored = equals(target, self.ignore_index)
-        if self.num_classes is None or preds.ndim == target.ndim + 1:
-            batch = examples(
-                preds, target, None, num_classes=self.num_classes, num_labels=self.num_labels
-            )
-            if self.num_classes is None:
-                threshold = jnp.asarray(self.threshold, batch.preds.dtype)
-                return (batch.preds > threshold) == batch.target, batch.weight, ignored
-            chosen = jnp.argmax(batch.preds, -1).astype(jnp.int32)
-            return chosen == batch.target, batch.weight, ignored
-        same_shape(preds, target)
-        for name, labels in (("preds", preds), ("target", target)):
-            if not is_integer(labels):
-                raise MetricTypeError(
-                    f"{name} has shape {labels.shape} and dtype {labels.dtype}; expected integer "
-                    f"labels, or scores in preds of shape {(*target.shape, self.num_classes)}"
-                )
-        valid = in_range(preds, self.num_classes) & in_range(target, self.num_classes)
-        return preds.astype(jnp.int32) == target.astype(jnp.int32), valid, ignored
+        """For each entry, whether it is right, whether it counts, and whether it is invalid."""
+        index = self.ignore_index
+        if self.num_classes is not None:
+            seen = predictions(preds, target, None, self.num_classes, ignore_index=index)
+            return seen.chosen[..., 0] == seen.target, seen.weight, seen.invalid
+        batch = examples(preds, target, None, num_labels=self.num_labels, ignore_index=index)
+        chosen = batch.preds > jnp.asarray(self.threshold, batch.preds.dtype)
+        return chosen == batch.target, batch.weight, batch.invalid
 
 
 class ExactMatch(Metric):
