@@ -1,0 +1,270 @@
+"""Errors by other measures than their square, and similarity of rows."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import sklearn.metrics
+import sklearn.metrics.pairwise
+
+from datarax import metrics
+from tests.helpers import fsum, quantile
+from tests.registry.aggregation import TINY
+from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.regression import (
+    NOT_NUMBERS,
+    Oracle,
+    constant_target,
+    finite,
+    mean_of,
+    pairs,
+    ratio,
+    sklearn_of,
+    used,
+)
+
+ERRORS = Inputs(
+    "errors",
+    draw=pairs,
+    valid=finite,
+    spoil={"preds": NOT_NUMBERS, "target": NOT_NUMBERS},
+    hard={
+        "offset of 1e6": partial(pairs, offset=1e6),
+        "far off": partial(pairs, bias=1e5),
+        "near": partial(pairs, error=1e-4, bias=0.0),
+        "of both signs": partial(pairs, offset=0.0),
+        "large": partial(pairs, scale=1e10),
+        "constant and right": partial(constant_target, right=True),
+    },
+)
+
+
+def positive(
+    rng: np.random.Generator, size: int, *, offset: float = 0.0, sigma: float = 1.0
+) -> Arrays:
+    target = offset + rng.lognormal(0, sigma, size)
+    preds = offset + (target - offset) * rng.lognormal(0, 0.5 * sigma, size)
+    return {"preds": preds.astype(np.float32), "target": target.astype(np.float32)}
+
+
+POSITIVE = Inputs(
+    "positive",
+    draw=positive,
+    valid=lambda preds, target: finite(preds, target) & (preds > 0) & (target > 0),
+    spoil={"preds": (*NOT_NUMBERS, -5.0), "target": (*NOT_NUMBERS, -3.0)},
+    hard={
+        "offset of 1e6": partial(positive, offset=1e6),
+        "of many sizes": partial(positive, sigma=4.0),
+        "nearly equal": partial(positive, sigma=1e-3),
+    },
+)
+
+
+def rows(rng: np.random.Generator, size: int, *, scale: float = 1.0, like: float = 0.7) -> Arrays:
+    target = rng.normal(0, scale, (size, 4))
+    preds = like * target + rng.normal(0, scale, (size, 4))
+    return {"preds": preds.astype(np.float32), "target": target.astype(np.float32)}
+
+
+def with_zero_rows(rng: np.random.Generator, size: int) -> Arrays:
+    drawn = rows(rng, size)
+    drawn["preds"][::3] = 0
+    return drawn
+
+
+VECTORS = Inputs(
+    "vectors",
+    draw=rows,
+    valid=lambda preds, target: finite(preds, target).all(-1),
+    spoil={"preds": NOT_NUMBERS, "target": NOT_NUMBERS},
+    hard={
+        "large": partial(rows, scale=1e30),
+        "small": partial(rows, scale=1e-30),
+        "parallel": partial(rows, like=1e6),
+        "rows of zeros": with_zero_rows,
+    },
+)
+
+
+def mean_loss(loss: Any) -> Oracle:
+    return used(lambda w, p, t: mean_of(w, loss(p, t)))
+
+
+def log_cosh(p: np.ndarray, t: np.ndarray) -> np.ndarray:
+    # For small errors, cosh itself would round to 1.
+    e = np.abs(p - t)
+    return np.where(
+        e < 1,
+        np.log1p(2 * np.sinh(np.minimum(e, 1) / 2) ** 2),
+        e + np.log1p(np.exp(-2 * e)) - np.log(2),
+    )
+
+
+def huber(p: np.ndarray, t: np.ndarray, delta: float) -> np.ndarray:
+    e = np.abs(p - t)
+    return np.where(e <= delta, e**2 / 2, delta * (e - delta / 2))
+
+
+def pinball(p: np.ndarray, t: np.ndarray, q: float) -> np.ndarray:
+    return np.maximum(q * (t - p), (q - 1) * (t - p))
+
+
+def symmetric(p: np.ndarray, t: np.ndarray) -> np.ndarray:
+    return 2 * np.abs(p - t) / (np.abs(p) + np.abs(t))
+
+
+def percentage(p: np.ndarray, t: np.ndarray) -> np.ndarray:
+    return np.abs(p - t) / np.maximum(np.abs(t), np.finfo(np.float64).eps)
+
+
+def squared_log(p: np.ndarray, t: np.ndarray) -> np.ndarray:
+    return (np.log1p(p) - np.log1p(t)) ** 2
+
+
+def poisson_like(p: np.ndarray, t: np.ndarray) -> np.ndarray:
+    # The deviance of power 1.5 is a square: 4 (sqrt(t) - sqrt(p))**2 / sqrt(p), and nothing cancels
+    # but the roots, whose difference is that of p and t over their sum.
+    apart = (t - p) / (np.sqrt(t) + np.sqrt(p))
+    return 4 * apart**2 / np.sqrt(p)
+
+
+def cosine(p: np.ndarray, t: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(p, axis=-1) * np.linalg.norm(t, axis=-1)
+    return (p * t).sum(-1) / np.where(lengths == 0, 1, lengths)
+
+
+def sklearn_cosine(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    some = w > 0
+    lengths = np.linalg.norm(np.stack([preds, target]), axis=-1)
+    if not some.any() or (lengths[:, some] < 1e-14).any():
+        return None  # it takes a row of length 2e-15 for one of zeros
+    similar = sklearn.metrics.pairwise.cosine_similarity(preds[some], target[some])
+    return mean_of(w[some], np.diag(similar))
+
+
+def sklearn_jaccard(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    p, t = (x[w > 0] >= 3 for x in (preds, target))
+    if not (p | t).any():
+        return None
+    return sklearn.metrics.jaccard_score(t, p, sample_weight=w[w > 0])
+
+
+def critical_success(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
+    hit, event = (p >= 3) & (t >= 3), (p >= 3) | (t >= 3)
+    return ratio(fsum(w[hit]), fsum(w[event]))
+
+
+def median_error(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
+    errors = np.abs(p.astype(np.float32) - t.astype(np.float32))
+    return quantile(errors, w, 0.5, "averaged_inverted_cdf")
+
+
+def sklearn_median(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    # Its weighted median is another where a float decides whether half the weight is reached.
+    if not (w == 1).all():
+        return None
+    return sklearn.metrics.median_absolute_error(target, preds)
+
+
+# Each value is rounded as often as its formula has steps, times its weight, and in the quotient;
+# their sum hardly at all. Logarithms are within two units, and count for more where they cancel.
+CASES = [
+    Case(
+        "mape",
+        metrics.MeanAbsolutePercentageError,
+        ERRORS,
+        mean_loss(percentage),
+        reference=sklearn_of(sklearn.metrics.mean_absolute_percentage_error),
+        ulps=5,
+    ),
+    Case(
+        "smape", metrics.SymmetricMeanAbsolutePercentageError, ERRORS, mean_loss(symmetric), ulps=6
+    ),
+    Case(
+        "wmape",
+        metrics.WeightedMeanAbsolutePercentageError,
+        ERRORS,
+        used(lambda w, p, t: fsum(w * np.abs(p - t)) / fsum(w * np.abs(t))),
+        ulps=5,
+    ),
+    Case("log_cosh", metrics.LogCoshError, ERRORS, mean_loss(log_cosh), ulps=16),
+    Case(
+        "huber",
+        metrics.HuberLoss,
+        ERRORS,
+        mean_loss(partial(huber, delta=0.5)),
+        {"delta": 0.5},
+        ulps=7,
+        atol=lambda w, **_: TINY,
+    ),
+    Case(
+        "quantile_loss",
+        metrics.QuantileLoss,
+        ERRORS,
+        mean_loss(partial(pinball, q=0.9)),
+        {"q": 0.9},
+        reference=sklearn_of(sklearn.metrics.mean_pinball_loss, alpha=0.9),
+        ulps=6,
+    ),
+    Case(
+        "minkowski",
+        metrics.MinkowskiDistance,
+        ERRORS,
+        used(lambda w, p, t: fsum(w * np.abs(p - t) ** 3) ** (1 / 3)),
+        {"p": 3},
+        ulps=8,
+    ),
+    Case(
+        "critical_success",
+        metrics.CriticalSuccessIndex,
+        ERRORS,
+        used(critical_success),
+        {"threshold": 3},
+        reference=sklearn_jaccard,
+        exact=True,
+    ),
+    Case(
+        "max_error",
+        metrics.MaxError,
+        ERRORS,
+        used(lambda w, p, t: np.abs(p - t).max()),
+        reference=lambda w, preds, target: (
+            sklearn.metrics.max_error(target[w > 0], preds[w > 0]) if (w > 0).any() else None
+        ),
+    ),
+    Case(
+        "median_error",
+        metrics.MedianAbsoluteError,
+        ERRORS,
+        used(median_error),
+        reference=sklearn_median,
+        # What is promised: of its value, the width of a bin.
+        atol=lambda w, preds, target: 2.0**-7 * np.nan_to_num(used(median_error)(w, preds, target)),
+        exact=True,
+    ),
+    Case(
+        "msle",
+        metrics.MeanSquaredLogError,
+        POSITIVE,
+        mean_loss(squared_log),
+        reference=sklearn_of(sklearn.metrics.mean_squared_log_error),
+        ulps=14,
+    ),
+    Case(
+        "tweedie",
+        metrics.TweedieDeviance,
+        POSITIVE,
+        mean_loss(poisson_like),
+        {"power": 1.5},
+        ulps=48,
+    ),
+    Case(
+        "cosine",
+        metrics.CosineSimilarity,
+        VECTORS,
+        mean_loss(cosine),
+        reference=sklearn_cosine,
+        # A product of rows of length 1, of 4 terms, is off by 12 units of 1.
+        atol=lambda w, **_: 16 * 2.0**-24,
+    ),
+]
