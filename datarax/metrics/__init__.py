@@ -55,6 +55,7 @@ from datarax.metrics.forecasts import (
     ContinuousRankedProbabilityScore as ContinuousRankedProbabilityScore,
 )
 from datarax.metrics.forecasts import RankedProbabilityScore as RankedProbabilityScore
+from datarax.metrics.hausdorff import HausdorffDistance as HausdorffDistance
 from datarax.metrics.information import AdjustedMutualInfo as AdjustedMutualInfo
 from datarax.metrics.information import Completeness as Completeness
 from datarax.metrics.information import Homogeneity as Homogeneity
@@ -72,6 +73,7 @@ from datarax.metrics.operating_points import PrecisionAtFixedRecall as Precision
 from datarax.metrics.operating_points import RecallAtFixedPrecision as RecallAtFixedPrecision
 from datarax.metrics.operating_points import SensitivityAtSpecificity as SensitivityAtSpecificity
 from datarax.metrics.operating_points import SpecificityAtSensitivity as SpecificityAtSensitivity
+from datarax.metrics.panoptic import PanopticQuality as PanopticQuality
 from datarax.metrics.power_means import GeometricMean as GeometricMean
 from datarax.metrics.power_means import HarmonicMean as HarmonicMean
 from datarax.metrics.power_means import Norm as Norm
@@ -91,6 +93,8 @@ from datarax.metrics.probabilistic import Perplexity as Perplexity
 from datarax.metrics.quantiles import Histogram as Histogram
 from datarax.metrics.quantiles import Median as Median
 from datarax.metrics.quantiles import Quantile as Quantile
+from datarax.metrics.rank_correlation import KendallTau as KendallTau
+from datarax.metrics.rank_correlation import SpearmanCorrCoef as SpearmanCorrCoef
 from datarax.metrics.recent import ExponentialMovingAverage as ExponentialMovingAverage
 from datarax.metrics.recent import LastValue as LastValue
 from datarax.metrics.recent import Rate as Rate
@@ -103,6 +107,10 @@ from datarax.metrics.regression import (
 from datarax.metrics.regression import R2Score as R2Score
 from datarax.metrics.regression import RelativeSquaredError as RelativeSquaredError
 from datarax.metrics.regression import RootMeanSquaredError as RootMeanSquaredError
+from datarax.metrics.segmentation import Dice as Dice
+from datarax.metrics.segmentation import GeneralizedDice as GeneralizedDice
+from datarax.metrics.segmentation import MeanIoU as MeanIoU
+from datarax.metrics.segmentation import PixelAccuracy as PixelAccuracy
 from datarax.metrics.separation import Gain as Gain
 from datarax.metrics.separation import GainCurve as GainCurve
 from datarax.metrics.separation import KolmogorovSmirnov as KolmogorovSmirnov

@@ -18,8 +18,8 @@ from tests.registry import (
     agreement,
     classification,
     clustering,
-    confusion,
     compactness,
+    confusion,
     curves,
     distributions,
     errors,
@@ -28,8 +28,10 @@ from tests.registry import (
     power_means,
     precision_recall,
     probabilistic,
+    rank_correlation,
     recent,
     regression,
+    segmentation,
 )
 from tests.registry.case import BATCH as BATCH
 from tests.registry.case import Case as Case
@@ -39,8 +41,8 @@ CASES: list[Case] = [
     *agreement.CASES,
     *classification.CASES,
     *clustering.CASES,
-    *confusion.CASES,
     *compactness.CASES,
+    *confusion.CASES,
     *curves.CASES,
     *distributions.CASES,
     *errors.CASES,
@@ -49,8 +51,10 @@ CASES: list[Case] = [
     *power_means.CASES,
     *precision_recall.CASES,
     *probabilistic.CASES,
+    *rank_correlation.CASES,
     *recent.CASES,
     *regression.CASES,
+    *segmentation.CASES,
 ]
 
 
