@@ -59,7 +59,7 @@ class ScoredMetric(Metric):
         return jax.tree.map(lambda x: x[0], values)
 
 
-def fraction(value: Any, name: str, *, above: float = -1.0, below: float = 2.0) -> float:
+def number_from(value: Any, name: str, *, above: float = -1.0, below: float = 2.0) -> float:
     """A number from 0 to 1, above and below others where that is asked for."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (is_number and 0 <= value <= 1 and above < value < below):
@@ -75,3 +75,35 @@ def excess(z: jax.Array) -> jax.Array:
     small = jnp.minimum(z, jnp.asarray(0.125, z.dtype))
     series = jnp.polyval(jnp.asarray([*reversed(coefficients), 0.0, 0.0], z.dtype), small)
     return jnp.where(z < 0.125, series, z - jnp.log1p(z))
+
+
+def spread(total: nx.Pair, shape: tuple[int, ...]) -> nx.Pair:
+    """A pair by class, of shape (size,), for every group: (size, groups)."""
+    return jnp.broadcast_to(total[0][:, None], shape), jnp.broadcast_to(total[1][:, None], shape)
+
+
+def minus(a: nx.Pair) -> nx.Pair:
+    """The negation of a pair."""
+    return -a[0], -a[1]
+
+
+def among_highest(
+    within: nx.Pair, above: nx.Pair, total: nx.Pair, rate: float
+) -> tuple[nx.Pair, jax.Array]:
+    """How much of each group is among the fraction `rate` of highest scores; and as a share of it.
+
+    Args:
+        within: the weight of each group, of shape (size, groups).
+        above: the weight of all higher groups.
+        total: the weight of all groups, of shape (size,).
+        rate: from 0 to 1.
+    """
+    wanted = nx.pair_scale(total, jnp.full_like(total[0], rate))
+    room = nx.pair_add(spread(wanted, within[0].shape), minus(above))
+    full = nx.pair_add(room, minus(within))[0] >= 0
+    none, zero, one = room[0] <= 0, *(jnp.asarray(x, room[0].dtype) for x in (0, 1))
+    high, low = (
+        jnp.where(full, n, jnp.where(none, zero, r)) for n, r in zip(within, room, strict=True)
+    )
+    share = nx.pair_divide((high, low), within)
+    return (high, low), jnp.where(full, one, jnp.where(none, zero, share))

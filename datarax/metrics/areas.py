@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from datarax import _numerics as nx
 from datarax._checks import choice
 from datarax._errors import MetricInputError
-from datarax.metrics._scored import ScoredMetric, excess, fraction
+from datarax.metrics._scored import ScoredMetric, among_highest, excess, minus, number_from, spread
 from datarax.statistics._scored import Groups
 from datarax.statistics.score_buffer import ScoreBuffer
 
@@ -73,9 +73,9 @@ def _pairs_won(groups: Groups, max_fpr: float = 1.0) -> tuple[nx.Pair, nx.Pair, 
     Ties count half. Counted are the negatives of the highest scores, a fraction `max_fpr`.
     """
     pos, neg, above = groups.positives, groups.negatives, groups.positives_above
-    part, share = neg, jnp.full_like(neg[0], 0.5)
+    part, share = neg, jnp.ones_like(neg[0])
     if max_fpr < 1:
-        part, share = _first_of(groups, max_fpr)
+        part, share = among_highest(neg, groups.negatives_above, groups.totals[1], max_fpr)
     # Against negatives of lower bins; and within the bin, where ties win half.
     won, shared = nx.pair_product(above, part), nx.pair_product(pos, part)
     zero = jnp.zeros((), pos[0].dtype)
@@ -83,30 +83,11 @@ def _pairs_won(groups: Groups, max_fpr: float = 1.0) -> tuple[nx.Pair, nx.Pair, 
     def total(within: nx.Pair) -> nx.Pair:
         return nx.pair_sum(nx.pair_add(won, within))
 
-    half = nx.pair_scale(shared, share)
+    half = nx.pair_scale(shared, share / 2)
     tie = groups.is_tie
     least = tuple(jnp.where(tie, x, zero) for x in half)
     most = tuple(jnp.where(tie, x, y) for x, y in zip(half, shared, strict=True))
     return total(least), total(half), total(most)  # type: ignore[arg-type]
-
-
-def _first_of(groups: Groups, max_fpr: float) -> tuple[nx.Pair, jax.Array]:
-    """How many negatives of each group are among the highest fraction; half the share they are."""
-    neg, total = groups.negatives, groups.totals[1]
-    wanted = nx.pair_scale(total, jnp.full_like(total[0], max_fpr))
-    wanted = tuple(jnp.broadcast_to(x[:, None], neg[0].shape) for x in wanted)
-    room = nx.pair_add(wanted, _minus(groups.negatives_above))  # type: ignore[arg-type]
-    full = nx.pair_add(room, _minus(neg))[0] >= 0
-    none, zero = room[0] <= 0, jnp.zeros((), neg[0].dtype)
-    part = tuple(
-        jnp.where(full, n, jnp.where(none, zero, r)) for n, r in zip(neg, room, strict=True)
-    )
-    share = nx.pair_divide(part, neg)  # type: ignore[arg-type]
-    return part, jnp.where(full | none, jnp.ones_like(share), share) / 2  # type: ignore[return-value]
-
-
-def _minus(a: nx.Pair) -> nx.Pair:
-    return -a[0], -a[1]
 
 
 class AUROC(_Area):
@@ -157,7 +138,7 @@ class AUROC(_Area):
         ignore_index: int | None = None,
         on_invalid: str = "exclude",
     ):
-        self.max_fpr = None if max_fpr is None else fraction(max_fpr, "max_fpr", above=0)
+        self.max_fpr = None if max_fpr is None else number_from(max_fpr, "max_fpr", above=0)
         super().__init__(
             num_classes=num_classes,
             num_labels=num_labels,
@@ -213,7 +194,7 @@ class Gini(_Area):
         pairs = nx.pair_product(*groups.totals)
 
         def less_lost(won: nx.Pair) -> jax.Array:
-            twice = nx.pair_add((2 * won[0], 2 * won[1]), _minus(pairs))
+            twice = nx.pair_add((2 * won[0], 2 * won[1]), minus(pairs))
             return nx.pair_divide(twice, pairs)
 
         return tuple(map(less_lost, _pairs_won(groups)))  # type: ignore[return-value]
@@ -326,8 +307,8 @@ class LogAUC(_Area):
     ):
         if not isinstance(fpr_range, tuple | list) or len(fpr_range) != 2:
             raise MetricInputError(f"fpr_range={fpr_range!r}; expected (low, high)")
-        high = fraction(fpr_range[1], "the end of fpr_range", above=0)
-        low = fraction(fpr_range[0], "the start of fpr_range", above=0, below=high)
+        high = number_from(fpr_range[1], "the end of fpr_range", above=0)
+        low = number_from(fpr_range[0], "the start of fpr_range", above=0, below=high)
         self.fpr_range = low, high
         super().__init__(
             num_classes=num_classes,
@@ -346,22 +327,19 @@ class LogAUC(_Area):
             groups.positives_above[0], groups.negatives_above, groups.totals
         )  # fmt: skip
         low, high = (
-            tuple(
-                jnp.broadcast_to(x[:, None], pos.shape)
-                for x in nx.pair_scale(negatives, jnp.full_like(negatives[0], rate))
-            )
+            spread(nx.pair_scale(negatives, jnp.full_like(negatives[0], rate)), pos.shape)
             for rate in self.fpr_range
         )
         # The negatives of the group that lie in the range, from `start` over a width of `part`.
-        start = _larger(false, low)  # type: ignore[arg-type]
-        end = _minus(_larger(_minus(groups.false), _minus(high)))  # type: ignore[arg-type]
+        start = _larger(false, low)
+        end = minus(_larger(minus(groups.false), minus(high)))
         zero = jnp.zeros((), pos.dtype)
-        part = jnp.maximum(nx.pair_add(end, _minus(start))[0], zero)
+        part = jnp.maximum(nx.pair_add(end, minus(start))[0], zero)
         inside = part > 0
         z = jnp.where(inside, part / jnp.where(inside, start[0], jnp.ones_like(pos)), zero)
         log = jnp.log1p(z)
         slope = pos / jnp.where(neg[0] > 0, neg[0], jnp.ones_like(pos))
-        skipped = jnp.maximum(nx.pair_add(start, _minus(false))[0], zero)
+        skipped = jnp.maximum(nx.pair_add(start, minus(false))[0], zero)
         least = before * log
         straight = least + slope * (skipped * log + start[0] * excess(z))
         most = jnp.where(tie, straight, least + pos * log)
@@ -377,5 +355,5 @@ class LogAUC(_Area):
 
 
 def _larger(a: nx.Pair, b: nx.Pair) -> nx.Pair:
-    first = nx.pair_add(a, _minus(b))[0] >= 0
+    first = nx.pair_add(a, minus(b))[0] >= 0
     return jnp.where(first, a[0], b[0]), jnp.where(first, a[1], b[1])

@@ -3,14 +3,24 @@
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
+import scipy.stats
 import sklearn.metrics
 
 from datarax import metrics
+from datarax.metrics import curves, separation
 from tests.helpers import fsum
 from tests.registry.case import Arrays, Case, Inputs
 from tests.registry.classification import ratio
-from tests.registry.predictions import BINARY, binary
+from tests.registry.predictions import (
+    BINARY,
+    MULTICLASS,
+    MULTILABEL,
+    binary,
+    multiclass,
+    multilabel,
+)
 
 GRID = np.arange(65) / 64
 
@@ -56,7 +66,9 @@ def average_precision_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -
 def sklearn_of(score: Any) -> Any:
     def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
         w, preds, target = w[w > 0], preds[w > 0], target[w > 0]
-        return score(target, preds, sample_weight=w) if len(np.unique(target)) == 2 else None
+        if len(np.unique(target)) < 2:
+            return None  # it refuses, or gives a number
+        return score(target, preds, sample_weight=w)
 
     return reference
 
@@ -96,10 +108,223 @@ def log_auc_of(
 def roc_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> tuple[Any, Any]:
     """False and true positive rates at each distinct score, from (0, 0) on."""
     distinct = np.unique(preds[w > 0])[::-1]
-    false, true = (
-        np.array([0.0, *(fsum(w[(target == c) & (preds >= t)]) for t in distinct)]) for c in (0, 1)
+
+    def rate(c: int) -> np.ndarray:
+        found = np.array([0.0, *(fsum(w[(target == c) & (preds >= t)]) for t in distinct)])
+        return found / found[-1] if found[-1] else np.full(found.shape, np.nan)
+
+    return rate(0), rate(1)
+
+
+# On that grid and in the hard inputs, bins of as many bits hold one score each.
+BITS: dict[str, Any] = {"bits": 13}
+POINTS = 80  # more than there are distinct scores in any test
+
+
+def padded(points: Any, columns: tuple[Any, ...]) -> Any:
+    """Each column with its last entry repeated, as a named tuple; NaN where there is no data."""
+    if len(columns[0]) == 1:
+        return points(*(np.full(POINTS, np.nan) for _ in columns))
+    return points(*(np.append(x, np.full(POINTS - len(x), x[-1])) for x in columns))
+
+
+def thresholds_of(w: np.ndarray, preds: np.ndarray) -> np.ndarray:
+    return np.append(np.inf, np.unique(preds[w > 0])[::-1])
+
+
+def roc_curve_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    return padded(curves.RocPoints, (*roc_of(w, preds, target), thresholds_of(w, preds)))
+
+
+def sklearn_roc(target: np.ndarray, preds: np.ndarray, *, sample_weight: np.ndarray) -> Any:
+    return padded(
+        curves.RocPoints,
+        sklearn.metrics.roc_curve(
+            target, preds, sample_weight=sample_weight, drop_intermediate=False
+        ),
     )
-    return tuple(x / x[-1] if x[-1] else np.full(x.shape, np.nan) for x in (false, true))
+
+
+def precision_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Precision at each threshold, from infinity on, where it is 1."""
+    found = [(preds >= t) for t in thresholds_of(w, preds)[1:]]
+    return np.array([1.0, *(ratio(fsum(w[x & (target == 1)]), fsum(w[x])) for x in found)])
+
+
+def precision_recall_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    columns = precision_of(w, preds, target), roc_of(w, preds, target)[1], thresholds_of(w, preds)
+    return padded(curves.PrecisionRecallPoints, tuple(x[::-1] for x in columns))
+
+
+def sklearn_precision_recall(
+    target: np.ndarray, preds: np.ndarray, *, sample_weight: np.ndarray
+) -> Any:
+    precision, recall, thresholds = sklearn.metrics.precision_recall_curve(
+        target, preds, sample_weight=sample_weight
+    )
+    columns = precision, recall, np.append(thresholds, np.inf)
+    return padded(curves.PrecisionRecallPoints, columns)
+
+
+def gain_curve_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    distinct = thresholds_of(w, preds)
+    fraction = np.array([ratio(fsum(w[preds >= t]), fsum(w)) for t in distinct])
+    return padded(separation.GainPoints, (fraction, roc_of(w, preds, target)[1], distinct))
+
+
+def lift_curve_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    fraction, gain, distinct = gain_curve_of(w, preds, target)
+    with np.errstate(invalid="ignore"):
+        lift = gain / fraction
+    lift[0] = lift[1]
+    return separation.LiftPoints(fraction, lift, distinct)
+
+
+def gain_of(
+    w: np.ndarray, preds: np.ndarray, target: np.ndarray, *, fraction: float = 0.3
+) -> float:
+    """The gains curve at a fraction, straight between the points."""
+    _, tpr = roc_of(w, preds, target)
+    reached = [ratio(fsum(w[preds >= t]), fsum(w)) for t in thresholds_of(w, preds)]
+    return np.nan if np.isnan(tpr).any() else float(np.interp(fraction, reached, tpr))
+
+
+def best_of(
+    w: np.ndarray,
+    preds: np.ndarray,
+    target: np.ndarray,
+    *,
+    rate: str,
+    given: str,
+    least: float = 0.6,
+) -> dict[str, float]:
+    """The highest rate where another is enough; of equal ones that with most of the other."""
+    fpr, tpr = roc_of(w, preds, target)
+    rates = {"recall": tpr, "specificity": 1 - fpr, "precision": precision_of(w, preds, target)}
+    wanted, other, start = rates[rate], rates[given], 1 if rate == "precision" else 0
+    if np.isnan(tpr).any() or np.isnan(wanted + other).any():
+        return {"value": np.nan, "threshold": np.nan}
+    points = zip(wanted[start:], other[start:], thresholds_of(w, preds)[start:], strict=True)
+    # A quotient that should be equal may be a rounding of float64 below.
+    value, _, threshold = max(
+        (round(v, 12), round(g, 12), -t) for v, g, t in points if g >= least - 1e-12
+    )
+    return {"value": value, "threshold": -threshold}
+
+
+def equal_error_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> dict[str, float]:
+    fpr, tpr = roc_of(w, preds, target)
+    if np.isnan(fpr + tpr).any():
+        return {"value": np.nan, "threshold": np.nan}
+    beyond = fpr + tpr - 1
+    end = int(np.argmax(beyond >= -1e-12))
+    share = -beyond[end - 1] / (beyond[end] - beyond[end - 1])
+    value = fpr[end - 1] + share * (fpr[end] - fpr[end - 1])
+    return {"value": value, "threshold": thresholds_of(w, preds)[end]}
+
+
+def distance_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
+    fpr, tpr = roc_of(w, preds, target)
+    return float(np.abs(tpr - fpr).max())
+
+
+def scipy_distance(target: np.ndarray, preds: np.ndarray, *, sample_weight: np.ndarray) -> Any:
+    if len(np.unique(sample_weight)) > 1:
+        return None  # it knows no weights
+    result: Any = scipy.stats.ks_2samp(preds[target == 1], preds[target == 0])
+    return result.statistic
+
+
+def by_class(
+    oracle: Any, w: np.ndarray, preds: np.ndarray, target: np.ndarray, average: str | None = None
+) -> Any:
+    """An oracle of two classes for each class or label, and the average over those that have it."""
+    size = preds.shape[-1]
+    if target.ndim == 1:
+        target, w = target[:, None] == np.arange(size), np.repeat(w[:, None], size, 1)
+    columns = [(w[:, c], preds[:, c], target[:, c]) for c in range(size)]
+    values = [oracle(*column) for column in columns]
+    if average is None:
+        return jax.tree.map(lambda *x: np.stack(x), *values)
+    support = np.array([fsum(w[:, c][target[:, c] == 1]) for c in range(size)])
+    some = ~np.isnan(values)
+    weights = (support if average == "weighted" else np.ones(size))[some]
+    return ratio(fsum(np.array(values)[some] * weights), fsum(weights))
+
+
+def sklearn_by_class(score: Any, average: str | None) -> Any:
+    def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+        if target.ndim == 1:
+            target = target[:, None] == np.arange(preds.shape[-1])
+        elif (w != w[:, :1]).any():
+            return None  # it has one weight for all labels
+        else:
+            w = w[:, 0]
+        preds, target, w = preds[w > 0], target[w > 0], w[w > 0]
+        positives = target.sum(0)
+        if not len(w) or not ((positives > 0) & (positives < len(w))).all():
+            return None  # it refuses, or gives 0
+        return score(target.astype(int), preds, average=average, sample_weight=w)
+
+    return reference
+
+
+CLASS_SCORES = Inputs(
+    "class_scores",
+    draw=partial(multiclass, scores=GRID),
+    valid=MULTICLASS.valid,
+    spoil=MULTICLASS.spoil,
+    hard={
+        "one class": partial(multiclass, scores=GRID, labels=(2,)),
+        "absent classes": partial(multiclass, scores=GRID, labels=(0, 3)),
+        "ties": partial(multiclass, scores=(0.0, 0.5, 1.0)),
+        "logits": partial(multiclass, scores=(-1e30, -40.0, 0.75, 1e30)),
+    },
+)
+LABEL_SCORES = Inputs(
+    "label_scores",
+    draw=partial(multilabel, scores=GRID),
+    valid=MULTILABEL.valid,
+    spoil=MULTILABEL.spoil,
+    hard={
+        "a label never": partial(multilabel, scores=GRID, prevalence=(0.0, 0.5, 1.0)),
+        "ties": partial(multilabel, scores=(0.5, 0.25)),
+    },
+)
+AREAS = {
+    "auroc": (metrics.AUROC, auroc_of, sklearn.metrics.roc_auc_score, 1),
+    "average_precision": (
+        metrics.AveragePrecision,
+        average_precision_of,
+        sklearn.metrics.average_precision_score,
+        4,
+    ),
+}
+# A point is of two quotients of counts, rounded once each. One that is chosen is compared for being
+# enough after that rounding, and the tests ask for 0.6, which the quotient of counts may equal.
+POINT: dict[str, Any] = {"ulps": 1, "atol": lambda w, **inputs: 1e-12, "exact": True}
+CHOSEN = {
+    "precision_at_fixed_recall": (
+        metrics.PrecisionAtFixedRecall,
+        "min_recall",
+        partial(best_of, rate="precision", given="recall"),
+    ),
+    "recall_at_fixed_precision": (
+        metrics.RecallAtFixedPrecision,
+        "min_precision",
+        partial(best_of, rate="recall", given="precision"),
+    ),
+    "sensitivity_at_specificity": (
+        metrics.SensitivityAtSpecificity,
+        "min_specificity",
+        partial(best_of, rate="recall", given="specificity"),
+    ),
+    "specificity_at_sensitivity": (
+        metrics.SpecificityAtSensitivity,
+        "min_sensitivity",
+        partial(best_of, rate="specificity", given="recall"),
+    ),
+}
 
 
 CASES = [
@@ -108,6 +333,7 @@ CASES = [
         metrics.AUROC,
         SCORES,
         auroc_of,
+        BITS,
         reference=sklearn_of(sklearn.metrics.roc_auc_score),
         exact=True,
     ),
@@ -116,7 +342,7 @@ CASES = [
         metrics.AUROC,
         SCORES,
         partial_auroc_of,
-        {"max_fpr": 0.3},
+        BITS | {"max_fpr": 0.3},
         reference=sklearn_of(partial(sklearn.metrics.roc_auc_score, max_fpr=0.3)),
         # The rate in float32, its product and the share of the last group; then the quotient, and
         # four roundings of the standardisation, which at 0.3 no more than doubles them.
@@ -128,6 +354,7 @@ CASES = [
         metrics.Gini,
         SCORES,
         lambda w, preds, target: 2 * auroc_of(w, preds, target) - 1,
+        BITS,
         # One rounding, but the oracle's own where the two cancel.
         atol=lambda w, **inputs: 1e-15,
         exact=True,
@@ -137,6 +364,7 @@ CASES = [
         metrics.AveragePrecision,
         SCORES,
         average_precision_of,
+        BITS,
         reference=sklearn_of(sklearn.metrics.average_precision_score),
         ulps=4,  # the precision, its product, their sum and the quotient
         exact=True,
@@ -146,7 +374,7 @@ CASES = [
         metrics.LogAUC,
         SCORES,
         log_auc_of,
-        {"fpr_range": (0.05, 0.6)},
+        BITS | {"fpr_range": (0.05, 0.6)},
         reference=None,  # nothing to compare with integrates the same
         # Both ends of the range, each quotient, the logarithm, and five products and sums, all of
         # positive terms; then the scale.
@@ -154,5 +382,127 @@ CASES = [
         # A start that rounding puts past the end of a group that the range begins with.
         atol=lambda w, **inputs: 1e-6,
         exact=True,
+    ),
+    Case(
+        "roc",
+        metrics.ROC,
+        SCORES,
+        roc_curve_of,
+        BITS | {"num_points": POINTS},
+        reference=sklearn_of(sklearn_roc),
+        **POINT,
+    ),
+    Case(
+        "precision_recall_curve",
+        metrics.PrecisionRecallCurve,
+        SCORES,
+        precision_recall_of,
+        BITS | {"num_points": POINTS},
+        reference=sklearn_of(sklearn_precision_recall),
+        **POINT,
+    ),
+    Case(
+        "gain_curve",
+        metrics.GainCurve,
+        SCORES,
+        gain_curve_of,
+        BITS | {"num_points": POINTS},
+        **POINT,
+    ),
+    Case(
+        "lift_curve",
+        metrics.LiftCurve,
+        SCORES,
+        lift_curve_of,
+        BITS | {"num_points": POINTS},
+        ulps=3,  # two quotients, and their own
+        exact=True,
+    ),
+    Case(
+        "gain",
+        metrics.Gain,
+        SCORES,
+        gain_of,
+        BITS | {"fraction": 0.3},
+        ulps=16,  # as the partial area; the fraction is not that of the oracle by 2**-26
+        atol=lambda w, **inputs: 2.0**-22,
+        exact=True,
+    ),
+    Case(
+        "lift",
+        metrics.Lift,
+        SCORES,
+        lambda w, **inputs: gain_of(w, **inputs) / 0.3,
+        BITS | {"fraction": 0.3},
+        ulps=16,
+        atol=lambda w, **inputs: 2.0**-20,
+        exact=True,
+    ),
+    *(
+        Case(id, cls, SCORES, oracle, BITS | {name: 0.6}, **POINT)
+        for id, (cls, name, oracle) in CHOSEN.items()
+    ),
+    Case(
+        "equal_error_rate",
+        metrics.EqualErrorRate,
+        SCORES,
+        equal_error_of,
+        BITS,
+        ulps=4,  # the share of the line, its product, their sum and the quotient
+        atol=lambda w, **inputs: 1e-12,
+        exact=True,
+    ),
+    Case(
+        "kolmogorov_smirnov",
+        metrics.KolmogorovSmirnov,
+        SCORES,
+        distance_of,
+        BITS,
+        reference=sklearn_of(scipy_distance),
+        atol=lambda w, **inputs: 1e-15,  # the oracle's own rounding
+        exact=True,
+    ),
+    *(
+        Case(
+            f"{id}_{inputs.id}_{average}",
+            cls,
+            inputs,
+            partial(by_class, oracle, average=average),
+            BITS | {size: 5 if size == "num_classes" else 3, "average": average},
+            reference=sklearn_by_class(score, average),
+            # By class; then the weights, the products, two sums and a quotient.
+            ulps=ulps if average is None else ulps + 2 * 5 + 2,
+            exact=True,
+        )
+        for inputs, size in ((CLASS_SCORES, "num_classes"), (LABEL_SCORES, "num_labels"))
+        for id, (cls, oracle, score, ulps) in AREAS.items()
+        for average in ("macro", "weighted", None)
+    ),
+    Case(
+        "roc_class_scores",
+        metrics.ROC,
+        CLASS_SCORES,
+        partial(by_class, roc_curve_of),
+        BITS | {"num_classes": 5, "num_points": POINTS},
+        **POINT,
+    ),
+    Case(
+        "precision_recall_curve_label_scores",
+        metrics.PrecisionRecallCurve,
+        LABEL_SCORES,
+        partial(by_class, precision_recall_of),
+        BITS | {"num_labels": 3, "num_points": POINTS},
+        **POINT,
+    ),
+    *(
+        Case(
+            f"{id}_class_scores",
+            cls,
+            CLASS_SCORES,
+            partial(by_class, oracle),
+            BITS | {"num_classes": 5, name: 0.6},
+            **POINT,
+        )
+        for id, (cls, name, oracle) in CHOSEN.items()
     ),
 ]
