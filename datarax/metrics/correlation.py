@@ -4,8 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from datarax import _numerics as nx
+from datarax.metrics._metric import Metric, check_policy
 from datarax.metrics._outputs import PerOutput, nan_where, or_one
 from datarax.statistics.cross_moments import CrossMoments
+from datarax.statistics.loss_total import LossTotal
 
 
 class _Correlation(PerOutput):
@@ -51,10 +53,20 @@ class PearsonCorrCoef(_Correlation):
 
     def _each(self) -> jax.Array:
         seen = self.statistic
-        p, t = seen.preds_squares[0], seen.target_squares[0]
-        # One root at a time: the product of the squares may overflow.
-        value = seen.co_moment[0] / jnp.sqrt(or_one(p)) / jnp.sqrt(or_one(t))
-        return nan_where((p == 0) | (t == 0), jnp.clip(value, -1, 1))
+        return correlation_of(seen.co_moment[0], seen.preds_squares[0], seen.target_squares[0])
+
+
+def correlation_of(co: jax.Array, p: jax.Array, t: jax.Array) -> jax.Array:
+    """A co-moment over the roots of both sums of squares; NaN where either is 0."""
+    none = (p == 0) | (t == 0)
+    p, t = or_one(p), or_one(t)
+    # The product of the squares may overflow. Their ratio is exact where they are equal, and so is
+    # a perfect correlation; where it is extreme, one root at a time.
+    ratio = p / t
+    fine = (ratio > 1e-12) & (ratio < 1e12)
+    root = jnp.sqrt(jnp.where(fine, ratio, jnp.ones((), p.dtype)))
+    value = jnp.where(fine, co / t / root, co / jnp.sqrt(p) / jnp.sqrt(t))
+    return nan_where(none, jnp.clip(value, -1, 1))
 
 
 class ConcordanceCorrCoef(_Correlation):
@@ -88,3 +100,29 @@ class ConcordanceCorrCoef(_Correlation):
         between = nx.pair_product(seen.count, nx.pair_product(apart, apart))
         co = seen.co_moment
         return nx.pair_divide((2 * co[0], 2 * co[1]), nx.pair_add(squares, between))
+
+
+class CosineSimilarity(Metric):
+    """The mean over rows of the cosine of the angle between prediction and target.
+
+    `update(preds, target, *, weights=None)`: both (..., D), of any real dtype; `weights` broadcast
+    against the leading axes, one a row. A row of zeros has similarity 0, as for
+    `sklearn.metrics.pairwise.cosine_similarity`. No data gives NaN.
+
+    Args:
+        on_invalid: as for `PearsonCorrCoef`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import CosineSimilarity
+        >>> preds, target = jnp.array([[3.0, 4.0], [1.0, 0.0]]), jnp.array([[6.0, 8.0], [0.0, 2.0]])
+        >>> print(round(float(CosineSimilarity().update(preds, target).compute()), 4))
+        0.5
+    """
+
+    def __init__(self, *, on_invalid: str = "exclude"):
+        self.on_invalid = check_policy(on_invalid)
+        self.statistic = LossTotal("cosine")
+
+    def _value(self) -> jax.Array:
+        return self.statistic.mean

@@ -13,7 +13,9 @@ from datarax.statistics.cross_moments import Residuals as Residuals
 from datarax.statistics.distinct import Distinct as Distinct
 from datarax.statistics.loss_total import LossTotal as LossTotal
 from datarax.statistics.moments import Moments as Moments
+from datarax.statistics.pair_buffer import PairBuffer as PairBuffer
 from datarax.statistics.score_buffer import ScoreBuffer as ScoreBuffer
 from datarax.statistics.score_histogram import ScoreHistogram as ScoreHistogram
+from datarax.statistics.segment_matches import SegmentMatches as SegmentMatches
 from datarax.statistics.value_histogram import ValueHistogram as ValueHistogram
 from datarax.statistics.weighted import WeightedTotal as WeightedTotal

@@ -1,0 +1,101 @@
+"""Orders of predictions and targets, with ties."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from datarax import metrics
+from tests.helpers import fsum
+from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.regression import (
+    NOT_NUMBERS,
+    SUMS,
+    Oracle,
+    constant_preds,
+    finite,
+    pairs,
+    pearson_of,
+    ratio,
+    unrelated,
+    used,
+)
+
+
+def ties(rng: np.random.Generator, size: int, *, values: Any = (-1.5, -0.0, 0.0, 7.0)) -> Arrays:
+    drawn = rng.choice(np.float32(values), (2, size))
+    return {"preds": drawn[0], "target": drawn[1]}
+
+
+def reversed_(rng: np.random.Generator, size: int) -> Arrays:
+    target = pairs(rng, size)["target"]
+    return {"preds": -target, "target": target}
+
+
+ORDERS = Inputs(
+    "orders",
+    draw=pairs,
+    valid=finite,
+    spoil={"preds": NOT_NUMBERS, "target": NOT_NUMBERS},
+    hard={
+        "ties": ties,
+        "two values": partial(ties, values=(0.0, 1e30)),
+        "extreme": partial(ties, values=(-3e38, -1.0, 1e-30, 3e38)),
+        "constant": constant_preds,
+        "unrelated": unrelated,
+        "reversed": reversed_,
+        "offset of 1e6": partial(pairs, offset=1e6),
+    },
+)
+
+
+def mean_ranks(w: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The mean rank of each value: the weight below it, and half of its own."""
+    return np.array([fsum(w[x < v]) + 0.5 * fsum(w[x == v]) for v in x])
+
+
+def spearman_of(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
+    return pearson_of(w, mean_ranks(w, p), mean_ranks(w, t))
+
+
+def kendall_of(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
+    a, b = (np.sign(x[:, None] - x[None, :]) for x in (p, t))
+    pair = w[:, None] * w[None, :]
+    return ratio(fsum(pair * a * b), np.sqrt(fsum(pair * a**2)) * np.sqrt(fsum(pair * b**2)))
+
+
+def scipy_of(score: Any) -> Oracle:
+    def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+        # It has no weights: repetitions, where they are whole.
+        preds, target = (np.repeat(x, w.astype(int)) for x in (preds, target))
+        if (w != np.round(w)).any() or not preds.size:
+            return None
+        if np.ptp(preds) == 0 or np.ptp(target) == 0:
+            return None  # NaN, with a warning
+        return score(preds, target)[0]
+
+    return reference
+
+
+CASES = [
+    Case(
+        "spearman",
+        metrics.SpearmanCorrCoef,
+        ORDERS,
+        used(spearman_of),
+        {"capacity": 512},
+        reference=scipy_of(scipy.stats.spearmanr),
+        # As for Pearson's, of ranks that are exact.
+        atol=lambda w, **_: (4 * SUMS + 8) * 2.0**-24,
+    ),
+    Case(
+        "kendall",
+        metrics.KendallTau,
+        ORDERS,
+        used(kendall_of),
+        {"capacity": 512},
+        reference=scipy_of(scipy.stats.kendalltau),
+        ulps=6,  # sums of pairs are exact; two quotients and a root
+    ),
+]
