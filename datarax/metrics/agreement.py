@@ -146,7 +146,8 @@ class CohenKappa(_BeyondChance):
         threshold: binary and multilabel: a score above it predicts the class.
         weights: multiclass, of ordered classes: how much it counts that i was predicted for j:
             "linear", |i - j|, or "quadratic", (i - j)^2; `None` counts every mistake alike.
-        zero_division: what 0/0 is, where all predictions and all targets are one class.
+        zero_division: what 0/0 is, where all predictions and all targets are one class: NaN, as in
+            scikit-learn, unless said.
         ignore_index: a target that leaves its example out, uncounted.
         on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`.
 
