@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from datarax import _numerics as nx
-from datarax.metrics._counts import pair_subtract
+from datarax.metrics._counts import pair_subtract, power_of
 from datarax.statistics.contingency import Contingency, sum_of_cells
 
 
@@ -110,6 +110,5 @@ def pairs_of(table: Table) -> tuple[nx.Pair, nx.Pair, nx.Pair, nx.Pair]:
 
 def scaled(pair: nx.Pair, by: jax.Array) -> nx.Pair:
     """A pair over the power of two next to `by`, exactly: products of such do not overflow."""
-    _, exponent = jnp.frexp(by)
-    factor = jnp.ldexp(jnp.ones_like(by), -exponent)
+    factor = power_of(by)
     return pair[0] * factor, pair[1] * factor

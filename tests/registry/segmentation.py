@@ -1,0 +1,416 @@
+"""Images: classes of pixels, masks, and segments."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.ndimage
+import scipy.spatial.distance
+import sklearn.metrics
+
+from datarax import metrics
+from tests.helpers import fsum
+from tests.registry.case import Arrays, Case, Inputs
+
+PIXEL_CLASSES, SIDE = 3, 5
+
+
+def blobs(rng: np.random.Generator, size: int, labels: Any) -> np.ndarray:
+    """Images that hold rectangles of random classes."""
+    images = np.full((size, SIDE, SIDE), labels[0], np.int32)
+    for image in images:
+        for label in rng.choice(labels, 3):
+            top, left = rng.integers(0, SIDE, 2)
+            image[top : top + rng.integers(1, 4), left : left + rng.integers(1, 4)] = label
+    return images
+
+
+def images(
+    rng: np.random.Generator, size: int, *, labels: Any = range(PIXEL_CLASSES), right: float = 0.8
+) -> Arrays:
+    target, other = blobs(rng, size, labels), blobs(rng, size, labels)
+    return {"preds": np.where(rng.random(target.shape) < right, target, other), "target": target}
+
+
+def pixels_in_range(preds: np.ndarray, target: np.ndarray) -> np.ndarray:
+    return (preds >= 0) & (preds < PIXEL_CLASSES) & (target >= 0) & (target < PIXEL_CLASSES)
+
+
+PIXELS = Inputs(
+    "pixels",
+    draw=images,
+    valid=pixels_in_range,
+    spoil={"preds": (-1, PIXEL_CLASSES, 2**30), "target": (-1, PIXEL_CLASSES, -100, 2**31 - 1)},
+    hard={
+        "background only": partial(images, labels=(0,)),
+        "a class never": partial(images, labels=(0, 2)),
+        "all right": partial(images, right=1.0),
+        "none right": lambda rng, size: {
+            "preds": np.full((size, SIDE, SIDE), 1, np.int32),
+            "target": np.full((size, SIDE, SIDE), 2, np.int32),
+        },
+    },
+)
+# The same, where an image counts as a whole.
+IMAGES = Inputs(
+    "images",
+    draw=images,
+    valid=lambda preds, target: pixels_in_range(preds, target).all((1, 2)),
+    spoil=PIXELS.spoil,
+    hard=PIXELS.hard,
+)
+
+
+def counts_of(w: Any, preds: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """By class: pixels right, predicted, and there."""
+    w = np.broadcast_to(w, preds.shape)
+    masks = [(preds == c, target == c) for c in range(PIXEL_CLASSES)]
+    return np.array([[fsum(w[p & t]), fsum(w[p]), fsum(w[t])] for p, t in masks]).T
+
+
+def mean_of(ratio: np.ndarray, weights: Any = 1.0) -> float:
+    weights = np.broadcast_to(weights, ratio.shape)[~np.isnan(ratio)]
+    total = fsum(weights)
+    return fsum(ratio[~np.isnan(ratio)] * weights) / total if total else np.nan
+
+
+def overlap_of(
+    w: np.ndarray,
+    preds: np.ndarray,
+    target: np.ndarray,
+    *,
+    dice: bool = False,
+    average: str | None = "macro",
+    start: int = 0,
+) -> Any:
+    right, predicted, there = counts_of(w, preds, target)[:, start:]
+    if average == "micro":
+        right, predicted, there = (x.sum(keepdims=True) for x in (right, predicted, there))
+    with np.errstate(invalid="ignore"):
+        iou = right / (predicted + there - right)
+    ratio = 2 * iou / (1 + iou) if dice else iou
+    if average == "weighted":
+        # Of classes that are never the target, all are alike.
+        return mean_of(ratio, there if there.any() else 1.0)
+    if average is None:
+        return ratio if w.any() else np.full(ratio.shape, np.nan)
+    return mean_of(ratio)
+
+
+def pixel_accuracy_of(
+    w: np.ndarray, preds: np.ndarray, target: np.ndarray, *, average: str | None = "micro"
+) -> Any:
+    right, _, there = counts_of(w, preds, target)
+    if average == "micro":
+        right, there = right.sum(keepdims=True), there.sum(keepdims=True)
+    with np.errstate(invalid="ignore"):
+        ratio = right / there
+    return ratio if average is None else mean_of(ratio)
+
+
+def sklearn_of(score: Callable[..., float], **kwargs: Any) -> Callable[..., float | None]:
+    def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float | None:
+        used = w > 0
+        if not used.any():
+            return None
+        labels = kwargs.get("average") and {
+            "labels": np.union1d(target[used], preds[used]).astype(int)
+        }
+        truth, guess = target[used].astype(int), preds[used].astype(int)
+        return score(truth, guess, sample_weight=w[used], **kwargs, **(labels or {}))
+
+    return reference
+
+
+def generalized_score(counts: np.ndarray) -> float:
+    right, predicted, there = counts
+    if not (predicted + there).any():
+        return np.nan
+    volume = np.where(there > 0, there, there[there > 0].min() if there.any() else 1.0)
+    return float(2 * (right / volume**2).sum() / ((predicted + there) / volume**2).sum())
+
+
+def generalized_by_image(
+    w: np.ndarray, preds: np.ndarray, target: np.ndarray, *, start: int = 0
+) -> float:
+    scores = [
+        generalized_score(counts_of(1.0, p, t)[:, start:]) if v > 0 else np.nan
+        for v, p, t in zip(w, preds, target, strict=True)
+    ]
+    return mean_of(np.array(scores), w) if scores else np.nan
+
+
+def generalized_of_all(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
+    return generalized_score(counts_of(w, preds, target))
+
+
+# Masks.
+
+
+def masks(rng: np.random.Generator, size: int, *, fill: float = 0.3, seed: int = 1) -> Arrays:
+    def one() -> np.ndarray:
+        mask = rng.random((size, SIDE, SIDE + 1)) < fill
+        mask[:, rng.integers(SIDE), rng.integers(SIDE)] = seed
+        return mask.astype(np.int32)
+
+    return {"preds": one(), "target": one()}
+
+
+def empty(rng: np.random.Generator, size: int) -> Arrays:
+    """Both masks, of every other image."""
+    drawn = masks(rng, size)
+    return {
+        name: x * (np.arange(size) % 2)[:, None, None].astype(np.int32) for name, x in drawn.items()
+    }
+
+
+MASKS = Inputs(
+    "masks",
+    draw=masks,
+    valid=lambda preds, target: (
+        (np.isin(preds, (0, 1)) & np.isin(target, (0, 1))).all((1, 2))
+        & (preds.any((1, 2)) == target.any((1, 2)))
+    ),
+    spoil={"preds": (-1, 2, 2**30), "target": (-1, 2, -100, 2**31 - 1)},
+    hard={
+        "one pixel": partial(masks, fill=0.0),
+        "full": partial(masks, fill=1.0),
+        "dense": partial(masks, fill=0.9),
+        "both empty": empty,
+        "equal": lambda rng, size: dict.fromkeys(("preds", "target"), masks(rng, size)["preds"]),
+    },
+)
+
+
+def edge_of(mask: np.ndarray) -> np.ndarray:
+    """Where the pixels are that have one beside them that is not of the mask."""
+    points = {tuple(p) for p in np.argwhere(mask)}
+    around = ((0, 1), (0, -1), (1, 0), (-1, 0))
+    edge = [p for p in points if any((p[0] + i, p[1] + j) not in points for i, j in around)]
+    return np.array(edge, np.float64).reshape(-1, 2)
+
+
+def hausdorff_of(
+    w: np.ndarray,
+    preds: np.ndarray,
+    target: np.ndarray,
+    *,
+    percentile: float = 100,
+    spacing: tuple[float, float] = (1, 1),
+) -> float:
+    distances = np.full(len(w), np.nan)
+    for i in np.flatnonzero(w > 0):
+        a, b = (edge_of(x[i]) * spacing for x in (preds, target))
+        if len(a) and len(b):
+            apart = np.sqrt(((a[:, None] - b) ** 2).sum(-1))
+            distances[i] = max(np.percentile(apart.min(axis), percentile) for axis in (0, 1))
+    return mean_of(distances, w)
+
+
+def scipy_hausdorff(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
+    distances = np.full(len(w), np.nan)
+    cross = scipy.ndimage.generate_binary_structure(2, 1)
+    for i in np.flatnonzero(w > 0):
+        a, b = (
+            np.argwhere(x[i] > scipy.ndimage.binary_erosion(x[i], cross)) for x in (preds, target)
+        )
+        if len(a) and len(b):
+            both = scipy.spatial.distance.directed_hausdorff
+            distances[i] = max(both(a, b)[0], both(b, a)[0])
+    return mean_of(distances, w)
+
+
+# Segments.
+
+KINDS, THINGS, NUMBERS, VOID = 3, (1, 2), 3, 255
+
+
+def segments(
+    rng: np.random.Generator, size: int, *, labels: Any = range(KINDS), right: float = 0.9,
+    unlabelled: float = 0.1,
+) -> Arrays:  # fmt: skip
+    target = np.stack([blobs(rng, size, labels), blobs(rng, size, range(NUMBERS))], -1)
+    other = np.stack([blobs(rng, size, labels), blobs(rng, size, range(NUMBERS))], -1)
+    chosen = rng.random((*target.shape[:-1], 1)) < right
+    preds, names = np.where(chosen, target, other), rng.permutation(NUMBERS)
+    preds[..., 1] = names[preds[..., 1]]  # the same segments by other numbers
+    for x, share in ((target, unlabelled), (preds, unlabelled / 2)):
+        x[rng.random(x.shape[:-1]) < share, 0] = VOID
+    return {"preds": preds.astype(np.int32), "target": target.astype(np.int32)}
+
+
+def segments_in_range(preds: np.ndarray, target: np.ndarray) -> np.ndarray:
+    fine = np.ones(len(preds), bool)
+    for x in (preds, target):
+        label, number = x[..., 0], x[..., 1]
+        known = (label >= 0) & (label < KINDS)
+        numbered = (number >= 0) & (number < NUMBERS) | ~np.isin(label, THINGS)
+        fine &= ((label == VOID) | (known & numbered)).reshape(len(x), -1).all(1)
+    return fine
+
+
+class Segments(Inputs):
+    """Spoilt are classes: the number of a segment is not looked at in all of them."""
+
+    def spoilt(self, rng: np.random.Generator, arrays: Arrays, rows: np.ndarray) -> Arrays:
+        spoilt = {name: x.copy() for name, x in arrays.items()}
+        for name, values in self.spoil.items():
+            pixels = rng.integers(0, SIDE, (2, len(rows)))
+            spoilt[name][rows, *pixels, 0] = rng.choice(values, len(rows))
+        return spoilt
+
+
+SEGMENTS = Segments(
+    "segments",
+    draw=segments,
+    valid=segments_in_range,
+    spoil={"preds": (-1, 256, 2**30), "target": (-1, -100, 2**31 - 1)},
+    hard={
+        "one class": partial(segments, labels=(1,)),
+        "stuff only": partial(segments, labels=(0,), right=0.5),
+        "all right": partial(segments, right=1.0, unlabelled=0.0),
+        "none labelled": partial(segments, unlabelled=1.0),
+        "mostly not labelled": partial(segments, unlabelled=0.6),
+    },
+)
+
+
+def panoptic_counts(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """By class: the weight of matched, of spurious and of missed segments, and of matched IoU."""
+
+    def segments_of(image: np.ndarray, label: int) -> list[np.ndarray]:
+        own = image[..., 0] == label
+        if label not in THINGS:
+            return [own] if own.any() else []
+        return [own & (image[..., 1] == k) for k in np.unique(image[own][:, 1])]
+
+    counts = np.zeros((4, KINDS))
+    for v, p, t in zip(w, preds, target, strict=True):
+        labelled = t[..., 0] != VOID
+        for label in range(KINDS) if v > 0 else ():
+            found, there = segments_of(p, label), segments_of(t, label)
+            iou = np.array(
+                [[(a & b).sum() / ((a & labelled) | b).sum() for b in there] for a in found]
+            ).reshape(len(found), len(there))
+            match = iou > 0.5
+            in_vain = [
+                a for a, own in zip(found, match, strict=True)
+                if not own.any() and (a & ~labelled).sum() * 2 <= a.sum()
+            ]  # fmt: skip
+            missed = len(there) - match.any(0).sum()
+            counts[:, label] += v * np.array([match.sum(), len(in_vain), missed, fsum(iou[match])])
+    return counts
+
+
+def panoptic_of(
+    w: np.ndarray,
+    preds: np.ndarray,
+    target: np.ndarray,
+    *,
+    quality: str = "panoptic",
+    average: str | None = "macro",
+) -> Any:
+    matched, spurious, missed, iou = panoptic_counts(w, preds, target)
+    of = matched + spurious / 2 + missed / 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = {
+            "panoptic": iou / of,
+            "recognition": matched / of,
+            "segmentation": np.where(of > 0, np.where(matched > 0, iou / matched, 0.0), np.nan),
+        }[quality]
+    return value if average is None else mean_of(value)
+
+
+PIXEL_CONFIG = {"num_classes": PIXEL_CLASSES}
+PANOPTIC = {"num_classes": KINDS, "things": THINGS, "max_segments": NUMBERS, "ignore_index": VOID}
+# The mean of C ratios, each rounded once: a rounding for each weight, each sum and the quotient.
+AVERAGE = 2 * PIXEL_CLASSES + 2
+# Sums of 16 products by weights, of one sign; their quotient.
+BY_IMAGE = 20
+
+CASES = [
+    *(
+        Case(
+            f"{name}_{average}{'_foreground' if start else ''}",
+            cls,
+            PIXELS,
+            partial(overlap_of, dice=dice, average=average, start=start),
+            PIXEL_CONFIG | {"average": average, "include_background": not start},
+            reference=(
+                sklearn_of(score, average="macro") if (average, start) == ("macro", 0) else None
+            ),
+            ulps=AVERAGE if average in ("macro", "weighted") else 1,
+            exact=True,
+        )
+        for name, cls, dice, score in (
+            ("mean_iou", metrics.MeanIoU, False, sklearn.metrics.jaccard_score),
+            ("dice", metrics.Dice, True, sklearn.metrics.f1_score),
+        )
+        for average, start in (
+            ("macro", 0), ("macro", 1), ("micro", 0), ("micro", 1), ("weighted", 0), (None, 0),
+        )
+    ),
+    *(
+        Case(
+            f"pixel_accuracy_{average}",
+            metrics.PixelAccuracy,
+            PIXELS,
+            partial(pixel_accuracy_of, average=average),
+            PIXEL_CONFIG | {"average": average},
+            reference=sklearn_of(sklearn.metrics.accuracy_score) if average == "micro" else None,
+            ulps=AVERAGE if average == "macro" else 1,
+            exact=True,
+        )
+        for average in ("micro", "macro", None)
+    ),
+    Case(
+        "generalized_dice_dataset",
+        metrics.GeneralizedDice,
+        PIXELS,
+        generalized_of_all,
+        PIXEL_CONFIG | {"aggregate": "dataset"},
+        ulps=12,  # a weight 3, a product 1, sums of 3 terms 2, of both, and the quotient
+        exact=True,
+    ),
+    *(
+        Case(
+            f"generalized_dice_{start}",
+            metrics.GeneralizedDice,
+            IMAGES,
+            partial(generalized_by_image, start=start),
+            PIXEL_CONFIG | {"include_background": not start},
+            ulps=12 + BY_IMAGE,
+        )
+        for start in (0, 1)
+    ),
+    *(
+        Case(
+            name,
+            metrics.HausdorffDistance,
+            MASKS,
+            partial(hausdorff_of, **config),
+            config,
+            reference=scipy_hausdorff if not config else None,
+            ulps=4 + BY_IMAGE,
+        )
+        for name, config in (
+            ("hausdorff", {}),
+            ("hausdorff_95", {"percentile": 95, "spacing": (0.7, 1.3)}),
+        )
+    ),
+    *(
+        Case(
+            f"panoptic_{quality}_{average}",
+            metrics.PanopticQuality,
+            SEGMENTS,
+            partial(panoptic_of, quality=quality, average=average),
+            PANOPTIC | {"quality": quality, "average": average},
+            ulps=BY_IMAGE + AVERAGE,
+        )
+        for quality, average in (
+            ("panoptic", "macro"), ("panoptic", None), ("segmentation", "macro"),
+            ("recognition", "macro"),
+        )
+    ),
+]  # fmt: skip
