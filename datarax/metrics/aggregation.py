@@ -118,6 +118,9 @@ class Max(Metric):
 class Min(Metric):
     """The least value. NaN where there is no data. As `Max` in all else.
 
+    Args:
+        on_invalid: as for `Mean`.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import Min
@@ -185,7 +188,11 @@ class Variance(Metric):
 
 
 class Std(Metric):
-    """The weighted standard deviation, the root of `Variance`; same arguments.
+    """The weighted standard deviation, the root of `Variance`, in all else the same.
+
+    Args:
+        ddof: as for `Variance`.
+        on_invalid: as for `Mean`.
 
     Example:
         >>> import jax.numpy as jnp

@@ -97,7 +97,11 @@ class ValueHistogram(State):
     def quantile_bounds(
         self, q: float | tuple[float, ...], *, method: str = "inverted_cdf"
     ) -> tuple[jax.Array, jax.Array]:
-        """`(lower, upper)`: certain to hold the exact quantile of the values as float32."""
+        """`(lower, upper)`: certain to hold the exact quantile of the values as float32.
+
+        Certain without weights, and with any that add up exactly, as masks and whole numbers do;
+        with others, for a `q` that is off by the rounding of their sums.
+        """
         lower, _, upper = _read(self, *_checked(q, method))
         return lower, upper
 
