@@ -46,6 +46,12 @@ def is_integer(x: jax.Array) -> bool:
     return x.dtype == jnp.bool_ or jnp.issubdtype(x.dtype, jnp.integer)
 
 
+def all_finite(x: jax.Array) -> jax.Array:
+    """Which rows of floats, along the last axis, hold neither NaN nor infinity."""
+    # Of the extreme, which is NaN if any of them is: cheaper than to ask each.
+    return jnp.max(jnp.abs(x), -1, initial=0) < jnp.asarray(jnp.inf, x.dtype)
+
+
 def as_float(x: jax.Array) -> jax.Array:
     """In the dtype that values are accumulated in, the default float."""
     return x.astype(default_float())

@@ -72,8 +72,9 @@ def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
 
 def replicated(x: jax.Array) -> jax.Array:
     """`x` in full on every device of an `Explicit` mesh, where a scatter asks for that."""
-    sharding = jax.typeof(x).sharding
-    return jax.sharding.reshard(x, PartitionSpec()) if any(sharding.spec) else x
+    x = jnp.asarray(x)
+    explicit = get_abstract_mesh().explicit_axes or any(jax.typeof(x).sharding.spec)
+    return jax.sharding.reshard(x, PartitionSpec()) if explicit else x
 
 
 def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:

@@ -5,7 +5,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, is_integer, numeric, positive_int, rows_weight, same_shape
+from datarax._checks import (
+    all_finite,
+    as_float,
+    is_integer,
+    numeric,
+    positive_int,
+    rows_weight,
+    same_shape,
+)
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.statistics.class_counts import equals, in_range
 
@@ -86,7 +94,7 @@ def examples(
                 f"preds of shape {(*target.shape, num_classes)} for num_classes={num_classes}"
             )
         known = in_range(target, num_classes)
-        usable = is_distribution(given) if probabilities else _all_finite(scores)
+        usable = is_distribution(given) if probabilities else all_finite(scores)
         valid = known & usable
         chosen = jnp.where(known, target, jnp.zeros((), target.dtype)).astype(jnp.int32)
     ignored = equals(target, ignore_index)
@@ -111,10 +119,6 @@ def is_distribution(p: jax.Array) -> jax.Array:
     near = jnp.abs(jnp.sum(p, -1) - jnp.ones((), p.dtype)) <= jnp.asarray(tolerance, p.dtype)
     # Of extremes, which are NaN if any of them is: cheaper than to ask each.
     return near & is_probability(jnp.min(p, -1)) & is_probability(jnp.max(p, -1))
-
-
-def _all_finite(x: jax.Array) -> jax.Array:
-    return jnp.max(jnp.abs(x), -1) < jnp.asarray(jnp.inf, x.dtype)
 
 
 def _resolution(x: jax.Array) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 
 from datarax import _numerics as nx
 from datarax._checks import (
+    all_finite,
     default_float,
     is_integer,
     numeric,
@@ -16,6 +17,7 @@ from datarax._checks import (
     same_shape,
 )
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax.statistics._examples import is_class
 from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.class_counts import in_range
@@ -62,6 +64,9 @@ class Scored(State):
         if is_integer(preds):
             raise MetricTypeError(f"preds has dtype {preds.dtype}; expected scores, as floats")
         scores = preds.astype(self._dtype)
+        # Zeros of both signs are one, and what some devices take for zero is zero on all of them.
+        tiny, zero = (jnp.asarray(x, scores.dtype) for x in (jnp.finfo(scores.dtype).tiny, 0))
+        scores = jnp.where(jnp.abs(scores) < tiny, zero, scores)
         if self.num_classes is not None:
             if not is_integer(target):
                 raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
@@ -70,8 +75,8 @@ class Scored(State):
                     f"preds of shape {preds.shape} and target of shape {target.shape}; expected "
                     f"scores of shape {(*target.shape, self.size)} for num_classes={self.size}"
                 )
-            valid = in_range(target, self.size) & jnp.all(jnp.isfinite(scores), -1)
-            positive = jax.nn.one_hot(target, self.size, dtype=jnp.bool_)
+            valid = in_range(target, self.size) & all_finite(scores)
+            positive = is_class(target, self.size)
         else:
             same_shape(preds, target)
             if self.num_labels is not None and preds.shape[-1:] != (self.size,):

@@ -18,6 +18,7 @@ from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
 
 _FULL = 2**31 - 1
+_PIECE = 2**14
 
 
 class Tally(State):
@@ -55,16 +56,13 @@ class Tally(State):
             batch = jax.tree.map(lambda x: x.reshape(self.shape), batch)
             return self.replace(settled=nx.pair_add(self.settled, batch))
         full = jnp.asarray(self.pending) > _FULL - place.size
-        # A loop of no round or one: unlike a conditional, it leaves the table where it is.
-        recent, settled = lax.fori_loop(
-            jnp.int32(0),
-            full.astype(jnp.int32),
-            lambda _, table: (table[0] - table[0], _settle(*table)),
-            jax.tree.map(jnp.asarray, (self.recent, self.settled)),
+        table = jax.tree.map(lambda x: replicated(x).reshape(-1), (self.recent, self.settled))
+        recent, settled = _settle_where(full, table)
+        recent, settled = jax.tree.map(
+            lambda x: x.reshape(self.shape), (add_at(recent, place, weights), settled)
         )
-        counted = add_at(recent.reshape(-1), place, weights)
         return self.replace(
-            recent=counted.reshape(self.shape),
+            recent=recent,
             pending=jnp.where(full, jnp.int32(0), self.pending) + jnp.int32(place.size),
             settled=settled,
         )
@@ -117,6 +115,26 @@ class Tally(State):
 def _settle(recent: Any, settled: Any) -> nx.Pair:
     recent, settled = jax.tree.map(jnp.asarray, (recent, settled))
     return nx.pair_add(settled, nx.pair_from_int(recent, settled[0].dtype))
+
+
+def _settle_where(full: jax.Array, table: Any) -> Any:
+    """A flat table of recent counts and pairs, with all counts in the pairs if it is full."""
+    size = table[0].size
+    piece, once = max(1, min(size, _PIECE)), full.astype(jnp.int32)
+
+    def settle(i: jax.Array, table: Any) -> Any:
+        # The last piece may overlap the one before it, whose counts are zero by then.
+        start = jnp.minimum(i * jnp.int32(piece), jnp.int32(size - piece))
+        part = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, piece), table)
+        # A loop again, or the compiler would fuse this with the writing, and copy all for it.
+        part = lax.fori_loop(0, once, lambda _, p: (p[0] - p[0], _settle(*p)), part)
+        return jax.tree.map(
+            lambda x, new: lax.dynamic_update_slice_in_dim(x, new, start, 0), table, part
+        )
+
+    # A loop of no rounds, mostly: unlike a conditional, it leaves the table where it is. By pieces,
+    # as a program sets aside memory for what it may need, in every call.
+    return lax.fori_loop(0, once * jnp.int32(-(-size // piece)), settle, table)
 
 
 def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:

@@ -16,6 +16,7 @@ from datarax.statistics._examples import Examples, check_task, examples, is_clas
 from datarax.statistics._layout import Layout, default_bits
 from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.class_counts import first_highest
 
 
 class Bins(NamedTuple):
@@ -125,10 +126,8 @@ class CalibrationBins(State):
             return p, is_class(target, self.num_classes)
         top = jnp.max(x, -1, keepdims=True)
         # Right if the target has the highest score, and no class before it has.
-        classes = jax.lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1)
-        first = jnp.min(jnp.where(x == top, classes, self.num_classes), -1, keepdims=True)
         p = 1 / jnp.sum(jnp.exp(x - top), -1, keepdims=True) if self.from_logits else top
-        return p, first == target[..., None]
+        return p, (first_highest(x) == target)[..., None]
 
     def _folded(self, confidence: jax.Array, correct: jax.Array, weight: jax.Array) -> Self:
         seen = weight.astype(jnp.bool_)

@@ -61,14 +61,16 @@ def test_a_cell_counts_past_32_bits():
     assert np.asarray(tally.exact, np.float64).tolist() == [2.0**32 + 2.0**20, 1.0]
 
 
-def test_the_move_to_wide_words_loses_nothing(rng):
-    places, mask = draws(rng), rng.random(400) < 0.7
-    nearly = add(Tally(SHAPE), places, mask)
+@pytest.mark.parametrize("cells", [7, 2**14, 2**14 + 1, 40_000])
+def test_the_move_to_wide_words_loses_nothing(cells, rng):
+    places, mask = rng.integers(0, cells, 400).astype(np.int32), rng.random(400) < 0.7
+    want = 2 * np.bincount(places[mask], minlength=cells)
+    nearly = add(Tally((cells,)), places, mask)
     for pending in (2**31 - 1 - 401, 2**31 - 1 - 400, 2**31 - 1 - 399, 2**31 - 1):
-        tally = nearly.replace(pending=jnp.int32(pending))
-        np.testing.assert_array_equal(
-            exact(add(tally, places, mask)), 2 * counted(places, mask), err_msg=str(pending)
-        )
+        tally = add(nearly.replace(pending=jnp.int32(pending)), places, mask)
+        np.testing.assert_array_equal(exact(tally), want, err_msg=str(pending))
+        moved = pending > 2**31 - 1 - 400
+        assert int(tally.pending) == (400 if moved else pending + 400)
 
 
 @pytest.mark.parametrize("kind", ["mask", "weights"])
@@ -88,6 +90,7 @@ def test_an_update_touches_no_more_than_the_batch():
     update = jax.jit(Tally.add, donate_argnums=0)
     compiled = update.lower(tally, places, mask).compile()
     assert compiled.memory_analysis().alias_size_in_bytes >= 3 * 4_000_000
+    assert compiled.memory_analysis().temp_size_in_bytes < 1_000_000
     main = compiled.as_text().partition("\nENTRY ")[2]
     made = re.findall(r"= \w+\[(?:1000000|1000,1000)\]\S* ([\w-]+)\(", main)
     views = ("parameter", "get-tuple-element", "bitcast")
