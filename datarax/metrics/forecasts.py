@@ -126,16 +126,18 @@ class ContinuousRankedProbabilityScore(MeanScore):
         """A new metric with the batch folded in; no communication."""
         preds, target = numeric(preds, "preds"), numeric(target, "target")
         least = 2 if self.fair else 1
-        wanted = f"(*{target.shape}, {2 if self.forecast == 'normal' else 'M'})"
+        last = "2" if self.forecast == "normal" else "M"
+        wanted = ", ".join((*map(str, target.shape), last))
         fits = preds.shape[:-1] == target.shape and preds.ndim == target.ndim + 1
         if not fits or (self.forecast == "normal" and preds.shape[-1] != 2):
             raise MetricInputError(
                 f"preds of shape {preds.shape} and target of shape {target.shape}; expected preds "
-                f'of shape {wanted} for forecast="{self.forecast}"'
+                f'of shape ({wanted}) for forecast="{self.forecast}"'
             )
         if preds.shape[-1] < least:
             raise MetricInputError(
-                f"preds of shape {preds.shape}: expected at least {least} members, the last axis"
+                f"preds of shape {preds.shape}: expected at least {least} "
+                f"{'member' if least == 1 else 'members'} along the last axis"
             )
         x, y = as_float(preds), as_float(target)
         valid = jnp.all(jnp.isfinite(x), -1) & jnp.isfinite(y)

@@ -27,8 +27,9 @@ def update(metric: Any, *batch: Any, **weights: Any) -> Any:
     return metric.update(*batch, **weights)
 
 
+@jax.jit
 def value(metric: datarax.Metric, *batch: Any, **weights: Any) -> Any:
-    return update(metric, *batch, **weights).compute()
+    return metric.update(*batch, **weights).compute()
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
