@@ -58,25 +58,19 @@ def test_by_hand():
     preds = jnp.array([0.0, 0.125, 0.5, 0.625, 1.0, 0.75, 0.875, 0.875])
     target = jnp.array([0, 0, 1, 1, 1, 0, 1, 1])
     # (1/2, 3/4] holds 0.625 and 0.75, of which one is right: 1.375 against 1.
-    diagram = value(ReliabilityDiagram(num_bins=4), preds, target)
-    want = {
-        "accuracy": np.array([0, 1, 0.5, 1]),
-        "confidence": np.array([0.0625, 0.5, 0.6875, 2.75 / 3]),
-        "weight": np.array([2, 1, 2, 3]) / 8,
-    }
-    assert_within_ulps(diagram, want, 1)
     gaps = np.array([0.0625, 0.5, 0.1875, 0.25 / 3])
-    for norm, expected in (
-        ("l1", (0.125 + 0.5 + 0.375 + 0.25) / 8),
-        (
-            "l2",
-            np.sqrt((2 * gaps[0] ** 2 + gaps[1] ** 2 + 2 * gaps[2] ** 2 + 3 * gaps[3] ** 2) / 8),
-        ),
-        ("max", 0.5),
-    ):
-        assert_within_ulps(
-            value(CalibrationError(num_bins=4, norm=norm), preds, target), expected, 2
-        )
+    want = {
+        "diagram/accuracy": np.array([0, 1, 0.5, 1]),
+        "diagram/confidence": np.array([0.0625, 0.5, 0.6875, 2.75 / 3]),
+        "diagram/weight": np.array([2, 1, 2, 3]) / 8,
+        "l1": (0.125 + 0.5 + 0.375 + 0.25) / 8,
+        "l2": np.sqrt((gaps**2 * [2, 1, 2, 3]).sum() / 8),
+        "max": 0.5,
+    }
+    metrics = {norm: CalibrationError(num_bins=4, norm=norm) for norm in ("l1", "l2", "max")}
+    collection = datarax.Collection(metrics | {"diagram": ReliabilityDiagram(num_bins=4)})
+    got = jax.jit(lambda m: m.update(preds=preds, target=target).compute())(collection)
+    assert_within_ulps(got, want, 2)
 
 
 @pytest.mark.parametrize("bins", [1, 3, 10, 15, 100, 4095])
@@ -106,11 +100,11 @@ def test_as_the_curve_of_scikit_learn(chances, strategy, binning):
 def test_bins_of_equal_mass_are_off_by_the_cells_where_they_meet(chances, rng, shape):
     preds, target = np.float32(shape(chances[0].astype(np.float64))), chances[1]
     weights = np.float32(rng.choice([1.0, 2.0, 0.5], N))
-    metric = CalibrationError(num_bins=6, binning="mass")
-    got = value(metric, preds, target, weights=weights)
+    metric = update(CalibrationError(num_bins=6, binning="mass"), preds, target, weights=weights)
+    got = metric.compute()
     oracle = partial(calibration_error_of, mass=True, bins=6, judged=lambda p, t: (p, t == 1))
     want = oracle(weights.astype(np.float64), preds.astype(np.float64), target)
-    cells = update(metric, preds, target, weights=weights).statistic.weight.value[0]
+    cells = metric.statistic.weight.value[0]
     assert abs(float(got) - want) <= 2 * 5 * float(cells.max() / cells.sum())
     assert abs(float(got) - want) < 0.1  # the bound of these data is of use
 
@@ -123,33 +117,26 @@ def test_bins_of_equal_mass_hold_equal_mass():
     assert (np.diff(diagram["confidence"]) > 0).all()
 
 
-@pytest.mark.parametrize(("norm", "mass"), [("l1", False), ("l2", True), ("max", False)])
+@pytest.mark.parametrize(("norm", "mass"), [("l1", False), ("l2", True)])
 def test_classwise_judges_each_class_against_the_rest(logits, norm, mass):
-    p = np.float32(np.round(softmax(logits[0].astype(np.float64)) * 32) / 32)
-    p[:, 0] += 1 - p.sum(-1)  # multiples of 1/32, each with a cell of its own
-    p, target = p[(p >= 0).all(-1)], logits[1][(p >= 0).all(-1)]
-    w = np.ones(len(p))
-    want = [
-        calibration_error_of(
-            w, p[:, c], target == c, norm, judged=lambda p, t: (p, t), mass=mass, bins=5
-        )
-        for c in range(C)
-    ]
-    metric = partial(
-        CalibrationError,
-        num_classes=C,
-        classwise=True,
-        num_bins=5,
-        norm=norm,
-        binning="mass" if mass else "width",
-    )
-    assert_within_ulps(value(metric(average=None), p, target), np.array(want), 12)
-    assert_within_ulps(value(metric(), p, target), np.mean(want), 12)
-    labels = CalibrationError(
-        num_labels=C, num_bins=5, norm=norm, binning=metric.keywords["binning"]
-    )
-    one_hot = np.eye(C, dtype=np.int32)[target]
-    assert_within_ulps(value(labels, p, one_hot), np.mean(want), 12)
+    p = np.round(softmax(logits[0].astype(np.float64)) * 32) / 32
+    p[:, 0] = 0
+    p[:, 0] = np.maximum(1 - p.sum(-1), 0)  # multiples of 1/32, each with a cell of its own
+    p, target = np.float32(p), logits[1]
+    w = (p.sum(-1) == 1).astype(np.float32)
+    judged = {"judged": lambda p, t: (p, t), "mass": mass, "bins": 5}
+    want = [calibration_error_of(w, p[:, c], target == c, norm, **judged) for c in range(C)]
+    how = {"num_bins": 5, "norm": norm, "binning": "mass" if mass else "width"}
+    metrics = {
+        "each": CalibrationError(num_classes=C, classwise=True, average=None, **how),
+        "mean": CalibrationError(num_classes=C, classwise=True, **how),
+        "labels": CalibrationError(num_labels=C, **how).from_outputs(target="one_hot"),
+    }
+    outputs = {"preds": p, "target": target, "one_hot": np.eye(C, dtype=np.int32)[target]}
+    got = jax.jit(lambda m: m.update(**outputs, weights=w).compute())(datarax.Collection(metrics))
+    assert_within_ulps(got["each"], np.array(want), 12)
+    assert_within_ulps(got["mean"], np.mean(want), 12)
+    assert_within_ulps(got["labels"], np.mean(want), 12)
 
 
 def test_a_label_without_data_is_left_out_of_the_mean():
@@ -225,17 +212,16 @@ def test_all_of_one_batch_in_one_bin_add_up():
 def test_one_state_for_all_in_a_collection(logits):
     x, target = logits
     config = {"num_classes": C, "from_logits": True}
-    collection = datarax.Collection(
-        {
-            "ece": CalibrationError(**config),
-            "rms": CalibrationError(norm="l2", **config),
-            "diagram": ReliabilityDiagram(**config),
-            "mass": CalibrationError(binning="mass", **config),
-            "mass of 5": CalibrationError(binning="mass", num_bins=5, **config),
-        }
-    )
-    assert len(collection.groups) == 2
-    values = jax.jit(lambda m: m.update(preds=x, target=target))(collection).compute()
+    metrics = {
+        "ece": CalibrationError(**config),
+        "rms": CalibrationError(norm="l2", **config),
+        "diagram": ReliabilityDiagram(**config),
+    }
+    masses = {n: CalibrationError(binning="mass", num_bins=n, **config) for n in (5, 15)}
+    both = datarax.Collection(metrics | {str(n): metric for n, metric in masses.items()})
+    assert len(both.groups) == 2
+    collection = datarax.Collection(metrics)
+    values = jax.jit(lambda m: m.update(preds=x, target=target).compute())(collection)
     weight, gap = (
         values["diagram/weight"],
         values["diagram/accuracy"] - values["diagram/confidence"],
