@@ -150,11 +150,17 @@ def test_all_that_reads_counts_shares_them():
 
 
 @pytest.mark.parametrize("scale", [2.0**-100, 2.0**33, 2.0**100])
-def test_counts_of_any_size(scale):
+def test_counts_of_any_size(rng, scale):
     # 10 billion examples, and weights of any size: a ratio is rounded once, whatever the scale.
-    cells = [5, 3, 2, 11]
-    metrics = Collection({c.__name__: c() for c in (*RATIOS, MatthewsCorrCoef, CohenKappa)})
-    assert_within_ulps(of_cells(metrics, *(scale * x for x in cells)), of_cells(metrics, *cells), 0)
+    ratios = {c.__name__: c() for c in (*RATIOS, MatthewsCorrCoef, CohenKappa)}
+    averaged = {str(a): F1(num_classes=5, average=a) for a in ("macro", "weighted")}
+    preds, target = rng.integers(0, 5, (2, 64)).astype(np.int32)
+    for metrics, outputs, weights in (
+        (Collection(ratios), CELLS, np.float32([5, 3, 2, 11])),
+        (Collection(averaged), {"preds": preds, "target": target}, np.ones(64, np.float32)),
+    ):
+        got = value_of(metrics, outputs | {"weights": np.float32(scale) * weights})
+        assert_within_ulps(got, value_of(metrics, outputs | {"weights": weights}), 0)
 
 
 def test_counts_above_what_a_float_holds():
