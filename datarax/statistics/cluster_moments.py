@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from datarax import _numerics as nx
 from datarax._checks import as_float, is_integer, numeric, positive_int, rows_weight
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax.distributed._collective import replicated
 from datarax.statistics._state import State
 from datarax.statistics._tally import scatter_sum
 from datarax.statistics.accumulator import MetricAccumulator
@@ -73,6 +74,7 @@ class ClusterMoments(State):
 
     def _of(self, x: jax.Array, labels: jax.Array, w: jax.Array) -> Central:
         clusters, features = self.num_clusters, self.num_features
+        x, labels, w = map(replicated, (x, labels, w))
         place = labels[:, None] * features + jnp.arange(features, dtype=jnp.int32)[None, :]
         w = w[:, None]
 
