@@ -48,8 +48,8 @@ def is_integer(x: jax.Array) -> bool:
 
 def all_finite(x: jax.Array) -> jax.Array:
     """Which rows of floats, along the last axis, hold neither NaN nor infinity."""
-    # Of the extreme, which is NaN if any of them is: cheaper than to ask each.
-    return jnp.max(jnp.abs(x), -1, initial=0) < jnp.asarray(jnp.inf, x.dtype)
+    # Not by the greatest: a maximum of floats may drop NaN, and is no faster.
+    return jnp.all(jnp.isfinite(x), -1)
 
 
 def as_float(x: jax.Array) -> jax.Array:
