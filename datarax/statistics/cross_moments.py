@@ -1,5 +1,6 @@
 """Moments of predictions and targets together, and of their difference."""
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import jax
@@ -195,7 +196,11 @@ class Residuals(_TwoVariables):
 
 
 def pairs(
-    preds: Any, target: Any, weights: Any, shape: tuple[int, ...]
+    preds: Any,
+    target: Any,
+    weights: Any,
+    shape: tuple[int, ...],
+    domain: Callable[[jax.Array, jax.Array], jax.Array | None] = lambda p, t: None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Predictions and targets as floats, what each example counts, and which cannot be used.
 
@@ -204,6 +209,7 @@ def pairs(
         target: of the shape of `preds`.
         weights: broadcast against the leading axes.
         shape: of one example.
+        domain: which finite values can be used; `None` for all.
 
     Returns:
         Both; the weight of each example, see `rows_weight`, with axes of size one for those of an
@@ -221,6 +227,8 @@ def pairs(
             f"one value for each of num_outputs"
         )
     p, t = as_float(preds), as_float(target)
-    valid = jnp.all(jnp.isfinite(p) & jnp.isfinite(t), tuple(range(batch, p.ndim)))
+    usable, defined = jnp.isfinite(p) & jnp.isfinite(t), domain(p, t)
+    usable = usable if defined is None else usable & defined
+    valid = jnp.all(usable, tuple(range(batch, p.ndim)))
     w, invalid = rows_weight(valid, weights)
     return p, t, jax.lax.expand_dims(w, range(w.ndim, p.ndim)), invalid
