@@ -22,7 +22,7 @@ from datarax.metrics import (
 )
 from datarax.testing import assert_within_ulps
 from tests.helpers import x64
-from tests.registry.probabilistic import crps_of, entropy_terms, rps_of
+from tests.registry.forecasts import crps_of, entropy_terms, rps_of
 
 N, C = 48, 5
 
