@@ -13,7 +13,14 @@ from rich.console import Console
 
 from datarax import AsyncMetricCollector
 from datarax.cli import _digits, _report
-from datarax.cli._check import TOLERANCE, Predictions, differences, reference
+from datarax.cli._check import (
+    TOLERANCE,
+    Predictions,
+    differences,
+    quality_differences,
+    quality_reference,
+    reference,
+)
 from datarax.cli._digits import BATCH_SIZE
 from datarax.cli._windows import Windows
 from datarax.distributed import collect_from_devices
@@ -70,15 +77,24 @@ def run(num_devices: int, epochs: int, history: Path, picture: Path) -> int:
     model, cost = _train(mesh, train, test, epochs, log)
     console.print(f"\n{cost}")
     final = _evaluate_pmap(model, mesh, test)
+    results, bounds = _digits.quality(model, test, mesh)
     if not first:
         return 0
     rows = [(f"device {i}", device.numbers) for i, device in enumerate(final[:-1])]
     rows.append((final[-1].where, final[-1].numbers))
     console.print(_report.numbers_table(rows, title="\nThe test set again, through pmap"))
 
+    results = {name: np.asarray(x).tolist() for name, x in results.items()}
+    console.print(_report.quality_table(results, bounds))
+    real = final[-1].predictions
+    real = Predictions(real.logits[real.mask], real.labels[real.mask], real.mask[real.mask])
+    quality = quality_differences(results, bounds, quality_reference(real))
+
     _report.plot(picture, list(log.records.values()))
     console.print(f"\nWrote {history} and {picture}", soft_wrap=True)
-    return 0 if check(console, log.reported + final) else 1
+    worst = worst_differences(log.reported + final)
+    worst |= {f"quality/{name}": difference for name, difference in quality.items()}
+    return 0 if check(console, worst) else 1
 
 
 def _train(
@@ -114,9 +130,8 @@ def _train(
     return model, windows.cost()
 
 
-def check(console: Console, reported: list[Reported]) -> bool:
+def check(console: Console, worst: dict[str, float]) -> bool:
     """Whether every number agrees with its reference; prints the differences."""
-    worst = worst_differences(reported)
     console.print(_report.check_table(worst))
     failed = [name for name, difference in worst.items() if difference > TOLERANCE]
     if failed:

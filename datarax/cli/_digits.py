@@ -28,7 +28,7 @@ from datarax.distributed import (
     reduce_custom_collective,
     reduce_mean,
 )
-from datarax.metrics import Accuracy, Max, Mean, Min
+from datarax.metrics import AUROC, F1, Accuracy, CalibrationError, Max, Mean, Min, Recall
 from datarax.training import StatefulMetric
 
 SEED = 0
@@ -155,6 +155,18 @@ def make_metrics(mesh: Mesh) -> StatefulMetric:
     return StatefulMetric(per_device(Collection(metrics), mesh, AXIS))
 
 
+def make_quality(mesh: Mesh) -> Metric:
+    """How good the predictions of a data set are; three states serve the five metrics."""
+    metrics = {
+        "accuracy": Accuracy(num_classes=NUM_CLASSES),
+        "macro_f1": F1(num_classes=NUM_CLASSES, average="macro"),
+        "recall": Recall(num_classes=NUM_CLASSES, average=None),
+        "auroc": AUROC(num_classes=NUM_CLASSES),
+        "calibration_error": CalibrationError(num_classes=NUM_CLASSES, from_logits=True),
+    }
+    return per_device(Collection(metrics), mesh, AXIS)
+
+
 def summary(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
     """The same numbers for the real rows among those given, through the reducers."""
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels)
@@ -215,6 +227,20 @@ def make_evaluate(model: Classifier, mesh: Mesh) -> Callable[[nnx.State, Batch],
         return every | all_gather({"logits": logits}, AXIS, tiled=True)
 
     return jax.jit(jax.shard_map(on_shard, mesh=mesh, in_specs=(P(), P(AXIS)), out_specs=P()))
+
+
+def quality(model: Classifier, data: Examples, mesh: Mesh) -> tuple[dict[str, Any], Any]:
+    """The results of `make_quality` over a data set, and the bounds of the AUROC."""
+
+    @nnx.jit
+    def step(model: Classifier, metrics: Metric, batch: Batch) -> Metric:
+        return metrics.update(preds=model(batch.images), target=batch.labels, weights=batch.mask)
+
+    metrics: Any = make_quality(mesh)
+    for batch in batches(data):
+        metrics = jax.block_until_ready(step(model, metrics, place(batch, mesh)))
+    seen = jax.block_until_ready(metrics.sync())
+    return seen.results(), tuple(float(bound) for bound in seen["auroc"].bounds())
 
 
 def make_evaluate_pmap(model: Classifier, mesh: Mesh) -> Callable[[nnx.State, Batch], Any]:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from datarax.cli._check import REFERENCES, TOLERANCE
+from datarax.cli._check import QUALITY_REFERENCES, REFERENCES, TOLERANCE
 
 Numbers = Mapping[str, float]
 
@@ -37,13 +38,29 @@ def numbers_table(
     return table
 
 
+def quality_table(results: Mapping[str, Any], bounds: tuple[float, float]) -> Table:
+    """How good the predictions are, a line a metric."""
+    table = Table(title="\nHow good it is, on the test set", title_justify="left", box=None)
+    table.show_header = False
+    table.add_column(width=19)
+    table.add_column()
+    for name, value in results.items():
+        values = value if isinstance(value, list) else [value]
+        shown = " ".join(f"{x:.4f}" for x in values)
+        if name == "auroc":
+            shown += f"  certain: {bounds[0]:.6f} to {bounds[1]:.6f}"
+        table.add_row(f" {name.replace('_', ' ')}", shown)
+    return table
+
+
 def check_table(worst: Numbers) -> Table:
     """The largest difference of each number, beside what it was compared with."""
     table = Table(title="\nLargest differences", title_justify="left", box=None)
     for heading in ("number", "compared with", "difference", ""):
         table.add_column(heading, justify="right" if heading == "difference" else "left")
     for name, difference in worst.items():
-        reference = REFERENCES[name.rpartition("/")[2]]
+        where, _, short = name.rpartition("/")
+        reference = (QUALITY_REFERENCES if where == "quality" else REFERENCES)[short]
         verdict = "ok" if difference <= TOLERANCE else "WRONG"
         table.add_row(name, reference, f"{difference:.1e}", verdict)
     return table

@@ -1,6 +1,7 @@
 """The demo's check of its own numbers: it knows the truth, and notices what differs from it."""
 
 import io
+import itertools
 import math
 
 import numpy as np
@@ -9,7 +10,13 @@ from rich.console import Console
 from scipy.special import log_softmax, softmax
 
 from datarax.cli import _demo
-from datarax.cli._check import Predictions, differences, reference
+from datarax.cli._check import (
+    Predictions,
+    differences,
+    quality_differences,
+    quality_reference,
+    reference,
+)
 
 NAMES = ["examples", "loss", "accuracy", "worst_loss", "least_confidence"]
 
@@ -65,10 +72,42 @@ def test_a_number_without_reference_is_an_error(reported):
         differences(reported, {"loss": 1.0})
 
 
+def test_quality_against_its_definition(rng):
+    predictions = draw(rng, 200)
+    logits, labels = predictions.logits.astype(np.float64), predictions.labels
+    found = quality_reference(predictions)
+    chosen, confidence = logits.argmax(axis=1), softmax(logits, axis=1).max(axis=1)
+    right = chosen == labels
+    assert found["accuracy"] == pytest.approx(right.mean())
+    assert found["recall"] == pytest.approx([right[labels == c].mean() for c in range(10)])
+    edges = np.linspace(0, 1, 16)
+    gaps = [
+        abs((right[inside] - confidence[inside]).sum())
+        for low, high in itertools.pairwise(edges)
+        if (inside := (confidence > low) & (confidence <= high)).any()
+    ]
+    assert found["calibration_error"] == pytest.approx(sum(gaps) / 200)
+    above = [(logits[labels == c, c][:, None] > logits[labels != c, c]).mean() for c in range(10)]
+    assert found["auroc"] == pytest.approx(np.mean(above))
+
+
+def test_quality_that_is_wrong_is_noticed(rng):
+    right = quality_reference(draw(rng, 200))
+    bounds = right["auroc"] - 1e-3, right["auroc"] + 1e-3
+    assert max(quality_differences(right, bounds, right).values()) == 0
+    for name, value in right.items():
+        wrong = right | {name: np.add(value, np.eye(10)[3] * 0.1 if name == "recall" else 0.1)}
+        assert quality_differences(wrong, bounds, right)[name] >= 0.099
+    outside = quality_differences(right, (bounds[0], right["auroc"] + 0), right | {"auroc": 0.999})
+    assert outside["auroc"] == pytest.approx(0.999 - right["auroc"])
+    with pytest.raises(ValueError, match="can check"):
+        quality_differences({"accuracy": 1.0}, bounds, right)
+
+
 def checked(reported: list[_demo.Reported]) -> tuple[bool, str]:
     shown = io.StringIO()
     console = Console(file=shown, width=80, markup=False, highlight=False)
-    return _demo.check(console, reported), shown.getvalue()
+    return _demo.check(console, _demo.worst_differences(reported)), shown.getvalue()
 
 
 def right(rng: np.random.Generator, where: str) -> _demo.Reported:

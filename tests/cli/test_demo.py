@@ -22,6 +22,7 @@ EPOCHS, DEVICES = 2, 5  # which do not divide a batch
 SPLITS = ("train", "test")
 STEPS = 15  # of an epoch
 NAMES = ["examples", "loss", "accuracy", "worst_loss", "least_confidence"]
+QUALITY = ["accuracy", "macro_f1", "recall", "auroc", "calibration_error"]
 HALF_A_DIGIT = 0.5e-4 + 1e-9  # of the four decimals that tables show
 
 
@@ -109,13 +110,28 @@ def test_every_number_is_checked(demo):
     checks = [line.split() for line in demo.lines if line.rstrip().endswith(" ok")]
     compared = {" ".join(words[:-4]): float(words[-2]) for words in checks}
     places = ("train", "test", "device", "all devices")
-    assert compared.keys() == {f"{place}/{name}" for place in places for name in NAMES}
+    quality = {f"quality/{name}" for name in QUALITY}
+    assert compared.keys() == {f"{p}/{name}" for p in places for name in NAMES} | quality
     assert max(compared.values()) <= 1e-5
     assert "All numbers agree to within 1e-05" in demo.lines
     assert (
         f"steps ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ {STEPS * EPOCHS}/{STEPS * EPOCHS}"
         in "\n".join(demo.lines)
     )
+
+
+@pytest.mark.parametrize("where", ["demo", "processes"])
+def test_it_shows_how_good_the_predictions_are(where, request):
+    text = "\n".join(request.getfixturevalue(where).lines)
+    ((_, together),) = table(request.getfixturevalue(where), "all devices")
+    shown = {name: re.search(rf"^ *{name} +([\d.]+)", text, re.M) for name in
+             ("accuracy", "macro f1", "auroc", "calibration error", "recall")}  # fmt: skip
+    values = {name: float(found[1]) for name, found in shown.items() if found}
+    assert values.keys() == shown.keys()
+    assert values["accuracy"] == together["accuracy"]
+    lower, upper = map(float, re.search(r"certain: ([\d.]+) to ([\d.]+)", text).groups())
+    assert lower <= values["auroc"] + HALF_A_DIGIT
+    assert values["auroc"] - HALF_A_DIGIT <= upper < lower + 0.01
 
 
 def test_it_names_its_files(demo):
