@@ -52,6 +52,8 @@ def test_age_is_by_step():
     assert late.update(2.0, step=12).compute() == (8 / 4 + 2) / 1.25
     assert late.update(2.0, step=7).compute() == (8 + 2 / 8) / 1.125
     assert late.update(2.0, step=10).compute() == 5
+    masked = late.update(jnp.array([5.0]), step=12, weights=jnp.array([0.0]))
+    assert (masked.compute(), int(masked.statistic.faded.step)) == (8, 10)
     # Whatever is older than a float can say is gone.
     assert late.update(2.0, step=2**31 - 1).compute() == 2
     assert late.update(2.0, step=-(2**31)).compute() == 8
@@ -112,6 +114,7 @@ def test_steps_broadcast_on_leading_axes(metric):
     each = metric.update(values, step=jnp.array([1, 0]))
     full = metric.update(values, step=jnp.array([[1, 1], [0, 0]]))
     assert each.compute() == full.compute()
+    assert metric.update(values, step=jnp.array([[1, 0]])).compute() != full.compute()
     assert each.compute() == (3 if isinstance(metric, LastValue) else (4 + 6) / 3)
     for step in (jnp.array([0, 1, 2]), jnp.zeros((2, 2, 1), jnp.int32)):
         with pytest.raises(datarax.MetricInputError, match=r"step of shape .* \(2, 2\)"):

@@ -119,6 +119,7 @@ def test_interpolated_by_rank_within_a_bin():
     values = 2.0**14 + jnp.arange(65, dtype=jnp.float32)
     histogram = ValueHistogram().update(values)
     assert histogram.quantile(0.25) == 2**14 + 16
+    assert histogram.relative_error == 2.0**-7
     lower, upper = histogram.quantile_bounds(0.25)
     assert (lower, upper) == (2**14, 2**14 + 64)
 
