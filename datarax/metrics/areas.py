@@ -78,16 +78,27 @@ def _pairs_won(groups: Groups, max_fpr: float = 1.0) -> tuple[nx.Pair, nx.Pair, 
         part, share = among_highest(neg, groups.negatives_above, groups.totals[1], max_fpr)
     # Against negatives of lower bins; and within the bin, where ties win half.
     won, shared = nx.pair_product(above, part), nx.pair_product(pos, part)
-    zero = jnp.zeros((), pos[0].dtype)
-
-    def total(within: nx.Pair) -> nx.Pair:
-        return nx.pair_sum(nx.pair_add(won, within))
-
     half = nx.pair_scale(shared, share / 2)
-    tie = groups.is_tie
-    least = tuple(jnp.where(tie, x, zero) for x in half)
-    most = tuple(jnp.where(tie, x, y) for x, y in zip(half, shared, strict=True))
-    return total(least), total(half), total(most)  # type: ignore[arg-type]
+    tie, zero = groups.is_tie, jnp.zeros((), pos[0].dtype)
+    cases = (
+        jnp.stack([jnp.where(tie, x, zero), x, jnp.where(tie, x, y)])
+        for x, y in zip(half, shared, strict=True)
+    )
+    # All three at once, which is less to compile.
+    high, low = nx.pair_sum(nx.pair_add(_thrice(won), tuple(cases)))  # type: ignore[arg-type]
+    return (high[0], low[0]), (high[1], low[1]), (high[2], low[2])
+
+
+def _thrice(a: nx.Pair) -> nx.Pair:
+    """The same for the least, the estimate and the greatest."""
+    shape = (3, *a[0].shape)
+    return jnp.broadcast_to(a[0][None], shape), jnp.broadcast_to(a[1][None], shape)
+
+
+def _ratios(sums: jax.Array, total: nx.Pair) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Three sums over the groups of floats, each over the total."""
+    least, about, most = nx.pair_divide(nx.pair_sum((sums, jnp.zeros_like(sums))), _thrice(total))
+    return least, about, most
 
 
 class AUROC(_Area):
@@ -256,10 +267,8 @@ class AveragePrecision(_Area):
         pace = one + n / (p + step)
         about = in_turn(wrong + pace * step / 2 - step / 2, pace, step / 2)
         about = jnp.clip(about, least, most)
-        areas = (
-            nx.pair_sum((jnp.where(tie, exact, x), jnp.zeros_like(p))) for x in (least, about, most)
-        )
-        return tuple(nx.pair_divide(x, groups.totals[0]) for x in areas)  # type: ignore[return-value]
+        cases = jnp.stack([jnp.where(tie, exact, x) for x in (least, about, most)])
+        return _ratios(cases, groups.totals[0])
 
 
 class LogAUC(_Area):
@@ -347,11 +356,10 @@ class LogAUC(_Area):
         scale = nx.pair_scale(positives, jnp.broadcast_to(span, positives[0].shape))
         none = negatives[0] == 0
 
-        def area(x: jax.Array) -> jax.Array:
-            value = nx.pair_divide(nx.pair_sum((x, jnp.zeros_like(x))), scale)
-            return jnp.where(none, jnp.asarray(jnp.nan, x.dtype), value)
-
-        return area(jnp.where(tie, straight, least)), area(straight), area(most)
+        cases = jnp.stack([jnp.where(tie, straight, least), straight, most])
+        return tuple(  # type: ignore[return-value]
+            jnp.where(none, jnp.asarray(jnp.nan, x.dtype), x) for x in _ratios(cases, scale)
+        )
 
 
 def _larger(a: nx.Pair, b: nx.Pair) -> nx.Pair:

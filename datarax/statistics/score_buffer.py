@@ -22,7 +22,8 @@ class ScoreBuffer(Scored):
         num_labels: multilabel: scores and 0/1 targets (..., L). Neither: binary, (...) and (...).
         ignore_index: a target that leaves its example out, uncounted.
 
-    Scores are kept in float32 (float64 with x64). Examples of weight zero take no room.
+    Scores are kept in float32 (float64 with x64); subnormal numbers count as 0. Examples of weight
+    zero take no room.
 
     Example:
         >>> import jax.numpy as jnp
@@ -77,7 +78,7 @@ class ScoreBuffer(Scored):
         w = jnp.broadcast_to(w, scores.shape)
         zero = jnp.zeros((), w.dtype)
         # Rows that are not there come last.
-        scores = jnp.where(w != 0, scores + zero, jnp.asarray(jnp.inf, scores.dtype))
+        scores = jnp.where(w != 0, scores, jnp.asarray(jnp.inf, scores.dtype))
         return scores, jnp.where(positive, w, zero), jnp.where(positive, zero, w)
 
     def groups(self) -> Groups:
