@@ -27,9 +27,10 @@ class ScoreHistogram(Scored):
             binary, fewer for many classes.
         ignore_index: a target that leaves its example out, uncounted.
 
-    Scores are any floats: logits, probabilities, of any size and sign; -0.0 is 0.0. bfloat16
-    scores have a bin each at 16 bits. Each bin also keeps its least and greatest score (up to
-    16 classes), so that one that holds a single value is known to be a tie.
+    Scores are any floats: logits, probabilities, of any size and sign; -0.0 is 0.0, and so are
+    subnormal numbers, which much hardware does not tell from it. bfloat16 scores have a bin each
+    at 16 bits. Each bin also keeps its least and greatest score (up to 16 classes), so that one
+    that holds a single value is known to be a tie.
     """
 
     def __init__(

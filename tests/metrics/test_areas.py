@@ -1,0 +1,411 @@
+"""AUROC, average precision and their kin: bounds that hold, exact values, scikit-learn's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sklearn.metrics
+
+import datarax
+from datarax import MetricInputError, MetricTypeError
+from datarax.metrics import AUROC, AveragePrecision, Gini, LogAUC
+from datarax.testing import check_metric
+from tests.helpers import x64
+from tests.registry.curves import log_auc_of
+
+AREAS = {
+    AUROC: sklearn.metrics.roc_auc_score,
+    AveragePrecision: sklearn.metrics.average_precision_score,
+}
+each_area = pytest.mark.parametrize("cls", AREAS, ids=lambda cls: cls.__name__)
+
+
+@jax.jit
+def update(metric, preds, target, weights=None):
+    return metric.update(preds, target, weights=weights)
+
+
+def read(metric, *others):
+    """Other metrics over the statistic of one, which is then updated and compiled but once."""
+    return [other.replace(statistic=metric.statistic) for other in others]
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+# Of normal scores with a mean by class: whatever a model may put out.
+KINDS = {
+    "logits": lambda z, rng: z,
+    "probabilities": lambda z, rng: sigmoid(z),
+    "saturated": lambda z, rng: sigmoid(z + 12),
+    "saturated, at the other end": lambda z, rng: sigmoid(z - 60),
+    "below 0.002": lambda z, rng: 0.002 * sigmoid(z),
+    "offset by -10": lambda z, rng: z - 10,
+    "offset by -100": lambda z, rng: z - 100,
+    "huge": lambda z, rng: z * 1e36,
+    "tiny": lambda z, rng: z * 1e-30,
+    "rounded": lambda z, rng: np.round(z),
+    "two values": lambda z, rng: (z > 0).astype(float),
+    "zeros of both signs": lambda z, rng: np.where(z > 2, z, np.copysign(0.0, z)),
+    "one bin": lambda z, rng: 1.5 + rng.integers(0, 8, z.shape) * 2.0**-23,
+    "one bin, perfect": lambda z, rng: 1.5 + (z > 1) * 2.0**-23,
+    "around 1/2 and 1": lambda z, rng: (1 + (z > 1)) / 2 + rng.integers(-2, 3, z.shape) * 2.0**-24,
+    "constant": lambda z, rng: np.full(z.shape, -3.0),
+    "around 0": lambda z, rng: z * rng.choice([1e-28, 1e-10, 1.0, 1e10], z.shape),
+}
+
+
+def scores_of(rng, kind, size):
+    """Scores as float32, and 0/1 targets of which each occurs."""
+    target = (rng.random(size) < rng.uniform(0.1, 0.9)).astype(np.int32)
+    target[..., :2] = 0, 1
+    z = rng.normal(size=size) * 3 + 2 * target
+    return KINDS[kind](z, rng).astype(np.float32), target
+
+
+def exact_areas(preds, target, w):
+    """AUROC and average precision of each row, in float64, from the definitions."""
+    preds, w = preds.astype(np.float64), w.astype(np.float64)
+    pos, neg = np.where(target == 1, w, 0), np.where(target == 0, w, 0)
+    above = preds[:, :, None] > preds[:, None, :]
+    tied = preds[:, :, None] == preds[:, None, :]
+    won = np.einsum("dij,di,dj->d", above + 0.5 * tied, pos, neg)
+    true, found = (np.einsum("dji,dj->di", above | tied, x) for x in (pos, w))
+    precision = (pos * true / np.where(found > 0, found, 1)).sum(1) / pos.sum(1)
+    return won / (pos.sum(1) * neg.sum(1)), precision
+
+
+SETS, SIZE = 10_000, 20
+
+
+def test_bounds_hold_the_exact_value_of_ten_thousand_data_sets(rng):
+    kinds = rng.permutation(np.resize(list(KINDS), SETS))
+    preds, target = (
+        np.stack(x) for x in zip(*(scores_of(rng, k, SIZE) for k in kinds), strict=True)
+    )
+    w = np.where(rng.random((SETS, 1)) < 0.5, 1, rng.uniform(0.01, 3, (SETS, SIZE)))
+    w = w.astype(np.float32)
+
+    @jax.jit
+    def bounds(args):
+        metrics = (cls(bits=10).update(*args[:2], weights=args[2]) for cls in AREAS)
+        return [(*metric.bounds(), metric.compute()) for metric in metrics]
+
+    found = jax.lax.map(bounds, (preds, target, w), batch_size=100)
+    truths = exact_areas(preds, target, w)
+    # scikit-learn is slow, and agrees.
+    for i in rng.choice(SETS, 500, replace=False):
+        for score, truth in zip(AREAS.values(), truths, strict=True):
+            assert abs(score(target[i], preds[i], sample_weight=w[i]) - truth[i]) < 1e-12
+    # One rounding of a ratio of sums; then a dozen, of terms that are all positive.
+    for (lower, upper, value), truth, slack in zip(found, truths, (2e-7, 1.5e-6), strict=True):
+        wrong = ~((lower <= truth * (1 + slack)) & (truth * (1 - slack) <= upper))
+        assert not wrong.any(), (kinds[wrong], lower[wrong], truth[wrong], upper[wrong])
+        # Which two programs may round apart.
+        assert ((lower * (1 - slack) <= value) & (value * (1 - slack) <= upper)).all()
+        assert (lower == upper)[np.isin(kinds, ("two values", "constant"))].all()
+        # They tell something: those of other kinds differ, though not by all that they could.
+        assert 0 < np.mean(np.asarray(upper - lower)) < 0.5
+
+
+@each_area
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_hold_at_the_default_size(rng, cls, kind):
+    preds, target = scores_of(rng, kind, 1000)
+    w = rng.uniform(0, 2, 1000).astype(np.float32)
+    metric = update(cls(), preds, target, w)
+    lower, upper = metric.bounds()
+    truth = AREAS[cls](target, preds, sample_weight=w)
+    assert lower - 1e-6 <= truth <= upper + 1e-6
+    assert lower - 1e-6 <= metric.compute() <= upper + 1e-6
+
+
+@each_area
+@pytest.mark.parametrize(
+    "kind", ["two values", "rounded", "zeros of both signs", "constant", "bfloat16"]
+)
+def test_true_ties_leave_nothing_open(rng, cls, kind):
+    preds, target = scores_of(rng, "logits" if kind == "bfloat16" else kind, 1000)
+    if kind == "bfloat16":
+        preds = np.asarray(jnp.asarray(preds, jnp.bfloat16))
+    elif kind == "zeros of both signs":
+        preds = np.minimum(preds, 0)
+    metric = update(cls(), preds, target)
+    lower, upper = metric.bounds()
+    assert lower == metric.compute() == upper
+    assert abs(float(lower) - AREAS[cls](target, preds.astype(float))) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities", "saturated"])
+def test_estimates_at_the_default_size(rng, kind):
+    target = (rng.random(20_000) < 0.3).astype(np.int32)
+    z = rng.normal(size=20_000) * 3 + 2 * target
+    preds = {"logits": z, "probabilities": sigmoid(z), "saturated": sigmoid(z + 8)}[kind]
+    preds = preds.astype(np.float32)
+    for cls, score in AREAS.items():
+        metric = update(cls(), preds, target)
+        assert abs(float(metric.compute()) - score(target, preds)) < 5e-4
+        lower, upper = metric.bounds()
+        assert lower <= score(target, preds) <= upper
+        if cls is AUROC:
+            assert upper - lower < 5e-3
+
+
+@pytest.mark.parametrize("config", [{"num_classes": 4}, {"num_labels": 4}], ids=str)
+def test_multiclass_and_multilabel_agree_with_scikit_learn(rng, config):
+    target = rng.integers(0, 4, 300)
+    labels = (target[:, None] == np.arange(4)).astype(np.int32)
+    if "num_labels" in config:
+        target = labels = (rng.random((300, 4)) < (0.1, 0.3, 0.5, 0.9)).astype(np.int32)
+        labels[:2] = [[0], [1]]
+    logits = rng.normal(size=(300, 4)) + 2 * labels
+    preds = (np.exp(logits) / np.exp(logits).sum(1, keepdims=True)).astype(np.float32)
+    metrics = {
+        (cls, average): cls(**config, average=average)
+        for cls, average in (
+            (AUROC, "macro"),
+            (AUROC, "weighted"),
+            (AUROC, None),
+            (AveragePrecision, "macro"),
+        )
+    }
+    buffer = AUROC(**config, exact=True, capacity=300)
+    half = [update(buffer, preds[i::2], target[i::2]) for i in range(2)]
+    exact = half[0].merge(half[1])
+    binned = update(metrics[AUROC, None], preds, target)
+    for (cls, average), metric in metrics.items():
+        want = AREAS[cls](labels, preds, average=average)
+        np.testing.assert_allclose(read(exact, metric)[0].compute(), want, rtol=1e-6)
+        if average is None:
+            lower, upper = read(binned, metric)[0].bounds()
+            assert ((lower <= want + 1e-6) & (want - 1e-6 <= upper)).all()
+        elif cls is AUROC and "num_classes" in config:
+            # By its own name for it; it wants a sum of 1, in float64.
+            sums = preds.astype(float) / preds.astype(float).sum(1, keepdims=True)
+            ovr = sklearn.metrics.roc_auc_score(target, sums, multi_class="ovr", average=average)
+            np.testing.assert_allclose(want, ovr, atol=1e-4)
+
+
+def test_partial_areas_agree_with_scikit_learn(rng):
+    preds, target = scores_of(rng, "logits", 500)
+    w = rng.uniform(0, 2, 500).astype(np.float32)
+    for scores in (preds, np.round(preds)):
+        exact = update(AUROC(exact=True, capacity=500), scores, target, w)
+        binned = update(AUROC(), scores, target, w)
+        for max_fpr in (0.05, 1.0):
+            want = sklearn.metrics.roc_auc_score(target, scores, sample_weight=w, max_fpr=max_fpr)
+            metric = AUROC(max_fpr=max_fpr)
+            np.testing.assert_allclose(read(exact, metric)[0].compute(), want, rtol=1e-6)
+            lower, upper = read(binned, metric)[0].bounds()
+            assert lower - 1e-6 <= want <= upper + 1e-6
+
+
+def test_the_area_over_logarithms():
+    target = np.repeat([0, 1], 50)
+    chance = update(LogAUC(fpr_range=(0.001, 1.0)), np.zeros(100, np.float32), target)
+    # "a random selection has a logAUC of 14.462%", Mysinger and Shoichet 2010.
+    np.testing.assert_allclose(chance.compute(), 0.14462, atol=5e-6)
+    perfect = update(LogAUC(), target.astype(np.float32), target)
+    np.testing.assert_allclose(perfect.compute(), 1, rtol=1e-6)
+
+
+def test_the_area_over_logarithms_is_within_its_bounds(rng):
+    preds, target = scores_of(rng, "offset by -100", 500)
+    metric = LogAUC(fpr_range=(0.01, 0.5))
+    lower, upper = read(update(AUROC(), preds, target), metric)[0].bounds()
+    truth = log_auc_of(np.ones(500), preds, target, low=0.01, high=0.5)
+    assert lower < truth < upper
+    exact = read(update(AUROC(exact=True, capacity=500), preds, target), metric)[0]
+    np.testing.assert_allclose(exact.compute(), truth, rtol=2e-6)
+
+
+def test_gini_is_twice_the_area_less_one(rng):
+    preds, target = scores_of(rng, "logits", 300)
+    area = update(AUROC(), preds, target)
+    (gini,) = read(area, Gini())
+    np.testing.assert_allclose(gini.compute(), 2 * area.compute() - 1, atol=2e-7)
+    np.testing.assert_allclose(gini.bounds(), 2 * np.array(area.bounds()) - 1, atol=2e-7)
+    # The other way round, but for the mirrored half of the bins.
+    (other,) = read(update(AUROC(), np.round(-preds), target), Gini())
+    (same,) = read(update(AUROC(), np.round(preds), target), Gini())
+    assert other.compute() == -same.compute()
+
+
+# Exact values, from a buffer.
+
+
+@each_area
+@pytest.mark.parametrize("kind", KINDS)
+def test_exact_values(rng, cls, kind):
+    preds, target = scores_of(rng, kind, 200)
+    w = rng.choice([0, 0.5, 1, 7], 200).astype(np.float32)
+    w[:2] = 1
+    metric = cls(exact=True, capacity=256)
+    for rows in np.split(np.arange(200), 4):
+        metric = update(metric, preds[rows], target[rows], w[rows])
+    want = AREAS[cls](target, preds, sample_weight=w)
+    np.testing.assert_allclose(metric.compute(), want, rtol=1e-6)
+    assert metric.bounds() == (metric.compute(), metric.compute())
+    assert metric.invalid_count() == 0
+
+
+def test_exact_metrics_obey_the_laws(rng):
+    batches = [
+        {
+            "preds": (rng.integers(0, 9, (8, 2)) / 8).astype(np.float32),
+            "target": rng.integers(0, 2, (8, 2)),
+        }
+        for _ in range(3)
+    ]
+    config = {"num_labels": 2, "exact": True, "capacity": 512}
+    members = {cls.__name__: cls(**config) for cls in AREAS}
+    # The precision, its product, their sum, the quotient, and the mean over classes.
+    check_metric(datarax.Collection(members), batches, ulps=14, compare_states=False)
+
+
+def test_what_does_not_fit_the_buffer_is_reported():
+    preds, target = np.float32([0.1, 0.2, np.nan, 0.4, 0.6, 0.5]), np.array([0, 1, 0, 0, 1, 1])
+    metric = update(AUROC(exact=True, capacity=3), preds, target)
+    assert metric.invalid_count() == 3
+    assert metric.compute() == 0.5  # of the first three that can be used
+    # All that is certain of the others.
+    assert metric.bounds() == (0, 1)
+    assert update(Gini(exact=True, capacity=3), preds, target).bounds() == (-1, 1)
+    with pytest.warns(datarax.InvalidValuesWarning, match="3 values or examples"):
+        metric.results()
+    results = datarax.Collection({"auroc": metric}).results()
+    assert results == {"auroc": 0.5, "auroc/invalid": 3}
+    assert metric.merge(metric).invalid_count() == 3 + 3 + 3
+    assert metric.reset().invalid_count() == 0
+    strict = update(AUROC(exact=True, capacity=3, on_invalid="raise"), preds, target)
+    with pytest.raises(datarax.InvalidValuesError):
+        strict.results()
+    assert np.isnan(
+        update(AUROC(exact=True, capacity=3, on_invalid="propagate"), preds, target).compute()
+    )
+
+
+def test_subnormal_scores_are_zero(rng):
+    target = (rng.random(100) < 0.5).astype(np.int32)
+    subnormal = rng.choice(np.float32([1e-40, -1e-40, 1e-45, 0.0, -0.0]), 100)
+    for metric in (AUROC(), AUROC(exact=True, capacity=100)):
+        value = update(metric, subnormal, target)
+        assert value.compute() == value.bounds()[0] == value.bounds()[1] == 0.5
+
+
+def test_examples_without_weight_take_no_room():
+    preds, target = np.float32([np.nan, 0.3, 0.2, 0.1]), np.array([0, 1, 9, 0])
+    metric = update(AUROC(exact=True, capacity=2), preds, target, np.array([0, 1, 0, 2]))
+    assert metric.invalid_count() == 0
+    assert metric.compute() == 1
+
+
+def test_64_bits():
+    with x64():
+        # Told apart by 1e-12: by their values, where they are kept, not in a histogram.
+        preds, target = np.array([0.5, 0.5 + 1e-12]), np.array([0, 1])
+        exact = update(AUROC(exact=True, capacity=2), preds, target)
+        assert exact.compute() == 1
+        assert update(exact, preds, target).invalid_count() == 2
+        binned = update(AUROC(), preds, target)
+        assert binned.compute() == 0.5
+        assert binned.compute().dtype == np.float64
+
+
+# Where the libraries that people use today go wrong.
+
+
+@each_area
+def test_a_score_is_a_score(rng, cls):
+    """Raw logits, scores all below 0.002, any batches: the same order, the same value."""
+    preds, target = scores_of(rng, "rounded", 256)
+    want = AREAS[cls](target, preds)
+    for scores in (preds, 0.002 * (preds + 40) / 80, preds * 1e30):
+        values = set()
+        for size in (1, 8, 256):
+            metric = jax.lax.scan(
+                lambda metric, batch: (metric.update(*batch), None),
+                cls(),
+                (scores.astype(np.float32).reshape(-1, size), target.reshape(-1, size)),
+            )[0]
+            values.add(float(metric.compute()))
+        (value,) = values
+        np.testing.assert_allclose(value, want, rtol=1e-6)
+
+
+def test_memory_is_constant():
+    metric = AUROC()
+    size = sum(x.nbytes for x in jax.tree.leaves(metric))
+    preds, target = (jax.ShapeDtypeStruct((1_000_000,), t) for t in (np.float32, np.int32))
+    compiled = jax.jit(lambda m, p, t: m.update(p, t)).lower(metric, preds, target).compile()
+    # A few bytes a score, and a state that is what it was.
+    assert compiled.memory_analysis().temp_size_in_bytes < 40_000_000
+    assert sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(compiled.out_info)) == size
+
+
+def test_billions_of_examples(rng):
+    preds, target = scores_of(rng, "logits", 500)
+    for cls in AREAS:
+        first = update(cls(), preds, target)
+        metric = first
+        for _ in range(30):  # 5e11 examples
+            metric = metric.merge(metric)
+        np.testing.assert_allclose(metric.compute(), first.compute(), atol=2e-3)
+        np.testing.assert_allclose(metric.bounds(), first.bounds(), rtol=1e-6)
+
+
+def test_nan_is_excluded_from_batches_of_any_shape(rng):
+    for shape in ((64, 64), (1024, 100), (2, 9000)):
+        preds = rng.normal(size=shape).astype(np.float32)
+        preds[0, shape[1] // 2] = np.nan
+        target = rng.integers(0, shape[1], shape[0])
+        metric = AUROC(num_classes=shape[1], bits=10).update(preds, target)
+        assert metric.invalid_count() == 1
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"average": "micro"}, "average='micro'; expected one of 'macro', 'weighted', None"),
+        ({"max_fpr": 0}, "max_fpr=0; expected a number above 0 to 1"),
+        ({"max_fpr": 1.5}, "max_fpr=1.5"),
+        ({"max_fpr": "all"}, "max_fpr='all'"),
+        ({"bits": 9}, "bits=9; expected an integer from 10 to 22"),
+        ({"exact": True}, "expected capacity="),
+        ({"exact": True, "capacity": 0}, "capacity=0"),
+        ({"exact": True, "capacity": 10, "bits": 12}, "no bits="),
+        ({"capacity": 10}, "capacity=10 is for exact=True"),
+        ({"num_classes": 2, "num_labels": 2}, "exclude each other"),
+        ({"on_invalid": "ignore"}, "on_invalid='ignore'"),
+    ],
+    ids=str,
+)
+def test_configurations_that_are_refused(config, message):
+    with pytest.raises(MetricInputError, match=message):
+        AUROC(**config)
+
+
+@pytest.mark.parametrize("fpr_range", [(0.0, 0.1), (0.2, 0.1), (0.1, 0.1), (0.1, 2.0), 0.1])
+def test_ranges_that_are_refused(fpr_range):
+    with pytest.raises(MetricInputError, match="fpr_range"):
+        LogAUC(fpr_range=fpr_range)
+
+
+@pytest.mark.parametrize("exact", [{}, {"exact": True, "capacity": 8}], ids=["binned", "exact"])
+def test_inputs_that_are_refused(exact):
+    with pytest.raises(MetricInputError, match=r"\(3,\).*\(4,\)"):
+        AUROC(**exact).update(np.zeros(3, np.float32), np.zeros(4, np.int32))
+    with pytest.raises(MetricInputError, match=r"\(4, 2\).*\(4,\).*num_classes=3"):
+        AUROC(num_classes=3, **exact).update(np.zeros((4, 2), np.float32), np.zeros(4, np.int32))
+    with pytest.raises(MetricInputError, match=r"num_labels=3; expected \(\.\.\., 3\)"):
+        AUROC(num_labels=3, **exact).update(np.zeros((4, 2), np.float32), np.zeros((4, 2)))
+    with pytest.raises(MetricTypeError, match="expected scores, as floats"):
+        AUROC(**exact).update(np.zeros(4, np.int32), np.zeros(4, np.int32))
+    with pytest.raises(MetricInputError, match="weights of shape"):
+        AUROC(**exact).update(np.zeros(4, np.float32), np.zeros(4), weights=np.ones(3))
+    with pytest.raises(datarax.ConfigurationMismatchError, match="max_fpr"):
+        AUROC(max_fpr=0.5, **exact).merge(AUROC(**exact))
