@@ -61,7 +61,8 @@ class SpearmanCorrCoef(_RankMetric):
 
     def _value(self) -> jax.Array:
         preds, target, w = self.statistic.columns
-        seen = Two(crossed=True).of_two(_ranks(preds, w), _ranks(target, w), w)
+        ranks = jax.vmap(_ranks, (0, None))(jnp.stack((preds, target)), w)
+        seen = Two(crossed=True).of_two(*ranks, w)
         p, t = seen.powers[0][0]
         return correlation_of(seen.co[0], p, t)
 
