@@ -13,22 +13,68 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
+
+from datarax.statistics._state import State, walk
+from tests.registry import GROUPS
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The statistics, the merge table and the formulas, each with the tests that are to notice.
-TARGETS = {
+# The merge table and the arithmetic below it; the statistics and the formulas are found.
+BASE = {
     "datarax/_numerics.py": ["tests/test_numerics.py", "tests/statistics/test_accumulator.py"],
-    "datarax/distributed/_merge_ops.py": ["tests/statistics"],
-    "datarax/statistics/accumulator.py": ["tests/statistics/test_accumulator.py"],
-    "datarax/statistics/moments.py": ["tests/statistics/test_moments.py"],
-    "datarax/statistics/weighted.py": ["tests/statistics/test_weighted.py"],
-    "datarax/statistics/buffer.py": ["tests/statistics/test_buffer.py"],
-    "datarax/statistics/class_counts.py": ["tests/metrics"],
-    "datarax/metrics/aggregation.py": ["tests/metrics"],
-    "datarax/metrics/classification.py": ["tests/metrics"],
+    "datarax/distributed/_merge_ops.py": [
+        "tests/statistics/test_accumulator.py",
+        "tests/statistics/test_sync.py",
+        "tests/statistics/test_tally.py",
+    ],
 }
+LAWS = (
+    "test_hard_inputs",
+    "test_no_example_and_one",
+    "test_what_cannot_be_used_is_excluded_and_counted",
+    "test_any_split_and_weights_agree_with_the_oracle",
+)
+
+
+def targets() -> dict[str, list[str]]:
+    """Each file to mutate, and the tests that are to notice: its own, and the laws that read it."""
+    found = dict(BASE)
+    for folder in ("statistics", "metrics"):
+        for path in sorted((ROOT / "datarax" / folder).glob("*.py")):
+            if path.name not in ("__init__.py", "_state.py", "_metric.py"):
+                own = ROOT / "tests" / folder / f"test_{path.stem.strip('_')}.py"
+                name = str(path.relative_to(ROOT))
+                found[name] = [str(own.relative_to(ROOT))] if own.exists() else []
+                found[name] += _laws(name)
+    return {target: tests for target, tests in found.items() if tests}
+
+
+def _laws(target: str) -> list[str]:
+    module = target.removesuffix(".py").replace("/", ".")
+    names = [
+        name
+        for name, group in GROUPS.items()
+        if any(_uses(state, module) for case in group for state in walk(case.make()))
+    ]
+    # A base of many is noticed by any of them: a few will do.
+    names = random.Random(target).sample(names, min(3, len(names)))
+    return [f"tests/test_laws.py::{law}[{name}]" for law in LAWS for name in names]
+
+
+def _uses(state: State, module: str) -> bool:
+    ours = [base.__module__ for base in type(state).__mro__ if issubclass(base, State)]
+    return any(module in (name, *_imported(name)) for name in ours)
+
+
+@lru_cache
+def _imported(module: str) -> tuple[str, ...]:
+    """The private modules that a module imports: what it shares with its kin."""
+    found = vars(sys.modules[module]).values()
+    names = {getattr(x, "__module__", None) or getattr(x, "__name__", "") for x in found}
+    return tuple(name for name in names if name.rpartition(".")[2].startswith("_"))
+
 
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub,
@@ -102,7 +148,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     args = parser.parse_args()
     found = []
-    for target in TARGETS:
+    tests_of = targets()
+    for target in tests_of:
         tree = ast.parse((ROOT / target).read_text())
         found += [(target, tree, number, what) for number, what in places(tree)]
     chosen = random.Random(args.seed).sample(found, min(args.sample, len(found)))
@@ -117,7 +164,7 @@ def main() -> int:
         for target, tree, number, what in sorted(chosen, key=lambda c: (c[0], c[2])):
             original = (ROOT / target).read_text()
             (copied / target).write_text(mutated(tree, number))
-            killed = not _passes(copied, TARGETS[target])
+            killed = not _passes(copied, tests_of[target])
             (copied / target).write_text(original)
             print(f"{'killed  ' if killed else 'SURVIVED'} {target}:{what}", flush=True)
             survivors += [] if killed else [f"{target}:{what}"]
