@@ -250,8 +250,9 @@ def correlation_error(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
 
 
 def mean_scale_error(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
-    # The mean cancels where targets are of both signs.
-    off = OFF * np.abs(t).max() / abs(mean_of(w, t))
+    # The mean cancels where targets are of both signs, and distances from a first mean are rounded.
+    off = OFF * np.abs(t).max() + 2.0**-23 * np.ptp(t)
+    off /= abs(mean_of(w, t))
     return nrmse_of(w, p, t, "mean") * (off + SUMS * 2.0**-23)
 
 
