@@ -177,9 +177,16 @@ def weighted_mean(x: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 def power_of(total: jax.Array) -> jax.Array:
-    """The power of two that, times this float, is from 1/2 to 1; 1 where it is zero."""
-    some = total > 0
-    return jnp.where(some, jnp.frexp(total)[0], 1) / jnp.where(some, total, 1)
+    """The power of two that, times this float, is from 1/2 to 1; 1 where it is zero.
+
+    Made of its bits: a quotient is a product with a rounded reciprocal where a compiler sees fit.
+    """
+    info = jnp.finfo(total.dtype)
+    bits = jnp.dtype(f"int{info.bits}")
+    exponent = jnp.frexp(total)[1].astype(bits)
+    field = (jnp.asarray(1 - info.minexp, bits) - exponent) << jnp.asarray(info.nmant, bits)
+    power = jax.lax.bitcast_convert_type(field, total.dtype)
+    return jnp.where(total > 0, power, jnp.ones_like(total))
 
 
 def pair_subtract(a: Any, b: Any) -> nx.Pair:

@@ -1,5 +1,7 @@
 """Nominal association: worked examples, large counts, and refusals."""
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import scipy.stats
 
 import datarax
 from datarax import metrics
+from datarax.metrics._counts import power_of
 from datarax.testing import assert_within_ulps
 
 # From Wikipedia, "Fleiss' kappa": 14 raters put 10 subjects into 5 categories; kappa 0.210.
@@ -38,6 +41,34 @@ def test_fleiss_kappa_below_chance():
     # Each pair of raters disagrees: P = 0, Q = 1/2.
     value = metrics.FleissKappa(num_categories=2).update(np.ones((6, 2), np.int32)).compute()
     assert value == -1.0
+
+
+def test_products_are_scaled_by_powers_of_two():
+    # Under jit, where a quotient by a number that is broadcast may be a product with a reciprocal.
+    numbers = np.append(np.arange(1, 300), [3e-30, 7e30, 2**96]).astype(np.float32)
+
+    @jax.jit
+    @jax.vmap
+    def powers(x):
+        return power_of(jnp.broadcast_to(x, (3,)))
+
+    got = np.asarray(powers(numbers))
+    assert (np.frexp(got)[0] == 0.5).all()
+    scaled = numbers[:, None] * got
+    assert ((scaled >= 0.5) & (scaled <= 1)).all()
+    assert (np.asarray(jax.jit(power_of)(jnp.zeros(2))) == 1).all()
+
+
+def test_fleiss_kappa_next_to_chance(rng):
+    ratings = rng.multinomial(4, [0.5, 0.3, 0.2], (20, 16)).astype(np.int32)
+    metric = jax.vmap(metrics.FleissKappa(num_categories=3).update)(ratings)
+    for counts, value in zip(
+        ratings, np.asarray(jax.vmap(lambda m: m.compute())(metric)), strict=True
+    ):
+        n, column = len(counts), [Fraction(int(x)) for x in counts.sum(0)]
+        agree = Fraction(int((counts * (counts - 1)).sum()), 12 * n)
+        chance = sum(x * x for x in column) / (4 * n) ** 2
+        assert_within_ulps(value, float((agree - chance) / (1 - chance)), 1)
 
 
 CONFIGS = {
