@@ -48,11 +48,10 @@ def test_products_are_scaled_by_powers_of_two():
     numbers = np.append(np.arange(1, 300), [3e-30, 7e30, 2**96]).astype(np.float32)
 
     @jax.jit
-    @jax.vmap
     def powers(x):
         return power_of(jnp.broadcast_to(x, (3,)))
 
-    got = np.asarray(powers(numbers))
+    got = np.stack([powers(x) for x in numbers])
     assert (np.frexp(got)[0] == 0.5).all()
     scaled = numbers[:, None] * got
     assert ((scaled >= 0.5) & (scaled <= 1)).all()
