@@ -1,7 +1,5 @@
 """Areas under curves, from a histogram of scores: no thresholds to choose, and bounds."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -20,10 +18,29 @@ class _Area(ScoredMetric):
 
     _range = (0.0, 1.0)
 
-    def __init__(self, *, average: str | None = "macro", **scored: Any):
+    def __init__(
+        self,
+        *,
+        num_classes: int | None = None,
+        num_labels: int | None = None,
+        average: str | None = "macro",
+        bits: int | None = None,
+        exact: bool = False,
+        capacity: int | None = None,
+        ignore_index: int | None = None,
+        on_invalid: str = "exclude",
+    ):
         choice(average, _AVERAGES, "average")
         self.average = average
-        super().__init__(**scored)
+        super().__init__(
+            num_classes=num_classes,
+            num_labels=num_labels,
+            bits=bits,
+            exact=exact,
+            capacity=capacity,
+            ignore_index=ignore_index,
+            on_invalid=on_invalid,
+        )
 
     def _value(self) -> jax.Array:
         groups = self.statistic.groups()
