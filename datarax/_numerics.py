@@ -167,8 +167,9 @@ def cut_for_sum(x: jax.Array, axes: tuple[int, ...]) -> Pair:
     """
     count = math.prod(x.shape[a] for a in axes)
     top = lax.stop_gradient(jnp.max(jnp.abs(x), axes, keepdims=True, initial=0))
-    top = top * jnp.asarray(4 * count, x.dtype)
-    fine = jnp.broadcast_to(jnp.isfinite(top), x.shape)
+    # By adding zeros, which take the sharding of an `Explicit` mesh along.
+    top = top * jnp.asarray(4 * count, x.dtype) + jnp.zeros_like(x)
+    fine = jnp.isfinite(top)
     upper = jnp.where(fine, _round_to_unit_of(top, x), x)
     return upper, jnp.where(fine, x - upper, jnp.zeros((), x.dtype))
 
@@ -187,7 +188,7 @@ def _round_to_unit_of(top: jax.Array, x: jax.Array) -> jax.Array:
     def exponent(v: jax.Array) -> jax.Array:
         return lax.bitcast_convert_type(v, bits) << one >> (width + one)
 
-    below = jnp.broadcast_to(exponent(top), x.shape) - jnp.maximum(exponent(x), one)
+    below = exponent(top) - jnp.maximum(exponent(x), one)
     # Where nothing is left, one more than half a unit: the difference may also have wrapped.
     below = jnp.minimum(below, width + one + one)
     cut = jnp.minimum(below, width)

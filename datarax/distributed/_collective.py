@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import PartitionSpec, get_abstract_mesh
+from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh
 
 from datarax._errors import AxisNotBoundError
 
@@ -73,8 +73,11 @@ def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
 def replicated(x: jax.Array) -> jax.Array:
     """`x` in full on every device of an `Explicit` mesh, where a scatter asks for that."""
     x = jnp.asarray(x)
-    explicit = get_abstract_mesh().explicit_axes or any(jax.typeof(x).sharding.spec)
-    return jax.sharding.reshard(x, PartitionSpec()) if explicit else x
+    mesh = jax.typeof(x).sharding.mesh
+    mesh = get_abstract_mesh() if mesh.empty else mesh
+    if not mesh.explicit_axes:
+        return x
+    return jax.sharding.reshard(x, NamedSharding(mesh, PartitionSpec()))
 
 
 def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:

@@ -12,9 +12,9 @@ from datarax._errors import MetricTypeError
 from datarax.metrics._counts import pair_subtract, power_of
 from datarax.metrics._metric import Metric, check_policy
 from datarax.statistics._examples import examples
+from datarax.statistics._labels import count_labels, in_range
 from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.class_counts import count_labels, in_range
 
 
 class GroupCounts(State):

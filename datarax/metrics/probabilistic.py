@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from datarax._checks import choice, numeric
 from datarax._errors import MetricInputError
 from datarax.metrics._mean_score import MeanScore, TaskScore
-from datarax.statistics._examples import Examples, examples, is_class
+from datarax.statistics._examples import Examples, examples
+from datarax.statistics._labels import is_class
 
 
 class LogLoss(TaskScore):

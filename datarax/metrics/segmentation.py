@@ -11,8 +11,9 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax.metrics._counts import CountRatio, Counts, or_nan
 from datarax.metrics._metric import Metric, check_policy
 from datarax.metrics.classification import Accuracy
+from datarax.statistics._labels import in_range
 from datarax.statistics._state import State
-from datarax.statistics.class_counts import ClassCounts, in_range
+from datarax.statistics.class_counts import ClassCounts
 from datarax.statistics.weighted import WeightedTotal
 
 

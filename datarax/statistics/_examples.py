@@ -15,7 +15,7 @@ from datarax._checks import (
     same_shape,
 )
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax.statistics.class_counts import equals, in_range
+from datarax.statistics._labels import equals, in_range
 
 _FINE = 2.0**-23  # the resolution of float32
 
@@ -123,9 +123,3 @@ def is_distribution(p: jax.Array) -> jax.Array:
 
 def _resolution(x: jax.Array) -> float:
     return _FINE if is_integer(x) else float(jnp.finfo(x.dtype).eps)
-
-
-def is_class(target: jax.Array, size: int) -> jax.Array:
-    """For labels (...), whether each of `size` classes is the label: (..., size)."""
-    classes = jax.lax.broadcasted_iota(jnp.int32, (*target.shape, size), target.ndim)
-    return classes == target[..., None]

@@ -4,23 +4,14 @@ from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from datarax import _numerics as nx
-from datarax._checks import (
-    all_finite,
-    default_float,
-    is_integer,
-    numeric,
-    positive_int,
-    rows_weight,
-    same_shape,
-)
-from datarax._errors import MetricInputError, MetricTypeError
-from datarax.statistics._examples import is_class
+from datarax._checks import default_float, is_integer, numeric
+from datarax._errors import MetricTypeError
+from datarax.statistics._examples import check_task, examples
+from datarax.statistics._labels import is_class
 from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.class_counts import in_range
 
 
 class Scored(State):
@@ -32,14 +23,7 @@ class Scored(State):
     invalid = MetricAccumulator(0)
 
     def __init__(self, num_classes: int | None, num_labels: int | None, ignore_index: int | None):
-        if num_classes is not None and num_labels is not None:
-            raise MetricInputError(
-                "num_classes= (multiclass) and num_labels= (multilabel) exclude each other"
-            )
-        if num_classes is not None:
-            positive_int(num_classes, "num_classes", least=2)
-        if num_labels is not None:
-            positive_int(num_labels, "num_labels")
+        check_task(num_classes, num_labels)
         self.num_classes, self.num_labels = num_classes, num_labels
         self.ignore_index = ignore_index
 
@@ -60,45 +44,25 @@ class Scored(State):
             MetricInputError: shapes that do not go together; shows both.
             MetricTypeError: scores that are no floats, or labels that are no integers.
         """
-        preds, target = numeric(preds, "preds"), numeric(target, "target")
+        preds = numeric(preds, "preds")
         if is_integer(preds):
             raise MetricTypeError(f"preds has dtype {preds.dtype}; expected scores, as floats")
-        scores = preds.astype(self._dtype)
+        scores, target, w, invalid, _ = examples(
+            preds.astype(self._dtype),
+            target,
+            weights,
+            num_classes=self.num_classes,
+            num_labels=self.num_labels,
+            ignore_index=self.ignore_index,
+        )
         # Zeros of both signs are one, and what some devices take for zero is zero on all of them.
+        scores = scores.astype(self._dtype)
         tiny, zero = (jnp.asarray(x, scores.dtype) for x in (jnp.finfo(scores.dtype).tiny, 0))
         scores = jnp.where(jnp.abs(scores) < tiny, zero, scores)
         if self.num_classes is not None:
-            if not is_integer(target):
-                raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
-            if preds.shape != (*target.shape, self.size):
-                raise MetricInputError(
-                    f"preds of shape {preds.shape} and target of shape {target.shape}; expected "
-                    f"scores of shape {(*target.shape, self.size)} for num_classes={self.size}"
-                )
-            valid = in_range(target, self.size) & all_finite(scores)
-            positive = is_class(target, self.size)
-        else:
-            same_shape(preds, target)
-            if self.num_labels is not None and preds.shape[-1:] != (self.size,):
-                raise MetricInputError(
-                    f"preds of shape {preds.shape} for num_labels={self.size}; "
-                    f"expected (..., {self.size})"
-                )
-            positive = target == jnp.ones((), target.dtype)
-            valid = jnp.isfinite(scores) & (positive | (target == jnp.zeros((), target.dtype)))
-        index = self.ignore_index
-        if index is not None and np.asarray(index).astype(target.dtype) == index:
-            ignored = target == jnp.asarray(index, target.dtype)
-        else:
-            ignored = jnp.zeros(target.shape, jnp.bool_)
-        if weights is not None:
-            w = numeric(weights, "weights")
-            weights = jax.lax.expand_dims(w, range(w.ndim, max(w.ndim, valid.ndim)))
-        w, invalid = rows_weight(valid | ignored, weights)
-        w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
-        if self.num_classes is not None:
+            target = is_class(target, self.num_classes)
             w = jnp.broadcast_to(w[..., None], scores.shape)
-        counted = self._counted(*(x.reshape(-1, self.size) for x in (scores, positive, w)))
+        counted = self._counted(*(x.reshape(-1, self.size) for x in (scores, target, w)))
         return counted.replace(invalid=self.invalid.update(invalid))
 
     def _counted(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:

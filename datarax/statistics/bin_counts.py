@@ -8,6 +8,7 @@ import numpy as np
 
 from datarax._checks import as_float, default_float, numeric, rows_weight
 from datarax._errors import MetricInputError
+from datarax.distributed._collective import replicated
 from datarax.statistics._state import State
 from datarax.statistics._tally import Tally
 from datarax.statistics.accumulator import MetricAccumulator
@@ -40,7 +41,7 @@ class BinCounts(State):
 
         NaN and infinities are excluded and counted, unless their weight is zero.
         """
-        x = as_float(numeric(values, "values"))
+        x = replicated(as_float(numeric(values, "values")))
         w, invalid = rows_weight(jnp.isfinite(x), weights)
         edges, last = _as_thresholds(self.edges, default_float())
         place = jnp.searchsorted(jnp.asarray(edges), x, side="right").astype(jnp.int32)

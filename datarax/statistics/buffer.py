@@ -10,6 +10,7 @@ from datarax import _numerics as nx
 from datarax._checks import numeric, positive_int, rows_weight
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._exact import Exact
+from datarax.distributed._collective import replicated
 from datarax.distributed._merge_ops import zeros
 from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
@@ -30,6 +31,7 @@ class Rows(State):
 
     def append(self, rows: jax.Array, keep: jax.Array, lost: Any = None) -> Self:
         """Appends the rows marked in `keep`, in order; what does not fit is counted."""
+        rows, keep = replicated(rows), replicated(keep)
         place = self.filled + jnp.cumsum(keep.astype(jnp.int32)) - 1
         fits = keep & (place < self.capacity)
         # Out-of-range positions are dropped by the scatter.

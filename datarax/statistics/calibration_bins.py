@@ -12,11 +12,11 @@ from datarax._checks import as_float, choice, positive_int
 from datarax._errors import MetricInputError
 from datarax._exact import Exact
 from datarax.distributed._collective import replicated
-from datarax.statistics._examples import Examples, check_task, examples, is_class
+from datarax.statistics._examples import Examples, check_task, examples
+from datarax.statistics._labels import first_highest, is_class
 from datarax.statistics._layout import Layout, default_bits
 from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.class_counts import first_highest
 
 
 class Bins(NamedTuple):

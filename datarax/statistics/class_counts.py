@@ -8,7 +8,6 @@ import numpy as np
 
 from datarax._checks import (
     all_finite,
-    as_float,
     is_integer,
     numeric,
     positive_int,
@@ -16,8 +15,9 @@ from datarax._checks import (
     same_shape,
 )
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax.statistics._examples import check_task, examples
+from datarax.statistics._labels import count_labels, equals, first_highest, in_range
 from datarax.statistics._state import State
-from datarax.statistics._tally import add_at, scatter_sum
 from datarax.statistics.accumulator import MetricAccumulator
 
 
@@ -49,14 +49,7 @@ class ClassCounts(State):
         top_k: int = 1,
         ignore_index: int | None = None,
     ):
-        if num_classes is not None and num_labels is not None:
-            raise MetricInputError(
-                "num_classes= (multiclass) and num_labels= (multilabel) exclude each other"
-            )
-        if num_classes is not None:
-            positive_int(num_classes, "num_classes", least=2)
-        if num_labels is not None:
-            positive_int(num_labels, "num_labels")
+        check_task(num_classes, num_labels)
         positive_int(top_k, "top_k")
         if top_k > (num_classes or 1):
             raise MetricInputError(
@@ -83,29 +76,17 @@ class ClassCounts(State):
             MetricInputError: shapes that do not go together; shows both.
             MetricTypeError: labels that are no integers.
         """
-        preds, target = numeric(preds, "preds"), numeric(target, "target")
-        if self.num_classes is not None:
-            return self._multiclass(preds, target, weights)
-        return self._binary(preds, target, weights)
+        if self.num_classes is None:
+            return self._binary(preds, target, weights)
+        return self._multiclass(numeric(preds, "preds"), numeric(target, "target"), weights)
 
-    def _binary(self, preds: jax.Array, target: jax.Array, weights: Any) -> Self:
-        same_shape(preds, target)
-        if self.num_labels is not None and preds.shape[-1:] != (self.num_labels,):
-            raise MetricInputError(
-                f"preds of shape {preds.shape} for num_labels={self.num_labels}; "
-                f"expected (..., {self.num_labels})"
-            )
-        preds = as_float(preds)
-        positive = target == jnp.ones((), target.dtype)
-        valid = jnp.isfinite(preds) & (positive | (target == jnp.zeros((), target.dtype)))
+    def _binary(self, preds: Any, target: Any, weights: Any) -> Self:
+        preds, positive, w, invalid, _ = examples(
+            preds, target, weights, num_labels=self.num_labels, ignore_index=self.ignore_index
+        )
         chosen = preds > jnp.asarray(self.threshold, preds.dtype)
-        ignored = equals(target, self.ignore_index)
         if self.num_labels is None:  # one class, the positive one
-            chosen, positive, valid, ignored = (
-                x[..., None] for x in (chosen, positive, valid, ignored)
-            )
-        w, invalid = rows_weight(valid | ignored, weights)
-        w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
+            chosen, positive, w, invalid = (x[..., None] for x in (chosen, positive, w, invalid))
         zero = jnp.zeros((), w.dtype)
         return self.replace(
             right=self.right.update(jnp.where(chosen & positive, w, zero)),
@@ -186,48 +167,6 @@ def predictions(
     w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
     # In one dtype that holds every valid label: in a narrower one, others would look equal.
     return Predictions(chosen.astype(jnp.int32), target.astype(jnp.int32), w, invalid)
-
-
-def equals(target: jax.Array, index: int | None) -> jax.Array:
-    """Which targets are a given number, which their dtype may not hold."""
-    if index is None or np.asarray(index).astype(target.dtype) != index:
-        return jnp.zeros(target.shape, jnp.bool_)
-    return target == jnp.asarray(index, target.dtype)
-
-
-def in_range(labels: jax.Array, size: int) -> jax.Array:
-    """Which labels are from 0 to `size - 1`, in any integer dtype, the narrow ones too."""
-    if labels.dtype == jnp.bool_:
-        return jnp.ones(labels.shape, jnp.bool_)
-    below = jnp.ones(labels.shape, jnp.bool_)
-    if size <= jnp.iinfo(labels.dtype).max:
-        below = labels < jnp.asarray(size, labels.dtype)
-    return below & (labels >= jnp.zeros((), labels.dtype))
-
-
-def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
-    """The total weight of each label: (size,), integers for boolean weights, floats for floats.
-
-    A label out of range must have weight zero.
-    """
-    labels = labels.astype(jnp.int32)
-    if weights.dtype == jnp.bool_:
-        weights = weights.astype(jnp.int32)
-    if size <= 64:
-        # Comparing with every class beats a scatter while there are few.
-        same = labels.reshape(-1, 1) == jnp.arange(size, dtype=jnp.int32)[None, :]
-        return jnp.sum(jnp.where(same, weights.reshape(-1, 1), jnp.zeros((), weights.dtype)), 0)
-    if not is_integer(weights):
-        return scatter_sum(labels, weights, size)[0]
-    return add_at(jnp.zeros((size,), jnp.int32), labels, weights)
-
-
-def first_highest(scores: jax.Array) -> jax.Array:
-    """The class of the highest score (..., C), of equal ones the first: (...) int32."""
-    # On CPU a third of the time of `jnp.argmax`. A row with NaN gives no class.
-    classes = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
-    highest = scores == jnp.max(scores, -1, keepdims=True)
-    return jnp.min(jnp.where(highest, classes, jnp.int32(scores.shape[-1])), -1)
 
 
 def _top(scores: jax.Array, k: int) -> jax.Array:

@@ -9,10 +9,10 @@ from datarax import _numerics as nx
 from datarax._checks import as_float, is_integer, numeric, positive_int, rows_weight
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.distributed._collective import replicated
+from datarax.statistics._labels import in_range
 from datarax.statistics._state import State
 from datarax.statistics._tally import scatter_sum
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.class_counts import in_range
 from datarax.statistics.moments import Central
 
 

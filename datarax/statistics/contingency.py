@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from datarax import _numerics as nx
 from datarax._checks import is_integer, numeric, positive_int, rows_weight, same_shape
 from datarax._errors import MetricTypeError
+from datarax.statistics._labels import in_range
 from datarax.statistics._state import State
 from datarax.statistics._tally import Tally
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.class_counts import in_range
 
 
 class Contingency(State):

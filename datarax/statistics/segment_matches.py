@@ -18,9 +18,9 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.distributed._collective import replicated
+from datarax.statistics._labels import in_range
 from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.class_counts import in_range
 
 
 class Matches(NamedTuple):
