@@ -44,11 +44,19 @@ def targets() -> dict[str, list[str]]:
     for folder in ("statistics", "metrics"):
         for path in sorted((ROOT / "datarax" / folder).glob("*.py")):
             if path.name not in ("__init__.py", "_state.py", "_metric.py"):
-                own = ROOT / "tests" / folder / f"test_{path.stem.strip('_')}.py"
                 name = str(path.relative_to(ROOT))
-                found[name] = [str(own.relative_to(ROOT))] if own.exists() else []
-                found[name] += _laws(name)
+                found[name] = [*_own(path), *_laws(name)]
     return {target: tests for target, tests in found.items() if tests}
+
+
+def _own(path: Path) -> list[str]:
+    """The test files that are named after a module, or import it."""
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return [
+        str(test.relative_to(ROOT))
+        for test in sorted((ROOT / "tests" / path.parent.name).glob("test_*.py"))
+        if test.stem == f"test_{path.stem.strip('_')}" or f"{module} import" in test.read_text()
+    ]
 
 
 def _laws(target: str) -> list[str]:

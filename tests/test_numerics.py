@@ -129,6 +129,19 @@ def test_the_sum_of_a_vector_of_pairs(rng, size):
     assert exact(jax.jit(nx.pair_sum)(rows)) == [got, got]
 
 
+@pytest.mark.parametrize("size", [1, 2, 7, 101, 1000])
+def test_the_sums_of_pairs_from_each_on(rng, size):
+    pairs = some_pairs(rng, size)
+    assert np.any(pairs[1])
+    got, parts = exact(jax.jit(nx.pair_suffix_sums)(pairs)), exact(pairs)
+    want, bound = Fraction(0), Fraction(0)
+    for value, part in zip(got[::-1], parts[::-1], strict=True):
+        want, bound = want + part, bound + abs(part)
+        assert abs(value - want) <= bound / 2**42
+    above = exact(jax.jit(lambda a: nx.pair_suffix_sums((a[0][None], a[1][None])))(pairs))
+    assert above == got
+
+
 @pytest.mark.parametrize("size", [1, 2, 7, 100, 1000, 30_000, 2**20 + 1])
 def test_sums_of_floats_in_one_batch(rng, size):
     total = jax.jit(nx.float_sum, static_argnums=1)
