@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from datarax import _numerics as nx
-from datarax.metrics._counts import pair_subtract
-from datarax.metrics._table import Table, divergence, plus, total_of
+from datarax.metrics._counts import pair_subtract, power_of
+from datarax.metrics._table import Table, divergence, plus, scaled, total_of
 
 _POINTS = 64  # on either side of the mode
 
@@ -28,8 +28,16 @@ def expected_mutual_information(table: Table) -> jax.Array:
     a, b, n = table.rows, table.columns, table.total
     not_a, not_b = pair_subtract(n, a), pair_subtract(n, b)
     zero, one = jnp.zeros((), a[0].dtype), jnp.ones((), a[0].dtype)
-    products = [nx.pair_product(x, y) for x in (a, not_a) for y in (b, not_b)]
-    e = [nx.pair_divide(product, n) for product in products]
+
+    def part(x: nx.Pair) -> nx.Pair:
+        return scaled(x, n[0])
+
+    def mean_of(product: nx.Pair) -> jax.Array:
+        return nx.pair_divide(product, part(n)) / power_of(n[0])
+
+    # Of parts of the total, as products of large counts would overflow.
+    products = [nx.pair_product(part(x), part(y)) for x in (a, not_a) for y in (b, not_b)]
+    e = [mean_of(product) for product in products]
     mean = e[0]
     # The lattice: from the least value of the cell, in steps of one.
     floor = pair_subtract(a, not_b)
@@ -44,7 +52,7 @@ def expected_mutual_information(table: Table) -> jax.Array:
         pair_subtract(b, x)[0],
         plus(pair_subtract(not_b, a), x)[0],
     ]
-    off = nx.pair_divide(pair_subtract(nx.pair_product(x, n), products[0]), n)
+    off = mean_of(pair_subtract(nx.pair_product(part(x), part(n)), products[0]))
     deviation = jnp.sqrt(mean * (e[3] / n[0]))
     step = jnp.maximum(jnp.floor(deviation / 4), one)
     signs = (1, -1, -1, 1)

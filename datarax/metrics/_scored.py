@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from datarax import _numerics as nx
 from datarax._errors import MetricInputError
 from datarax._exact import Exact
+from datarax.metrics._counts import power_of
 from datarax.metrics._metric import Metric, check_policy
+from datarax.statistics._scored import Groups
 from datarax.statistics.score_buffer import ScoreBuffer
 from datarax.statistics.score_histogram import ScoreHistogram
 
@@ -51,6 +53,25 @@ class ScoredMetric(Metric):
             return Exact(*nx.wide_add((count.high, count.low), (high, low)))
         shift = jnp.asarray(32, count.dtype)
         return count + ((high.astype(count.dtype) << shift) | low.astype(count.dtype))
+
+    def _groups(self) -> Groups:
+        """What was seen, over one power of two for all: products then keep within floats.
+
+        Whatever weights are measured in, results are the same: they are ratios.
+        """
+        groups = self.statistic.groups()
+        positives, negatives = groups.totals
+        scale = power_of(jnp.max(jnp.maximum(positives[0], negatives[0])))
+
+        def part(weights: nx.Pair) -> nx.Pair:
+            return weights[0] * scale, weights[1] * scale
+
+        return groups._replace(
+            positives=part(groups.positives),
+            negatives=part(groups.negatives),
+            positives_above=part(groups.positives_above),
+            negatives_above=part(groups.negatives_above),
+        )
 
     def _by_task(self, values: Any) -> Any:
         """Values by class, as results: binary has but one."""

@@ -28,6 +28,10 @@ class Table(NamedTuple):
         """The total weight."""
         return self.total[0][0, 0]
 
+    def in_parts(self) -> "Table":
+        """All over the power of two next to the total: products neither overflow nor vanish."""
+        return Table(*(scaled(x, self.size) for x in self))
+
     def expected(self) -> tuple[jax.Array, jax.Array]:
         """Cells if rows and columns were independent, `e`, and `t = (cell - e) / e`, or 0."""
         independent = nx.pair_product(self.rows, self.columns)
@@ -84,12 +88,14 @@ def divergence(t: jax.Array) -> jax.Array:
 
 def mutual_information(table: Table) -> jax.Array:
     """The mutual information of rows and columns, in nats; NaN where there is no data."""
+    table = table.in_parts()
     e, t = table.expected()
     return total_of(e * divergence(t)) / jnp.where(table.size > 0, table.size, jnp.nan)
 
 
 def mean_square_contingency(table: Table) -> jax.Array:
     """Pearson's chi-squared statistic over the total weight; NaN where there is no data."""
+    table = table.in_parts()
     e, t = table.expected()
     return total_of(e * t * t) / jnp.where(table.size > 0, table.size, jnp.nan)
 
@@ -97,14 +103,18 @@ def mean_square_contingency(table: Table) -> jax.Array:
 def pairs_of(table: Table) -> tuple[nx.Pair, nx.Pair, nx.Pair, nx.Pair]:
     """Ordered pairs of examples: together in both, in rows only, in columns only, in neither.
 
-    Each is a sum of terms that are not negative, so that nothing cancels.
+    Each is a sum of terms that are not negative, so that nothing cancels. All are over about the
+    square of the total, so that products of two do not overflow.
     """
     cells, rows, columns, total = table
     one = jnp.ones((1, 1), cells[0].dtype), jnp.zeros((1, 1), cells[0].dtype)
     in_row, in_column = pair_subtract(rows, cells), pair_subtract(columns, cells)
     apart = pair_subtract(pair_subtract(total, rows), in_column)
     others = pair_subtract(cells, one), in_row, in_column, apart
-    both, row, column, neither = (sum_of_cells(nx.pair_product(cells, x)) for x in others)
+    cells = scaled(cells, table.size)
+    both, row, column, neither = (
+        sum_of_cells(nx.pair_product(cells, scaled(x, table.size))) for x in others
+    )
     return both, row, column, neither
 
 

@@ -43,7 +43,7 @@ class _Area(ScoredMetric):
         )
 
     def _value(self) -> jax.Array:
-        groups = self.statistic.groups()
+        groups = self._groups()
         return self._averaged(self._areas(groups)[1], groups)
 
     def bounds(self) -> tuple[jax.Array, jax.Array]:
@@ -74,7 +74,7 @@ class _Area(ScoredMetric):
 
 @jax.jit
 def _bounds(metric: _Area) -> tuple[jax.Array, jax.Array]:
-    groups = metric.statistic.groups()
+    groups = metric._groups()
     areas = metric._areas(groups)
     lower, upper = (metric._averaged(areas[i], groups) for i in (0, 2))
     if isinstance(metric.statistic, ScoreBuffer):

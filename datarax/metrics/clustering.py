@@ -10,7 +10,7 @@ from datarax._checks import positive_int
 from datarax.metrics._assignment import best_matching
 from datarax.metrics._counts import pair_subtract
 from datarax.metrics._metric import Metric, check_policy
-from datarax.metrics._table import Table, pairs_of, plus, scaled
+from datarax.metrics._table import Table, pairs_of, plus
 from datarax.statistics.contingency import Contingency
 
 
@@ -97,9 +97,7 @@ class AdjustedRand(Clustering):
     """
 
     def _read(self, table: Table) -> jax.Array:
-        # Over about n * n, so that no product of two overflows.
-        pairs = [scaled(pair, table.size * table.size) for pair in pairs_of(table)]
-        both, row, column, neither = pairs
+        both, row, column, neither = pairs_of(table)
         above = pair_subtract(nx.pair_product(both, neither), nx.pair_product(row, column))
         below = plus(
             nx.pair_product(plus(both, row), plus(row, neither)),

@@ -99,7 +99,7 @@ class Curve(ScoredMetric):
         )
 
     def _value(self) -> Any:
-        return self._by_task(self._read(_choose(self.statistic.groups(), self.num_points)))
+        return self._by_task(self._read(_choose(self._groups(), self.num_points)))
 
     def _read(self, chosen: Chosen) -> Any:
         raise TypeError(type(self).__name__)

@@ -26,7 +26,7 @@ class _OperatingPoint(ScoredMetric):
         raise TypeError(type(self).__name__)
 
     def _value(self) -> Any:
-        groups = self.statistic.groups()
+        groups = self._groups()
         positives, negatives = groups.totals
         if self._may_predict_nothing:
             groups = _with_infinity(groups)
@@ -347,7 +347,7 @@ class EqualErrorRate(ScoredMetric):
     """
 
     def _value(self) -> Any:
-        groups = self.statistic.groups()
+        groups = self._groups()
         positives, negatives = groups.totals
         wide = spread(positives, groups.is_tie.shape), spread(negatives, groups.is_tie.shape)
         whole = minus(nx.pair_product(*wide))

@@ -8,6 +8,7 @@ from jax import lax
 
 from datarax import _numerics as nx
 from datarax._checks import positive_int
+from datarax.metrics._counts import power_of
 from datarax.metrics._metric import Metric, check_policy
 from datarax.metrics.correlation import correlation_of
 from datarax.statistics.accumulator import MetricAccumulator
@@ -27,6 +28,14 @@ class _RankMetric(Metric):
         positive_int(capacity, "capacity")
         self.on_invalid = check_policy(on_invalid)
         self.statistic = PairBuffer(capacity)
+
+    def _columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Predictions, targets, and weights over the power of two next to the greatest.
+
+        A result is the same for any, and so no product of weights overflows or is lost.
+        """
+        preds, target, w = self.statistic.columns
+        return preds, target, w * power_of(jnp.max(w))
 
     def invalid_count(self) -> Any:
         """How many examples could not be used, those that did not fit among them."""
@@ -60,7 +69,7 @@ class SpearmanCorrCoef(_RankMetric):
     """
 
     def _value(self) -> jax.Array:
-        preds, target, w = self.statistic.columns
+        preds, target, w = self._columns()
         ranks = jax.vmap(_ranks, (0, None))(jnp.stack((preds, target)), w)
         seen = Two(crossed=True).of_two(*ranks, w)
         p, t = seen.powers[0][0]
@@ -110,7 +119,7 @@ class KendallTau(_RankMetric):
     """
 
     def _value(self) -> jax.Array:
-        columns = self.statistic.columns
+        columns = self._columns()
         size = columns[0].size
         block = min(_BLOCK, size)
         padded = [jnp.pad(x, (0, -size % block)) for x in columns]

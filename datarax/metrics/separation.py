@@ -54,7 +54,7 @@ class KolmogorovSmirnov(ScoredMetric):
     """
 
     def _value(self) -> jax.Array:
-        groups = self.statistic.groups()
+        groups = self._groups()
         positives, negatives = (spread(total, groups.is_tie.shape) for total in groups.totals)
         true, false = (
             nx.pair_product(groups.true, negatives),
@@ -118,7 +118,7 @@ class Gain(ScoredMetric):
         )
 
     def _gain(self) -> jax.Array:
-        groups = self.statistic.groups()
+        groups = self._groups()
         within = nx.pair_add(groups.positives, groups.negatives)
         above = nx.pair_add(groups.positives_above, groups.negatives_above)
         total = nx.pair_add(*groups.totals)

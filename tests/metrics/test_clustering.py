@@ -232,3 +232,27 @@ def test_refusals():
         metrics.NormalizedMutualInfo(num_classes=2, average_method="mean")
     with pytest.raises(datarax.MetricInputError, match="beta=0"):
         metrics.VMeasure(num_classes=2, beta=0)
+
+
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**100])
+def test_the_unit_of_weights_does_not_matter(scale):
+    """But to measures of pairs, and to those that chance is taken from: they count repetitions."""
+    rng = np.random.default_rng(0)
+    target, preds = rng.integers(0, 4, 64), rng.integers(0, 5, 64)
+    preds = np.where(rng.random(64) < 0.5, target, preds)
+    w = rng.uniform(0, 2, 64).astype(np.float32)
+    both = [read(folded(every(), preds, target, w * np.float32(x))) for x in (1, scale)]
+    for name in NAMES[3:5] + NAMES[6:]:
+        assert both[1][name] == both[0][name], name
+    if scale > 1:  # of pairs of examples, none is one with itself; and chance explains nothing
+        shares = np.bincount(target * 5 + preds, w, 20).reshape(4, 5) / w.sum(dtype=np.float64)
+        together = (shares**2).sum()
+        rows, columns = ((shares.sum(axis) ** 2).sum() for axis in (1, 0))
+        rand = 1 - rows - columns + 2 * together
+        assert_within_ulps(both[1]["Rand"], rand, 8)
+        assert_within_ulps(both[1]["FowlkesMallows"], together / np.sqrt(rows * columns), 8)
+        by_chance = rows * columns
+        adjusted = (together - by_chance) / ((rows + columns) / 2 - by_chance)
+        assert_within_ulps(both[1]["AdjustedRand"], adjusted, 64)
+        normalized = both[1]["NormalizedMutualInfo"]
+        assert_within_ulps(both[1]["AdjustedMutualInfo"], normalized, 8)

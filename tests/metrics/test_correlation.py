@@ -159,3 +159,15 @@ def test_cosine_of_rows(rng):
     assert value_of(cosine, huge, zeros) == 0
     with pytest.raises(MetricInputError, match="expected rows"):
         cosine.update(jnp.float32(1), jnp.float32(1))
+
+
+@pytest.mark.parametrize("cls", [metrics.SpearmanCorrCoef, metrics.KendallTau])
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**100])
+def test_the_unit_of_weights_does_not_matter_to_ranks(cls, scale):
+    rng = np.random.default_rng(0)
+    preds, target = rng.integers(0, 9, (2, 32)).astype(np.float32)
+    w = rng.uniform(0, 2, 32).astype(np.float32)
+    want, value = (
+        update(cls(capacity=64), preds, target, w * np.float32(x)).compute() for x in (1, scale)
+    )
+    assert value == want != 0

@@ -155,3 +155,25 @@ def test_distance_gain_and_lift(rng):
 def test_configurations_that_are_refused(make, message):
     with pytest.raises(MetricInputError, match=message):
         make()
+
+
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**100])
+def test_the_unit_of_weights_does_not_matter(scale):
+    """Of ratios of products of weights, which would overflow, or be lost."""
+    preds, target, w = draw(np.random.default_rng(0), 64)
+    scored = metrics.AUROC().statistic
+    both = [update(scored, preds, target, x) for x in (w, w * np.float32(scale))]
+    for metric in (
+        metrics.AUROC(),
+        metrics.AUROC(max_fpr=0.3),
+        metrics.Gini(),
+        metrics.AveragePrecision(),
+        metrics.KolmogorovSmirnov(),
+        metrics.EqualErrorRate(),
+        metrics.Lift(fraction=0.3),
+        metrics.SensitivityAtSpecificity(min_specificity=0.6),
+        ROC(num_points=16),
+    ):
+        want, value = (metric.replace(statistic=seen).compute() for seen in both)
+        assert not any(np.isnan(x).any() for x in jax.tree.leaves(want))
+        jax.tree.map(np.testing.assert_array_equal, value, want)

@@ -145,3 +145,16 @@ def test_refusals():
         metric.update(jnp.ones((2, 3)))
     with pytest.raises(datarax.MetricInputError, match=r"\(2, 4\).*num_categories=3"):
         metric.update(jnp.ones((2, 4), jnp.int32))
+
+
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**100])
+def test_the_unit_of_weights_does_not_matter(scale):
+    rng = np.random.default_rng(0)
+    target, preds = rng.integers(0, 3, 32), rng.integers(0, 3, 32)
+    w = rng.uniform(0, 2, 32).astype(np.float32)
+    for name in ("CramersV", "TschuprowsT", "PearsonsContingency", "TheilsU"):
+        metric = getattr(metrics, name)(num_classes=3)
+        want, value = (
+            metric.update(preds, target, weights=w * np.float32(x)).compute() for x in (1, scale)
+        )
+        assert value == want > 0
