@@ -1,5 +1,7 @@
 """Curves of a fixed size, and what is reached at one threshold: against scikit-learn and SciPy."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -129,7 +131,8 @@ def test_what_no_threshold_reaches():
 
 def test_distance_gain_and_lift(rng):
     preds, target, _ = draw(rng, 500)
-    statistic = update(metrics.AUROC(exact=True, capacity=512), preds, target).statistic
+    seen: Any = update(metrics.AUROC(exact=True, capacity=512), preds, target)
+    statistic = seen.statistic
     distance = metrics.KolmogorovSmirnov().replace(statistic=statistic).compute()
     want = scipy.stats.ks_2samp(preds[target == 1], preds[target == 0]).statistic
     np.testing.assert_allclose(distance, want, rtol=1e-6)

@@ -78,7 +78,7 @@ def test_merged_and_weighted(rng):
 
 def test_what_is_constant_has_no_squares(rng):
     # To the bit: otherwise R2 and correlations of a constant would be noise over noise.
-    for value in np.float32([1e6 / 3, -0.1, 1e-30, 3e30]):
+    for value in np.array([1e6 / 3, -0.1, 1e-30, 3e30], np.float32):
         x = np.full(SIZE, value)
         weights = rng.random(SIZE).astype(np.float32)
         seen = update(update(CrossMoments(), x, x, weights), x, x, weights)
