@@ -131,10 +131,10 @@ def test_what_no_threshold_reaches():
 
 def test_distance_gain_and_lift(rng):
     preds, target, _ = draw(rng, 500)
-    seen: Any = update(metrics.AUROC(exact=True, capacity=512), preds, target)
-    statistic = seen.statistic
+    statistic = update(metrics.AUROC(exact=True, capacity=512), preds, target).statistic
     distance = metrics.KolmogorovSmirnov().replace(statistic=statistic).compute()
-    want = scipy.stats.ks_2samp(preds[target == 1], preds[target == 0]).statistic
+    compared: Any = scipy.stats.ks_2samp(preds[target == 1], preds[target == 0])
+    want = compared.statistic
     np.testing.assert_allclose(distance, want, rtol=1e-6)
     highest = target[np.argsort(-preds)][:50]
     gain = metrics.Gain(fraction=0.1).replace(statistic=statistic).compute()
