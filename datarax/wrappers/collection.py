@@ -1,6 +1,6 @@
 """Several metrics as one: outputs are routed by name, and equal statistics are shared."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import jax
@@ -184,10 +184,14 @@ class Collection(Metric):
         return _prefixed((name, metric._invalid_counts()) for name, metric in self.items())
 
     def _policies(self) -> dict[str, str]:
-        return _prefixed((name, metric._policies()) for name, metric in self.items())
+        return _prefixed((name, metric._policies()) for name, metric in self._empty_members())
+
+    def _empty_members(self) -> Iterator[tuple[str, Metric]]:
+        """Names and metrics without their arrays, which some would have to be read for."""
+        return ((name, _without_arrays(structure)) for name, structure, _ in self.members)
 
     def __repr__(self) -> str:
-        return f"Collection({{{', '.join(f'{n!r}: {m!r}' for n, m in self.items())}}})"
+        return f"Collection({{{', '.join(f'{n!r}: {m!r}' for n, m in self._empty_members())}}})"
 
 
 def _shares(group: Metric, metric: Metric) -> bool:
@@ -221,16 +225,20 @@ def _read_as(group: Metric, structure: Any) -> Metric:
     """The metric of a structure, from the state of its group."""
     leaves = jax.tree.leaves(group)
     if delegates(group):
-        member = structure.unflatten([None] * structure.num_leaves)
+        member = _without_arrays(structure)
         read = group.statistic.read_as(member.statistic)
         if read is not None:
             return member.replace(statistic=read.reset() if _is_fresh(group) else read)
     return structure.unflatten(leaves)
 
 
+def _without_arrays(structure: Any) -> Any:
+    return structure.unflatten([None] * structure.num_leaves)
+
+
 def _same_statistic(a: Any, b: Any) -> bool:
     """Whether metrics of these structures hold equal statistics, or are equal."""
-    a, b = (each.unflatten([None] * each.num_leaves) for each in (a, b))
+    a, b = _without_arrays(a), _without_arrays(b)
     if delegates(a) and delegates(b):
         a, b = a.statistic, b.statistic
     return jax.tree.structure(a, is_leaf=_is_none) == jax.tree.structure(b, is_leaf=_is_none)
