@@ -1,5 +1,6 @@
 """What updates accept: every refusal says what was expected, what came, and what to do."""
 
+import math
 from typing import Any
 
 import jax
@@ -89,6 +90,17 @@ def positive_int(value: Any, name: str, *, least: int = 1) -> None:
     """Refuses a configuration value that is not an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise MetricInputError(f"{name}={value!r}; expected an integer of at least {least}")
+
+
+def real(value: Any, name: str, *, nan: bool = False) -> float:
+    """A configuration value as a Python float; what is no number is refused, and so may NaN be."""
+    try:
+        number = None if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is None or (math.isnan(number) and not nan):
+        raise MetricInputError(f"{name}={value!r}; expected a number{' or NaN' if nan else ''}")
+    return number
 
 
 def rows_weight(

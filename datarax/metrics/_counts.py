@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from datarax import _numerics as nx
-from datarax._checks import choice
+from datarax._checks import choice, real
 from datarax.metrics._metric import Metric, check_policy
 from datarax.statistics.class_counts import ClassCounts
 
@@ -152,7 +152,8 @@ class CountRatio(CountMetric):
 
 def undefined(value: float) -> float | str:
     """What stands for 0/0, as configuration: NaN by name, as it is not equal to itself."""
-    return "nan" if math.isnan(value) else float(value)
+    value = real(value, "zero_division", nan=True)
+    return "nan" if math.isnan(value) else value
 
 
 def divide(part: nx.Pair, of: nx.Pair, zero_division: float | str) -> jax.Array:

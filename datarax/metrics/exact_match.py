@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from datarax import _numerics as nx
-from datarax._checks import numeric, rows_weight
+from datarax._checks import numeric, real, rows_weight
 from datarax._errors import MetricInputError
 from datarax.metrics._metric import Metric, check_policy
 from datarax.statistics._examples import check_task, examples
@@ -37,7 +37,7 @@ class RowMatches(State):
                 "of classes); for single examples it is Accuracy"
             )
         self.num_classes, self.num_labels = num_classes, num_labels
-        self.threshold, self.ignore_index = float(threshold), ignore_index
+        self.threshold, self.ignore_index = real(threshold, "threshold"), ignore_index
 
     def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
         """Folds in rows of labels or classes; a weight is that of a row."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from datarax import _numerics as nx
-from datarax._checks import is_integer, numeric, positive_int, same_shape
+from datarax._checks import is_integer, numeric, positive_int, real, same_shape
 from datarax._errors import MetricTypeError
 from datarax.metrics._counts import pair_subtract, power_of
 from datarax.metrics._metric import Metric, check_policy
@@ -24,7 +24,7 @@ class GroupCounts(State):
 
     def __init__(self, *, num_groups: int, threshold: float, ignore_index: int | None):
         self.num_groups = num_groups
-        self.threshold, self.ignore_index = float(threshold), ignore_index
+        self.threshold, self.ignore_index = real(threshold, "threshold"), ignore_index
         self.right = MetricAccumulator(np.zeros(num_groups))
         self.predicted = MetricAccumulator(np.zeros(num_groups))
         self.actual = MetricAccumulator(np.zeros(num_groups))

@@ -8,6 +8,7 @@ import math
 import jax.numpy as jnp
 
 from datarax import _numerics as nx
+from datarax._checks import real
 from datarax._errors import MetricInputError
 from datarax.metrics._counts import CountRatio, Counts, pair_subtract
 
@@ -192,7 +193,7 @@ class FBeta(CountRatio):
         ignore_index: int | None = None,
         on_invalid: str = "exclude",
     ):
-        if not (beta >= 0 and math.isfinite(beta)):
+        if not (real(beta, "beta", nan=True) >= 0 and math.isfinite(beta)):
             raise MetricInputError(f"beta={beta!r}; expected a number of at least 0")
         super().__init__(
             num_classes=num_classes,
@@ -316,9 +317,10 @@ class InformednessYouden(CountRatio):
 
 
 def _f_beta(counts: Counts, beta: float) -> tuple[nx.Pair, nx.Pair]:
+    # From 2**80 on it is recall, but for less than a rounding; and no product may overflow.
+    counts, by = counts.scaled(), min(beta, 2.0**40) ** 2
     dtype = counts.tp[0].dtype
-    high = jnp.asarray(beta**2, dtype)
-    square = high, jnp.asarray(beta**2 - float(dtype.type(beta**2)), dtype)
+    square = jnp.asarray(by, dtype), jnp.asarray(by - float(dtype.type(by)), dtype)
     hit = nx.pair_add(counts.tp, nx.pair_product(counts.tp, square))
     missed = nx.pair_add(nx.pair_product(counts.fn, square), counts.fp)
     return hit, nx.pair_add(hit, missed)

@@ -1,10 +1,13 @@
 """Labels as integers: which can be used, how many there are of each, which scores highest."""
 
+import numbers
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import is_integer
+from datarax._errors import MetricInputError
 from datarax.distributed._collective import replicated
 from datarax.statistics._tally import add_at, scatter_sum
 
@@ -21,8 +24,17 @@ def in_range(labels: jax.Array, size: int) -> jax.Array:
 
 def equals(target: jax.Array, index: int | None) -> jax.Array:
     """Which targets are a given number, which their dtype may not hold."""
-    if index is None or np.asarray(index).astype(target.dtype) != index:
-        return jnp.zeros(target.shape, jnp.bool_)
+    none = jnp.zeros(target.shape, jnp.bool_)
+    if index is None:
+        return none
+    if not isinstance(index, numbers.Integral):
+        raise MetricInputError(f"ignore_index={index!r}; expected an integer or None")
+    try:
+        held = np.asarray(index).astype(target.dtype) == index
+    except OverflowError:  # more than 64 bits
+        return none
+    if not held:
+        return none
     return target == jnp.asarray(index, target.dtype)
 
 

@@ -11,6 +11,7 @@ from datarax._checks import (
     is_integer,
     numeric,
     positive_int,
+    real,
     rows_weight,
     same_shape,
 )
@@ -58,7 +59,8 @@ class ClassCounts(State):
                 else f"top_k={top_k} is for multiclass scores; give num_classes="
             )
         self.num_classes, self.num_labels = num_classes, num_labels
-        self.threshold, self.top_k, self.ignore_index = float(threshold), top_k, ignore_index
+        self.threshold = real(threshold, "threshold")
+        self.top_k, self.ignore_index = top_k, ignore_index
         self.right = MetricAccumulator(np.zeros(self.size))
         self.predicted = MetricAccumulator(np.zeros(self.size))
         self.actual = MetricAccumulator(np.zeros(self.size))
@@ -172,4 +174,6 @@ def predictions(
 def _top(scores: jax.Array, k: int) -> jax.Array:
     if k == 1:
         return first_highest(scores)[..., None]
+    if not is_integer(scores):  # a sort tells zeros of both signs apart
+        scores = jnp.where(scores == 0, jnp.zeros((), scores.dtype), scores)
     return jax.lax.top_k(scores, k)[1]

@@ -188,7 +188,7 @@ def test_informedness_where_it_cancels():
     np.testing.assert_allclose(metric.compute(), float(want), 2.0**-10)
 
 
-@pytest.mark.parametrize("beta", [0, 0.1, 0.5, 1, 2, 10])
+@pytest.mark.parametrize("beta", [0, 0.1, 0.5, 1, 2, 10, 1e30])
 def test_beta(rng, beta):
     cells = rng.integers(1, 1000, 4)
     target, preds = np.repeat(CELLS["target"], cells), np.repeat(CELLS["preds"], cells)
@@ -196,6 +196,8 @@ def test_beta(rng, beta):
     assert_within_ulps(got, sk.fbeta_score(target, preds, beta=beta), 1)
     if beta == 0:
         assert_within_ulps(got, of_cells(Precision(), *cells), 0)
+    if beta == 1e30:
+        assert_within_ulps(got, of_cells(Recall(), *cells), 1)
 
 
 def test_labels_without_positives(rng):
@@ -260,6 +262,9 @@ def test_configuration():
     for beta in (-1, np.nan, np.inf):
         with pytest.raises(MetricInputError, match=r"beta=.*at least 0"):
             FBeta(beta=beta)
+    for wrong in ({"beta": "2"}, {"zero_division": "warn"}, {"threshold": None}):
+        with pytest.raises(MetricInputError, match=f"{next(iter(wrong))}=.*expected a number"):
+            FBeta(**wrong)
     for metric in RATIOS:
         with pytest.raises(MetricInputError, match="'micro', 'macro', 'weighted', None"):
             metric(average="samples")

@@ -61,6 +61,13 @@ def test_top_k(rng, top_k):
     assert read(counts) == by_hand(scores, target, np.ones(80), 5, top_k)
 
 
+@pytest.mark.parametrize("top_k", [1, 2])
+def test_zeros_of_both_signs_are_one_score(top_k):
+    scores, target = np.float32([[-0.0, 0.0, 5.0 * (top_k - 1)]]), np.array([0])
+    counts = update(ClassCounts(num_classes=3, top_k=top_k), scores, target, None)
+    assert read(counts)[0] == [1, 0, 0]
+
+
 def test_binary_and_multilabel(rng):
     scores = rng.random((90, 3)).astype(np.float32)
     target = rng.integers(0, 2, (90, 3))
@@ -243,7 +250,18 @@ def test_configurations_that_make_no_sense():
         ({"num_classes": 3, "top_k": 0}, "top_k=0"),
         ({"top_k": 2}, "give num_classes="),
         ({"num_labels": 3, "top_k": 2}, "give num_classes="),
+        ({"threshold": float("nan")}, "threshold=nan; expected a number"),
+        ({"threshold": "high"}, "threshold='high'; expected a number"),
     ]
     for config, message in wrong:
         with pytest.raises(MetricInputError, match=message):
             ClassCounts(**config)
+
+
+def test_ignored_labels_are_integers():
+    preds, target = np.float32([0.9, 0.1]), np.array([1, 0])
+    for index in ("pad", 0.5):
+        with pytest.raises(MetricInputError, match=r"ignore_index=.*expected an integer or None"):
+            ClassCounts(ignore_index=index).update(preds, target)
+    # One that no target can hold ignores none.
+    assert read(ClassCounts(ignore_index=2**70).update(preds, target)) == [[1], [1], [1], 2, 0]
