@@ -1,8 +1,10 @@
 """The strictest settings there are, before JAX makes its first device; and fresh data."""
 
+import gc
 import os
 import re
 import secrets
+from pathlib import Path
 
 _flags = re.sub(r"--xla_force_host_platform_device_count=\S*", "", os.environ.get("XLA_FLAGS", ""))
 os.environ["XLA_FLAGS"] = f"{_flags} --xla_force_host_platform_device_count=8".strip()
@@ -19,6 +21,24 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # A first call compiles, so no deadline; a failure prints what reproduces it.
 hypothesis.settings.register_profile("datarax", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("datarax")
+
+DONE = pytest.StashKey[int]()
+
+
+MAPS = Path("/proc/self/maps")
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Frees compiled programs in time: each maps memory, of which a process has 65,530 at most.
+
+    XLA crashes at that limit, which a worker reaches after some thousand tests.
+    """
+    item.session.stash[DONE] = item.session.stash.get(DONE, 0) + 1
+    if item.session.stash[DONE] % 10 == 0 and MAPS.exists():
+        with MAPS.open() as lines:
+            if sum(1 for _ in lines) > 30_000:
+                jax.clear_caches()
+                gc.collect()
 
 
 @pytest.fixture
