@@ -97,13 +97,12 @@ def test_laws(name, rng):
     batches = [group[0].inputs.draw(rng, BATCH) for _ in range(3)]
     stream = {key: np.concatenate([b[key] for b in batches]) for key in batches[0]}
     w = weights_of(group[0], stream)
-    empty = {case.id: case.empty for case in group}
     check_metric(
         BUNDLES[name],
         batches,
         ulps=max(case.ulps for case in group),
         atol=max(case.atol(w, **stream) for case in group),
-        empty={key: empty[key.partition("/")[0]] for key in BUNDLES[name].compute()},
+        empty=empty_of(name),
     )
 
 
@@ -160,8 +159,9 @@ def test_no_example_and_one(name, rng):
 
 
 @each_group
-@pytest.mark.parametrize(("dtype", "axes"), [("bfloat16", "explicit"), ("float16", "auto")])
-def test_half_precision_on_sharded_arrays_is_accumulated_in_float32(name, dtype, axes, rng):
+def test_half_precision_on_sharded_arrays_is_accumulated_in_float32(name, rng):
+    # One of each by chance: a program of eight devices takes seconds to compile.
+    dtype, axes = rng.choice(("bfloat16", "float16")), rng.choice(("auto", "explicit"))
     batch = {
         key: np.asarray(jnp.asarray(x, dtype)) if x.dtype == np.float32 else x
         for key, x in GROUPS[name][0].inputs.draw(rng, BATCH).items()
@@ -201,19 +201,21 @@ def test_what_cannot_be_used_propagates_or_raises(name, rng):
         metrics = {case.id: case.make(on_invalid=policy) for case in cases}
         return fold(datarax.Collection(metrics), [batch])
 
-    for value in jax.tree.leaves(under("propagate", group).compute()):
+    # The policies are the same code for all metrics: a few of them will do.
+    some = [group[i] for i in rng.permutation(len(group))[:3]]
+    for value in jax.tree.leaves(under("propagate", some).compute()):
         assert np.isnan(value).all()
     with pytest.raises(datarax.InvalidValuesError, match=f"^{group[0].id}: {count} "):
         under("raise", group[:1]).compute()
 
 
 def exact_groups() -> list[str]:
-    """One for each statistic and kind of inputs whose state holds whole numbers."""
+    """One for each statistic whose state holds whole numbers."""
     found: dict[Any, str] = {}
     for name, group in GROUPS.items():
         metric: Any = group[0].make()
         if group[0].exact:
-            found.setdefault((type(metric.statistic), group[0].inputs.id), name)
+            found.setdefault(type(metric.statistic), name)
     return list(found.values())
 
 

@@ -66,6 +66,13 @@ def test_small_divergences_keep_their_digits(apart, rng):
     assert_within_ulps(value(JensenShannonDivergence(), p, q), np.float64(want), 16)
 
 
+@pytest.mark.parametrize("cls", [KLDivergence, JensenShannonDivergence])
+def test_any_leading_axes_are_examples(cls, rng):
+    p, q = (softmax(rng.normal(size=(4, 3, C))).astype(np.float32) for _ in range(2))
+    flat = value(cls(), p.reshape(-1, C), q.reshape(-1, C))
+    np.testing.assert_allclose(value(cls(), p, q), flat, 1e-6)
+
+
 def test_equal_distributions_do_not_diverge(rng):
     p = np.float32(softmax(rng.normal(0, 9, (N, C))))
     assert value(KLDivergence(), p, p) == value(JensenShannonDivergence(), p, p) == 0

@@ -83,8 +83,13 @@ def sklearn_kappa(w: Array, preds: Array, target: Array, *, weights: str) -> Any
     used, chosen = w > 0, top_classes(preds)[:, 0]
     if len(np.unique(np.concatenate([chosen[used], target[used]]))) < 2:
         return None  # it warns
+    # All classes, as distances are between their numbers: those that occur would be renumbered.
     return sklearn.metrics.cohen_kappa_score(
-        target[used], chosen[used], weights=weights, sample_weight=w[used]
+        target[used],
+        chosen[used],
+        labels=range(CLASSES),
+        weights=weights,
+        sample_weight=w[used],
     )
 
 
