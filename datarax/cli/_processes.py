@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,15 @@ def run(target: Callable[..., int], count: int, *args: Any, limit: float) -> int
     """
     children = [_spawn.Process(target=_child, args=(target, rank, *args)) for rank in range(count)]
     try:
-        # Ctrl-C is for the parent to answer: children inherit that they ignore it.
-        answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        for child in children:
-            child.start()
-        signal.signal(signal.SIGINT, answer)
+        # Ctrl-C is for the parent to answer. Children inherit that it is held back, and the parent
+        # gets what came meanwhile. Their tracker first, which would let it through when it starts.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            for child in children:
+                child.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         return _wait(children, limit)
     finally:  # also when interrupted
         started = [child for child in children if child.pid is not None]

@@ -227,6 +227,7 @@ def test_an_ignored_target_is_neither_counted_nor_invalid():
 
 def test_perplexity_is_that_of_all_tokens_not_a_mean_over_batches(rng):
     x = rng.normal(0, 2, (6, 8, 11)).astype(np.float32)
+    x[3:] *= 3  # so that one batch surprises far more than the other
     ids = rng.integers(0, 11, (6, 8)).astype(np.int32)
     ids[1:, 3:] = 10  # padding: the batches are ragged
     metric = seen = Perplexity(ignore_index=10)
