@@ -18,6 +18,7 @@ from datarax._checks import x64_enabled
 from datarax._errors import ConfigurationMismatchError, MetricTypeError
 from datarax.distributed import _collective
 from datarax.distributed._collective import AxisName
+from datarax.statistics._sync import merge_atoms, merge_stack
 
 SMALL_STATE_BYTES = 1 << 20
 """Up to this many bytes a device, `sync` is one collective in all; above, one a kind."""
@@ -139,7 +140,9 @@ class State(metaclass=_Sealing):
         if sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) <= SMALL_STATE_BYTES:
             gathered = _collective.gather([jnp.asarray(leaf) for leaf in leaves], axis_name)
             return merge_stack(treedef.unflatten(gathered), size)
-        return _sync_large(self, axis_name, size)
+        # The atoms: states that hold arrays, and say how those merge.
+        atoms, treedef = jax.tree.flatten(self, is_leaf=_is_atom)
+        return treedef.unflatten(merge_atoms(atoms, axis_name, size))
 
     def varying(self, axis_name: AxisName) -> Self:
         """The same state, marked as differing between the devices along `axis_name`.
@@ -202,55 +205,6 @@ def walk(state: State) -> Iterator[State]:
     for name in state._children:
         for child in states_in(getattr(state, name)):
             yield from walk(child)
-
-
-def merge_stack(stacked: Any, size: int) -> Any:
-    """Merges `size` states stacked along a leading axis, neighbours first, in a fixed order."""
-    half = 1 << max(size - 1, 0).bit_length() >> 1
-    empty = stacked._reset()
-
-    def pad(short: Any, rows: int) -> Any:
-        def padded(x: Any, e: Any) -> jax.Array:
-            e = jnp.broadcast_to(jnp.asarray(e)[:1], (rows, *x.shape[1:]))
-            return jnp.concatenate([x, e.astype(x.dtype)])
-
-        return jax.tree.map(padded, short, empty)
-
-    def merge_neighbours(_: Any, states: Any) -> Any:
-        even, odd = (jax.tree.map(lambda x, i=i: x[i::2], states) for i in (0, 1))
-        return pad(jax.vmap(lambda a, b: a._merge(b))(even, odd), half)
-
-    if half:
-        # A loop, so that one merge is compiled however many there are.
-        states = pad(stacked, 2 * half - size)
-        stacked = jax.lax.fori_loop(0, half.bit_length(), merge_neighbours, states)
-    return jax.tree.map(lambda leaf: leaf[0], stacked)
-
-
-def _sync_large(state: State, axis_name: AxisName, size: int) -> Any:
-    # The atoms: states that hold arrays, and say how those merge.
-    atoms, treedef = jax.tree.flatten(state, is_leaf=_is_atom)
-    send: dict[str, list[jax.Array]] = {"sum": [], "max": [], "min": [], "gather": []}
-    spans = []
-    for atom in atoms:
-        kind, arrays = atom._over_mesh() or ("gather", jax.tree.leaves(atom))
-        spans.append((kind, slice(len(send[kind]), len(send[kind]) + len(arrays))))
-        send[kind] += [jnp.asarray(x) for x in arrays]
-    received = {
-        "sum": _collective.psum(send["sum"], axis_name),
-        "max": _collective.pmax(send["max"], axis_name),
-        "min": _collective.pmin(send["min"], axis_name),
-        "gather": _collective.gather(send["gather"], axis_name) if send["gather"] else [],
-    }
-    merged = []
-    for atom, (kind, span) in zip(atoms, spans, strict=True):
-        arrays = received[kind][span]
-        if kind == "gather":
-            stacked = jax.tree.unflatten(jax.tree.structure(atom), arrays)
-            merged.append(merge_stack(stacked, size))
-        else:
-            merged.append(atom._from_mesh(arrays))
-    return treedef.unflatten(merged)
 
 
 def _is_atom(node: Any) -> bool:
