@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from datarax import testing as testing
     from datarax import training as training
     from datarax import wrappers as wrappers
-    from datarax._exact import Exact as Exact
-    from datarax.distributed._merge_ops import MetricReduceOp as MetricReduceOp
-    from datarax.metrics._metric import Metric as Metric
+    from datarax.distributed.merge_ops import MetricReduceOp as MetricReduceOp
+    from datarax.metrics.base import Metric as Metric
+    from datarax.numerics.exact import Exact as Exact
     from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
     from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
     from datarax.wrappers.collection import Collection as Collection
@@ -39,9 +39,9 @@ __version__ = "0.1.0"
 # What needs JAX loads when first used, and Flax only with `datarax.training`.
 _ROOMS = ("distributed", "io", "metrics", "statistics", "testing", "training", "wrappers")
 _LAZY = {
-    "Exact": "datarax._exact",
-    "MetricReduceOp": "datarax.distributed._merge_ops",
-    "Metric": "datarax.metrics._metric",
+    "Exact": "datarax.numerics.exact",
+    "MetricReduceOp": "datarax.distributed.merge_ops",
+    "Metric": "datarax.metrics.base",
     "AsyncMetricCollector": "datarax.training.collector",
     "MetricAccumulator": "datarax.statistics.accumulator",
     "Collection": "datarax.wrappers.collection",

@@ -16,18 +16,21 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from datarax.statistics._state import State, walk
+from datarax.statistics.state import State, walk
 from tests.registry import GROUPS
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # The merge table and the arithmetic below it; the statistics and the formulas are found.
 BASE = {
-    "datarax/_numerics.py": ["tests/test_numerics.py", "tests/statistics/test_accumulator.py"],
-    "datarax/distributed/_merge_ops.py": [
+    "datarax/numerics/double_float.py": [
+        "tests/numerics/test_double_float.py",
         "tests/statistics/test_accumulator.py",
-        "tests/statistics/test_sync.py",
-        "tests/statistics/test_tally.py",
+    ],
+    "datarax/distributed/merge_ops.py": [
+        "tests/statistics/test_accumulator.py",
+        "tests/statistics/test_device_merge.py",
+        "tests/statistics/test_scatter_counts.py",
     ],
 }
 LAWS = (
@@ -42,8 +45,8 @@ def targets() -> dict[str, list[str]]:
     """Each file to mutate, and the tests that are to notice: its own, and the laws that read it."""
     found = dict(BASE)
     for folder in ("statistics", "metrics"):
-        for path in sorted((ROOT / "datarax" / folder).glob("*.py")):
-            if path.name not in ("__init__.py", "_state.py", "_metric.py"):
+        for path in sorted((ROOT / "datarax" / folder).rglob("*.py")):
+            if path.name not in ("__init__.py", "state.py", "base.py"):
                 name = str(path.relative_to(ROOT))
                 found[name] = [*_own(path), *_laws(name)]
     return {target: tests for target, tests in found.items() if tests}
@@ -54,7 +57,9 @@ def _own(path: Path) -> list[str]:
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     return [
         str(test.relative_to(ROOT))
-        for test in sorted((ROOT / "tests" / path.parent.name).glob("test_*.py"))
+        for test in sorted(
+            (ROOT / "tests" / path.parent.relative_to(ROOT / "datarax")).glob("test_*.py")
+        )
         if test.stem == f"test_{path.stem.strip('_')}" or f"{module} import" in test.read_text()
     ]
 

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import metrics
-from datarax.testing import _subject, assert_within_ulps, check_metric
+from datarax.testing import assert_within_ulps, check_metric, subject
 from tests.helpers import make_mesh, place
 from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case
 
@@ -31,12 +31,12 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def fold(metric: datarax.Metric, batches: Any) -> datarax.Metric:
-    return _subject.fold(metric, [((), dict(batch)) for batch in batches])
+    return subject.fold(metric, [((), dict(batch)) for batch in batches])
 
 
 def value_of(case: Case, folded: datarax.Metric) -> Any:
     """The value of a case from the collection of its group; one program reads them all."""
-    values = _subject.read(folded)[0]
+    values = subject.read(folded)[0]
     if case.id in values:
         return values[case.id]
     start = f"{case.id}/"
@@ -78,7 +78,7 @@ def assert_agrees(name: str, folded: datarax.Metric, batches: list[Arrays], note
 def empty_of(name: str) -> dict[str, Any]:
     """What the collection of a group gives where there is no data."""
     of_case = {case.id: case.empty for case in GROUPS[name]}
-    values = jax.eval_shape(_subject.read, BUNDLES[name])[0]
+    values = jax.eval_shape(subject.read, BUNDLES[name])[0]
     return {
         key: jax.tree.map(lambda _, key=key: of_case[key.partition("/")[0]], value)
         for key, value in values.items()
@@ -136,7 +136,7 @@ def test_any_split_and_weights_agree_with_the_oracle(name, data):
     batches = data.draw(streams(GROUPS[name][0]))
     folded = fold(BUNDLES[name], batches)
     assert_agrees(name, folded, batches)
-    assert int(_subject.read(folded)[1]) == 0
+    assert int(subject.read(folded)[1]) == 0
 
 
 @each_group
@@ -189,7 +189,7 @@ def test_what_cannot_be_used_is_excluded_and_counted(name, rng):
     batch, count = spoilt(GROUPS[name][0], rng)
     folded = fold(BUNDLES[name], [batch])
     assert_agrees(name, folded, [batch])
-    assert int(_subject.read(folded)[1]) == count
+    assert int(subject.read(folded)[1]) == count
 
 
 @each_spoilable

@@ -16,8 +16,7 @@ LAYERS = (
     ("_typing",),
     ("_errors",),
     ("_checks",),
-    ("_numerics",),
-    ("_exact",),
+    ("numerics",),
     ("distributed",),
     ("statistics",),
     ("metrics",),
@@ -34,10 +33,10 @@ EVERYWHERE = {"jax", "numpy"}
 MORE = {
     "training": {"flax"},
     "io": {"orbax"},
-    "cli._digits": {"flax", "optax", "sklearn"},
-    "cli._demo": {"flax", "rich"},
-    "cli._check": {"sklearn"},
-    "cli._report": {"matplotlib", "rich"},
+    "cli.digits": {"flax", "optax", "sklearn"},
+    "cli.demo": {"flax", "rich"},
+    "cli.verification": {"sklearn"},
+    "cli.report": {"matplotlib", "rich"},
 }
 
 MODULES = {
@@ -47,7 +46,7 @@ MODULES = {
 
 
 def layer(module: str) -> str:
-    """`datarax.distributed._reduce` -> `distributed`; `datarax` -> `datarax`."""
+    """`datarax.distributed.reduction` -> `distributed`; `datarax` -> `datarax`."""
     return module.split(".")[min(1, module.count("."))]
 
 
@@ -59,7 +58,7 @@ def imports(source: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: relative imports hide where they lead"
             for alias in node.names:
-                # `from datarax.cli import _demo` imports a module, `... import main` a name of one.
+                # `from datarax.cli import demo` imports a module, `... import main` a name of one.
                 name = f"{node.module}.{alias.name}"
                 yield name if name in MODULES else str(node.module)
 
@@ -98,13 +97,13 @@ def test_no_module_imports_itself_through_others():
     ("module", "line", "fault"),
     [
         ("datarax.distributed.metrics", "from datarax.cli import main", "cli"),
-        ("datarax.distributed.metrics", "def f():\n    import datarax.cli._demo", "cli"),
+        ("datarax.distributed.metrics", "def f():\n    import datarax.cli.demo", "cli"),
         ("datarax.distributed.metrics", "from datarax import Metric", "datarax"),
-        ("datarax._errors", "from datarax._numerics import two_sum", "_numerics"),
+        ("datarax._errors", "from datarax.numerics.double_float import two_sum", "numerics"),
         ("datarax.io._orbax", "from datarax.training import StatefulMetric", "training"),
         ("datarax.plot.curves", "import datarax.io", "io"),
         ("datarax.distributed.metrics", "from flax import nnx", "flax"),
-        ("datarax.cli._check", "import flax.nnx", "flax"),
+        ("datarax.cli.verification", "import flax.nnx", "flax"),
         ("datarax", "import rich", "rich"),
     ],
 )
@@ -117,8 +116,8 @@ def test_a_planted_fault_is_found(module, line, fault):
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("datarax.cli._demo", "from flax import nnx\nfrom datarax.distributed import reduce_mean"),
-        ("datarax.cli._info", "from datarax import __version__"),
+        ("datarax.cli.demo", "from flax import nnx\nfrom datarax.distributed import reduce_mean"),
+        ("datarax.cli.info", "from datarax import __version__"),
         ("datarax.training.stateful", "import flax, collections.abc, datarax._errors"),
         ("datarax", "from datarax._errors import DataraxError as DataraxError"),
     ],

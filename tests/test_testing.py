@@ -12,7 +12,7 @@ import datarax
 from datarax import MetricAccumulator as Accumulator
 from datarax import metrics
 from datarax.testing import assert_within_ulps, check_metric
-from datarax.testing._laws import LAWS
+from datarax.testing.laws import LAWS
 from tests.helpers import make_mesh, x64
 
 

@@ -120,13 +120,13 @@ def _run_demo(args: argparse.Namespace) -> int:
         parser.error(f"argument --output: cannot write to {str(args.output)!r}: {reason}")
     if args.processes > 1:
         simulate_devices(1, os.environ)
-        from datarax.cli import _processes
+        from datarax.cli import launch
 
-        return _processes.run_demo(args.processes, args.epochs, history, picture)
+        return launch.run_demo(args.processes, args.epochs, history, picture)
     simulate_devices(args.devices, os.environ)
-    from datarax.cli import _demo
+    from datarax.cli import demo
 
-    return _demo.run(args.devices, args.epochs, history, picture)
+    return demo.run(args.devices, args.epochs, history, picture)
 
 
 def simulate_devices(count: int, environ: MutableMapping[str, str]) -> None:
@@ -140,7 +140,7 @@ def simulate_devices(count: int, environ: MutableMapping[str, str]) -> None:
 
 
 def _run_info(args: argparse.Namespace) -> int:
-    from datarax.cli import _info
+    from datarax.cli import info
 
-    print(_info.report())
+    print(info.report())
     return 0

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from datarax._checks import numeric
 from datarax._errors import MetricInputError
-from datarax.distributed._collective import AxisName
+from datarax.distributed.collectives import AxisName
 
 
 def global_batch(

@@ -13,11 +13,11 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
-from datarax.distributed import _collective
-from datarax.distributed._collective import AxisName
-from datarax.distributed._inputs import Axis, is_array, numeric
-from datarax.distributed._names import named_leaves
-from datarax.distributed._reduce import collect, reduce
+from datarax.distributed import collectives
+from datarax.distributed.collectives import AxisName
+from datarax.distributed.inputs import Axis, is_array, numeric
+from datarax.distributed.names import named_leaves
+from datarax.distributed.reduction import collect, reduce
 
 # Global variants.
 
@@ -269,7 +269,7 @@ def all_gather(
          [1. 2.]]
     """
     caller = "all_gather"
-    size = _collective.bound_axis_size(axis_name, caller)
+    size = collectives.bound_axis_size(axis_name, caller)
     names, leaves, treedef = named_leaves(metrics)
     chosen = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
     arrays = [numeric(leaves[i], names[i], caller, any_dtype=True) for i in chosen]
@@ -280,7 +280,7 @@ def all_gather(
                 f"{caller}: metric {names[i]!r} of shape {x.shape} a device has no axis {axis} to "
                 f"{'concatenate along' if tiled else 'stack along'}; expected {-dims} to {dims - 1}"
             )
-    for i, x, out in zip(chosen, arrays, _collective.gather(arrays, axis_name), strict=True):
+    for i, x, out in zip(chosen, arrays, collectives.gather(arrays, axis_name), strict=True):
         at = axis % (x.ndim + (not tiled))
         out = jnp.moveaxis(out, 0, at)
         if tiled:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from datarax._errors import CheckpointError, DataraxError, MetricTypeError, NotAddressableError
-from datarax.metrics._metric import Metric
+from datarax.metrics.base import Metric
 
 FORMAT = 1
 """The version of the layout that `pack` writes; `unpack` refuses a newer one."""

@@ -1,6 +1,5 @@
 """What is stored: mergeable sufficient statistics."""
 
-from datarax.statistics._state import State as State
 from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
 from datarax.statistics.buffer import Buffer as Buffer
 from datarax.statistics.calibration_bins import CalibrationBins as CalibrationBins
@@ -17,5 +16,6 @@ from datarax.statistics.pair_buffer import PairBuffer as PairBuffer
 from datarax.statistics.score_buffer import ScoreBuffer as ScoreBuffer
 from datarax.statistics.score_histogram import ScoreHistogram as ScoreHistogram
 from datarax.statistics.segment_matches import SegmentMatches as SegmentMatches
+from datarax.statistics.state import State as State
 from datarax.statistics.value_histogram import ValueHistogram as ValueHistogram
-from datarax.statistics.weighted import WeightedTotal as WeightedTotal
+from datarax.statistics.weighted_total import WeightedTotal as WeightedTotal

@@ -9,9 +9,9 @@ from jax.core import Tracer
 
 from datarax._checks import numeric, x64_enabled
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax._exact import Exact
-from datarax.distributed._merge_ops import MetricReduceOp, Words, identity, merge_op, state_dtype
-from datarax.statistics._state import State
+from datarax.distributed.merge_ops import MetricReduceOp, Words, identity, merge_op, state_dtype
+from datarax.numerics.exact import Exact
+from datarax.statistics.state import State
 
 
 class _Initial(NamedTuple):

@@ -8,10 +8,10 @@ import numpy as np
 
 from datarax._checks import as_float, default_float, numeric, rows_weight
 from datarax._errors import MetricInputError
-from datarax.distributed._collective import replicated
-from datarax.statistics._state import State
-from datarax.statistics._tally import Tally
+from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.scatter_counts import Tally
+from datarax.statistics.state import State
 
 
 class BinCounts(State):

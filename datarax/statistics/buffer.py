@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import _numerics as nx
+from datarax import numerics as nx
 from datarax._checks import numeric, positive_int, rows_weight
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax._exact import Exact
-from datarax.distributed._collective import replicated
-from datarax.distributed._merge_ops import zeros
-from datarax.statistics._state import State
+from datarax.distributed.collectives import replicated
+from datarax.distributed.merge_ops import zeros
+from datarax.numerics.exact import Exact
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.state import State
 
 
 class Rows(State):

@@ -7,16 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import _numerics as nx
+from datarax import numerics as nx
 from datarax._checks import as_float, choice, positive_int
 from datarax._errors import MetricInputError
-from datarax._exact import Exact
-from datarax.distributed._collective import replicated
-from datarax.statistics._examples import Examples, check_task, examples
-from datarax.statistics._labels import first_highest, is_class
-from datarax.statistics._layout import Layout, default_bits
-from datarax.statistics._state import State
+from datarax.distributed.collectives import replicated
+from datarax.numerics.exact import Exact
+from datarax.numerics.float_grid import Layout, default_bits
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import Examples, check_task, examples
+from datarax.statistics.labels import first_highest, is_class
+from datarax.statistics.state import State
 
 
 class Bins(NamedTuple):

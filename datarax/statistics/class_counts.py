@@ -16,10 +16,10 @@ from datarax._checks import (
     same_shape,
 )
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax.statistics._examples import check_task, examples
-from datarax.statistics._labels import count_labels, equals, first_highest, in_range
-from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import check_task, examples
+from datarax.statistics.labels import count_labels, equals, first_highest, in_range
+from datarax.statistics.state import State
 
 
 class ClassCounts(State):

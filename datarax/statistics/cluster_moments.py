@@ -5,15 +5,15 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from datarax import _numerics as nx
+from datarax import numerics as nx
 from datarax._checks import as_float, is_integer, numeric, positive_int, rows_weight
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax.distributed._collective import replicated
-from datarax.statistics._labels import in_range
-from datarax.statistics._state import State
-from datarax.statistics._tally import scatter_sum
+from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.labels import in_range
 from datarax.statistics.moments import Central
+from datarax.statistics.scatter_counts import scatter_sum
+from datarax.statistics.state import State
 
 
 class ClusterMoments(State):

@@ -4,12 +4,12 @@ from typing import Any, Self
 
 import jax.numpy as jnp
 
-from datarax import _numerics as nx
+from datarax import numerics as nx
 from datarax._checks import numeric, positive_int
-from datarax.statistics._state import State
-from datarax.statistics._tally import Tally
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.class_counts import ClassCounts, predictions
+from datarax.statistics.scatter_counts import Tally
+from datarax.statistics.state import State
 
 
 class ConfusionCounts(State):

@@ -5,13 +5,13 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from datarax import _numerics as nx
+from datarax import numerics as nx
 from datarax._checks import is_integer, numeric, positive_int, rows_weight, same_shape
 from datarax._errors import MetricTypeError
-from datarax.statistics._labels import in_range
-from datarax.statistics._state import State
-from datarax.statistics._tally import Tally
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.labels import in_range
+from datarax.statistics.scatter_counts import Tally
+from datarax.statistics.state import State
 
 
 class Contingency(State):

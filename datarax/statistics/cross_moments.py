@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import _numerics as nx
+from datarax import numerics as nx
 from datarax._checks import as_float, numeric, rows_weight, same_shape
 from datarax._errors import MetricInputError
-from datarax.distributed._merge_ops import MetricReduceOp, zeros
-from datarax.statistics._state import State
+from datarax.distributed.merge_ops import MetricReduceOp, zeros
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.moments import Central, about_mean
+from datarax.statistics.state import State
 
 
 class Two(Central):

@@ -9,11 +9,11 @@ from jax import lax
 
 from datarax._checks import default_float, is_integer, numeric, positive_int, rows_weight
 from datarax._errors import MetricInputError
-from datarax.distributed._merge_ops import MetricReduceOp
-from datarax.statistics._hash import hashed
-from datarax.statistics._state import State
-from datarax.statistics._tally import extreme_at
+from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.numerics.hashing import hashed
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.scatter_counts import extreme_at
+from datarax.statistics.state import State
 
 
 class Distinct(State):

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import _numerics as nx
+from datarax import numerics as nx
 from datarax._checks import as_float, choice, numeric
 from datarax._errors import MetricInputError
-from datarax.statistics._losses import LOSSES
-from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.cross_moments import pairs
+from datarax.statistics.losses import LOSSES
+from datarax.statistics.state import State
 
 
 class LossTotal(State):

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import _numerics as nx
+from datarax import numerics as nx
 from datarax._checks import as_float, default_float, numeric, rows_weight
 from datarax._errors import MetricInputError
-from datarax.distributed._merge_ops import zeros
-from datarax.statistics._state import State
+from datarax.distributed.merge_ops import zeros
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.state import State
 
 
 class Central(State):

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from datarax._checks import as_float, default_float
-from datarax._exact import Exact
-from datarax.statistics._state import State
+from datarax.numerics.exact import Exact
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.buffer import Rows
 from datarax.statistics.cross_moments import pairs
+from datarax.statistics.state import State
 
 
 class WeightedPairs(Rows):

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import _numerics as nx
+from datarax import numerics as nx
 from datarax._checks import as_float, choice, default_float, numeric, rows_weight
-from datarax.statistics._state import State
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.state import State
 
 # By the bits of the float: beyond 2**near or below 2**-near, a value is scaled by 2**shift before
 # its power is taken, so that no power and no sum of them leaves the range of floats.

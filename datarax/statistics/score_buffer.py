@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from datarax import _numerics as nx
+from datarax import numerics as nx
 from datarax._checks import default_float, positive_int
-from datarax._exact import Exact
-from datarax.statistics._scored import Groups, Scored, sums_above
+from datarax.numerics.exact import Exact
 from datarax.statistics.buffer import Rows
+from datarax.statistics.scores import Groups, Scored, sums_above
 
 
 class ScoreBuffer(Scored):

@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import _numerics as nx
+from datarax import numerics as nx
 from datarax._checks import as_float
 from datarax._errors import MetricInputError
-from datarax.distributed._merge_ops import MetricReduceOp
-from datarax.statistics._layout import Layout, default_bits
-from datarax.statistics._scored import Groups, Scored, sums_above
-from datarax.statistics._tally import Tally, extreme_at
+from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.numerics.float_grid import Layout, default_bits
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.scatter_counts import Tally, extreme_at
+from datarax.statistics.scores import Groups, Scored, sums_above
 
 
 class ScoreHistogram(Scored):

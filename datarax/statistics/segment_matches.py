@@ -17,10 +17,10 @@ from datarax._checks import (
     same_shape,
 )
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax.distributed._collective import replicated
-from datarax.statistics._labels import in_range
-from datarax.statistics._state import State
+from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.labels import in_range
+from datarax.statistics.state import State
 
 
 class Matches(NamedTuple):

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import _numerics as nx
+from datarax import numerics as nx
 from datarax._checks import as_float, choice, default_float, numeric, rows_weight
 from datarax._errors import MetricInputError
-from datarax.distributed._merge_ops import MetricReduceOp
-from datarax.statistics._layout import Layout
-from datarax.statistics._state import State
-from datarax.statistics._tally import Tally, extreme_at
+from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.numerics.float_grid import Layout
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.scatter_counts import Tally, extreme_at
+from datarax.statistics.state import State
 
 METHODS = ("inverted_cdf", "averaged_inverted_cdf")
 

@@ -1,5 +1,5 @@
 """What a training loop holds."""
 
-from datarax.training._processes import check_agreement as check_agreement
+from datarax.training.agreement import check_agreement as check_agreement
 from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
 from datarax.training.stateful import StatefulMetric as StatefulMetric

@@ -21,9 +21,9 @@ from datarax._errors import (
     NotAddressableError,
     WindowError,
 )
-from datarax.metrics._metric import Metric, read_results, report
-from datarax.statistics._state import check_same
-from datarax.training._processes import Board, agree
+from datarax.metrics.base import Metric, read_results, report
+from datarax.statistics.state import check_same
+from datarax.training.agreement import Board, agree
 from datarax.training.stateful import StatefulMetric
 
 _log = logging.getLogger("datarax")

@@ -6,7 +6,7 @@ from flax import nnx
 
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax.metrics._metric import Metric
+from datarax.metrics.base import Metric
 from datarax.wrappers.per_device import PerDevice
 
 

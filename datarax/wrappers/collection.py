@@ -12,7 +12,7 @@ from datarax._errors import (
     MetricTypeError,
     UnknownMetricError,
 )
-from datarax.metrics._metric import Metric, delegates
+from datarax.metrics.base import Metric, delegates
 
 _Member = tuple[str, Any, int]
 

@@ -12,9 +12,9 @@ from jax.sharding import PartitionSpec as P
 
 from datarax._checks import kind, numeric
 from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
-from datarax.distributed._collective import AxisName
-from datarax.metrics._metric import Metric, arguments
-from datarax.statistics._state import walk
+from datarax.distributed.collectives import AxisName
+from datarax.metrics.base import Metric, arguments
+from datarax.statistics.state import walk
 
 
 def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":

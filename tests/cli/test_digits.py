@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from datarax.cli import _digits
-from datarax.cli._check import Predictions, reference
+from datarax.cli import digits
+from datarax.cli.verification import Predictions, reference
 from tests.helpers import make_mesh, place
 
 
 def test_batches_keep_every_example(rng):
     rows = int(rng.integers(1, 500))
-    data = _digits.Examples(rng.normal(size=(rows, 3)), rng.integers(1, 9, rows))
-    batches = list(_digits.batches(data))
-    assert len(batches) == _digits.num_batches(data)
+    data = digits.Examples(rng.normal(size=(rows, 3)), rng.integers(1, 9, rows))
+    batches = list(digits.batches(data))
+    assert len(batches) == digits.num_batches(data)
     assert [len(batch.labels) for batch in batches[:-1]] == [128] * (len(batches) - 1)
     images, labels = map(np.concatenate, zip(*batches, strict=True))
     np.testing.assert_array_equal(images, data.images)
@@ -27,12 +27,12 @@ def test_batches_keep_every_example(rng):
 @pytest.mark.parametrize("devices", [1, 3, 8])
 def test_a_placed_batch_is_padded_to_the_devices(rng, devices):
     mesh = make_mesh("auto", {"data": devices})
-    size = _digits.padded(128, mesh)
+    size = digits.padded(128, mesh)
     assert size % devices == 0
     assert 128 <= size < 128 + devices
     rows = int(rng.integers(0, 128))
-    batch = _digits.Examples(rng.normal(size=(rows, 3)), rng.integers(1, 9, rows))
-    placed = _digits.place(batch, mesh)
+    batch = digits.Examples(rng.normal(size=(rows, 3)), rng.integers(1, 9, rows))
+    placed = digits.place(batch, mesh)
     assert placed.images.shape == (size, 3)
     assert len(placed.images.addressable_shards) == devices
     np.testing.assert_array_equal(placed.mask, np.arange(size) < rows)
@@ -40,8 +40,8 @@ def test_a_placed_batch_is_padded_to_the_devices(rng, devices):
 
 
 def test_shuffled_differs_by_epoch_and_repeats():
-    train, _ = _digits.load()
-    orders = [_digits.shuffled(train, epoch).labels for epoch in (1, 2, 1)]
+    train, _ = digits.load()
+    orders = [digits.shuffled(train, epoch).labels for epoch in (1, 2, 1)]
     np.testing.assert_array_equal(orders[0], orders[2])
     assert (orders[0] != orders[1]).any()
     assert sorted(orders[0]) == sorted(train.labels)
@@ -54,24 +54,24 @@ def test_summaries_of_unequal_parts_add_up(rng):
     mask[40:] = False  # the last part has no example at all
     logits[~mask] = np.nan
     parts = [
-        _digits.summary(jnp.asarray(x), _digits.Batch(None, jnp.asarray(y), jnp.asarray(m)))
+        digits.summary(jnp.asarray(x), digits.Batch(None, jnp.asarray(y), jnp.asarray(m)))
         for x, y, m in zip(*(np.split(a, [3, 40]) for a in (logits, labels, mask)), strict=True)
     ]
     stacked = {name: jnp.stack([part[name] for part in parts]) for name in parts[0]}
     expected = reference(Predictions(logits, labels, mask))
-    assert _digits.total(stacked) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    assert digits.total(stacked) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_the_metrics_of_a_step_are_those_of_its_examples_and_need_no_collective(rng):
     mesh = make_mesh("auto", {"data": 2})
-    metrics = _digits.make_metrics(mesh)
-    model, optimizer = _digits.make_model(mesh)
+    metrics = digits.make_metrics(mesh)
+    model, optimizer = digits.make_model(mesh)
     predictions, seen = [], []
     for rows in (128, 5):
         images = rng.random((rows, 64), np.float32)
         labels = rng.integers(0, 10, rows, np.int32)
-        batch = _digits.place(_digits.Examples(images, labels), mesh)
-        out = _digits.train_step(model, optimizer, metrics, batch)
+        batch = digits.place(digits.Examples(images, labels), mesh)
+        out = digits.train_step(model, optimizer, metrics, batch)
         logits = np.asarray(jax.block_until_ready(out)["logits"])
         predictions.append(logits[:rows])
         seen.append(labels)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import datarax
-from datarax.metrics._metric import delegates
+from datarax.metrics.base import delegates
 
 BATCH = 16
 """Examples in a batch. Every test uses this shape, so each program is compiled once."""

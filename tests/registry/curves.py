@@ -9,7 +9,7 @@ import scipy.stats
 import sklearn.metrics
 
 from datarax import metrics
-from datarax.metrics import curves, separation
+from datarax.metrics.curves import curve_points, gain_lift
 from tests.helpers import fsum
 from tests.registry.case import Arrays, Case, Inputs
 from tests.registry.classification import ratio
@@ -133,12 +133,12 @@ def thresholds_of(w: np.ndarray, preds: np.ndarray) -> np.ndarray:
 
 
 def roc_curve_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
-    return padded(curves.RocPoints, (*roc_of(w, preds, target), thresholds_of(w, preds)))
+    return padded(curve_points.RocPoints, (*roc_of(w, preds, target), thresholds_of(w, preds)))
 
 
 def sklearn_roc(target: np.ndarray, preds: np.ndarray, *, sample_weight: np.ndarray) -> Any:
     return padded(
-        curves.RocPoints,
+        curve_points.RocPoints,
         sklearn.metrics.roc_curve(
             target, preds, sample_weight=sample_weight, drop_intermediate=False
         ),
@@ -153,7 +153,7 @@ def precision_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> np.nda
 
 def precision_recall_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
     columns = precision_of(w, preds, target), roc_of(w, preds, target)[1], thresholds_of(w, preds)
-    return padded(curves.PrecisionRecallPoints, tuple(x[::-1] for x in columns))
+    return padded(curve_points.PrecisionRecallPoints, tuple(x[::-1] for x in columns))
 
 
 def sklearn_precision_recall(
@@ -163,13 +163,13 @@ def sklearn_precision_recall(
         target, preds, sample_weight=sample_weight
     )
     columns = precision, recall, np.append(thresholds, np.inf)
-    return padded(curves.PrecisionRecallPoints, columns)
+    return padded(curve_points.PrecisionRecallPoints, columns)
 
 
 def gain_curve_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
     distinct = thresholds_of(w, preds)
     fraction = np.array([ratio(fsum(w[preds >= t]), fsum(w)) for t in distinct])
-    return padded(separation.GainPoints, (fraction, roc_of(w, preds, target)[1], distinct))
+    return padded(gain_lift.GainPoints, (fraction, roc_of(w, preds, target)[1], distinct))
 
 
 def lift_curve_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
@@ -177,7 +177,7 @@ def lift_curve_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
     with np.errstate(invalid="ignore"):
         lift = gain / fraction
     lift[0] = lift[1]
-    return separation.LiftPoints(fraction, lift, distinct)
+    return gain_lift.LiftPoints(fraction, lift, distinct)
 
 
 def gain_of(

@@ -23,7 +23,7 @@ from datarax import (
     per_device,
 )
 from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum
-from datarax.statistics._state import SMALL_STATE_BYTES
+from datarax.statistics.state import SMALL_STATE_BYTES
 from tests.helpers import collectives_in, draw, make_mesh, place
 from tests.wrappers.mixed import CLASSES, Peak, batch_of, check, twenty
 

@@ -1,0 +1,85 @@
+"""What the demo shows: a progress bar, tables and a picture."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from datarax.cli.verification import QUALITY_REFERENCES, REFERENCES, TOLERANCE
+
+Numbers = Mapping[str, float]
+
+
+@contextlib.contextmanager
+def progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
+    """A bar of `total` steps below whatever is printed; yields what advances it by one."""
+    columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("steps", total=total)
+        yield lambda: bar.advance(task)
+
+
+def numbers_table(
+    rows: Sequence[tuple[str, Numbers]], *, title: str | None = None, header: bool = True
+) -> Table:
+    """A row of numbers for each label. Widths are fixed, so that tables line up below another."""
+    table = Table(title=title, title_justify="left", show_header=header, box=None)
+    table.add_column(width=14)
+    for name in REFERENCES:
+        table.add_column(name.replace("_", " "), justify="right", width=max(8, len(name)))
+    for label, numbers in rows:
+        table.add_row(label, *(_short(numbers[name]) for name in REFERENCES))
+    return table
+
+
+def quality_table(results: Mapping[str, Any], bounds: tuple[float, float]) -> Table:
+    """How good the predictions are, a line a metric."""
+    table = Table(title="\nHow good it is, on the test set", title_justify="left", box=None)
+    table.show_header = False
+    table.add_column(width=19)
+    table.add_column()
+    for name, value in results.items():
+        values = value if isinstance(value, list) else [value]
+        shown = " ".join(f"{x:.4f}" for x in values)
+        if name == "auroc":
+            shown += f"  certain: {bounds[0]:.6f} to {bounds[1]:.6f}"
+        table.add_row(f" {name.replace('_', ' ')}", shown)
+    return table
+
+
+def check_table(worst: Numbers) -> Table:
+    """The largest difference of each number, beside what it was compared with."""
+    table = Table(title="\nLargest differences", title_justify="left", box=None)
+    for heading in ("number", "compared with", "difference", ""):
+        table.add_column(heading, justify="right" if heading == "difference" else "left")
+    for name, difference in worst.items():
+        where, _, short = name.rpartition("/")
+        reference = (QUALITY_REFERENCES if where == "quality" else REFERENCES)[short]
+        verdict = "ok" if difference <= TOLERANCE else "WRONG"
+        table.add_row(name, reference, f"{difference:.1e}", verdict)
+    return table
+
+
+def plot(path: Path, records: Sequence[Numbers]) -> None:
+    """Draws loss and accuracy by epoch, for training and test, into a PNG file."""
+    epochs = [record["epoch"] for record in records]
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, name in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
+        for split in ("train", "test"):
+            values = [record[f"{split}/{name}"] for record in records]
+            axes.plot(epochs, values, marker="o", markersize=3, label=split)
+        axes.set(xlabel="epoch", title=f"mean {name}" if name == "loss" else name)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=150)
+
+
+def _short(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.4f}"

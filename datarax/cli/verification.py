@@ -1,0 +1,142 @@
+"""What the demo's numbers should be: NumPy and scikit-learn, in float64, on the predictions."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn import metrics as sklearn_metrics
+from sklearn.calibration import calibration_curve
+
+TOLERANCE = 1e-5
+
+REFERENCES = {
+    "examples": "NumPy sum",
+    "loss": "scikit-learn log_loss",
+    "accuracy": "scikit-learn accuracy_score",
+    "worst_loss": "NumPy max",
+    "least_confidence": "NumPy min",
+}
+
+
+QUALITY_REFERENCES = {
+    "accuracy": "scikit-learn accuracy_score",
+    "macro_f1": "scikit-learn f1_score",
+    "auroc": "scikit-learn roc_auc_score",
+    "calibration_error": "scikit-learn calibration_curve",
+    "recall": "scikit-learn recall_score",
+}
+
+
+class Predictions(NamedTuple):
+    """The model's answers to some examples, on the host.
+
+    Attributes:
+        logits: (N, C) float32, as the step computed them.
+        labels: (N,) integers.
+        mask: (N,) bool, false for the rows that only pad a batch.
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray
+    mask: np.ndarray
+
+
+def reference(predictions: Predictions) -> dict[str, float]:
+    """Every number the demo reports for these examples; NaN where no row is real.
+
+    Example:
+        >>> import numpy as np
+        >>> from datarax.cli.verification import Predictions, reference
+        >>> logits = np.log(np.array([[0.75, 0.25], [0.75, 0.25], [0.5, 0.5]]))
+        >>> mask = np.array([True, True, False])
+        >>> out = reference(Predictions(logits, np.array([0, 1, 0]), mask))
+        >>> print(out["examples"], round(out["loss"], 4), out["accuracy"])
+        2 0.837 0.5
+    """
+    logits = predictions.logits[predictions.mask].astype(np.float64)
+    labels = predictions.labels[predictions.mask]
+    if not len(labels):
+        return {"examples": 0} | {name: math.nan for name in REFERENCES if name != "examples"}
+    log_probs = _log_softmax(logits)
+    probs = np.exp(log_probs)
+    classes = np.arange(logits.shape[1])
+    return {
+        "examples": int(predictions.mask.sum()),
+        "loss": float(sklearn_metrics.log_loss(labels, probs, labels=classes)),
+        "accuracy": float(sklearn_metrics.accuracy_score(labels, logits.argmax(axis=1))),
+        "worst_loss": float(np.max(-log_probs[np.arange(len(labels)), labels])),
+        "least_confidence": float(np.min(probs.max(axis=1))),
+    }
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def quality_reference(predictions: Predictions, num_bins: int = 15) -> dict[str, Any]:
+    """What the metrics of `make_quality` should be, for predictions without padding."""
+    logits, labels = predictions.logits.astype(np.float64), predictions.labels
+    probs, chosen = np.exp(_log_softmax(logits)), logits.argmax(axis=1)
+    confidence, right = probs.max(axis=1), chosen == labels
+    accuracies, means = calibration_curve(right, confidence, n_bins=num_bins)
+    # As there, a bin holds what is above its lower edge and at most its upper.
+    place = np.searchsorted(np.linspace(0, 1, num_bins + 1)[1:-1], confidence)
+    share = np.bincount(place, minlength=num_bins) / len(labels)
+    return {
+        "accuracy": sklearn_metrics.accuracy_score(labels, chosen),
+        "macro_f1": sklearn_metrics.f1_score(labels, chosen, average="macro"),
+        # Of the logits, as the metric has it: those of an example order as its probabilities do,
+        # but those of a class over the examples do not.
+        "auroc": np.mean(
+            [
+                sklearn_metrics.roc_auc_score(labels == c, logits[:, c])
+                for c in range(logits.shape[1])
+            ]
+        ),
+        "calibration_error": float(np.sum(share[share > 0] * abs(accuracies - means))),
+        "recall": sklearn_metrics.recall_score(labels, chosen, average=None),  # type: ignore[arg-type]
+    }
+
+
+def quality_differences(
+    reported: Mapping[str, Any], bounds: tuple[float, float], expected: Mapping[str, Any]
+) -> dict[str, float]:
+    """The largest absolute difference of each; of the AUROC, how far it is outside its bounds.
+
+    Raises:
+        ValueError: the two do not hold the same names: a number would go unchecked.
+    """
+    if reported.keys() != expected.keys():
+        raise ValueError(f"reported {sorted(reported)}, can check {sorted(expected)}")
+    found = {
+        name: max(map(_difference, np.ravel(reported[name]), np.ravel(expected[name])))
+        for name in QUALITY_REFERENCES
+    }
+    inside = bounds[0] <= reported["auroc"] <= bounds[1]
+    outside = max(bounds[0] - expected["auroc"], expected["auroc"] - bounds[1], 0.0)
+    return found | {"auroc": float(outside) if inside else math.inf}
+
+
+def differences(reported: Mapping[str, float], expected: Mapping[str, float]) -> dict[str, float]:
+    """The absolute difference of each number; infinite where only one of the two is NaN.
+
+    Raises:
+        ValueError: the two do not hold the same names: a number would go unchecked.
+
+    Example:
+        >>> from datarax.cli.verification import differences
+        >>> print(differences({"loss": 1.5}, {"loss": 1.25}))
+        {'loss': 0.25}
+    """
+    if reported.keys() != expected.keys():
+        raise ValueError(f"reported {sorted(reported)}, can check {sorted(expected)}")
+    return {name: _difference(reported[name], expected[name]) for name in expected}
+
+
+def _difference(a: float, b: float) -> float:
+    if a == b or (math.isnan(a) and math.isnan(b)):
+        return 0.0
+    difference = abs(a - b)
+    return math.inf if math.isnan(difference) else difference

@@ -1,0 +1,195 @@
+"""The engine of the reducers: one record an operation, over global arrays or between devices."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from datarax._errors import MetricInputError
+from datarax.distributed import collectives
+from datarax.distributed.collectives import AxisName
+from datarax.distributed.inputs import (
+    Axis,
+    aligned,
+    checked_axes,
+    checked_ops,
+    is_array,
+    numeric,
+    refuse_local,
+)
+from datarax.distributed.names import by_name, named_leaves
+
+# How a global array is reduced.
+
+
+def reduce(
+    caller: str,
+    metrics: Any,
+    ops: Any,
+    weights: Any,
+    axis: Axis,
+    *,
+    what: str = "weights",
+) -> Any:
+    names, leaves, treedef = named_leaves(metrics)
+    weights = by_name(weights, names, what=what, caller=caller, default=None)
+    for i, op in enumerate(checked_ops(ops, names, caller, REDUCTIONS)):
+        leaf = leaves[i]
+        if op is None or not is_array(leaf) or leaf.ndim == 0:
+            continue
+        refuse_local(leaf, f"metric {names[i]!r}", caller)
+        refuse_local(weights[i], f"{what} of metric {names[i]!r}", caller)
+        x = numeric(leaf, names[i], caller, op=op)
+        w = aligned(weights[i], x, names[i], caller, what)
+        axes = checked_axes(axis, x, names[i], caller)
+        leaves[i] = REDUCTIONS[op](x, w, axes, f"{caller}: metric {names[i]!r}")
+    return treedef.unflatten(leaves)
+
+
+def _global_mean(x: jax.Array, w: jax.Array | None, axes: tuple[int, ...], _: str) -> jax.Array:
+    x = _as_float(x)
+    if w is None:
+        return _ratio(jnp.sum(x, axes), math.prod(x.shape[a] for a in axes))
+    w = w.astype(x.dtype)
+    # The weight, summed as if broadcast against x.
+    repeats = math.prod(x.shape[a] for a in axes if w.shape[a] == 1)
+    total = jnp.sum(w, axes, keepdims=True) * jnp.asarray(repeats, w.dtype)
+    return _ratio(jnp.sum(_weighted(x, w), axes), lax.squeeze(total, axes))
+
+
+def _global_sum(x: jax.Array, w: jax.Array | None, axes: tuple[int, ...], _: str) -> jax.Array:
+    return jnp.sum(_summands(x, w), axes)
+
+
+def _global_extreme(
+    x: jax.Array, w: jax.Array | None, axes: tuple[int, ...], about: str, *, op: str
+) -> jax.Array:
+    floating = jnp.issubdtype(x.dtype, jnp.floating)
+    if math.prod(x.shape[a] for a in axes) == 0:
+        if not floating:
+            raise MetricInputError(
+                f"{about} of shape {x.shape} and dtype {x.dtype} has nothing to take the {op} of, "
+                f"and integers have no NaN to say so; expected one element at least"
+            )
+        return jnp.full([n for a, n in enumerate(x.shape) if a not in axes], jnp.nan, x.dtype)
+    counts = jnp.ones((1,) * x.ndim, jnp.bool_) if w is None else w.astype(jnp.bool_)
+    best = jnp.max if op == "max" else jnp.min
+    out = best(x, axes, where=counts, initial=_worst(x.dtype, op))
+    if not floating:
+        return out
+    # NaN is looked for by itself: between shards, XLA's own maximum loses it on some backends.
+    none = lax.squeeze(~jnp.any(counts, axes, keepdims=True), axes)
+    bad = none | jnp.any(jnp.isnan(x) & counts, axes)
+    return jnp.where(bad, jnp.asarray(jnp.nan, x.dtype), out)
+
+
+REDUCTIONS: dict[str, Callable[..., jax.Array]] = {
+    "mean": _global_mean,
+    "sum": _global_sum,
+    "max": lambda *args: _global_extreme(*args, op="max"),
+    "min": lambda *args: _global_extreme(*args, op="min"),
+}
+
+
+# How one device's arrays are reduced with those of the others.
+
+
+def collect(
+    caller: str,
+    metrics: Any,
+    ops: Any,
+    axis_name: AxisName,
+    weights: Any,
+    *,
+    what: str = "weights",
+) -> Any:
+    size = collectives.bound_axis_size(axis_name, caller)
+    names, leaves, treedef = named_leaves(metrics)
+    weights = by_name(weights, names, what=what, caller=caller, default=None)
+    # What each metric hands to the collectives, and how it reads what comes back.
+    send: dict[str, list[jax.Array]] = {"sum": [], "max": [], "min": []}
+    read: list[tuple[int, str, slice, Callable[..., jax.Array]]] = []
+    for i, op in enumerate(checked_ops(ops, names, caller, REDUCTIONS)):
+        if op is None or not is_array(leaves[i]):
+            continue
+        x = numeric(leaves[i], names[i], caller, op=op)
+        w = aligned(weights[i], x, names[i], caller, what)
+        kind, parts, finish = _contribution(op, x, w, size)
+        start = len(send[kind])
+        send[kind] += parts
+        read.append((i, kind, slice(start, start + len(parts)), finish))
+    received = {
+        "sum": collectives.psum(send["sum"], axis_name),
+        "max": collectives.pmax(send["max"], axis_name),
+        "min": collectives.pmin(send["min"], axis_name),
+    }
+    for i, kind, where, finish in read:
+        leaves[i] = finish(*received[kind][where])
+    return treedef.unflatten(leaves)
+
+
+def _contribution(
+    op: str, x: jax.Array, w: jax.Array | None, size: int
+) -> tuple[str, list[jax.Array], Callable[..., jax.Array]]:
+    if op == "sum":
+        summands = _summands(x, w)
+        wide = jax.eval_shape(jnp.sum, summands).dtype
+        return "sum", [summands.astype(wide)], lambda total: total
+    if op == "mean":
+        x = _as_float(x)
+        if w is None:
+            return "sum", [x], lambda total: _ratio(total, size)
+        w = w.astype(x.dtype)
+        return "sum", [_weighted(x, w), w], _ratio
+    nan_is = "highest" if op == "max" else "lowest"
+    key = collectives.to_key(x, nan_is)
+    if w is not None:
+        key = jnp.where(w.astype(jnp.bool_), key, _worst(key.dtype, op))
+    return op, [key], lambda best: collectives.from_key(best, x.dtype)
+
+
+# Arithmetic that both share.
+
+
+def _as_float(x: jax.Array) -> jax.Array:
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        return x
+    return x.astype(jnp.zeros(()).dtype)
+
+
+def _weighted(x: jax.Array, w: jax.Array) -> jax.Array:
+    # Where the weight is zero the value is replaced, not multiplied: 0 * NaN is NaN, and so is
+    # the gradient of a product that is masked afterwards.
+    return jnp.where(w != 0, x, jnp.zeros((), x.dtype)) * w
+
+
+def _summands(x: jax.Array, w: jax.Array | None) -> jax.Array:
+    if w is None:
+        return x
+    if w.dtype == jnp.bool_:
+        return jnp.where(w, x, jnp.zeros((), x.dtype))
+    if jnp.issubdtype(w.dtype, jnp.integer) and jnp.issubdtype(x.dtype, jnp.integer):
+        x = x.astype(jax.eval_shape(jnp.sum, x).dtype)
+    else:
+        x = _as_float(x)
+    return _weighted(x, w.astype(x.dtype))
+
+
+def _ratio(total: jax.Array, weight: jax.Array | int) -> jax.Array:
+    weight = jnp.asarray(weight, total.dtype)
+    some = weight != 0
+    safe = jnp.where(some, weight, jnp.ones((), weight.dtype))
+    # XLA turns a division by a constant, or by a scalar that it broadcasts, into a product with
+    # its rounded reciprocal: the mean of 41 ones would be 0.99999994.
+    safe = lax.optimization_barrier(jnp.broadcast_to(safe, total.shape))
+    return jnp.where(some, total / safe, jnp.asarray(jnp.nan, total.dtype))
+
+
+def _worst(dtype: jnp.dtype, op: str) -> jax.Array:
+    if jnp.issubdtype(dtype, jnp.floating):
+        return jnp.asarray(-jnp.inf if op == "max" else jnp.inf, dtype)
+    info = jnp.iinfo(dtype)
+    return jnp.asarray(info.min if op == "max" else info.max, dtype)

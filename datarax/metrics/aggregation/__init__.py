@@ -1,0 +1,1 @@
+"""Aggregation: sums, means, extremes, quantiles and rates of whatever a step computes."""

@@ -1,0 +1,1 @@
+"""Classification from counts by class."""

@@ -1,0 +1,1 @@
+"""Clusterings compared with classes or by their own shape, and nominal association."""

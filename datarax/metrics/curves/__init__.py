@@ -1,0 +1,1 @@
+"""Curves over all thresholds, the areas under them, and points on them."""

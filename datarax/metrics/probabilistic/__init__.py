@@ -1,0 +1,1 @@
+"""Predicted probabilities: how good they are, and whether they are calibrated."""

@@ -1,0 +1,1 @@
+"""Predictions of real numbers: errors, explained variance and correlation."""

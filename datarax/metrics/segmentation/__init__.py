@@ -1,0 +1,1 @@
+"""Segmentations of images: overlap, panoptic quality and distance of boundaries."""

@@ -1,0 +1,201 @@
+"""Counts too large for any 32-bit dtype, as results."""
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax import numerics as nx
+
+
+@jax.tree_util.register_pytree_node_class
+class Exact:
+    """An array of exact numbers in two 32-bit words each: what a count is where x64 is disabled.
+
+    A pytree of two arrays, so it passes through `jit`, `scan` and collectives. On the host,
+    `int(x)`, `float(x)` and `np.asarray(x)` (int64, or float64 where the count may hold
+    fractions) are exact. Comparisons are exact too, and the quotient of two is rounded once. In
+    any other arithmetic, and wherever JAX wants an array, it stands for its nearest float32.
+
+    Example:
+        >>> import datarax
+        >>> tokens = datarax.MetricAccumulator(0).update(2_000_000_000).update(2_000_000_000)
+        >>> print(int(tokens.value), tokens.value > 3_999_999_999)
+        4000000000 True
+    """
+
+    __slots__ = ("high", "low")
+    # NumPy arrays defer to this class in mixed arithmetic.
+    __array_priority__ = 200
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, high: Any, low: Any):
+        self.high, self.low = high, low
+
+    def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
+        return (self.high, self.low), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, words: Any) -> "Exact":
+        return cls(*words)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.high.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.high.ndim
+
+    @property
+    def size(self) -> int:
+        return self.high.size
+
+    @property
+    def dtype(self) -> np.dtype:
+        """What `np.asarray` gives: int64, or float64 where fractions are possible."""
+        return np.dtype("int64" if self._is_wide else "float64")
+
+    @property
+    def _is_wide(self) -> bool:
+        return jnp.issubdtype(self.low.dtype, jnp.integer)
+
+    def as_pair(self) -> nx.Pair:
+        """As an unevaluated sum of two floats."""
+        return nx.wide_to_pair((self.high, self.low)) if self._is_wide else (self.high, self.low)
+
+    def to_float(self) -> jax.Array:
+        """The nearest float32."""
+        return self.as_pair()[0]
+
+    __jax_array__ = to_float
+
+    def block_until_ready(self) -> "Exact":
+        jax.block_until_ready((self.high, self.low))
+        return self
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        high, low = np.asarray(self.high), np.asarray(self.low)
+        if self._is_wide:
+            exact = (high.astype(np.int64) << 32) | low.astype(np.int64)
+        else:
+            exact = high.astype(np.float64) + low.astype(np.float64)
+        return np.asarray(exact, dtype)
+
+    def item(self) -> int | float:
+        return np.asarray(self).item()
+
+    def tolist(self) -> Any:
+        return np.asarray(self).tolist()
+
+    def __int__(self) -> int:
+        return int(np.asarray(self).item())
+
+    def __index__(self) -> int:
+        return operator.index(np.asarray(self).item())
+
+    def __float__(self) -> float:
+        return float(np.asarray(self).item())
+
+    def __bool__(self) -> bool:
+        return bool(np.asarray(self).item())
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+    def __getitem__(self, index: Any) -> "Exact":
+        return Exact(self.high[index], self.low[index])
+
+    def __iter__(self) -> Iterator["Exact"]:
+        return (self[i] for i in range(len(self)))  # JAX clamps an index past the end
+
+    def __repr__(self) -> str:
+        if isinstance(self.high, jax.core.Tracer):  # type: ignore[attr-defined]
+            return f"Exact({self.high}, {self.low})"
+        return str(np.asarray(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(np.asarray(self).item() if self.ndim == 0 else np.asarray(self), spec)
+
+    def __truediv__(self, other: Any) -> jax.Array:
+        other = _exact(other)
+        if isinstance(other, Exact):
+            return nx.pair_divide(*_broadcast(self.as_pair(), other.as_pair()))
+        return self.to_float() / other
+
+    def _order(self, other: Any) -> tuple[jax.Array, jax.Array]:
+        """Whether self is less than, and whether it equals, the other."""
+        other = _exact(other)
+        if not isinstance(other, Exact):
+            return self.to_float() < other, self.to_float() == other
+        a, b = (self, other) if self._is_wide == other._is_wide else (None, None)
+        a = (self.high, self.low) if a is not None else self.as_pair()
+        b = (other.high, other.low) if b is not None else other.as_pair()
+        a, b = _broadcast(a, b)
+        same = a[0] == b[0]
+        return (a[0] < b[0]) | (same & (a[1] < b[1])), same & (a[1] == b[1])
+
+    def __eq__(self, other: Any) -> Any:
+        return self._order(other)[1]
+
+    def __ne__(self, other: Any) -> Any:
+        return ~self._order(other)[1]
+
+    def __lt__(self, other: Any) -> Any:
+        return self._order(other)[0]
+
+    def __le__(self, other: Any) -> Any:
+        less, same = self._order(other)
+        return less | same
+
+    def __gt__(self, other: Any) -> Any:
+        return ~(self <= other)
+
+    def __ge__(self, other: Any) -> Any:
+        return ~self._order(other)[0]
+
+
+def _exact(x: Any) -> Any:
+    """Integers as `Exact`; everything else as it is."""
+    if isinstance(x, bool | int | np.integer) and -(2**63) <= int(x) < 2**63:
+        high, low = divmod(int(x), 2**32)
+        return Exact(jnp.asarray(high, jnp.int32), jnp.asarray(low, jnp.uint32))
+    is_array = isinstance(x, jax.Array | np.ndarray)
+    if is_array and (x.dtype == np.bool_ or jnp.issubdtype(x.dtype, jnp.integer)):
+        if isinstance(x, np.ndarray) and x.dtype.itemsize == 8:
+            return Exact(
+                jnp.asarray((x >> 32).astype(np.int32)),
+                jnp.asarray((x & 0xFFFFFFFF).astype(np.uint32)),
+            )
+        return Exact(*nx.wide_from_int(jnp.asarray(x)))
+    return x
+
+
+def _broadcast(a: nx.Pair, b: nx.Pair) -> tuple[nx.Pair, nx.Pair]:
+    shape = jnp.broadcast_shapes(a[0].shape, b[0].shape)
+    wide = [jnp.broadcast_to(x, shape) for x in (*a, *b)]
+    return (wide[0], wide[1]), (wide[2], wide[3])
+
+
+def _as_operand(x: Any) -> Any:
+    x = _exact(x)
+    return x.to_float() if isinstance(x, Exact) else x
+
+
+def _arithmetic(name: str, *, reflected: bool) -> Any:
+    function = getattr(operator, name)
+
+    def method(self: Exact, other: Any) -> jax.Array:
+        a, b = self.to_float(), _as_operand(other)
+        return function(b, a) if reflected else function(a, b)
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod", "pow"):
+    setattr(Exact, f"__{_name}__", _arithmetic(_name, reflected=False))
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(Exact, f"__r{_name}__", _arithmetic(_name, reflected=True))

@@ -1,0 +1,57 @@
+"""Merging states over devices: gathered and merged in turn, or by a collective a kind."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from datarax.distributed import collectives
+from datarax.distributed.collectives import AxisName
+
+
+def merge_stack(stacked: Any, size: int) -> Any:
+    """Merges `size` states stacked along a leading axis, neighbours first, in a fixed order."""
+    half = 1 << max(size - 1, 0).bit_length() >> 1
+    empty = stacked._reset()
+
+    def pad(short: Any, rows: int) -> Any:
+        def padded(x: Any, e: Any) -> jax.Array:
+            e = jnp.broadcast_to(jnp.asarray(e)[:1], (rows, *x.shape[1:]))
+            return jnp.concatenate([x, e.astype(x.dtype)])
+
+        return jax.tree.map(padded, short, empty)
+
+    def merge_neighbours(_: Any, states: Any) -> Any:
+        even, odd = (jax.tree.map(lambda x, i=i: x[i::2], states) for i in (0, 1))
+        return pad(jax.vmap(lambda a, b: a._merge(b))(even, odd), half)
+
+    if half:
+        # A loop, so that one merge is compiled however many there are.
+        states = pad(stacked, 2 * half - size)
+        stacked = jax.lax.fori_loop(0, half.bit_length(), merge_neighbours, states)
+    return jax.tree.map(lambda leaf: leaf[0], stacked)
+
+
+def merge_atoms(atoms: list[Any], axis_name: AxisName, size: int) -> list[Any]:
+    """Merges each state over the devices: one collective for each kind that they ask for."""
+    send: dict[str, list[jax.Array]] = {"sum": [], "max": [], "min": [], "gather": []}
+    spans = []
+    for atom in atoms:
+        kind, arrays = atom._over_mesh() or ("gather", jax.tree.leaves(atom))
+        spans.append((kind, slice(len(send[kind]), len(send[kind]) + len(arrays))))
+        send[kind] += [jnp.asarray(x) for x in arrays]
+    received = {
+        "sum": collectives.psum(send["sum"], axis_name),
+        "max": collectives.pmax(send["max"], axis_name),
+        "min": collectives.pmin(send["min"], axis_name),
+        "gather": collectives.gather(send["gather"], axis_name) if send["gather"] else [],
+    }
+    merged = []
+    for atom, (kind, span) in zip(atoms, spans, strict=True):
+        arrays = received[kind][span]
+        if kind == "gather":
+            stacked = jax.tree.unflatten(jax.tree.structure(atom), arrays)
+            merged.append(merge_stack(stacked, size))
+        else:
+            merged.append(atom._from_mesh(arrays))
+    return merged

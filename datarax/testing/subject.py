@@ -1,0 +1,215 @@
+"""A metric under test: how it is folded, merged, carried and spread, and how two are compared."""
+
+import math
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from datarax._checks import kind
+from datarax._errors import MetricInputError, MetricTypeError
+from datarax.metrics.base import Metric, arguments
+from datarax.numerics.exact import Exact
+from datarax.testing.ulps import assert_within_ulps
+from datarax.wrappers.per_device import PerDevice, per_device
+
+AXIS = "devices"
+
+# Jitted once for all subjects: a second check of an equal metric compiles nothing.
+
+
+def apply(metric: Metric, call: Any) -> Metric:
+    """An eager update with the arguments of a call."""
+    args, kwargs = call
+    return metric.update(*args, **kwargs)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _update(metric: Metric, call: Any) -> Metric:
+    return apply(metric, call)
+
+
+def fold(metric: Metric, calls: Iterable[Any]) -> Metric:
+    """Updates under `jit`, the state donated at each: what is JAX's in `metric` is lost."""
+    for call in calls:
+        metric = _update(metric, call)
+    return metric
+
+
+@jax.jit
+def merge(a: Metric, b: Metric) -> Metric:
+    """`a.merge(b)`."""
+    return a.merge(b)
+
+
+@jax.jit
+def read(metric: Metric) -> tuple[Any, Any]:
+    """The value, and the count of what could not be used."""
+    return metric.compute(), metric.invalid_count()
+
+
+def _over(metric: Metric, calls: Any) -> Metric:
+    return lax.scan(lambda state, call: (apply(state, call), None), metric, calls)[0]
+
+
+@jax.jit
+def scanned(metric: Metric, calls: Any) -> Metric:
+    """All calls, stacked, in a `lax.scan`."""
+    return _over(metric, calls)
+
+
+def looped(metric: Metric, calls: Any) -> Metric:
+    """All calls, stacked, in a `lax.while_loop`."""
+    count = jax.tree.leaves(calls)[0].shape[0]
+
+    def body(carry: Any) -> Any:
+        i, state = carry
+        return i + 1, apply(state, jax.tree.map(lambda x: x[i], calls))
+
+    return lax.while_loop(lambda carry: carry[0] < count, body, (jnp.int32(0), metric))[1]
+
+
+@jax.jit
+def vmapped(metrics: Metric, calls: Any) -> tuple[Metric, Any]:
+    """Each of several metrics, stacked, with its own call; and their values."""
+    updated = jax.vmap(apply)(metrics, calls)
+    return updated, jax.vmap(lambda metric: metric.compute())(updated)
+
+
+def synced(metric: Metric, calls: Any, devices: int) -> Metric:
+    """All calls, stacked, in a scan on each of several devices, and then a sync."""
+
+    def local(metric: Metric, calls: Any) -> Metric:
+        return _over(metric.varying(AXIS), calls).sync(AXIS)
+
+    specs = P(), P(None, AXIS)
+    return jax.shard_map(local, mesh=_mesh(devices), in_specs=specs, out_specs=P())(metric, calls)
+
+
+def spread(metric: Metric, calls: Iterable[Any], devices: int) -> Metric:
+    """All calls on a `per_device` metric, synced."""
+    copies = per_device(metric, _mesh(devices), AXIS)
+    for args, kwargs in calls:
+        copies = copies.update(*args, **kwargs)
+    # Waiting for a collective: simulated devices deadlock without.
+    return jax.device_get(jax.block_until_ready(copies.sync()))
+
+
+def _mesh(devices: int) -> Mesh:
+    return Mesh(np.array(jax.local_devices()[:devices]), (AXIS,))
+
+
+class Subject:
+    """A metric, its batches as calls of `update`, and what counts as equal."""
+
+    def __init__(
+        self,
+        metric: Metric,
+        batches: Iterable[Any],
+        ulps: float,
+        atol: float,
+        empty: Any,
+        compare_states: bool,
+    ):
+        if not isinstance(metric, Metric) or isinstance(metric, PerDevice):
+            raise MetricTypeError(
+                f"check_metric expects a plain datarax.Metric; got {kind(metric)}"
+            )
+        # NumPy copies, which donation cannot delete.
+        self.metric: Metric = jax.tree.map(np.array, metric)
+        self.calls = [_as_call(batch) for batch in batches]
+        self.ulps, self.atol, self.empty = ulps, atol, empty
+        self.compare_states = compare_states
+        shapes = {", ".join(map(described, jax.tree.leaves(call))) for call in self.calls}
+        sizes = {x.shape[0] if x.ndim else 0 for x in jax.tree.leaves(self.calls)}
+        if len(self.calls) < 3 or len(shapes) != 1 or len(sizes) != 1 or min(sizes) < 2:
+            raise MetricInputError(
+                f"check_metric expects at least 3 batches, alike in shapes and dtypes, of arrays "
+                f"that have one leading axis of at least 2 examples; got {len(self.calls)}: "
+                f"{'; '.join(sorted(shapes))}"
+            )
+        self.size = sizes.pop()
+        args, kwargs = self.calls[0]
+        parts = self.metric._calls(args, kwargs)
+        self.takes_weights = all("weights" in dict(arguments(part)) for part, _, _ in parts)
+
+    def fold(self, calls: Iterable[Any]) -> Metric:
+        """The metric with these calls folded in."""
+        return fold(self.metric, calls)
+
+    @property
+    def used(self) -> Metric:
+        """The metric with all calls folded in."""
+        return self.fold(self.calls)
+
+    @property
+    def stacked(self) -> Any:
+        """All calls as one, along a new leading axis."""
+        return jax.tree.map(lambda *xs: jnp.stack(xs), *self.calls)
+
+    def same(self, got: Metric, want: Metric, *, exactly: bool = False) -> None:
+        """Compares results, and what they were read from."""
+        (a, unusable), (b, expected) = read(got), read(want)
+        self.same_value(a, b, exactly=exactly)
+        assert_within_ulps(unusable, expected, name="invalid_count()")
+        if self.compare_states:
+            self.same_value(numbers(got), numbers(want), exactly=exactly, name="the state")
+
+    def same_value(
+        self, got: Any, want: Any, *, exactly: bool = False, name: str = "the value"
+    ) -> None:
+        ulps, atol = (0, 0.0) if exactly else (self.ulps, self.atol)
+        assert_within_ulps(got, want, ulps, atol=atol, name=name)
+
+    def weighted(self, weights: Any, calls: Any) -> list[Any]:
+        """The calls with these weights, as floats."""
+        w = jnp.asarray(weights, jnp.float32)
+        return [(args, {**kwargs, "weights": w}) for args, kwargs in calls]
+
+    def repeats(self) -> tuple[np.ndarray[Any, Any], Any]:
+        """Weights 2, 0, 2, 0, ...; and batches of the same size with examples repeated so."""
+        weights = np.tile([2, 0], self.size)[: self.size]
+        if self.size % 2:
+            weights[-1] = 1
+        rows = np.repeat(np.arange(self.size), weights)
+        return weights, jax.tree.map(lambda x: x[rows], self.calls)
+
+    def devices(self) -> int:
+        """A number of devices that the examples of a batch divide by."""
+        return math.gcd(self.size, jax.local_device_count())
+
+
+def _as_call(batch: Any) -> Any:
+    args, kwargs = (), {}
+    if isinstance(batch, dict):
+        kwargs = batch
+    else:
+        args = batch if isinstance(batch, tuple) else (batch,)
+    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), (args, kwargs))
+
+
+def described(x: Any) -> str:
+    """`float32[8, 3]`."""
+    return f"{x.dtype}{list(x.shape)}"
+
+
+def numbers(state: Metric) -> dict[str, Any]:
+    """The numbers of a state by where they are, those that are kept in two words as one."""
+    leaves = jax.tree_util.tree_leaves_with_path(state._canonical(), is_leaf=_is_two_words)
+    return {
+        jax.tree_util.keystr(path): Exact(*leaf) if _is_two_words(leaf) else leaf
+        for path, leaf in leaves
+    }
+
+
+def _is_two_words(x: Any) -> bool:
+    if type(x) is not tuple or len(x) != 2 or not all(hasattr(word, "dtype") for word in x):
+        return False
+    kinds = [("int32", "uint32"), ("float32", "float32"), ("float64", "float64")]
+    return x[0].shape == x[1].shape and tuple(word.dtype.name for word in x) in kinds

@@ -1,0 +1,97 @@
+"""Strict comparison of numbers."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax.numerics.exact import Exact
+
+
+class Unequal(AssertionError):
+    """A comparison that failed."""
+
+
+def assert_within_ulps(
+    got: Any, want: Any, ulps: float = 0, *, atol: float = 0.0, name: str = "value"
+) -> None:
+    """Raises unless two pytrees have one structure, one shape a leaf, and nearly equal numbers.
+
+    NaN equals only NaN, an infinity only itself, and an integer only its equal. Two JAX arrays
+    must have one dtype; of NumPy arrays and Python numbers none is asked.
+
+    Args:
+        got: a pytree of arrays, `Exact` or numbers, whose dtype sets the unit in the last place.
+        want: the same.
+        ulps: how many units in the last place of the larger the two may be apart.
+        atol: a distance at which they are equal all the same, for results that cancel.
+        name: what to call them in the message.
+
+    Raises:
+        AssertionError: names the place in the pytree, both numbers and their distance.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.testing import assert_within_ulps
+        >>> assert_within_ulps(jnp.float32(0.1), 0.1, ulps=0.5)
+        >>> try:
+        ...     assert_within_ulps(jnp.float32(0.500001), 0.5, ulps=2, name="accuracy")
+        ... except AssertionError as error:
+        ...     print(error)
+        accuracy is 0.5000010132789612, expected 0.5: 17 ulps apart, 2 are allowed
+    """
+    leaves, structure = flatten(got)
+    others, expected = flatten(want)
+    if structure != expected:
+        raise Unequal(f"{name} has the structure {structure}, expected {expected}")
+    for (path, a), (_, b) in zip(leaves, others, strict=True):
+        _compare(a, b, ulps, atol, name + jax.tree_util.keystr(path))
+
+
+def flatten(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    """Paths and leaves, and the structure; an `Exact` is a leaf."""
+    return jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: isinstance(x, Exact))
+
+
+def _compare(got: Any, want: Any, ulps: float, atol: float, name: str) -> None:
+    a, b = np.asarray(got), np.asarray(want)
+    if a.shape != b.shape:
+        raise Unequal(f"{name} has the shape {a.shape}, expected {b.shape}")
+    if isinstance(got, jax.Array) and isinstance(want, jax.Array) and a.dtype != b.dtype:
+        raise Unequal(f"{name} has the dtype {a.dtype}, expected {b.dtype}")
+    whole = _is_whole(a) and _is_whole(b)
+    if whole:
+        equal, unit = a == b, np.ones(a.shape)
+    else:
+        dtype = got.high.dtype if isinstance(got, Exact) else a.dtype
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        unit = _unit(np.fmax(np.abs(a), np.abs(b)), dtype)
+        with np.errstate(invalid="ignore"):  # infinity less infinity
+            equal = (a == b) | (np.isnan(a) & np.isnan(b))
+            equal |= np.abs(a - b) <= np.maximum(ulps * unit, atol)
+    if equal.all():
+        return
+    place = tuple(map(int, np.argwhere(~equal)[0]))
+    x, y = a[place].item(), b[place].item()
+    message = f"{name}{list(place) if place else ''} is {x!r}, expected {y!r}"
+    if np.isfinite(x) and np.isfinite(y) and not whole:
+        message += f": {abs(x - y) / unit[place]:.3g} ulps apart, {ulps:g} are allowed"
+        message += f", or a distance of {atol:.3g}" if atol else ""
+    if a.size > 1:
+        message += f" ({int((~equal).sum())} of {a.size} differ)"
+    raise Unequal(message)
+
+
+def _is_whole(x: np.ndarray[Any, Any]) -> bool:
+    return x.dtype == np.bool_ or jnp.issubdtype(x.dtype, jnp.integer)
+
+
+def _unit(magnitude: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+    """The unit in the last place of finite magnitudes in a float dtype; NaN of all others.
+
+    Against an integer, the unit is that of float32.
+    """
+    info = jnp.finfo(dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.float32)
+    exponent = np.frexp(np.maximum(magnitude, float(info.tiny)))[1]
+    return np.where(np.isfinite(magnitude), np.ldexp(1.0, exponent - 1 - info.nmant), np.nan)

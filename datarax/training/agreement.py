@@ -1,0 +1,316 @@
+"""Agreement between processes, through the key-value store of JAX's distributed runtime.
+
+The only module that knows the store. It never communicates over the devices, so a process that
+is stopped or gone is waited for only as long as the caller says, and is named.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import json
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from datarax._errors import ConfigurationMismatchError, DataraxError, MetricTimeoutError
+from datarax.statistics.state import plain, states_in
+from datarax.wrappers.per_device import PerDevice
+
+_numbers = itertools.count()
+_LATE = "late: "
+# The store is given so long to answer, however short the caller's timeout; and a long wait is made
+# of pieces of that length, between which an interrupt gets through.
+_PIECE_SECONDS = 1.0
+
+
+class Board:
+    """Where the processes meet: each posts the round that it has reached, and all can read.
+
+    A round is held by all processes or by none. Whoever sees that all have come, or gives up, on
+    the others or itself, writes the verdict; the store takes the first, and all follow it. So one
+    that comes late to a round that the others have left does not go on alone.
+
+    Boards are numbered in the order in which a process makes them, so every process must make the
+    same ones in the same order, as it must launch the same collectives.
+    """
+
+    def __init__(self) -> None:
+        self._client = _client()
+        self._folder = f"datarax/{next(_numbers)}"
+        self.round = 0
+        self._given_up = False  # on a round whose verdict is not known, as the store is silent
+
+    def meet(
+        self,
+        timeout: float | None,
+        about: str,
+        note: str = "",
+        judge: Callable[[dict[int, str]], str] = lambda notes: "",
+    ) -> str:
+        """Waits until every process has come to this round.
+
+        Args:
+            timeout: seconds; `None` for as long as it takes.
+            about: what is waited for, for the error.
+            note: a short text for `judge`.
+            judge: what the round comes to, from the notes by process.
+
+        Returns:
+            What `judge` said, the same on every process.
+
+        Raises:
+            MetricTimeoutError: some did not come in time; names them. The others raise it too, as
+                they come. Or process 0 does not answer, which holds the store.
+        """
+        try:
+            verdict = self._verdict(timeout, note, judge)
+            if self._given_up and verdict.startswith(_LATE):  # as was said at the last call
+                self.round += 1
+                verdict = self._verdict(timeout, note, judge)
+        except _StoreError as error:
+            self._given_up = True
+            raise MetricTimeoutError(f"{about}: {error}") from error
+        self._given_up = False
+        self.round += 1
+        if verdict.startswith(_LATE):
+            raise MetricTimeoutError(f"{about}: {verdict.removeprefix(_LATE)}")
+        return verdict
+
+    def _verdict(
+        self, timeout: float | None, note: str, judge: Callable[[dict[int, str]], str]
+    ) -> str:
+        deadline = _deadline(timeout)
+        waited = "" if timeout is None else f" after {timeout:g} s"
+        gave_up = f"process {jax.process_index()} gave up{waited}"
+        try:
+            self._post(note, deadline)
+            while True:
+                late = time.monotonic() >= deadline
+                notes = self._notes("at", deadline)
+                missing = _missing(notes, self.round)
+                if all(reached == self.round for reached, _ in notes.values()) and not missing:
+                    # So at least the last to come finds it. All have read the verdict before.
+                    said = judge({process: note for process, (_, note) in notes.items()})
+                    verdict = self._settle(said, deadline)
+                    if self.round:
+                        self._call("key_value_delete", f"verdict/{self.round - 1}")
+                elif late:
+                    who = _named(missing) if missing else "a process has gone on without it"
+                    verdict = self._settle(f"{_LATE}{who}; {gave_up}")
+                else:
+                    verdict = self._get(f"verdict/{self.round}", deadline)
+                if verdict is not None:
+                    return verdict
+        except _StoreError:
+            with contextlib.suppress(_StoreError):  # it may hear of this when it answers again
+                self._settle(f"{_LATE}process 0 does not answer; {gave_up}")
+            raise
+
+    def refuse(self, why: str) -> None:
+        """Says that this process does not come to this round, so that none waits for it."""
+        with contextlib.suppress(_StoreError):
+            self._settle(f"{_LATE}process {jax.process_index()} {why}")
+        self.round += 1
+
+    def pass_by(self, timeout: float | None) -> None:
+        """Posts that this process has come to this round, and does not wait for the others."""
+        self._post("", _deadline(timeout))
+        self.round += 1
+
+    def waits_for(self, number: int) -> None:
+        """Says that this process waits for what was launched in that round to finish."""
+        with contextlib.suppress(_StoreError):
+            self._call("key_value_set", f"waits/{jax.process_index()}", f"{number} ", True)
+
+    def absent(self, number: int) -> str:
+        """Says which processes have not come to that round, or do not wait with the others."""
+        try:
+            verdict = self._get(f"verdict/{number}", 0.0) or ""
+            if verdict.startswith(_LATE):
+                return verdict.removeprefix(_LATE)
+            if missing := _missing(self._notes("at"), number):
+                return _named(missing)
+            idle = ", ".join(map(str, _missing(self._notes("waits"), number)))
+        except _StoreError as error:
+            return str(error)
+        reached = "all processes have reached it"
+        return f"{reached}, but of these do not wait for it: {idle}" if idle else reached
+
+    def publish(self, text: str, timeout: float | None) -> None:
+        """Puts up a long text."""
+        key = f"published/{jax.process_index()}"
+        self._call("key_value_set", key, text, True, deadline=_deadline(timeout))
+
+    def published(self, process: int) -> str:
+        """What that process has published, before it came to a round that all have come to."""
+        text = self._get(f"published/{process}")
+        if text is None:
+            raise _StoreError(f"process 0 does not tell what process {process} has published")
+        return text
+
+    # Calls to the store.
+
+    def _post(self, note: str, deadline: float) -> None:
+        key, text = f"at/{jax.process_index()}", f"{self.round} {note}"
+        self._call("key_value_set", key, text, True, deadline=deadline)
+
+    def _notes(self, where: str, deadline: float = 0.0) -> dict[int, tuple[int, str]]:
+        """The round that each process has put up there, and its note."""
+        notes = {}
+        for key, text in self._call("key_value_dir_get", where, deadline=deadline):
+            reached, _, note = text.partition(" ")
+            notes[int(key.rpartition("/")[2])] = int(reached), note
+        return notes
+
+    def _settle(self, verdict: str, deadline: float = 0.0) -> str:
+        """Writes the verdict of this round, unless there is one; the one that holds."""
+        key = f"verdict/{self.round}"
+        try:
+            self._call("key_value_set", key, verdict, deadline=deadline)
+        except _StoreError as error:
+            settled = self._get(key) if "ALREADY_EXISTS" in str(error) else None
+            if settled is None:
+                raise
+            return settled
+        return verdict
+
+    def _get(self, key: str, deadline: float = math.inf) -> str | None:
+        """Waits for a text to be put up, no longer than one piece of time."""
+        seconds = min(deadline - time.monotonic(), _PIECE_SECONDS)
+        try:
+            milliseconds = max(1, round(1000 * seconds))
+            return self._call("blocking_key_value_get", key, milliseconds, deadline=math.inf)
+        except _StoreError as error:
+            if "DEADLINE_EXCEEDED" not in str(error):
+                raise
+            return None
+
+    def _call(self, method: str, key: str, *args: Any, deadline: float = 0.0) -> Any:
+        # On a thread, for the time of the call: a coordinator that is stopped never answers.
+        answer: list[Any] = []
+        error: list[Exception] = []
+
+        def call() -> None:
+            try:
+                answer.append(getattr(self._client, method)(f"{self._folder}/{key}", *args))
+            except Exception as raised:  # the client raises JaxRuntimeError
+                error.append(raised)
+
+        thread = threading.Thread(target=call, name=f"datarax-{method}", daemon=True)
+        thread.start()
+        left = max(deadline - time.monotonic(), _PIECE_SECONDS)
+        thread.join(None if left == math.inf else left)
+        if answer:
+            return answer[0]
+        why = str(error[0]) if error else f"no answer for {left:.3g} s"
+        raise _StoreError(
+            f"process 0, whose coordinator holds the key-value store, cannot be reached: {why}"
+        ) from (error[0] if error else None)
+
+
+class _StoreError(MetricTimeoutError):
+    """What the store said instead of an answer."""
+
+
+def _deadline(timeout: float | None) -> float:
+    return math.inf if timeout is None else time.monotonic() + timeout
+
+
+def _missing(notes: dict[int, tuple[int, str]], number: int) -> list[int]:
+    return [i for i in range(jax.process_count()) if i not in notes or notes[i][0] < number]
+
+
+def _named(processes: list[int]) -> str:
+    """ "process 1 has" or "processes 1, 2 have", of how many, "not reached it"."""
+    many = "es" if len(processes) > 1 else ""
+    listed = ", ".join(map(str, processes))
+    have = "have" if many else "has"
+    return f"process{many} {listed} of {jax.process_count()} {have} not reached it"
+
+
+def check_agreement(metric: Any, timeout: float | None = None) -> None:
+    """Raises on every process unless all hold the same metrics in the same configuration.
+
+    The processes compare digests, and where those differ what they stand for; nothing is sent
+    over the devices. Does nothing on a single process.
+
+    Args:
+        metric: a datarax metric.
+        timeout: seconds to wait for the others; `None` for as long as it takes.
+
+    Raises:
+        ConfigurationMismatchError: names the metric, the field, and what the processes hold.
+        MetricTimeoutError: names the processes that did not come to compare, on all others.
+
+    Example:
+        >>> import datarax
+        >>> from datarax.training import check_agreement
+        >>> check_agreement(datarax.metrics.Mean())
+    """
+    if jax.process_count() > 1:
+        agree(Board(), metric, timeout, "comparing the metrics of all processes")
+
+
+def agree(board: Board, metric: Any, timeout: float | None, about: str) -> None:
+    """As `check_agreement`, in a round of that board."""
+    described = json.dumps(describe(metric), sort_keys=True)
+    board.publish(described, timeout)
+
+    def difference(digests: dict[int, str]) -> str:
+        for process, digest in sorted(digests.items()):
+            if digest != digests[0]:
+                ours, theirs = (json.loads(board.published(i)) for i in (0, process))
+                return _difference(ours, theirs, process)
+        return ""
+
+    digest = hashlib.sha256(described.encode()).hexdigest()
+    differ = board.meet(timeout, about, digest, difference)
+    if differ:
+        raise ConfigurationMismatchError(differ)
+
+
+def _difference(ours: dict[str, str], theirs: dict[str, str], process: int) -> str:
+    for field in sorted(ours.keys() | theirs.keys()):  # the class of the whole comes first
+        here, there = (d.get(field, "not there") for d in (ours, theirs))
+        if here != there:
+            name = "metric" if field == "metric" else ours["metric"] + field.removeprefix("metric")
+            return (
+                f"the processes hold different metrics: {name} is {here} on process 0 and "
+                f"{there} on process {process}; make the same metrics, with the same "
+                f"configuration, on every process"
+            )
+    raise AssertionError("the digests differ, and what they stand for does not")
+
+
+def describe(metric: Any, path: str = "metric") -> dict[str, str]:
+    """Every class and configuration value in a metric, by path."""
+    if isinstance(metric, PerDevice):
+        axes = {f"{path}[per_device axes]": f"{dict(metric.mesh.shape)} over {metric.axis_names}"}
+        return axes | describe(metric.copies, path)
+    described = {path: type(metric).__name__}
+    config, parts = metric._described()
+    for name, value in config.items():
+        described[f"{path}.{name}"] = repr(plain(value))
+    for name, part in parts.items():
+        for i, state in enumerate(states_in(part)):
+            described |= describe(state, f"{path}.{name}{i or ''}")
+    return described
+
+
+def _client() -> Any:
+    try:
+        from jax._src.distributed import global_state
+    except ImportError as error:
+        raise DataraxError(
+            "this version of jax keeps its distributed client elsewhere, so datarax cannot check "
+            "on other processes; please report the version"
+        ) from error
+    if global_state.client is None:
+        raise DataraxError(
+            "several processes, but no distributed client: call jax.distributed.initialize()"
+        )
+    return global_state.client

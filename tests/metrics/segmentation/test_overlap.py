@@ -1,0 +1,241 @@
+"""Segmentation: worked examples, distances and matches in larger images, refusals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.ndimage
+import scipy.spatial.distance
+
+import datarax
+from datarax import metrics
+from datarax.numerics.boundaries import edges, percentile_of, squared_distance
+from datarax.testing import assert_within_ulps
+
+
+@jax.jit
+def update(metric, preds, target, weights=None):
+    return metric.update(preds, target, weights=weights)
+
+
+# Overlap.
+
+TARGET = np.array([[[0, 0, 1], [0, 2, 1]], [[0, 0, 0], [1, 1, 1]]], np.int32)
+PREDS = np.array([[[0, 1, 1], [0, 0, 1]], [[0, 0, 0], [1, 1, 0]]], np.int32)
+
+
+def test_worked_example():
+    # By class, right / predicted / there: 5 / 7 / 6, 4 / 5 / 5 and 0 / 0 / 1.
+    iou = metrics.MeanIoU(num_classes=3, average=None)
+    dice = metrics.Dice(num_classes=3, average=None)
+    accuracy = metrics.PixelAccuracy(num_classes=3, average=None)
+    for metric, want in (
+        (iou, [5 / 8, 4 / 6, 0]),
+        (dice, [10 / 13, 8 / 10, 0]),
+        (accuracy, [5 / 6, 4 / 5, 0]),
+    ):
+        assert_within_ulps(update(metric, PREDS, TARGET).compute(), np.float32(want), 1)
+    # The first image: v = 1/9, 1/4, 1; 2 (2/9 + 2/4) / (6/9 + 5/4 + 1); the second: v = 1/9, 1/9.
+    generalized = update(metrics.GeneralizedDice(num_classes=3), PREDS, TARGET).compute()
+    first, second = (13 / 9) / (6 / 9 + 5 / 4 + 1), 2 * 5 / 12
+    assert_within_ulps(generalized, (first + second) / 2, 8)
+
+
+def test_a_class_in_neither_is_left_out():
+    metric = metrics.MeanIoU(num_classes=4)
+    by_class = metrics.MeanIoU(num_classes=4, average=None)
+    assert_within_ulps(
+        update(metric, PREDS, TARGET).compute(), np.float32((5 / 8 + 4 / 6 + 0) / 3), 4
+    )
+    np.testing.assert_array_equal(
+        np.isnan(update(by_class, PREDS, TARGET).compute()), [False, False, False, True]
+    )
+
+
+def test_scores_and_labels_agree():
+    scores = np.eye(3, dtype=np.float32)[PREDS]
+    for metric in (
+        metrics.MeanIoU(num_classes=3, include_background=False),
+        metrics.PixelAccuracy(num_classes=3, average="macro"),
+        metrics.GeneralizedDice(num_classes=3, ignore_index=2),
+    ):
+        by_label, by_score = (update(metric, x, TARGET).compute() for x in (PREDS, scores))
+        assert by_label == by_score
+
+
+def test_overlap_shares_one_statistic_with_classification():
+    collection = datarax.Collection({
+        "iou": metrics.MeanIoU(num_classes=3, include_background=False),
+        "dice": metrics.Dice(num_classes=3),
+        "pixels": metrics.PixelAccuracy(num_classes=3),
+        "generalized": metrics.GeneralizedDice(num_classes=3, aggregate="dataset"),
+        "accuracy": metrics.Accuracy(num_classes=3),
+    })  # fmt: skip
+    alone = metrics.Accuracy(num_classes=3)
+    assert len(jax.tree.leaves(collection)) == len(jax.tree.leaves(alone))
+
+
+def test_ignored_pixels():
+    target = TARGET.copy()
+    target[0, 1, 1] = 255
+    for cls in (metrics.MeanIoU, metrics.GeneralizedDice):
+        ignoring = update(cls(num_classes=3, ignore_index=255), PREDS, target)
+        weights = (target != 255).astype(np.float32)
+        assert int(ignoring.invalid_count()) == 0
+        if cls is metrics.MeanIoU:
+            want = update(cls(num_classes=3), PREDS, TARGET, weights).compute()
+            assert ignoring.compute() == want
+    image = metrics.GeneralizedDice(num_classes=3, ignore_index=255)
+    first = update(image, PREDS, target, np.bool_([1, 0])).compute()
+    assert_within_ulps(first, 2 * (2 / 9 + 2 / 4) / (5 / 9 + 5 / 4), 8)
+
+
+# Distances.
+
+
+@pytest.mark.parametrize("spacing", [(1.0, 1.0), (0.5, 3.0)])
+def test_the_distance_transform(spacing, rng):
+    points = rng.random((6, 23, 40)) < np.array([0, 0.002, 0.01, 0.1, 0.9, 1])[:, None, None]
+    got = jax.jit(squared_distance, static_argnums=(1, 2))(points, spacing, jnp.dtype("float32"))
+    for image, square in zip(points, np.asarray(got), strict=True):
+        if not image.any():
+            assert np.isinf(square).all()
+            continue
+        want = scipy.ndimage.distance_transform_edt(~image, sampling=spacing)
+        np.testing.assert_allclose(np.sqrt(square), want, rtol=3e-7)
+
+
+def test_edges(rng):
+    masks = rng.random((4, 9, 14)) < 0.8
+    for mask, edge in zip(masks, np.asarray(jax.jit(edges)(masks)), strict=True):
+        np.testing.assert_array_equal(edge, mask > scipy.ndimage.binary_erosion(mask))
+
+
+@pytest.mark.parametrize("percent", [0, 37.5, 50, 95, 99.9, 100])
+def test_percentiles(percent, rng):
+    values = rng.random((3, 4000)).astype(np.float32)
+    where = np.arange(4000) < np.array([[4000], [1], [1234]])
+    got = jax.jit(percentile_of, static_argnums=2)(values, where, percent)
+    for row, chosen, value in zip(values, where, np.asarray(got), strict=True):
+        assert_within_ulps(value, np.percentile(row[chosen].astype(np.float64), percent), 4)
+
+
+def test_hausdorff_distance_of_large_masks(rng):
+    blob = scipy.ndimage.gaussian_filter(rng.normal(size=(2, 3, 64, 80)), (0, 0, 6, 6)) > 0
+    want = []
+    for a, b in zip(*blob, strict=True):
+        points = [np.argwhere(x > scipy.ndimage.binary_erosion(x)) for x in (a, b)]
+        directed = scipy.spatial.distance.directed_hausdorff
+        want.append(max(directed(*points)[0], directed(*points[::-1])[0]))
+    got = update(metrics.HausdorffDistance(), *blob).compute()
+    assert_within_ulps(got, np.mean(want), 8)
+
+
+def test_masks_that_are_empty():
+    preds, target = np.zeros((3, 4, 5), bool), np.zeros((3, 4, 5), bool)
+    preds[0, 1, 1] = target[0, 1, 4] = preds[1, 0, 0] = True
+    metric = update(metrics.HausdorffDistance(spacing=(1.0, 0.5)), preds, target)
+    # The second has no distance; the third, nothing to measure.
+    assert metric.compute() == 1.5
+    assert int(metric.invalid_count()) == 1
+    with pytest.warns(datarax.InvalidValuesWarning, match="1 values or examples"):
+        assert metric.results() == 1.5
+
+
+# Segments.
+
+
+def stacked(classes: list[int], numbers: list[int]) -> np.ndarray:
+    return np.stack([classes, numbers], -1)[None, None].astype(np.int32)
+
+
+def test_panoptic_worked_example():
+    # Stuff 0; of things 1, one segment of IoU 2/3 and one that is missed; of 2, one in vain.
+    target = stacked([0, 0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0, 1, 1])
+    preds = stacked([0, 0, 0, 0, 1, 1, 2, 2, 2], [7, 8, 9, 0, 3, 3, 0, 0, 0])
+    for quality, want in (
+        ("panoptic", [1, (2 / 3) / 1.5, 0]),
+        ("segmentation", [1, 2 / 3, 0]),
+        ("recognition", [1, 1 / 1.5, 0]),
+    ):
+        metric = metrics.PanopticQuality(
+            num_classes=3, things=(1, 2), max_segments=4, quality=quality, average=None
+        )
+        assert_within_ulps(update(metric, preds, target).compute(), np.float32(want), 2)
+
+
+def test_what_is_not_labelled_is_not_looked_at():
+    metric = metrics.PanopticQuality(
+        num_classes=2, things=(1,), max_segments=4, ignore_index=9, average=None
+    )
+    target = stacked([0, 0, 0, 1, 1, 9, 9, 9, 9], [0, 0, 0, 0, 0, 5, 6, 0, 0])
+    # A segment of IoU 1 without the two pixels beside it, and one that lies there altogether.
+    preds = stacked([0, 0, 0, 1, 1, 1, 1, 1, 1], [0, 0, 0, 2, 2, 2, 2, 3, 3])
+    np.testing.assert_array_equal(update(metric, preds, target).compute(), [1, 1])
+    # Half of it is not more than half: in vain.
+    preds = stacked([0, 0, 1, 1, 1, 1, 9, 9, 9], [0, 0, 3, 2, 2, 3, 0, 0, 0])
+    got = update(metric, preds, target).compute()
+    assert_within_ulps(got, np.float32([2 / 3, 1 / 1.5]), 2)
+
+
+def test_half_is_no_match():
+    metric = metrics.PanopticQuality(num_classes=1, things=(0,), max_segments=2)
+    target, preds = stacked([0] * 4, [0] * 4), stacked([0] * 4, [0, 0, 1, 1])
+    assert update(metric, preds, target).compute() == 0.0
+
+
+def test_many_segments():
+    # Each segment a row, found up to a quarter: IoU 3/4, and a sliver beside it.
+    rows = np.broadcast_to(np.arange(50)[:, None], (50, 40))
+    sliver = np.arange(40) < 10
+    target = np.stack([np.ones_like(rows), rows], -1)[None].astype(np.int32)
+    preds = np.stack([np.where(sliver, 2, 1) + 0 * rows, rows], -1)[None].astype(np.int32)
+    metric = metrics.PanopticQuality(num_classes=3, things=(1, 2), max_segments=50, average=None)
+    got = update(metric, preds, target).compute()
+    np.testing.assert_array_equal(got, [np.nan, 0.75, 0.0])
+
+
+def test_refusals():
+    with pytest.raises(datarax.MetricInputError, match="include_background='no'"):
+        metrics.MeanIoU(num_classes=2, include_background="no")
+    with pytest.raises(datarax.MetricInputError, match="average='samples'"):
+        metrics.Dice(num_classes=2, average="samples")
+    with pytest.raises(datarax.MetricInputError, match="average='weighted'"):
+        metrics.PixelAccuracy(num_classes=2, average="weighted")
+    with pytest.raises(datarax.MetricInputError, match="aggregate='batch'"):
+        metrics.GeneralizedDice(num_classes=2, aggregate="batch")
+    with pytest.raises(datarax.MetricInputError, match="percentile=101"):
+        metrics.HausdorffDistance(percentile=101)
+    with pytest.raises(datarax.MetricInputError, match="spacing="):
+        metrics.HausdorffDistance(spacing=(1.0, 0.0))
+    with pytest.raises(datarax.MetricInputError, match=r"things=\(2,\)"):
+        metrics.PanopticQuality(num_classes=2, things=(2,))
+    with pytest.raises(datarax.MetricInputError, match="ignore_index=1"):
+        metrics.PanopticQuality(num_classes=2, things=(1,), ignore_index=1)
+    with pytest.raises(datarax.MetricInputError, match="quality='best'"):
+        metrics.PanopticQuality(num_classes=2, things=(1,), quality="best")
+
+
+@pytest.mark.parametrize(
+    ("metric", "preds", "target", "message"),
+    [
+        (metrics.GeneralizedDice(num_classes=2), (3, 4), (4, 3), r"\(3, 4\).*\(4, 3\)"),
+        (metrics.GeneralizedDice(num_classes=2), (3,), (3,), r"\(3,\).*images"),
+        (metrics.HausdorffDistance(), (3, 4), (3, 4), r"\(3, 4\).*\(N, H, W\)"),
+        (metrics.HausdorffDistance(), (1, 3, 4), (3, 4), r"\(1, 3, 4\).*\(3, 4\)"),
+        (metrics.PanopticQuality(num_classes=2, things=()), (1, 3, 3), (1, 3, 3), r"\(1, 3, 3\)"),
+    ],
+)
+def test_shapes(metric, preds, target, message):
+    with pytest.raises(datarax.MetricInputError, match=message):
+        metric.update(jnp.zeros(preds, jnp.int32), jnp.zeros(target, jnp.int32))
+
+
+def test_dtypes():
+    image = jnp.zeros((1, 3, 2))
+    for metric in (
+        metrics.GeneralizedDice(num_classes=3),
+        metrics.PanopticQuality(num_classes=2, things=()),
+    ):
+        with pytest.raises(datarax.MetricTypeError, match="float32"):
+            metric.update(image, image)

@@ -1,0 +1,265 @@
+"""`sync` on simulated devices: the merge of all copies, on every one, in how many collectives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from datarax import AxisNotBoundError, Metric, MetricAccumulator
+from datarax.metrics import Mean, Std
+from datarax.statistics import Buffer, ClassCounts, Moments
+from datarax.statistics.state import SMALL_STATE_BYTES
+from tests.helpers import assert_same, collectives_in, draw, fsum, make_mesh, over_shards, place
+
+AXES = {"one": ({"data": 8}, "data"), "two": ({"data": 4, "model": 2}, ("data", "model"))}
+BIG = 2**40
+
+
+class Everything(Metric):
+    """One of each kind of state, of shape (size,), and a vector of none."""
+
+    def __init__(self, size=3):
+        self.size = size
+        vector = np.zeros(size)
+        self.floats = MetricAccumulator(vector + 100)
+        self.counts = MetricAccumulator(vector.astype(int) - 7)
+        self.most = MetricAccumulator(vector.astype(np.int32) - 1000, "max")
+        self.highest = MetricAccumulator(vector - np.inf, "max")
+        self.lowest = MetricAccumulator(vector + np.inf, "min")
+        self.moments = Moments((size,))
+        self.kept = Buffer(5, (size,))
+
+    def update(self, values, counts, weights=None):
+        where = None if weights is None else weights > 0
+        return self.replace(
+            floats=self.floats.update(values, where=where),
+            counts=self.counts.update(counts, where=where),
+            most=self.most.update(counts, where=where),
+            highest=self.highest.update(values, where=where),
+            lowest=self.lowest.update(values, where=where),
+            moments=self.moments.update(values, weights=weights),
+            kept=self.kept.update(values, weights=weights),
+        )
+
+
+def a_batch(rng, size, rows=24):
+    """For 8 devices of 3 rows each; one device, at least, without an example."""
+    values = draw(rng, (rows, size))
+    counts = rng.integers(-(2**31), 2**31, (rows, size)).astype(np.int32)
+    weights = (rng.random(rows) < 0.6).astype(np.float32)
+    weights[:3], weights[3] = 0, 1
+    return values, counts, weights
+
+
+def check(got, values, counts, weights):
+    """Against the batch as a whole, in NumPy; the floats are exact in any order (see helpers)."""
+    on = weights > 0
+    values, counts = values[on], counts[on].astype(np.int64)
+    np.testing.assert_array_equal(got.floats.value, values.sum(0) + 100)
+    np.testing.assert_array_equal(got.counts.value, counts.sum(0) - 7)
+    np.testing.assert_array_equal(got.most.value, np.maximum(counts.max(0), -1000))
+    np.testing.assert_array_equal(got.highest.value, values.max(0))
+    np.testing.assert_array_equal(got.lowest.value, values.min(0))
+    wide = values.astype(np.float64)
+    np.testing.assert_array_equal(got.moments.count, len(values))
+    np.testing.assert_allclose(got.moments.mean, wide.mean(0), 1e-6, 1e-6)
+    np.testing.assert_allclose(got.moments.variance(), wide.var(0), 1e-5)
+    np.testing.assert_array_equal(got.kept.data, values[:5])
+    assert int(got.kept.overflow) == len(values) - 5
+
+
+def run_once(function, *args):
+    """The result of a jitted function, its program, and the collectives in it."""
+    program = function.lower(*args).compile()
+    return jax.block_until_ready(program(*args)), program, collectives_in(program.as_text())
+
+
+def synced(size, axis_name):
+    def run(values, counts, weights):
+        return Everything(size).update(values, counts, weights).sync(axis_name)
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("axes", AXES)
+def test_every_kind_of_state_in_one_collective(rng, kind, axes):
+    sizes, names = AXES[axes]
+    mesh, batch = make_mesh(kind, sizes), a_batch(rng, 3)
+    # The replication check is on, and takes the result for replicated: out_specs is P().
+    run = over_shards(synced(3, names), mesh, P(names), P())
+    placed = place(batch, mesh, P(names))
+    got, program, collectives = run_once(run, *placed)
+    check(got, *batch)
+    assert collectives == {"all-reduce": 1}
+    again = jax.block_until_ready(program(*placed))
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(again), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_a_large_state_costs_one_collective_a_kind(rng, axes):
+    size = 20_000
+    sizes, names = AXES[axes]
+    state_bytes = sum(x.nbytes for x in jax.tree.leaves(Everything(size)))
+    assert state_bytes > SMALL_STATE_BYTES
+    mesh, batch = make_mesh("auto", sizes), a_batch(rng, size)
+    run = over_shards(synced(size, names), mesh, P(names), P())
+    got, _, collectives = run_once(run, *place(batch, mesh, P(names)))
+    check(got, *batch)
+    # Sums of integers, sums of floats, maxima, minima, and what no elementwise one merges.
+    assert collectives == {"all-reduce": 5}
+
+
+def test_large_states_of_one_kind_cost_one_collective(rng):
+    mesh = make_mesh("auto", {"data": 8})
+    x = jnp.arange(8, dtype=jnp.int32)
+    for start in (np.zeros(300_000), np.zeros(300_000, int)):
+        many = MetricAccumulator(start)
+        update = lambda x, many=many: many.update(jnp.broadcast_to(x, (300_000,))).sync("data")  # noqa: E731
+        got, _, collectives = run_once(over_shards(update, mesh, P("data"), P()), x)
+        np.testing.assert_array_equal(np.asarray(got.value), np.full(300_000, 28))
+        assert collectives == {"all-reduce": 1}
+
+
+@pytest.mark.parametrize("size", [3, 200_000])
+def test_integers_are_exact_to_63_bits_in_either_way(rng, size):
+    mesh = make_mesh("auto", {"data": 8})
+    values = rng.integers(-BIG, BIG, 8)
+    high, low = (values >> 32).astype(np.int32), (values & 0xFFFFFFFF).astype(np.uint32)
+
+    def run(high, low):
+        acc = MetricAccumulator(np.full(size, -1))
+        words = (jnp.broadcast_to(high, (size,)), jnp.broadcast_to(low, (size,)))
+        return acc.replace(words=words).sync("data")
+
+    got = jax.block_until_ready(over_shards(run, mesh, P("data"), P())(high, low))
+    np.testing.assert_array_equal(np.asarray(got.value), np.full(size, values.sum() - 1))
+
+
+@pytest.mark.parametrize("size", [2, 300_000])
+def test_nan_and_infinities_in_the_extremes_of_devices(rng, size):
+    mesh = make_mesh("auto", {"data": 8})
+    x = draw(rng, (8, size))
+    x[rng.integers(8), 0], x[rng.integers(8), 1] = np.nan, np.inf
+
+    def run(x):
+        high = MetricAccumulator(np.full(size, -np.inf), "max").update(x)
+        low = MetricAccumulator(np.full(size, np.inf), "min").update(x)
+        return high.sync("data").value, low.sync("data").value
+
+    high, low = jax.block_until_ready(over_shards(run, mesh, P("data"), P())(x))
+    assert_same(high, x.max(0))
+    assert_same(low, x.min(0))
+
+
+def test_compensation_survives_the_sync():
+    # Each device holds 1e8 and a thousandth; the high words cancel, the low ones are left.
+    mesh = make_mesh("auto", {"data": 8})
+    x = np.float32([1e8, 2e8, 3e8, -6e8, 5e7, -5e7, 1e9, -1e9])
+    rest = np.float32(np.arange(8) / 1024)
+    run = over_shards(
+        lambda x, r: MetricAccumulator(np.zeros(1)).update(x).update(r).sync("data"),
+        mesh,
+        P("data"),
+        P(),
+    )
+    got = jax.block_until_ready(run(x[:, None], rest[:, None]))
+    assert_same(got.value[0], fsum(rest), np.float32)
+
+
+def test_over_one_axis_of_two(rng):
+    mesh, x = make_mesh("auto", {"data": 4, "model": 2}), draw(rng, (8, 5))
+    run = over_shards(
+        lambda x: Std().update(x).sync("data").compute()[None],
+        mesh,
+        P(("data", "model")),
+        P("model"),
+    )
+    got = np.asarray(jax.block_until_ready(run(x)))
+    rows = x.reshape(4, 2, 5).astype(np.float64)
+    np.testing.assert_allclose(got, [rows[:, 0].std(), rows[:, 1].std()], 1e-6)
+
+
+def test_the_same_integers_on_1_2_4_and_8_devices(rng):
+    labels, target = rng.integers(0, 5, (2, 64))
+    results = []
+    for devices in (1, 2, 4, 8):
+        mesh = jax.make_mesh((devices,), ("data",), devices=jax.devices()[:devices])
+        run = over_shards(
+            lambda p, t: ClassCounts(num_classes=5).update(p, t).sync("data"), mesh, P("data"), P()
+        )
+        got = jax.block_until_ready(run(*place((labels, target), mesh, P("data"))))
+        results.append([np.asarray(x).tolist() for x in jax.tree.leaves(got)])
+    assert results[0] == results[1] == results[2] == results[3]
+
+
+def test_empty_devices_and_no_data_at_all():
+    mesh = make_mesh("auto", {"data": 8})
+    run = over_shards(
+        lambda x, w: Mean().update(x, weights=w).sync("data").compute(), mesh, P("data"), P()
+    )
+    x, w = np.full(8, np.nan, np.float32), np.zeros(8, np.float32)
+    x[5], w[5] = 3, 2
+    assert float(jax.block_until_ready(run(x, w))) == 3
+    assert np.isnan(jax.block_until_ready(run(x, np.zeros(8, np.float32))))
+
+
+# Carries.
+
+
+def test_scan_and_while_loop_inside_shard_map_from_the_empty_state(rng):
+    mesh, batch = make_mesh("auto", {"data": 8}), a_batch(rng, 3, 48)
+
+    def scan(values, counts, weights):
+        rows = (values.reshape(2, 3, 3), counts.reshape(2, 3, 3), weights.reshape(2, 3))
+        step = lambda m, row: (m.update(*row), None)  # noqa: E731
+        return lax.scan(step, Everything().varying("data"), rows)[0].sync("data")
+
+    def loop(values, counts, weights):
+        def body(carry):
+            i, m = carry
+            row = [lax.dynamic_slice_in_dim(x, 3 * i, 3) for x in (values, counts, weights)]
+            return i + 1, m.update(*row)
+
+        start = (jnp.int32(0), Everything().varying(("data",)))
+        return lax.while_loop(lambda c: c[0] < 2, body, start)[1].sync("data")
+
+    for function in (scan, loop):
+        placed = place(batch, mesh, P("data"))
+        got, _, collectives = run_once(over_shards(function, mesh, P("data"), P()), *placed)
+        check(got, *batch)
+        assert collectives == {"all-reduce": 1}
+
+
+def test_varying_over_two_axes_and_twice(rng):
+    mesh, x = make_mesh("auto", {"data": 4, "model": 2}), draw(rng, (16,))
+
+    def run(x):
+        start = Mean().varying("data").varying(("data", "model"))
+        step = lambda m, v: (m.update(v), None)  # noqa: E731
+        return lax.scan(step, start, x)[0].sync(("data", "model")).compute()
+
+    got = jax.block_until_ready(over_shards(run, mesh, P(("data", "model")), P())(x))
+    assert_same(got, x.mean(dtype=np.float64), np.float32, ulps=1)
+
+
+def test_pmap_and_vmap_with_an_axis_name(rng):
+    x = draw(rng, (8, 5))
+    compute = lambda x: Mean().update(x).sync("i").compute()  # noqa: E731
+    for mapped in (jax.pmap(compute, axis_name="i"), jax.vmap(compute, axis_name="i")):
+        got = np.asarray(jax.block_until_ready(mapped(x)))
+        np.testing.assert_allclose(got, np.full(8, x.mean()), 1e-6)
+
+
+def test_where_the_axis_is_not_bound():
+    with pytest.raises(AxisNotBoundError, match=r"Mean\.sync got axis_name='data'"):
+        Mean().sync("data")
+    mesh = make_mesh("auto", {"data": 8})
+    for wrong in ("dta", ("data", "model"), ()):
+        with pytest.raises(AxisNotBoundError):
+            over_shards(lambda x, w=wrong: Mean().update(x).sync(w), mesh, P("data"), P())(
+                jnp.ones(8)
+            )
