@@ -101,37 +101,3 @@ def real(value: Any, name: str, *, nan: bool = False) -> float:
     if number is None or (math.isnan(number) and not nan):
         raise MetricInputError(f"{name}={value!r}; expected a number{' or NaN' if nan else ''}")
     return number
-
-
-def rows_weight(
-    valid: jax.Array, weights: Any, name: str = "weights"
-) -> tuple[jax.Array, jax.Array]:
-    """What each row counts, and which rows were asked for but hold values that cannot be used.
-
-    Args:
-        valid: booleans of the shape of the rows.
-        weights: `None`, or an array that broadcasts against the leading axes of `valid`.
-
-    Returns:
-        The weight of each row, of the shape of `valid`: booleans where weights are (or are not
-        given), else floats; zero where the row or its weight is not valid. And a mask of the rows
-        that are excluded for that, though their weight is not zero.
-    """
-    if weights is None:
-        return valid, ~valid
-    w = numeric(weights, name)
-    fits = w.ndim <= valid.ndim and all(
-        n in (1, m) for n, m in zip(w.shape, valid.shape, strict=False)
-    )
-    if not fits:
-        raise MetricInputError(
-            f"{name} of shape {w.shape} does not broadcast against the leading axes of the "
-            f"examples, of shape {valid.shape}"
-        )
-    w = jax.lax.expand_dims(w, range(w.ndim, valid.ndim))
-    if w.dtype == jnp.bool_:
-        return w & valid, w & ~valid
-    w = as_float(w)
-    fine = jnp.isfinite(w) & (w >= 0)
-    counted = jnp.where(fine & valid, w, jnp.zeros((), w.dtype))
-    return counted, (w != 0) & ~(fine & valid)

@@ -1,7 +1,8 @@
 """The closed table of merge operations: how accumulated state is made, folded, merged, synced.
 
-A state is a tuple of arrays, its *words*. One record an operation, and no other code knows what
-the words mean. There is deliberately no mean: a mean is a total and a weight.
+A state is a tuple of arrays, its *parts*: a value, the parts of a double-float, or the limbs of an
+integer. There is one record for each operation, and no other code knows what the parts mean. There
+is deliberately no mean: a mean is a total and a weight.
 """
 
 from collections.abc import Callable
@@ -13,11 +14,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import numerics as nx
 from datarax._checks import x64_enabled
 from datarax.distributed.collectives import from_key, to_key
+from datarax.numerics.double_float import DoubleFloat, two_sum
+from datarax.numerics.limbs import (
+    add_limbs,
+    double_from_int,
+    double_from_limbs,
+    limbs_from_int,
+    sum_integers,
+)
+from datarax.numerics.sums import sum_floats
 
-Words = tuple[Any, ...]
+Parts = tuple[Any, ...]
 
 
 class MetricReduceOp(StrEnum):
@@ -29,18 +38,18 @@ class MetricReduceOp(StrEnum):
 
 
 class MergeOp(NamedTuple):
-    """One row of the table; `words` are of the accumulator's shape."""
+    """One row of the table; `parts` are of the accumulator's shape."""
 
-    identity: Callable[[tuple[int, ...], np.dtype], Words]
-    """The words of no data."""
-    pairwise: Callable[[Words, Words], Words]
+    identity: Callable[[tuple[int, ...], np.dtype], Parts]
+    """The parts of no data."""
+    pairwise: Callable[[Parts, Parts], Parts]
     """Two states as one."""
-    over_axis: Callable[[jax.Array, tuple[int, ...], np.dtype], Words]
-    """The words of values, reduced over axes of an array."""
-    over_mesh: Callable[[Words], tuple[str, list[jax.Array]]]
+    over_axis: Callable[[jax.Array, tuple[int, ...], np.dtype], Parts]
+    """The parts of values, reduced over axes of an array."""
+    to_mesh: Callable[[Parts], tuple[str, list[jax.Array]]]
     """What to hand to which elementwise collective: "sum", "max" or "min" ..."""
-    from_mesh: Callable[[list[jax.Array], np.dtype], Words]
-    """... and the words from what comes back."""
+    from_mesh: Callable[[list[jax.Array], np.dtype], Parts]
+    """... and the parts from what comes back."""
 
 
 def merge_op(op: MetricReduceOp, dtype: np.dtype) -> MergeOp:
@@ -56,7 +65,7 @@ def state_dtype(op: MetricReduceOp, dtype: Any) -> np.dtype:
     """The dtype in which values of `dtype` are kept: never one that stalls or wraps.
 
     Floats are kept in float32 at least, integer sums in the widest integer there is (int64, or
-    int32 words that stand for 64 bits), integer extrema in their own dtype, booleans in int32.
+    int32 parts that stand for 64 bits), integer extrema in their own dtype, booleans in int32.
     """
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     if jnp.issubdtype(dtype, jnp.floating):
@@ -68,12 +77,12 @@ def state_dtype(op: MetricReduceOp, dtype: Any) -> np.dtype:
 
 
 @lru_cache(maxsize=4096)
-def identity(op: MetricReduceOp, shape: tuple[int, ...], dtype: np.dtype) -> Words:
-    """The words of no data: the same read-only arrays each time, so that `is` tells fresh state."""
-    words = merge_op(op, dtype).identity(shape, dtype)
-    for word in words:
-        word.flags.writeable = False
-    return words
+def identity(op: MetricReduceOp, shape: tuple[int, ...], dtype: np.dtype) -> Parts:
+    """The parts of no data: the same read-only arrays each time, so that `is` tells fresh state."""
+    parts = merge_op(op, dtype).identity(shape, dtype)
+    for part in parts:
+        part.flags.writeable = False
+    return parts
 
 
 @lru_cache(maxsize=4096)
@@ -82,6 +91,10 @@ def zeros(shape: tuple[int, ...], dtype: str) -> Any:
     array = np.zeros(shape, dtype)
     array.flags.writeable = False
     return array
+
+
+def _parts(x: DoubleFloat) -> Parts:
+    return x.high, x.low
 
 
 def _extreme(op: str) -> MergeOp:
@@ -99,75 +112,75 @@ def _extreme(op: str) -> MergeOp:
         over_axis=lambda x, axes, dtype: (
             reduce(x.astype(dtype), axes, initial=jnp.asarray(worst(dtype), dtype)),
         ),
-        over_mesh=lambda words: (op, [to_key(words[0], nan_is)]),
+        to_mesh=lambda parts: (op, [to_key(parts[0], nan_is)]),
         from_mesh=lambda arrays, dtype: (from_key(arrays[0], dtype),),
     )
 
 
-def _float_over_axis(x: jax.Array, axes: tuple[int, ...], dtype: np.dtype) -> Words:
+def _float_over_axis(x: jax.Array, axes: tuple[int, ...], dtype: np.dtype) -> Parts:
     if jnp.issubdtype(x.dtype, jnp.floating):
-        return nx.float_sum(x.astype(dtype), axes)
+        return _parts(sum_floats(x.astype(dtype), axes))
     if not axes and x.dtype.itemsize <= dtype.itemsize:
-        return nx.pair_from_int(x, dtype)
+        return _parts(double_from_int(x, dtype))
     if dtype.itemsize == 8:
-        return nx.pair_from_int(jnp.sum(x, axes, dtype=jnp.int64), dtype)
-    return nx.wide_to_pair(nx.wide_sum(x, axes))
+        return _parts(double_from_int(jnp.sum(x, axes, dtype=jnp.int64), dtype))
+    return _parts(double_from_limbs(sum_integers(x, axes)))
 
 
 _LOW16 = 0xFFFF
 
 
-def _wide_over_mesh(words: Words) -> tuple[str, list[jax.Array]]:
+def _limbs_to_mesh(parts: Parts) -> tuple[str, list[jax.Array]]:
     # Sums of 16-bit halves over up to 2**15 devices cannot overflow.
-    high, low = words
+    high, low = parts
     halves = (low & jnp.uint32(_LOW16), low >> jnp.uint32(16))
     return "sum", [high, *(half.astype(jnp.int32) for half in halves)]
 
 
-def _wide_from_mesh(arrays: list[jax.Array], dtype: np.dtype) -> Words:
+def _limbs_from_mesh(arrays: list[jax.Array], dtype: np.dtype) -> Parts:
     high, low, middle = arrays
-    carried = nx.wide_add(nx.wide_from_int(low), nx.wide_from_int(middle, 16))
+    carried = add_limbs(limbs_from_int(low), limbs_from_int(middle, 16))
     return carried[0] + high, carried[1]
 
 
 _CUT = 2.0**16
 
 
-def _pair_over_mesh(words: Words) -> tuple[str, list[jax.Array]]:
+def _double_to_mesh(parts: Parts) -> tuple[str, list[jax.Array]]:
     # Cut at a place of its own, so that sums of whole numbers do not round on the way: of the upper
     # part to 2**40, of the rest, which is less than 2**16, over hundreds of devices.
-    high, low = words
+    high, low = parts
     cut = jnp.asarray(_CUT, high.dtype)
     upper = jnp.where(jnp.isfinite(high), jnp.round(high / cut) * cut, jnp.zeros_like(high))
     return "sum", [upper, high - upper, low]
 
 
-def _pair_from_mesh(arrays: list[jax.Array], dtype: np.dtype) -> Words:
+def _double_from_mesh(arrays: list[jax.Array], dtype: np.dtype) -> Parts:
     upper, rest, low = arrays
-    return nx.pair_add(nx.two_sum(upper, rest), (low, jnp.zeros_like(low)))
+    return _parts(DoubleFloat(*two_sum(upper, rest)) + low)
 
 
 _TABLE: dict[str, MergeOp] = {
     "sum of integers": MergeOp(
         identity=lambda shape, dtype: (np.zeros(shape, np.int32), np.zeros(shape, np.uint32)),
-        pairwise=nx.wide_add,
-        over_axis=lambda x, axes, dtype: nx.wide_sum(x, axes),
-        over_mesh=_wide_over_mesh,
-        from_mesh=_wide_from_mesh,
+        pairwise=add_limbs,
+        over_axis=lambda x, axes, dtype: sum_integers(x, axes),
+        to_mesh=_limbs_to_mesh,
+        from_mesh=_limbs_from_mesh,
     ),
     "sum of 64-bit integers": MergeOp(
         identity=lambda shape, dtype: (np.zeros(shape, dtype),),
         pairwise=lambda a, b: (a[0] + b[0],),
         over_axis=lambda x, axes, dtype: (jnp.sum(x, axes, dtype=dtype),),
-        over_mesh=lambda words: ("sum", list(words)),
+        to_mesh=lambda parts: ("sum", list(parts)),
         from_mesh=lambda arrays, dtype: tuple(arrays),
     ),
     "sum of floats": MergeOp(
         identity=lambda shape, dtype: (np.zeros(shape, dtype), np.zeros(shape, dtype)),
-        pairwise=nx.pair_add,
+        pairwise=lambda a, b: _parts(DoubleFloat(*a) + DoubleFloat(*b)),
         over_axis=_float_over_axis,
-        over_mesh=_pair_over_mesh,
-        from_mesh=_pair_from_mesh,
+        to_mesh=_double_to_mesh,
+        from_mesh=_double_from_mesh,
     ),
     "max": _extreme("max"),
     "min": _extreme("min"),

@@ -1,9 +1,12 @@
-"""`Metric`: a statistic, and a pure function that reads it."""
+"""`Metric`: a state, and a formula that reads it."""
 
 import inspect
 import warnings
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from functools import wraps
+from typing import Any, ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,69 +20,90 @@ from datarax._errors import (
     MetricInputError,
     UnknownMetricError,
 )
+from datarax._typing import OnInvalid, PyTree
+from datarax.distributed.collectives import AxisName
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.fields import field
 from datarax.statistics.state import State, walk
+
+Outputs = tuple[tuple[str, str], ...]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Metric(State):
     """An immutable pytree with `update`, `merge`, `sync`, `compute` and `reset`.
 
-    A metric of one's own assigns accumulators or statistics in its class body or in `__init__`,
-    and defines `compute`. Where its state is one statistic called `statistic`, `update` hands it
-    the batch; else it defines `update`, and returns `self.replace(...)`. Everything else
-    follows: merging, syncing, resetting, saving, `per_device`, and use in a `Collection`.
+    A metric of one's own declares its configuration as annotated fields with defaults, its state
+    as accumulators or statistics in the class body (or in `__post_init__`, where the state depends
+    on the fields), and defines `update`, which returns `self.replace(...)`, and `compute`, the
+    formula. Everything else follows: the constructor, merging, syncing, resetting, saving, the
+    policy for data that cannot be used, compiled reading, `per_device`, and use in a `Collection`.
+
+    Values that cannot be used are counted in an accumulator called `invalid`, if there is one.
 
     Example:
         >>> import jax.numpy as jnp
         >>> import datarax
-        >>> class MaxMetric(datarax.Metric):
+        >>> class Peak(datarax.Metric):
+        ...     scale: float = 1.0
         ...     peak = datarax.MetricAccumulator(-jnp.inf, "max")
         ...     def update(self, values):
         ...         return self.replace(peak=self.peak.update(values))
         ...     def compute(self):
-        ...         return self.peak.value
-        >>> print(MaxMetric().update(jnp.array([1.0, 4.0])).update(2.0).compute())
-        4.0
+        ...         return self.scale * self.peak.value
+        >>> print(Peak(scale=2.0), Peak(scale=2.0).update(jnp.array([1.0, 4.0])).compute())
+        Peak(scale=2.0) 8.0
     """
 
-    statistic: Any
-    on_invalid: str = "exclude"
-    outputs: tuple[tuple[str, str], ...] = ()
+    on_invalid: OnInvalid = "exclude"
+    """What the result is where some data could not be used: NaN, infinities, labels that no class
+    has, negative weights. "exclude" leaves them out, "propagate" makes the result NaN, "raise"
+    raises `InvalidValuesError` when it is read outside `jit`. They are counted in each case."""
+    outputs: Outputs = field(default=(), init=False)
+    """Which output of a step feeds which argument of `update`; see `from_outputs`."""
+
+    owns_mesh: ClassVar[bool] = False
+    """Whether the metric is laid out over a mesh of its own, and syncs without an axis name."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "compute" in vars(cls):
+            cls.compute = _read_under_policy(cls.compute)
 
     def update(self, *args: Any, **kwargs: Any) -> Self:
-        """A new metric with the batch folded in; no communication."""
-        return self.replace(statistic=self.statistic.update(*args, **kwargs))
+        """A new metric with the batch folded in; no communication.
 
-    def compute(self) -> Any:
+        A class that does not define it hands the batch to its state called `statistic`.
+        """
+        statistic: Any = self.children().get("statistic")
+        if statistic is None:
+            raise TypeError(f"{type(self).__name__} does not define update()")
+        return self.replace(statistic=statistic.update(*args, **kwargs))
+
+    def compute(self) -> PyTree:
         """The value: an array, or a pytree of arrays. NaN where there is no data."""
-        value = _value(self)
-        self._refuse_invalid()
-        return value
+        return read(self).checked(type(self).__name__).rounded()
 
-    def compute_exact(self) -> Any:
-        """As `compute`, with counts and sums as `Exact` where `compute` has to round them."""
-        return self.compute()
+    def results(self) -> Any:
+        """The value on the host, as Python numbers and NumPy arrays; waits for it.
 
-    def _value(self) -> Any:
-        raise TypeError(f"{type(self).__name__} does not define compute()")
+        Counts and sums come back exact. Where data had to be excluded, a dict of results holds
+        the count under "<name>/invalid", and a single result warns.
 
-    def _under_policy(self) -> Any:
-        """The value, or NaN if some of the data could not be used and is to propagate."""
-        value = self._value()
-        if self.on_invalid != "propagate":
-            return value
-        bad = self.invalid_count() > 0
-        floats = jax.tree.map(lambda x: x if _is_float(x) else as_float(x), value)
-        return jax.tree.map(lambda x: jnp.where(bad, jnp.asarray(jnp.nan, x.dtype), x), floats)
+        Raises:
+            InvalidValuesError: data could not be used, and `on_invalid` is "raise".
+        """
+        return read(self).on_host(type(self).__name__)
 
-    def _refuse_invalid(self) -> None:
-        """Raises where `on_invalid` says so, once the counts can be read."""
-        names = [name for name, policy in self._policies().items() if policy == "raise"]
-        counts = self._invalid_counts() if names else {}
-        for name in names:
-            if not isinstance(jax.tree.leaves(counts[name])[0], Tracer):
-                _refuse_invalid(name or type(self).__name__, int(counts[name]))
+    def invalid_count(self) -> Any:
+        """How many values or examples could not be used; 0 for a metric that does not check."""
+        total = MetricAccumulator(0)
+        for each in walk(self):
+            for count in each.unusable():
+                total = total.update(count)
+        return total.value
 
     def from_outputs(self, **outputs: str) -> Self:
         """The same metric, told which output of a step feeds which argument of `update`.
@@ -102,18 +126,24 @@ class Metric(State):
                     f"{type(self).__name__}.update has no argument {argument!r}; "
                     f"it has: {', '.join(allowed)}"
                 )
-        return self.replace(outputs=tuple(sorted((dict(self.outputs) | outputs).items())))
+        return self.with_parts({"outputs": tuple(sorted((dict(self.outputs) | outputs).items()))})
 
-    def invalid_count(self) -> Any:
-        """How many values or examples could not be used; 0 for a metric that does not check."""
-        counts = [vars(each)["invalid"] for each in walk(self) if "invalid" in each._children]
-        total, *rest = counts or [MetricAccumulator(0)]
-        for count in rest:
-            total = total.merge(count)
-        return total.value
+    # What a metric tells a wrapper: how it takes its arguments, and how it is read.
 
-    def _routed(self, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
-        """The outputs that `update` names, as its arguments; others are left alone."""
+    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
+        """An update as a tree of `Call`s, one for each plain metric within; `apply` does them."""
+        return Call(args, dict(kwargs), type(self).__name__, tuple(n for n, _ in arguments(self)))
+
+    def apply(self, calls: PyTree) -> Self:
+        """The metric updated by the calls of `calls`, whose arrays may have been changed."""
+        return self.update(*calls.args, **calls.kwargs)
+
+    def arguments_from(self, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
+        """The outputs of a step that `update` names, as its arguments; others are left alone.
+
+        Raises:
+            MetricInputError: a missing output; names it and `caller`.
+        """
         routes, given = dict(self.outputs), {}
         for argument, required in arguments(self):
             output = routes.get(argument, argument)
@@ -128,86 +158,172 @@ class Metric(State):
                 )
         return given
 
-    # An update in two steps, so that a wrapper can prepare the arguments of each metric within.
+    def reading(self) -> "Reading":
+        """The value and what could not be used, in one traversal; traced by `read`."""
+        value = _formula(self)(self)
+        value = jax.tree.map(_round_double, value, is_leaf=_is_wide)
+        invalid = self.invalid_count()
+        if self.on_invalid == "propagate":
+            value = jax.tree.map(lambda x: _nan_where(invalid > 0, x), value, is_leaf=_is_wide)
+        return Reading(value, {"": invalid}, (("", self.on_invalid),))
 
-    def _calls(self, args: Any, kwargs: Any) -> list[tuple["Metric", Any, Any]]:
-        return [(self, args, kwargs)]
-
-    def _called(self, calls: list[Any]) -> Self:
-        ((args, kwargs),) = calls
-        return self.update(*args, **kwargs)
-
-    def _plain(self) -> "Metric":
-        return self
-
-    def _invalid_counts(self) -> dict[str, Any]:
-        return {"": self.invalid_count()}
-
-    def _policies(self) -> dict[str, str]:
-        return {"": self.on_invalid}
-
-    def results(self) -> Any:
-        """The value on the host, as Python numbers and NumPy arrays; waits for it.
-
-        Counts and sums come back exact. Where data had to be excluded, a dict of results holds
-        the count under "<name>/invalid", and a single result warns.
+    def synced_in_place(self, axis_name: AxisName | None) -> Self:
+        """What a holder that is updated in place holds after a sync: the global metric.
 
         Raises:
-            InvalidValuesError: data could not be used, and `on_invalid` is "raise".
+            MetricInputError: no axis name, or one for a metric that owns its mesh.
         """
-        return read_results(self, report(self))
+        if axis_name is None:
+            raise MetricInputError(
+                f"sync: axis_name=None for a {type(self).__name__}; expected the name of a bound "
+                f"axis"
+            )
+        return self.sync(axis_name)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one plain metric's `update`: a pytree of arrays."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    metric: str = dataclass_field(metadata={"static": True})
+    """The name of its class."""
+    takes: tuple[str, ...] = dataclass_field(metadata={"static": True})
+    """The names of the arguments of its `update`."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Reading:
+    """What is read of a metric: all that `compute`, `results` and a collector give."""
+
+    value: PyTree
+    """Arrays, and `Exact` where an array would have to be rounded."""
+    invalid: dict[str, Any]
+    """How much data could not be used, by the name of the member of a collection; "" for itself."""
+    policies: tuple[tuple[str, str], ...] = dataclass_field(metadata={"static": True})
+    """What to do about it, by the same names."""
+
+    def rounded(self) -> PyTree:
+        """The value as arrays."""
+        return jax.tree.map(_to_array, self.value, is_leaf=_is_wide)
+
+    def checked(self, name: str) -> Self:
+        """The same.
+
+        Raises:
+            InvalidValuesError: data could not be used, and a policy is "raise".
+        """
+        for member, policy in self.policies:
+            count = self.invalid[member]
+            if policy == "raise" and not isinstance(jax.tree.leaves(count)[0], Tracer):
+                _refuse_invalid(member or name, int(count))
+        return self
+
+    def on_host(self, name: str) -> Any:
+        """The value as Python numbers and NumPy arrays, under the policies; see `results`."""
+        self.checked(name)
+        results = jax.tree.map(_to_host, self.value, is_leaf=_is_wide)
+        for member, policy in self.policies:
+            count = int(self.invalid[member])
+            if count == 0:
+                continue
+            if isinstance(results, dict):
+                results[f"{member}/invalid".lstrip("/")] = count
+            else:
+                warnings.warn(
+                    f"{name}: {count} values or examples could not be used "
+                    f"(NaN, infinite or out of range); policy: {policy}",
+                    InvalidValuesWarning,
+                    stacklevel=3,
+                )
+        return results
+
+
+@jax.jit
+def read(metric: Metric) -> Reading:
+    """What is read of a metric, on its devices: one program, compiled once a configuration."""
+    # Copies: an output that is an input would share its buffer, which a later step may donate.
+    return jax.tree.map(jnp.copy, metric.reading())
+
+
+def shareable(update: Method) -> Method:
+    """Declares that an `update` does no more than hand its arguments to `self.statistic`.
+
+    In a `Collection`, metrics over equal statistics of the same outputs then share one.
+    """
+    vars(update)["shareable"] = True
+    return update
+
+
+def shares_statistic(metric: Metric) -> bool:
+    """Whether a metric is no more than a statistic and a formula that reads it."""
+    update = type(metric).update
+    declared = update is Metric.update or getattr(update, "shareable", False)
+    return declared and tuple(metric.children()) == ("statistic",)
 
 
 def arguments(metric: Metric) -> list[tuple[str, bool]]:
     """The named arguments of a metric's `update`, and whether each is required."""
-    function = metric.statistic.update if delegates(metric) else metric.update
+    update = metric.update
+    if type(metric).update is Metric.update and "statistic" in metric.children():
+        update = metric.children()["statistic"].update
     return [
         (name, parameter.default is inspect.Parameter.empty)
-        for name, parameter in inspect.signature(function).parameters.items()
+        for name, parameter in inspect.signature(update).parameters.items()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
 
 
-def delegates(metric: Metric) -> bool:
-    """Whether a metric is no more than a statistic and a way to read it."""
-    return type(metric).update is Metric.update and metric._children == ("statistic",)
+def check_policy(on_invalid: str) -> str:
+    """Temporary."""
+    choice(on_invalid, ("exclude", "propagate", "raise"), "on_invalid")
+    return on_invalid
 
 
-@jax.jit
-def _value(metric: Metric) -> Any:
-    # Compiled once a configuration: outside jit, a formula of many small steps would be slow.
-    return metric._under_policy()
+def _read_under_policy(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """The public `compute` of a class that defines one: compiled, rounded, under its policy."""
+
+    @wraps(formula)
+    def compute(self: Metric) -> Any:
+        if type(self).compute is not compute:  # `super().compute()`, a part of another formula
+            return formula(self)
+        return Metric.compute(self)
+
+    vars(compute)["formula"] = formula
+    return compute
 
 
-@jax.jit
-def report(metric: Metric) -> tuple[Any, dict[str, Any]]:
-    """What `read_results` reads, on the devices."""
-    plain = metric._plain()
-    # Copies: an output that is an input would share its buffer, which a later step may donate.
-    return jax.tree.map(jnp.copy, (plain.compute_exact(), plain._invalid_counts()))
+def _formula(metric: Metric) -> Callable[..., Any]:
+    formula = getattr(type(metric).compute, "formula", None)
+    if formula is None:
+        raise TypeError(f"{type(metric).__name__} does not define compute()")
+    return formula
 
 
-def read_results(metric: Metric, reported: tuple[Any, dict[str, Any]]) -> Any:
-    """The results of `report`, on the host, under the metric's policy for invalid values."""
-    value, counts = reported
-    results = jax.tree.map(_to_host, value, is_leaf=lambda x: isinstance(x, Exact))
-    policies = metric._policies()
-    for name, count in counts.items():
-        invalid = int(count)
-        if invalid == 0:
-            continue
-        if policies[name] == "raise":
-            _refuse_invalid(name or type(metric).__name__, invalid)
-        if isinstance(results, dict):
-            results[f"{name}/invalid".lstrip("/")] = invalid
-        else:
-            warnings.warn(
-                f"{type(metric).__name__}: {invalid} values or examples could not be used "
-                f"(NaN, infinite or out of range); policy: {policies[name]}",
-                InvalidValuesWarning,
-                stacklevel=3,
-            )
-    return results
+def _is_wide(x: Any) -> bool:
+    return isinstance(x, DoubleFloat | Exact)
+
+
+def _round_double(x: Any) -> Any:
+    return x.to_float() if isinstance(x, DoubleFloat) else x
+
+
+def _to_array(x: Any) -> Any:
+    return x.to_float() if isinstance(x, Exact) else x
+
+
+def _nan_where(condition: Any, x: Any) -> jax.Array:
+    x = _to_array(x)
+    x = x if jnp.issubdtype(x.dtype, jnp.floating) else as_float(x)
+    return jnp.where(condition, jnp.asarray(jnp.nan, x.dtype), x)
+
+
+def _to_host(x: Any) -> Any:
+    array = np.asarray(x)
+    return array.item() if array.ndim == 0 else array
 
 
 def _refuse_invalid(name: str, count: int) -> None:
@@ -216,18 +332,3 @@ def _refuse_invalid(name: str, count: int) -> None:
             f"{name}: {count} values or examples could not be used (NaN, infinite or out of "
             f'range), and on_invalid="raise"; "exclude" leaves them out, "propagate" gives NaN'
         )
-
-
-def check_policy(on_invalid: str) -> str:
-    """Refuses an unknown policy."""
-    choice(on_invalid, ("exclude", "propagate", "raise"), "on_invalid")
-    return on_invalid
-
-
-def _is_float(x: Any) -> bool:
-    return jnp.issubdtype(x.dtype, jnp.floating)
-
-
-def _to_host(x: Any) -> Any:
-    array = np.asarray(x)
-    return array.item() if array.ndim == 0 else array

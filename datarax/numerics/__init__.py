@@ -1,3 +1,6 @@
-"""Arithmetic that does not drift."""
+"""Safe arithmetic: double-floats, 64-bit integers in limbs, sums, exact results, float grids."""
 
-from datarax.numerics.double_float import *  # noqa: F403
+from datarax.numerics.double_float import DoubleFloat as DoubleFloat
+from datarax.numerics.exact import Exact as Exact
+from datarax.numerics.pairs import *  # noqa: F403
+from datarax.numerics.pairs import Pair, Wide  # noqa: F401

@@ -1,4 +1,4 @@
-"""Counts too large for any 32-bit dtype, as results."""
+"""Results that are exact: counts and sums beyond the range of 32-bit dtypes."""
 
 import operator
 from collections.abc import Iterator
@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import numerics as nx
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.limbs import double_from_limbs, limbs_from_int
 
 
 @jax.tree_util.register_pytree_node_class
 class Exact:
-    """An array of exact numbers in two 32-bit words each: what a count is where x64 is disabled.
+    """An array of exact numbers in two 32-bit parts each: what a count is where x64 is disabled.
 
     A pytree of two arrays, so it passes through `jit`, `scan` and collectives. On the host,
     `int(x)`, `float(x)` and `np.asarray(x)` (int64, or float64 where the count may hold
@@ -57,19 +58,21 @@ class Exact:
     @property
     def dtype(self) -> np.dtype:
         """What `np.asarray` gives: int64, or float64 where fractions are possible."""
-        return np.dtype("int64" if self._is_wide else "float64")
+        return np.dtype("int64" if self._is_integer else "float64")
 
     @property
-    def _is_wide(self) -> bool:
+    def _is_integer(self) -> bool:
         return jnp.issubdtype(self.low.dtype, jnp.integer)
 
-    def as_pair(self) -> nx.Pair:
-        """As an unevaluated sum of two floats."""
-        return nx.wide_to_pair((self.high, self.low)) if self._is_wide else (self.high, self.low)
+    def to_double(self) -> DoubleFloat:
+        """As a double-float."""
+        if self._is_integer:
+            return double_from_limbs((self.high, self.low))
+        return DoubleFloat(self.high, self.low)
 
     def to_float(self) -> jax.Array:
         """The nearest float32."""
-        return self.as_pair()[0]
+        return self.to_double().high
 
     __jax_array__ = to_float
 
@@ -79,7 +82,7 @@ class Exact:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         high, low = np.asarray(self.high), np.asarray(self.low)
-        if self._is_wide:
+        if self._is_integer:
             exact = (high.astype(np.int64) << 32) | low.astype(np.int64)
         else:
             exact = high.astype(np.float64) + low.astype(np.float64)
@@ -123,7 +126,9 @@ class Exact:
     def __truediv__(self, other: Any) -> jax.Array:
         other = _exact(other)
         if isinstance(other, Exact):
-            return nx.pair_divide(*_broadcast(self.as_pair(), other.as_pair()))
+            shape = jnp.broadcast_shapes(self.shape, other.shape)
+            a, b = (x.to_double().broadcast_to(shape) for x in (self, other))
+            return (a / b).to_float()
         return self.to_float() / other
 
     def _order(self, other: Any) -> tuple[jax.Array, jax.Array]:
@@ -131,12 +136,15 @@ class Exact:
         other = _exact(other)
         if not isinstance(other, Exact):
             return self.to_float() < other, self.to_float() == other
-        a, b = (self, other) if self._is_wide == other._is_wide else (None, None)
-        a = (self.high, self.low) if a is not None else self.as_pair()
-        b = (other.high, other.low) if b is not None else other.as_pair()
-        a, b = _broadcast(a, b)
-        same = a[0] == b[0]
-        return (a[0] < b[0]) | (same & (a[1] < b[1])), same & (a[1] == b[1])
+        a, b = self, other
+        if a._is_integer != b._is_integer:
+            a, b = a.to_double(), b.to_double()
+        shape = jnp.broadcast_shapes(self.shape, other.shape)
+        high, low, other_high, other_low = (
+            jnp.broadcast_to(x, shape) for x in (a.high, a.low, b.high, b.low)
+        )
+        same = high == other_high
+        return (high < other_high) | (same & (low < other_low)), same & (low == other_low)
 
     def __eq__(self, other: Any) -> Any:
         return self._order(other)[1]
@@ -170,14 +178,8 @@ def _exact(x: Any) -> Any:
                 jnp.asarray((x >> 32).astype(np.int32)),
                 jnp.asarray((x & 0xFFFFFFFF).astype(np.uint32)),
             )
-        return Exact(*nx.wide_from_int(jnp.asarray(x)))
+        return Exact(*limbs_from_int(jnp.asarray(x)))
     return x
-
-
-def _broadcast(a: nx.Pair, b: nx.Pair) -> tuple[nx.Pair, nx.Pair]:
-    shape = jnp.broadcast_shapes(a[0].shape, b[0].shape)
-    wide = [jnp.broadcast_to(x, shape) for x in (*a, *b)]
-    return (wide[0], wide[1]), (wide[2], wide[3])
 
 
 def _as_operand(x: Any) -> Any:

@@ -9,25 +9,36 @@ from jax.core import Tracer
 
 from datarax._checks import numeric, x64_enabled
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax.distributed.merge_ops import MetricReduceOp, Words, identity, merge_op, state_dtype
+from datarax.distributed.merge_ops import MetricReduceOp, Parts, identity, merge_op, state_dtype
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
-from datarax.statistics.state import State
+from datarax.statistics.fields import state
+from datarax.statistics.state import LeafState
 
 
-class _Initial(NamedTuple):
+class Constant(NamedTuple):
     """An array as configuration: hashable, compared by value; one value stands for all equal."""
 
     shape: tuple[int, ...]
     dtype: str
     values: tuple[Any, ...]
 
+    @classmethod
+    def of(cls, array: np.ndarray[Any, Any]) -> "Constant":
+        values = array.reshape(-1)
+        if values.size and (values == values[0]).all():
+            values = values[:1]
+        return cls(array.shape, array.dtype.name, tuple(values.tolist()))
+
     def array(self) -> np.ndarray[Any, Any]:
-        # Integers in all their 64 bits, whatever words they are kept in.
-        values = np.asarray(self.values, "int64" if self.dtype == "int32" else self.dtype)
-        return np.full(self.shape, values[0]) if values.size == 1 else values.reshape(self.shape)
+        """The array, read-only."""
+        values = np.asarray(self.values, jnp.dtype(self.dtype))
+        if values.size == 1:
+            return np.broadcast_to(values[0], self.shape)
+        return values.reshape(self.shape)
 
 
-class MetricAccumulator(State):
+class MetricAccumulator(LeafState, kw_only=False):
     """One array, accumulated by sum, maximum or minimum.
 
     Integer sums are exact up to 2**63 and float sums are compensated, so that no number of
@@ -51,49 +62,43 @@ class MetricAccumulator(State):
         7 2.5
     """
 
-    op: MetricReduceOp
-    initial: _Initial
-    words: Words
+    initial_value: Any = 0
+    reduce_op: MetricReduceOp | str = MetricReduceOp.sum
 
-    def __init__(
-        self, initial_value: Any = 0, reduce_op: MetricReduceOp | str = MetricReduceOp.sum
-    ):
-        if reduce_op not in tuple(MetricReduceOp):
+    parts: Parts = state()
+
+    def __post_init__(self) -> None:
+        if self.reduce_op not in tuple(MetricReduceOp):
             allowed = ", ".join(repr(op.value) for op in MetricReduceOp)
-            raise MetricInputError(f"MetricAccumulator: reduce_op={reduce_op!r}; use {allowed}")
-        if isinstance(initial_value, Tracer):
-            raise MetricTypeError(
-                "MetricAccumulator: initial_value is traced, and it is configuration: pass a "
-                "Python number or a NumPy array instead"
-            )
-        start = np.asarray(initial_value)
-        whole = start.dtype == np.bool_ or jnp.issubdtype(start.dtype, jnp.integer)
-        if not (whole or jnp.issubdtype(start.dtype, jnp.floating)):
-            raise MetricTypeError(f"MetricAccumulator: initial_value has dtype {start.dtype}")
-        self.op = MetricReduceOp(reduce_op)
-        dtype = state_dtype(self.op, start.dtype)
-        wide = whole and self.op is MetricReduceOp.sum
-        values = start.astype(np.int64 if wide else dtype).reshape(-1)
-        if whole and (values != start.reshape(-1)).any():
             raise MetricInputError(
-                f"MetricAccumulator: initial_value={initial_value!r} does not fit {values.dtype}"
+                f"MetricAccumulator: reduce_op={self.reduce_op!r}; use {allowed}"
             )
-        if not whole and np.isnan(values).any():
-            raise MetricInputError("MetricAccumulator: initial_value is NaN; all results would be")
-        if values.size and (values == values[0]).all():
-            values = values[:1]
-        self.initial = _Initial(start.shape, dtype.name, tuple(values.tolist()))
-        self.words = identity(self.op, start.shape, dtype)
+        self.reduce_op = MetricReduceOp(self.reduce_op)
+        if not isinstance(self.initial_value, Constant):
+            self.initial_value = Constant.of(_checked_initial(self.initial_value))
+        dtype = state_dtype(self.reduce_op, np.dtype(jnp.dtype(self.initial_value.dtype)))
+        self.dtype_name = dtype.name
+        start = self.initial_value.array()
+        whole = jnp.issubdtype(dtype, jnp.integer)
+        values = start.astype(np.int64 if whole and self.reduce_op == "sum" else dtype)
+        if whole and (values != start).any():
+            raise MetricInputError(
+                f"MetricAccumulator: initial_value={start.tolist()} does not fit {values.dtype}"
+            )
+        super().__post_init__()
+
+    def empty(self) -> dict[str, Parts]:
+        return {"parts": identity(self.reduce_op, self.shape, self.dtype)}
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of `value`."""
-        return self.initial.shape
+        return self.initial_value.shape
 
     @property
     def dtype(self) -> np.dtype:
         """The dtype values are kept in; an integer sum of int32 counts to 2**63 all the same."""
-        return np.dtype(self.initial.dtype)
+        return np.dtype(self.dtype_name)
 
     def update(self, value: Any, *, where: Any = None) -> Self:
         """A new accumulator with `value` folded in.
@@ -109,13 +114,15 @@ class MetricAccumulator(State):
                 integers of a dtype that it does not hold.
         """
         if isinstance(value, Exact):
-            return self._with(
-                merge_op(self.op, self.dtype).pairwise(self.words, _words(value, self))
+            return self.replace(
+                parts=merge_op(self.reduce_op, self.dtype).pairwise(self.parts, _parts(value, self))
             )
         if isinstance(value, int | np.integer) and not isinstance(value, bool):
             value = _python_int(int(value), self)
             if isinstance(value, tuple):
-                return self._with(merge_op(self.op, self.dtype).pairwise(self.words, value))
+                return self.replace(
+                    parts=merge_op(self.reduce_op, self.dtype).pairwise(self.parts, value)
+                )
         x = numeric(value, "MetricAccumulator: value")
         batch = x.ndim - len(self.shape)
         if batch < 0 or x.shape[batch:] != self.shape:
@@ -131,15 +138,19 @@ class MetricAccumulator(State):
                 f"initial_value, or round the value"
             )
         whole = jnp.issubdtype(self.dtype, jnp.integer)
-        if whole and self.op is not MetricReduceOp.sum and not np.can_cast(x.dtype, self.dtype):
+        if (
+            whole
+            and self.reduce_op is not MetricReduceOp.sum
+            and not np.can_cast(x.dtype, self.dtype)
+        ):
             raise MetricTypeError(
-                f"MetricAccumulator: the {self.op} of {self.dtype} got a value of dtype {x.dtype}; "
-                f"give it an initial_value of a dtype that holds both"
+                f"MetricAccumulator: the {self.reduce_op} of {self.dtype} got a value of dtype "
+                f"{x.dtype}; give it an initial_value of a dtype that holds both"
             )
-        row = merge_op(self.op, self.dtype)
+        row = merge_op(self.reduce_op, self.dtype)
         if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4:
             x = x.astype(jnp.float32)
-        if self.op is not MetricReduceOp.sum:
+        if self.reduce_op is not MetricReduceOp.sum:
             x = x.astype(self.dtype)
         if where is not None:
             mask = jnp.asarray(where, jnp.bool_)
@@ -150,10 +161,10 @@ class MetricAccumulator(State):
                     f"{x.shape}; expected a mask over its leading {batch} axes"
                 )
             mask = jax.lax.expand_dims(mask, range(mask.ndim, x.ndim))
-            neutral = identity(self.op, (), self.dtype)[0]
+            neutral = identity(self.reduce_op, (), self.dtype)[0]
             x = jnp.where(mask, x, jnp.asarray(neutral, x.dtype))
         folded = row.over_axis(x, tuple(range(batch)), self.dtype)
-        return self._with(row.pairwise(self.words, folded))
+        return self.with_parts({"parts": row.pairwise(self.parts, folded)})
 
     @property
     def value(self) -> Any:
@@ -161,50 +172,70 @@ class MetricAccumulator(State):
 
         Sums of integers are an `Exact` where x64 is disabled; all else is an array.
         """
-        words = self._started()
-        if len(words) == 1 or jnp.issubdtype(self.dtype, jnp.floating):
-            return words[0]
-        return Exact(*words)
+        parts = self._started()
+        if len(parts) == 1 or jnp.issubdtype(self.dtype, jnp.floating):
+            return parts[0]
+        return Exact(*parts)
 
     @property
     def exact(self) -> Any:
         """As `value`, but float sums with the part that `value` rounds away, as `Exact`."""
-        words = self._started()
-        return Exact(*words) if len(words) == 2 and self.dtype.itemsize == 4 else words[0]
+        parts = self._started()
+        return Exact(*parts) if len(parts) == 2 and self.dtype.itemsize == 4 else parts[0]
 
-    def _started(self) -> Words:
-        """The words, the initial value included."""
-        start = self.initial.array()
-        words = self.words
-        neutral = identity(self.op, (), self.dtype)[0]
+    def _started(self) -> Parts:
+        """The parts, the initial value included."""
+        start = self.initial_value.array()
+        parts = self.parts
+        neutral = identity(self.reduce_op, (), self.dtype)[0]
         if not np.array_equal(start, np.broadcast_to(neutral, start.shape)):
-            words = merge_op(self.op, self.dtype).pairwise(words, _initial_words(self, start))
-        return tuple(map(jnp.asarray, words))
+            parts = merge_op(self.reduce_op, self.dtype).pairwise(
+                parts, _initial_parts(self, start)
+            )
+        return tuple(map(jnp.asarray, parts))
 
-    def _with(self, words: Words) -> Self:
-        return self.replace(words=tuple(words))
+    @property
+    def double(self) -> DoubleFloat:
+        """A sum of floats as a double-float, without what `value` rounds away."""
+        return DoubleFloat(*self._started())
 
-    def _merge(self, other: Any) -> Self:
-        return self._with(merge_op(self.op, self.dtype).pairwise(self.words, other.words))
+    def with_value(self, value: DoubleFloat) -> Self:
+        """The same sum of floats, holding this value."""
+        return self.with_parts({"parts": (value.high, value.low)})
 
-    def _reset(self) -> Self:
-        empty = identity(self.op, self.shape, self.dtype)
-        # A stacked state (one copy a device, say) stays stacked.
-        shapes = [jnp.shape(word) for word in self.words]
-        if all(shape == self.shape for shape in shapes):
-            return self._with(empty)
-        return self._with(tuple(np.broadcast_to(e, s) for e, s in zip(empty, shapes, strict=True)))
+    def combine(self, other: Any) -> Self:
+        row = merge_op(self.reduce_op, self.dtype)
+        return self.with_parts({"parts": row.pairwise(self.parts, other.parts)})
 
-    def _over_mesh(self) -> tuple[str, list[jax.Array]]:
-        words = tuple(map(jnp.asarray, self.words))
-        return merge_op(self.op, self.dtype).over_mesh(words)
+    def canonical(self) -> Self:
+        return self
 
-    def _from_mesh(self, arrays: list[jax.Array]) -> Self:
-        return self._with(merge_op(self.op, self.dtype).from_mesh(arrays, self.dtype))
+    def to_mesh(self) -> tuple[str, list[jax.Array]]:
+        parts = tuple(map(jnp.asarray, self.parts))
+        return merge_op(self.reduce_op, self.dtype).to_mesh(parts)
+
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        row = merge_op(self.reduce_op, self.dtype)
+        return self.with_parts({"parts": row.from_mesh(arrays, self.dtype)})
 
 
-def _initial_words(acc: MetricAccumulator, start: np.ndarray[Any, Any]) -> Words:
-    if len(acc.words) == 1:
+def _checked_initial(value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, Tracer):
+        raise MetricTypeError(
+            "MetricAccumulator: initial_value is traced, and it is configuration: pass a "
+            "Python number or a NumPy array instead"
+        )
+    start = np.asarray(value)
+    whole = start.dtype == np.bool_ or jnp.issubdtype(start.dtype, jnp.integer)
+    if not (whole or jnp.issubdtype(start.dtype, jnp.floating)):
+        raise MetricTypeError(f"MetricAccumulator: initial_value has dtype {start.dtype}")
+    if not whole and np.isnan(start).any():
+        raise MetricInputError("MetricAccumulator: initial_value is NaN; all results would be")
+    return start
+
+
+def _initial_parts(acc: MetricAccumulator, start: np.ndarray[Any, Any]) -> Parts:
+    if len(acc.parts) == 1:
         return (jnp.asarray(start, acc.dtype),)
     if jnp.issubdtype(acc.dtype, jnp.integer):
         return jnp.asarray((start >> 32).astype(np.int32)), jnp.asarray(start.astype(np.uint32))
@@ -212,18 +243,18 @@ def _initial_words(acc: MetricAccumulator, start: np.ndarray[Any, Any]) -> Words
 
 
 def _python_int(value: int, acc: MetricAccumulator) -> Any:
-    """A Python integer of any size: words for a sum of integers, else what JAX is to make of it."""
+    """A Python integer of any size: parts for a sum of integers, else what JAX is to make of it."""
     info = np.iinfo(np.int32)
-    if acc.op is not MetricReduceOp.sum and jnp.issubdtype(acc.dtype, jnp.integer):
+    if acc.reduce_op is not MetricReduceOp.sum and jnp.issubdtype(acc.dtype, jnp.integer):
         info = np.iinfo(acc.dtype)
         if not info.min <= value <= info.max:
             raise MetricInputError(
-                f"MetricAccumulator: {value} does not fit the {acc.op} of {acc.dtype}"
+                f"MetricAccumulator: {value} does not fit the {acc.reduce_op} of {acc.dtype}"
             )
         return jnp.asarray(value, acc.dtype)
     if info.min <= value <= info.max:
         return value
-    if acc.op is MetricReduceOp.sum and acc.dtype == np.int32 and acc.shape == ():
+    if acc.reduce_op is MetricReduceOp.sum and acc.dtype == np.int32 and acc.shape == ():
         if not -(2**63) <= value < 2**63:
             raise MetricInputError(f"MetricAccumulator: {value} does not fit 64 bits")
         high, low = divmod(value, 2**32)
@@ -231,12 +262,13 @@ def _python_int(value: int, acc: MetricAccumulator) -> Any:
     return value if x64_enabled() else float(value)
 
 
-def _words(value: Exact, acc: MetricAccumulator) -> Words:
-    if value.shape != acc.shape or acc.op is not MetricReduceOp.sum or len(acc.words) != 2:
+def _parts(value: Exact, acc: MetricAccumulator) -> Parts:
+    if value.shape != acc.shape or acc.reduce_op is not MetricReduceOp.sum or len(acc.parts) != 2:
         raise MetricInputError(
             f"an Exact of shape {value.shape} can only be added to a sum of that shape; "
-            f"this is a {acc.op} of shape {acc.shape}"
+            f"this is a {acc.reduce_op} of shape {acc.shape}"
         )
     if jnp.issubdtype(acc.dtype, jnp.integer):
         return value.high, value.low
-    return value.as_pair()
+    double = value.to_double()
+    return double.high, double.low

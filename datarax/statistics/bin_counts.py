@@ -6,11 +6,12 @@ from typing import Any, Self
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import as_float, default_float, numeric, rows_weight
+from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.scatter_counts import Tally
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.state import State
 
 
@@ -34,7 +35,7 @@ class BinCounts(State):
                 f"edges={edges!r}; expected at least two finite numbers in increasing order"
             )
         # Below all bins comes first, above all last.
-        self.counts = Tally((len(self.edges) + 1,))
+        self.counts = ScatterCounts((len(self.edges) + 1,))
 
     def update(self, values: Any, *, weights: Any = None) -> Self:
         """Folds in `values` of any shape; `weights` broadcast against their leading axes.

@@ -6,28 +6,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import numerics as nx
-from datarax._checks import numeric, positive_int, rows_weight
+from datarax._checks import numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.exact import Exact
+from datarax.numerics.limbs import Limbs, add_limbs, sum_integers
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.state import State
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.fields import state
+from datarax.statistics.state import LeafState, State
 
 
-class Rows(State):
-    """The first `capacity` rows, and how many of them there are."""
+class Rows(LeafState, kw_only=False):
+    """The first `capacity` rows that were appended, and how many came after them."""
 
-    data: jax.Array
-    filled: jax.Array
-    lost: tuple[jax.Array, jax.Array]
+    capacity: int
+    shape: tuple[int, ...]
+    """Of one row."""
+    dtype: str
 
-    def __init__(self, capacity: int, shape: tuple[int, ...], dtype: str):
-        self.capacity, self.shape, self.dtype = capacity, shape, dtype
-        self.data = zeros((capacity, *shape), dtype)
-        self.filled = zeros((), "int32")
-        self.lost = zeros((), "int32"), zeros((), "uint32")
+    data: jax.Array = state()
+    filled: jax.Array = state()
+    lost: Limbs = state()
+
+    def empty(self) -> dict[str, Any]:
+        return {
+            "data": zeros((self.capacity, *self.shape), self.dtype),
+            "filled": zeros((), "int32"),
+            "lost": (zeros((), "int32"), zeros((), "uint32")),
+        }
 
     def append(self, rows: jax.Array, keep: jax.Array, lost: Any = None) -> Self:
         """Appends the rows marked in `keep`, in order; what does not fit is counted."""
@@ -37,23 +45,42 @@ class Rows(State):
         # Out-of-range positions are dropped by the scatter.
         place = jnp.where(fits, place, jnp.int32(self.capacity))
         data = jnp.asarray(self.data).at[place].set(rows, mode="drop")
-        dropped = nx.wide_sum(keep & ~fits, (0,))
-        total = nx.wide_add(self.lost, dropped)
-        return self.replace(
-            data=data,
-            filled=self.filled + jnp.sum(fits, dtype=jnp.int32),
-            lost=total if lost is None else nx.wide_add(total, lost),
+        total = add_limbs(self.lost, sum_integers(keep & ~fits, (0,)))
+        return self.with_parts(
+            {
+                "data": data,
+                "filled": self.filled + jnp.sum(fits, dtype=jnp.int32),
+                "lost": total if lost is None else add_limbs(total, lost),
+            }
         )
 
-    def _merge(self, other: Any) -> Self:
-        keep = jnp.arange(self.capacity, dtype=jnp.int32) < other.filled
-        return self.append(jnp.asarray(other.data), keep, other.lost)
+    @property
+    def is_filled(self) -> jax.Array:
+        """Which rows, of `capacity`, are data: the first ones."""
+        return jnp.arange(self.capacity, dtype=jnp.int32) < self.filled
 
-    def _reset(self) -> Self:
-        return jax.tree.map(lambda leaf: np.zeros(jnp.shape(leaf), leaf.dtype), self)
+    @property
+    def overflow(self) -> Exact:
+        """How many rows did not fit."""
+        return Exact(*map(jnp.asarray, self.lost))
+
+    def unusable(self) -> list[Any]:
+        return [self.overflow]
+
+    def combine(self, other: Any) -> Self:
+        return self.append(jnp.asarray(other.data), other.is_filled, other.lost)
+
+    def canonical(self) -> Self:
+        return self
+
+    def to_mesh(self) -> tuple[str, list[jax.Array]]:
+        return "gather", []
+
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        raise TypeError("rows are gathered")
 
 
-class Buffer(State):
+class Buffer(State, kw_only=False):
     """Keeps up to `capacity` rows of each stream of data.
 
     Args:
@@ -69,18 +96,23 @@ class Buffer(State):
         [1. 2. 3.] 3 1
     """
 
-    def __init__(self, capacity: int, shape: tuple[int, ...] = (), dtype: str = "float32"):
-        positive_int(capacity, "capacity")
-        self.rows = Rows(capacity, tuple(shape), np.dtype(dtype).name)
+    capacity: int
+    shape: tuple[int, ...] = ()
+    dtype: str = "float32"
 
     invalid = MetricAccumulator(0)
+
+    def __post_init__(self) -> None:
+        positive_int(self.capacity, "capacity")
+        self.shape, self.dtype = tuple(self.shape), np.dtype(self.dtype).name
+        self.rows = Rows(self.capacity, self.shape, self.dtype)
 
     def update(self, values: Any, *, weights: Any = None) -> Self:
         """Appends rows of shape (N, *shape); rows of weight zero are left out."""
         x = numeric(values, "values")
-        if x.ndim != 1 + len(self.rows.shape) or x.shape[1:] != self.rows.shape:
-            raise MetricInputError(f"values of shape {x.shape}; expected (N, *{self.rows.shape})")
-        kept = jnp.dtype(self.rows.dtype)
+        if x.ndim != 1 + len(self.shape) or x.shape[1:] != self.shape:
+            raise MetricInputError(f"values of shape {x.shape}; expected (N, *{self.shape})")
+        kept = jnp.dtype(self.dtype)
         if not (jnp.issubdtype(kept, jnp.floating) or np.can_cast(x.dtype, kept)):
             raise MetricTypeError(f"values of dtype {x.dtype} do not fit a Buffer of {kept}")
         finite = jnp.all(jnp.isfinite(x), tuple(range(1, x.ndim)))
@@ -104,4 +136,4 @@ class Buffer(State):
     @property
     def overflow(self) -> Any:
         """How many rows did not fit."""
-        return Exact(*map(jnp.asarray, self.rows.lost))
+        return self.rows.overflow

@@ -156,7 +156,7 @@ class CalibrationBins(State):
         Which bin of equal mass a cell is in, its rank tells: `floor(num_bins * below / total)`, of
         the weight of the cells below it, and that of all.
         """
-        kept = Bins(self.weight.words, self.confidence.words, self.correct.words)
+        kept = Bins(self.weight.parts, self.confidence.parts, self.correct.parts)
         if self.num_bins is not None:
             return jax.tree.map(jnp.asarray, kept)
         # Of each cell and all higher ones, and of none.

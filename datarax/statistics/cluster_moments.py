@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from datarax import numerics as nx
-from datarax._checks import as_float, is_integer, numeric, positive_int, rows_weight
+from datarax._checks import as_float, is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import rows_weight
 from datarax.statistics.labels import in_range
-from datarax.statistics.moments import Central
+from datarax.statistics.moments import CentralMoments
 from datarax.statistics.scatter_counts import scatter_sum
 from datarax.statistics.state import State
 
@@ -41,7 +42,7 @@ class ClusterMoments(State):
         positive_int(num_clusters, "num_clusters")
         positive_int(num_features, "num_features")
         self.num_clusters, self.num_features = num_clusters, num_features
-        self.central = Central((num_clusters, num_features))
+        self.central = CentralMoments((num_clusters, num_features))
 
     def update(self, features: Any, labels: Any, *, weights: Any = None) -> Self:
         """Folds in points (..., D) and their integer labels (...).
@@ -69,10 +70,10 @@ class ClusterMoments(State):
             as_float(w).reshape(-1),
         )
         return self.replace(
-            central=self.central._merge(batch), invalid=self.invalid.update(invalid)
+            central=self.central.combine(batch), invalid=self.invalid.update(invalid)
         )
 
-    def _of(self, x: jax.Array, labels: jax.Array, w: jax.Array) -> Central:
+    def _of(self, x: jax.Array, labels: jax.Array, w: jax.Array) -> CentralMoments:
         clusters, features = self.num_clusters, self.num_features
         x, labels, w = map(replicated, (x, labels, w))
         place = labels[:, None] * features + jnp.arange(features, dtype=jnp.int32)[None, :]
@@ -91,7 +92,7 @@ class ClusterMoments(State):
         second = _or_zero(nx.pair_divide(total(w * d), count))
         d = d - second[labels]
         mean, square = nx.two_sum(first, second), total(w * d * d)
-        return self.central.replace(count=count, mean=mean, powers=(square,))
+        return self.central.with_parts({"count": count, "mean": mean, "powers": (square,)})
 
 
 def _or_zero(x: jax.Array) -> jax.Array:

@@ -6,9 +6,11 @@ import jax.numpy as jnp
 
 from datarax import numerics as nx
 from datarax._checks import numeric, positive_int
+from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.class_counts import ClassCounts, predictions
-from datarax.statistics.scatter_counts import Tally
+from datarax.statistics.batches import predictions
+from datarax.statistics.class_counts import ClassCounts
+from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.state import State
 
 
@@ -37,7 +39,7 @@ class ConfusionCounts(State):
     def __init__(self, *, num_classes: int, ignore_index: int | None = None):
         positive_int(num_classes, "num_classes", least=2)
         self.num_classes, self.ignore_index = num_classes, ignore_index
-        self.matrix = Tally((num_classes, num_classes))
+        self.matrix = ScatterCounts((num_classes, num_classes))
 
     def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
         """Folds in a batch.
@@ -57,14 +59,14 @@ class ConfusionCounts(State):
             invalid=self.invalid.update(invalid),
         )
 
-    def read_as(self, other: State) -> State | None:
+    def derive(self, other: State) -> State | None:
         """What `other`, of the same inputs, would hold; None where this does not tell."""
         same = (self.num_classes, 1, self.ignore_index)
         if not isinstance(other, ClassCounts):
             return None
         if (other.num_classes, other.top_k, other.ignore_index) != same:
             return None
-        words: Any = self.matrix.words
+        words: Any = self.matrix.parts
         actual = nx.pair_sum(words)
         parts = {
             "right": tuple(jnp.diagonal(x, axis1=-2, axis2=-1) for x in words),
@@ -72,5 +74,8 @@ class ConfusionCounts(State):
             "actual": actual,
             "total": nx.pair_sum(actual),
         }
-        accumulators = {name: getattr(other, name)._with(pair) for name, pair in parts.items()}
+        accumulators = {
+            name: getattr(other, name).with_value(DoubleFloat(*pair))
+            for name, pair in parts.items()
+        }
         return other.replace(**accumulators, invalid=self.invalid)

@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 
 from datarax import numerics as nx
-from datarax._checks import is_integer, numeric, positive_int, rows_weight, same_shape
+from datarax._checks import is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricTypeError
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import rows_weight
 from datarax.statistics.labels import in_range
-from datarax.statistics.scatter_counts import Tally
+from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.state import State
 
 
@@ -39,7 +40,7 @@ class Contingency(State):
         positive_int(rows, "rows")
         positive_int(columns, "columns")
         self.rows, self.columns = rows, columns
-        self.table = Tally((rows, columns))
+        self.table = ScatterCounts((rows, columns))
 
     def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
         """Folds in integer labels of one shape (...).
@@ -63,7 +64,7 @@ class Contingency(State):
 
     def margins(self) -> tuple[nx.Pair, nx.Pair, nx.Pair]:
         """The sums of rows, of columns, and of all, as pairs."""
-        high, low = map(jnp.asarray, self.table.words)
+        high, low = map(jnp.asarray, self.table.parts)
         rows, columns = nx.pair_sum((high, low)), nx.pair_sum((high.T, low.T))
         return rows, columns, nx.pair_sum(rows)
 
@@ -74,7 +75,7 @@ class Contingency(State):
         def shaped(pair: nx.Pair, *shape: int) -> nx.Pair:
             return pair[0].reshape(shape), pair[1].reshape(shape)
 
-        cells: Any = tuple(map(jnp.asarray, self.table.words))
+        cells: Any = tuple(map(jnp.asarray, self.table.parts))
         return cells, shaped(rows, -1, 1), shaped(columns, 1, -1), shaped(total, 1, 1)
 
 

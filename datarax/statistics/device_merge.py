@@ -1,4 +1,4 @@
-"""Merging states over devices: gathered and merged in turn, or by a collective a kind."""
+"""Merging states over devices: gathered and merged in turn, or by a collective for each kind."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from datarax.distributed.collectives import AxisName
 def merge_stack(stacked: Any, size: int) -> Any:
     """Merges `size` states stacked along a leading axis, neighbours first, in a fixed order."""
     half = 1 << max(size - 1, 0).bit_length() >> 1
-    empty = stacked._reset()
+    empty = stacked.reset()
 
     def pad(short: Any, rows: int) -> Any:
         def padded(x: Any, e: Any) -> jax.Array:
@@ -23,7 +23,7 @@ def merge_stack(stacked: Any, size: int) -> Any:
 
     def merge_neighbours(_: Any, states: Any) -> Any:
         even, odd = (jax.tree.map(lambda x, i=i: x[i::2], states) for i in (0, 1))
-        return pad(jax.vmap(lambda a, b: a._merge(b))(even, odd), half)
+        return pad(jax.vmap(lambda a, b: a.combine(b))(even, odd), half)
 
     if half:
         # A loop, so that one merge is compiled however many there are.
@@ -32,12 +32,14 @@ def merge_stack(stacked: Any, size: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[0], stacked)
 
 
-def merge_atoms(atoms: list[Any], axis_name: AxisName, size: int) -> list[Any]:
-    """Merges each state over the devices: one collective for each kind that they ask for."""
+def merge_leaf_states(states: list[Any], axis_name: AxisName, size: int) -> list[Any]:
+    """Merges each leaf state over the devices: one collective for each kind that they ask for."""
     send: dict[str, list[jax.Array]] = {"sum": [], "max": [], "min": [], "gather": []}
     spans = []
-    for atom in atoms:
-        kind, arrays = atom._over_mesh() or ("gather", jax.tree.leaves(atom))
+    for state in states:
+        kind, arrays = state.to_mesh()
+        if kind == "gather":
+            arrays = jax.tree.leaves(state)
         spans.append((kind, slice(len(send[kind]), len(send[kind]) + len(arrays))))
         send[kind] += [jnp.asarray(x) for x in arrays]
     received = {
@@ -47,11 +49,11 @@ def merge_atoms(atoms: list[Any], axis_name: AxisName, size: int) -> list[Any]:
         "gather": collectives.gather(send["gather"], axis_name) if send["gather"] else [],
     }
     merged = []
-    for atom, (kind, span) in zip(atoms, spans, strict=True):
+    for state, (kind, span) in zip(states, spans, strict=True):
         arrays = received[kind][span]
         if kind == "gather":
-            stacked = jax.tree.unflatten(jax.tree.structure(atom), arrays)
+            stacked = jax.tree.unflatten(jax.tree.structure(state), arrays)
             merged.append(merge_stack(stacked, size))
         else:
-            merged.append(atom._from_mesh(arrays))
+            merged.append(state.from_mesh(arrays))
     return merged

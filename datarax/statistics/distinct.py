@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from datarax._checks import default_float, is_integer, numeric, positive_int, rows_weight
+from datarax._checks import default_float, is_integer, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.hashing import hashed
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import rows_weight
 from datarax.statistics.scatter_counts import extreme_at
 from datarax.statistics.state import State
 

@@ -10,7 +10,7 @@ from datarax import numerics as nx
 from datarax._checks import as_float, choice, numeric
 from datarax._errors import MetricInputError
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.cross_moments import pairs
+from datarax.statistics.batches import pairs
 from datarax.statistics.losses import LOSSES
 from datarax.statistics.state import State
 
@@ -73,7 +73,7 @@ class LossTotal(State):
     @property
     def mean(self) -> jax.Array:
         """The total over the scale; NaN where that is zero."""
-        return nx.pair_divide(self.total.words, self.scale.words)
+        return nx.pair_divide(self.total.parts, self.scale.parts)
 
 
 def _weighted(x: jax.Array, w: jax.Array) -> jax.Array:

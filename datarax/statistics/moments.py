@@ -1,82 +1,114 @@
 """Central moments, merged pairwise: stable however far the mean is from zero."""
 
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from datarax import numerics as nx
-from datarax._checks import as_float, default_float, numeric, rows_weight
+from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax.distributed.merge_ops import zeros
+from datarax.numerics.double_float import DoubleFloat, two_sum
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.state import State
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.fields import state
+from datarax.statistics.state import LeafState, State
+
+Parts = tuple[jax.Array, jax.Array]
 
 
-class Central(State):
-    """Count, mean and sums of powers of the distance from it, as pairs of floats.
+class CentralMoments(LeafState, kw_only=False):
+    """Count, mean and sums of powers of the distance from it, as double-floats.
 
     Merged by the pairwise formulas of Chan, Golub and LeVeque (1979), extended to third and
     fourth powers by Pébay (2008), https://doi.org/10.2172/1028931.
+
+    Args:
+        shape: of one example.
+        order: the highest power, from 2 to 4.
     """
 
-    count: nx.Pair
-    mean: nx.Pair
-    powers: Any
+    shape: tuple[int, ...] = ()
+    order: int = 2
 
-    def __init__(self, shape: tuple[int, ...] = (), order: int = 2):
-        self.shape, self.order = shape, order
-        zero = zeros(shape, default_float().name)
-        self.count = self.mean = (zero, zero)
-        self.powers = tuple((zero, zero) for _ in range(2, order + 1))
+    count: Parts = state()
+    mean: Parts = state()
+    powers: tuple[Parts, ...] = state()
+
+    def empty(self) -> dict[str, Any]:
+        zero = zeros(self.shape, default_float().name)
+        powers = tuple((zero, zero) for _ in range(2, self.order + 1))
+        return {"count": (zero, zero), "mean": (zero, zero), "powers": powers}
 
     def of(self, x: jax.Array, w: jax.Array) -> Self:
         """The moments of rows `x` (N, *shape), weighted by `w`, which broadcasts against it."""
         w = jnp.broadcast_to(w, x.shape)
         n, mean, d = about_mean(x, w, len(self.shape))
         axes = tuple(range(x.ndim - len(self.shape)))
-        powers = tuple(
-            (jnp.sum(w * d**k, axes), jnp.zeros_like(n)) for k in range(2, self.order + 1)
+        powers = [DoubleFloat.of(jnp.sum(w * d**k, axes)) for k in range(2, self.order + 1)]
+        return self.holding(DoubleFloat.of(n), mean, powers)
+
+    def holding(self, count: DoubleFloat, mean: DoubleFloat, powers: Sequence[DoubleFloat]) -> Self:
+        """These moments, in the layout of the state."""
+        return self.with_parts(
+            {
+                "count": tuple(count),
+                "mean": tuple(mean),
+                "powers": tuple(tuple(power) for power in powers),
+            }
         )
-        return self.replace(count=(n, jnp.zeros_like(n)), mean=mean, powers=powers)
 
-    def _apart(self, other: Self) -> tuple[jax.Array, jax.Array]:
+    def doubles(self) -> tuple[DoubleFloat, DoubleFloat, list[DoubleFloat]]:
+        """The count, the mean, and the sums of powers."""
+        count, mean, *powers = (
+            DoubleFloat(*map(jnp.asarray, x)) for x in (self.count, self.mean, *self.powers)
+        )
+        return count, mean, powers
+
+    def mean_distance(self, other: Self) -> tuple[jax.Array, jax.Array]:
         """How far the means are apart, and by what its square counts in the merged powers."""
-        n = nx.pair_add(self.count, other.count)
-        m = self.count[0] * _or_zero(n, nx.pair_divide(other.count, n))
-        apart = nx.pair_add(other.mean, (-self.mean[0], -self.mean[1]))[0]
+        (n, mean, _), (m, other_mean, _) = self.doubles(), other.doubles()
+        factor = n.high * _share(m, n + m)
         # Where one side is empty nothing is added, however far apart: no infinity times zero.
-        return jnp.where(m != 0, apart, jnp.zeros((), m.dtype)), m
+        apart = (other_mean - mean).high
+        return jnp.where(factor != 0, apart, jnp.zeros((), apart.dtype)), factor
 
-    def _merge(self, other: Any) -> Self:
-        n = nx.pair_add(self.count, other.count)
-        share = _or_zero(n, nx.pair_divide(other.count, n))
-        rest = _or_zero(n, nx.pair_divide(self.count, n))
-        d, m = self._apart(other)
-        apart = nx.pair_add(other.mean, (-self.mean[0], -self.mean[1]))
-        mean = nx.pair_add(self.mean, nx.pair_scale(apart, share))
-        cross = [d * d * m]
-        a, b = ([p[0] for p in each.powers] for each in (self, other))
+    def combine(self, other: Any) -> Self:
+        (n, mean, powers), (m, other_mean, other_powers) = self.doubles(), other.doubles()
+        total = n + m
+        share, rest = _share(m, total), _share(n, total)
+        d, factor = self.mean_distance(other)
+        cross = [d * d * factor]
+        a, b = ([p.high for p in each] for each in (powers, other_powers))
         if self.order > 2:
-            cross.append(d**3 * m * (rest - share) + 3 * d * (rest * b[0] - share * a[0]))
+            cross.append(d**3 * factor * (rest - share) + 3 * d * (rest * b[0] - share * a[0]))
         if self.order > 3:
             cross.append(
-                d**4 * m * (rest * rest - rest * share + share * share)
+                d**4 * factor * (rest * rest - rest * share + share * share)
                 + 6 * d * d * (rest * rest * b[0] + share * share * a[0])
                 + 4 * d * (rest * b[1] - share * a[1])
             )
-        powers = tuple(
-            nx.pair_add(nx.pair_add(p, q), (c, jnp.zeros_like(c)))
-            for p, q, c in zip(self.powers, other.powers, cross, strict=True)
-        )
-        return self.replace(count=n, mean=mean, powers=powers)
+        merged = [p + q + c for p, q, c in zip(powers, other_powers, cross, strict=True)]
+        return self.holding(total, mean + (other_mean - mean) * share, merged)
 
-    def _reset(self) -> Self:
-        return jax.tree.map(lambda leaf: np.zeros(jnp.shape(leaf), leaf.dtype), self)
+    def canonical(self) -> Self:
+        return self
+
+    def to_mesh(self) -> tuple[str, list[jax.Array]]:
+        return "gather", []
+
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        raise TypeError("moments are gathered")
 
 
-def about_mean(x: jax.Array, w: jax.Array, ndim: int) -> tuple[jax.Array, nx.Pair, jax.Array]:
+def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:
+    """`part / total`, and 0 of nothing."""
+    share = (part / total).high
+    return jnp.where(total.high != 0, share, jnp.zeros((), share.dtype))
+
+
+def about_mean(x: jax.Array, w: jax.Array, ndim: int) -> tuple[jax.Array, DoubleFloat, jax.Array]:
     """The total weight and the mean of rows of `ndim` axes, and how far each is from the mean.
 
     Values of weight zero are not looked at; that of equal values is 0, exactly.
@@ -100,14 +132,10 @@ def about_mean(x: jax.Array, w: jax.Array, ndim: int) -> tuple[jax.Array, nx.Pai
     d = x - jnp.broadcast_to(first, x.shape)
     second = jnp.sum(w * d, axes) / safe
     d = d - jnp.broadcast_to(second, x.shape)
-    return n, nx.two_sum(first, second), d
+    return n, DoubleFloat(*two_sum(first, second)), d
 
 
-def _or_zero(n: nx.Pair, share: jax.Array) -> jax.Array:
-    return jnp.where(n[0] != 0, share, jnp.zeros((), share.dtype))
-
-
-class Moments(State):
+class Moments(State, kw_only=False):
     """Weighted moments of rows, elementwise over their `shape`, up to the second or fourth.
 
     Args:
@@ -122,13 +150,14 @@ class Moments(State):
         10002.0 1.0
     """
 
+    shape: tuple[int, ...] = ()
+    order: Literal[2, 3, 4] = 2
+
     invalid = MetricAccumulator(0)
 
-    def __init__(self, shape: tuple[int, ...] = (), order: int = 2):
-        if order not in (2, 3, 4):
-            raise MetricInputError(f"Moments: order={order!r}; expected 2, 3 or 4")
-        self.shape = tuple(shape)
-        self.central = Central(self.shape, order)
+    def __post_init__(self) -> None:
+        self.shape = tuple(self.shape)
+        self.central = CentralMoments(self.shape, self.order)
 
     def update(self, values: Any, *, weights: Any = None) -> Self:
         """Folds in `values` of shape (..., *shape); `weights` broadcast against leading axes.
@@ -145,7 +174,7 @@ class Moments(State):
         w, invalid = rows_weight(valid, weights)
         w = jax.lax.expand_dims(as_float(w), range(w.ndim, x.ndim))
         return self.replace(
-            central=self.central._merge(self.central.of(x, w)),
+            central=self.central.combine(self.central.of(x, w)),
             invalid=self.invalid.update(invalid),
         )
 

@@ -5,21 +5,20 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, default_float
-from datarax.numerics.exact import Exact
+from datarax._checks import as_float, default_float, positive_int
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import pairs
 from datarax.statistics.buffer import Rows
-from datarax.statistics.cross_moments import pairs
 from datarax.statistics.state import State
 
 
 class WeightedPairs(Rows):
     """Rows of two values and a weight."""
 
-    def _canonical(self) -> Self:
+    def canonical(self) -> Self:
         """Sorted, and equal pairs as one, with their weight in all."""
         x, y, w = jnp.moveaxis(jnp.asarray(self.data), -1, 0)
-        used = jnp.arange(self.capacity, dtype=jnp.int32) < self.filled
+        used = self.is_filled
         infinity = jnp.asarray(jnp.inf, x.dtype)
         order = jnp.lexsort((jnp.where(used, y, infinity), jnp.where(used, x, infinity)))
         x, y, w = (jnp.where(used, v, jnp.zeros((), v.dtype))[order] for v in (x, y, w))
@@ -30,10 +29,10 @@ class WeightedPairs(Rows):
         zero = jnp.zeros((self.capacity, 3), x.dtype)
         data = zero.at[place, 2].add(w, mode="drop")
         data = data.at[place, 0].set(x, mode="drop").at[place, 1].set(y, mode="drop")
-        return self.replace(data=data, filled=jnp.sum(first, dtype=jnp.int32))
+        return self.with_parts({"data": data, "filled": jnp.sum(first, dtype=jnp.int32)})
 
 
-class PairBuffer(State):
+class PairBuffer(State, kw_only=False):
     """Up to `capacity` pairs of a prediction and a target, each with its weight.
 
     What does not fit is counted, and left out: that of later batches, and of later devices.
@@ -49,10 +48,13 @@ class PairBuffer(State):
         2 1
     """
 
+    capacity: int
+
     invalid = MetricAccumulator(0)
 
-    def __init__(self, capacity: int):
-        self.rows = WeightedPairs(capacity, (3,), default_float().name)
+    def __post_init__(self) -> None:
+        positive_int(self.capacity, "capacity")
+        self.rows = WeightedPairs(self.capacity, (3,), default_float().name)
 
     def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
         """Appends `preds` and `target` of one shape, any; pairs of weight zero are left out."""
@@ -72,12 +74,12 @@ class PairBuffer(State):
     @property
     def overflow(self) -> Any:
         """How many pairs did not fit."""
-        return Exact(*map(jnp.asarray, self.rows.lost))
+        return self.rows.overflow
 
     @property
     def columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Predictions, targets and weights, each (capacity,); where there is none, all are 0."""
         data = jnp.asarray(self.rows.data)
-        used = jnp.arange(self.rows.capacity, dtype=jnp.int32) < self.filled
+        used = self.rows.is_filled
         data = jnp.where(used[:, None], data, jnp.zeros((), data.dtype))
         return data[:, 0], data[:, 1], data[:, 2]

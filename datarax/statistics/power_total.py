@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from datarax import numerics as nx
-from datarax._checks import as_float, choice, default_float, numeric, rows_weight
+from datarax._checks import as_float, choice, default_float, numeric
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import rows_weight
 from datarax.statistics.state import State
 
 # By the bits of the float: beyond 2**near or below 2**-near, a value is scaled by 2**shift before
@@ -67,7 +68,7 @@ class PowerTotal(State):
         if self.power == 0:
             value = self._geometric()
         else:
-            value = self._rooted(tuple(map(jnp.asarray, self.weight.words)))  # type: ignore[arg-type]
+            value = self._rooted(tuple(map(jnp.asarray, self.weight.parts)))  # type: ignore[arg-type]
         if self.power <= 0:
             value = jnp.where(self.zeros.value > 0, jnp.zeros((), value.dtype), value)
         return self._or_nan(value)
@@ -82,7 +83,7 @@ class PowerTotal(State):
 
     def _rooted(self, divisor: nx.Pair) -> jax.Array:
         """The root of the sum over the divisor; 0 where there is nothing to sum."""
-        high, low = map(jnp.asarray, self.parts.words)
+        high, low = map(jnp.asarray, self.parts.parts)
         if self.power < 0:  # from the parts of the greatest powers down
             high, low = high[::-1], low[::-1]
         shift = _SHIFT[high.dtype.itemsize]
@@ -106,8 +107,8 @@ class PowerTotal(State):
 
     def _geometric(self) -> jax.Array:
         """Two to the mean exponent, its whole part apart: that is exact."""
-        high, low = map(jnp.asarray, self.parts.words)
-        weight: Any = tuple(map(jnp.asarray, self.weight.words))
+        high, low = map(jnp.asarray, self.parts.parts)
+        weight: Any = tuple(map(jnp.asarray, self.weight.parts))
         whole = jnp.round(_or_zero(nx.pair_divide((high[0], low[0]), weight)))
         back = nx.pair_scale(weight, -whole)
         rest = nx.pair_add(nx.pair_add((high[0], low[0]), back), (high[1], low[1]))

@@ -1,4 +1,4 @@
-"""Tables of counts too large to add up in every update: what a batch touches changes in place."""
+"""Tables of counts too large to add up in every update: a batch changes a few cells in place."""
 
 import math
 from typing import Any, Self
@@ -8,43 +8,57 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from datarax import numerics as nx
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, identity, merge_op, zeros
+from datarax.numerics.double_float import DoubleFloat, two_sum
 from datarax.numerics.exact import Exact
+from datarax.numerics.limbs import double_from_int
+from datarax.numerics.sums import split_for_sum
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.state import State
+from datarax.statistics.fields import state
+from datarax.statistics.state import LeafState
 
 _FULL = 2**31 - 1
-_PIECE = 2**14
+_CHUNK = 2**14
 
 
-class Tally(State):
-    """A table of sums of weights, which each example adds to in a few places.
+class ScatterCounts(LeafState, kw_only=False):
+    """A table of sums of weights, to which each example adds in a few cells.
 
     Where weights are booleans, a scatter adds to 32-bit integers in place; before any of them
-    could overflow, all move on to pairs of floats, exact to 2**48 (2**53 with x64). So an update
-    costs what the batch holds, and not what the table does. Weights that are floats add a whole
-    table of pairs.
+    could overflow, all are flushed to double-floats, exact to 2**48 (2**53 with x64). So an update
+    costs what the batch holds, and not what the table holds. Weights that are floats add a whole
+    table of double-floats.
+
+    Args:
+        shape: of the table.
     """
 
-    recent: jax.Array
-    pending: jax.Array
-    settled: nx.Pair
+    shape: tuple[int, ...]
 
-    def __init__(self, shape: tuple[int, ...]):
-        self.shape = tuple(shape)
-        if math.prod(shape) >= _FULL:
+    recent: jax.Array = state()
+    """Counts since the last flush, int32."""
+    pending: jax.Array = state()
+    """At most how many were added since then to any cell."""
+    flushed: tuple[jax.Array, jax.Array] = state()
+    """All before, as the parts of a double-float."""
+
+    def __post_init__(self) -> None:
+        self.shape = tuple(self.shape)
+        if math.prod(self.shape) >= _FULL:
             raise MetricInputError(
                 f"a table of shape {self.shape}; expected fewer than 2**31 cells"
             )
-        self.recent, self.pending, self.settled = self._empty()
+        super().__post_init__()
 
-    def _empty(self) -> tuple[Any, Any, Any]:
-        pair = identity(MetricReduceOp.sum, self.shape, np.dtype(default_float()))
-        return zeros(self.shape, "int32"), zeros((), "int32"), pair
+    def empty(self) -> dict[str, Any]:
+        return {
+            "recent": zeros(self.shape, "int32"),
+            "pending": zeros((), "int32"),
+            "flushed": identity(MetricReduceOp.sum, self.shape, np.dtype(default_float())),
+        }
 
     def add(self, place: jax.Array, weights: jax.Array) -> Self:
         """Adds `weights` at the flat indices `place` (int32); what lies beyond the table is lost.
@@ -52,115 +66,120 @@ class Tally(State):
         `weights` has the shape of `place`: booleans, or floats of the default dtype, not negative.
         """
         if weights.dtype != jnp.bool_:
-            batch = scatter_sum(place, weights, math.prod(self.shape))
-            batch = jax.tree.map(lambda x: x.reshape(self.shape), batch)
-            return self.replace(settled=nx.pair_add(self.settled, batch))
+            batch = scatter_sum(place, weights, math.prod(self.shape)).reshape(*self.shape)
+            total = DoubleFloat(*self.flushed) + batch
+            return self.with_parts({"flushed": (total.high, total.low)})
         full = jnp.asarray(self.pending) > _FULL - place.size
-        table = jax.tree.map(lambda x: replicated(x).reshape(-1), (self.recent, self.settled))
-        recent, settled = _settle_where(full, table)
-        recent, settled = jax.tree.map(
-            lambda x: x.reshape(self.shape), (add_at(recent, place, weights), settled)
+        table = jax.tree.map(lambda x: replicated(x).reshape(-1), (self.recent, self.flushed))
+        recent, flushed = _flush_where(full, table)
+        recent, flushed = jax.tree.map(
+            lambda x: x.reshape(self.shape), (add_at(recent, place, weights), flushed)
         )
-        return self.replace(
-            recent=recent,
-            pending=jnp.where(full, jnp.int32(0), self.pending) + jnp.int32(place.size),
-            settled=settled,
+        return self.with_parts(
+            {
+                "recent": recent,
+                "pending": jnp.where(full, jnp.int32(0), self.pending) + jnp.int32(place.size),
+                "flushed": flushed,
+            }
         )
 
     @property
-    def words(self) -> nx.Pair:
-        """The table as a pair of floats."""
-        return _settle(self.recent, self.settled)
+    def double(self) -> DoubleFloat:
+        """The table as double-floats."""
+        return DoubleFloat(*_flush(self.recent, self.flushed))
+
+    @property
+    def parts(self) -> Any:
+        """Temporary."""
+        return tuple(self.double)
 
     @property
     def value(self) -> jax.Array:
         """The table, rounded to the default float."""
-        return self.words[0]
+        return self.double.high
 
     @property
     def exact(self) -> Any:
         """The table with the part that `value` rounds away."""
-        words = self.words
-        return Exact(*words) if words[0].dtype.itemsize == 4 else words[0]
+        double = self.double
+        return Exact(double.high, double.low) if double.dtype.itemsize == 4 else double.high
 
-    def _canonical(self) -> Self:
-        return self._with(self.words)
+    def canonical(self) -> Self:
+        return self._holding(self.double)
 
-    def _with(self, words: Any) -> Self:
-        shape = jnp.shape(words[0])
-        stacked = shape[: len(shape) - len(self.shape)]
-        return self.replace(
-            recent=jnp.zeros(shape, jnp.int32),
-            pending=jnp.zeros(stacked, jnp.int32),
-            settled=tuple(words),
+    def _holding(self, table: DoubleFloat) -> Self:
+        stacked = table.shape[: table.ndim - len(self.shape)]
+        return self.with_parts(
+            {
+                "recent": jnp.zeros(table.shape, jnp.int32),
+                "pending": jnp.zeros(stacked, jnp.int32),
+                "flushed": (table.high, table.low),
+            }
         )
 
-    def _merge(self, other: Any) -> Self:
-        return self._with(nx.pair_add(self.words, other.words))
+    def combine(self, other: Any) -> Self:
+        return self._holding(self.double + other.double)
 
-    def _reset(self) -> Self:
-        if jnp.shape(self.recent) != self.shape:  # stacked, one copy a device, say
-            return jax.tree.map(lambda leaf: np.zeros(jnp.shape(leaf), leaf.dtype), self)
-        recent, pending, settled = self._empty()
-        return self.replace(recent=recent, pending=pending, settled=settled)
-
-    def _over_mesh(self) -> tuple[str, list[jax.Array]]:
-        return merge_op(MetricReduceOp.sum, np.dtype(default_float())).over_mesh(self.words)
-
-    def _from_mesh(self, arrays: list[jax.Array]) -> Self:
+    def to_mesh(self) -> tuple[str, list[jax.Array]]:
+        double = self.double
         row = merge_op(MetricReduceOp.sum, np.dtype(default_float()))
-        return self._with(row.from_mesh(arrays, np.dtype(default_float())))
+        return row.to_mesh((double.high, double.low))
+
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        row = merge_op(MetricReduceOp.sum, np.dtype(default_float()))
+        return self._holding(DoubleFloat(*row.from_mesh(arrays, np.dtype(default_float()))))
 
 
-def _settle(recent: Any, settled: Any) -> nx.Pair:
-    recent, settled = jax.tree.map(jnp.asarray, (recent, settled))
-    return nx.pair_add(settled, nx.pair_from_int(recent, settled[0].dtype))
+def _flush(recent: Any, flushed: Any) -> tuple[jax.Array, jax.Array]:
+    recent, flushed = jax.tree.map(jnp.asarray, (recent, flushed))
+    total = DoubleFloat(*flushed) + double_from_int(recent, flushed[0].dtype)
+    return total.high, total.low
 
 
-def _settle_where(full: jax.Array, table: Any) -> Any:
-    """A flat table of recent counts and pairs, with all counts in the pairs if it is full."""
+def _flush_where(full: jax.Array, table: Any) -> Any:
+    """A flat table of recent and flushed counts, with all of them flushed if it is full."""
     size = table[0].size
-    piece, once = max(1, min(size, _PIECE)), full.astype(jnp.int32)
+    chunk, once = max(1, min(size, _CHUNK)), full.astype(jnp.int32)
 
-    def settle(i: jax.Array, table: Any) -> Any:
-        # The last piece may overlap the one before it, whose counts are zero by then.
-        start = jnp.minimum(i * jnp.int32(piece), jnp.int32(size - piece))
-        part = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, piece), table)
+    def flush(i: jax.Array, table: Any) -> Any:
+        # The last chunk may overlap the one before it, whose recent counts are zero by then.
+        start = jnp.minimum(i * jnp.int32(chunk), jnp.int32(size - chunk))
+        part = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, chunk), table)
         # A loop again, or the compiler would fuse this with the writing, and copy all for it.
-        part = lax.fori_loop(0, once, lambda _, p: (p[0] - p[0], _settle(*p)), part)
+        part = lax.fori_loop(0, once, lambda _, p: (p[0] - p[0], _flush(*p)), part)
         return jax.tree.map(
             lambda x, new: lax.dynamic_update_slice_in_dim(x, new, start, 0), table, part
         )
 
-    # A loop of no rounds, mostly: unlike a conditional, it leaves the table where it is. By pieces,
+    # A loop of no rounds, mostly: unlike a conditional, it leaves the table where it is. By chunks,
     # as a program sets aside memory for what it may need, in every call.
-    return lax.fori_loop(0, once * jnp.int32(-(-size // piece)), settle, table)
+    return lax.fori_loop(0, once * jnp.int32(-(-size // chunk)), flush, table)
 
 
 def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
     """A table (size,) with `weights` added at flat indices; what lies beyond it is lost."""
     ones = jnp.ones((), table.dtype) if weights.dtype == jnp.bool_ else replicated(weights)
-    place = _beyond(place, weights, table.size)
+    place = _beyond_if_zero(place, weights, table.size)
     return table.at[place].add(ones.reshape(-1) if ones.ndim else ones, mode="drop")
 
 
-def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> nx.Pair:
-    """The total of `weights` (floats) at each of `size` flat indices, as a pair."""
-    place, weights = _beyond(place, weights, size), replicated(weights).reshape(-1)
+def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
+    """The total of `weights` (floats) at each of `size` flat indices."""
+    place, weights = _beyond_if_zero(place, weights, size), replicated(weights).reshape(-1)
     # A scatter adds one by one, and would stall: into several rows, then their sum; and what it
-    # adds is cut, so that most of it adds up exactly.
+    # adds is split, so that most of it adds up exactly.
     rows = max(1, min(place.size // 64, place.size // max(size, 1)))
     row = jnp.arange(place.size, dtype=jnp.int32) % rows
     empty = jnp.zeros((rows, size), weights.dtype)
     upper, lower = (
         jnp.sum(empty.at[row, place].add(part, mode="drop"), 0)
-        for part in nx.cut_for_sum(weights, (0,))
+        for part in split_for_sum(weights, (0,))
     )
-    return nx.two_sum(upper, lower)
+    return DoubleFloat(*two_sum(upper, lower))
 
 
-def _beyond(place: jax.Array, weights: jax.Array, size: int) -> jax.Array:
-    """The flat indices, with those of no weight beyond the table."""
+def _beyond_if_zero(place: jax.Array, weights: jax.Array, size: int) -> jax.Array:
+    """The flat indices, with those of weight zero beyond the table."""
     counts = replicated(weights).astype(jnp.bool_)
     return jnp.where(counts, replicated(place), jnp.int32(size)).reshape(-1)
 
@@ -168,9 +187,9 @@ def _beyond(place: jax.Array, weights: jax.Array, size: int) -> jax.Array:
 def extreme_at(
     extreme: MetricAccumulator, place: jax.Array, values: jax.Array
 ) -> MetricAccumulator:
-    """A maximum or minimum with `values` folded in at flat indices, in place; see `Tally.add`."""
-    (word,) = extreme.words
-    flat = jnp.asarray(word).reshape(-1).at[replicated(place).reshape(-1)]
-    fold = flat.max if extreme.op is MetricReduceOp.max else flat.min
+    """A maximum or minimum with `values` folded in at flat indices, in place, as `add_at`."""
+    (part,) = extreme.parts
+    flat = jnp.asarray(part).reshape(-1).at[replicated(place).reshape(-1)]
+    fold = flat.max if extreme.reduce_op is MetricReduceOp.max else flat.min
     folded = fold(replicated(values).reshape(-1).astype(extreme.dtype), mode="drop")
-    return extreme.replace(words=(folded.reshape(extreme.shape),))
+    return extreme.replace(parts=(folded.reshape(extreme.shape),))

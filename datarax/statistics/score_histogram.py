@@ -12,7 +12,7 @@ from datarax._errors import MetricInputError
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.float_grid import Layout, default_bits
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.scatter_counts import Tally, extreme_at
+from datarax.statistics.scatter_counts import ScatterCounts, extreme_at
 from datarax.statistics.scores import Groups, Scored, sums_above
 
 
@@ -48,7 +48,7 @@ class ScoreHistogram(Scored):
         self.ties = self.size <= 16
         shape = (self.size, self.layout.size)
         # Of negatives first, then of positives: one scatter serves both.
-        self.counts = Tally((2, *shape))
+        self.counts = ScatterCounts((2, *shape))
         if self.ties:
             self.least = MetricAccumulator(np.full(shape, np.inf, np.float32), MetricReduceOp.min)
             self.greatest = MetricAccumulator(
@@ -83,13 +83,13 @@ class ScoreHistogram(Scored):
     @property
     def negatives(self) -> nx.Pair:
         """The weight of negatives, by class and bin."""
-        high, low = self.counts.words
+        high, low = self.counts.parts
         return high[0], low[0]
 
     @property
     def positives(self) -> nx.Pair:
         """The weight of positives, by class and bin."""
-        high, low = self.counts.words
+        high, low = self.counts.parts
         return high[1], low[1]
 
     @property

@@ -7,18 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import (
-    as_float,
-    default_float,
-    is_integer,
-    numeric,
-    positive_int,
-    rows_weight,
-    same_shape,
-)
+from datarax._checks import as_float, default_float, is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import rows_weight
 from datarax.statistics.labels import in_range
 from datarax.statistics.state import State
 

@@ -1,62 +1,105 @@
 """State: immutable pytrees that merge. Everything distributed follows from this one class.
 
-A `State` holds arrays (leaves), other states (children), and configuration (static). What a class
-assigns in `__init__` decides which is which. Merging, syncing, resetting and saving are written
-here once, over the children; only the classes that hold arrays themselves say what merging means.
+A `State` holds configuration (declared fields, static) and state (accumulators and other states,
+its children). Merging, syncing, resetting and saving are written here once, over the children.
+Only a `LeafState` holds arrays itself, and says what merging means for them.
 """
 
-import re
+import inspect
+import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import x64_enabled
-from datarax._errors import ConfigurationMismatchError, MetricTypeError
+from datarax._errors import MetricInputError, MetricTypeError
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
-from datarax.statistics.device_merge import merge_atoms, merge_stack
+from datarax.statistics.device_merge import merge_leaf_states, merge_stack
+from datarax.statistics.fields import (
+    Field,
+    bound_fields,
+    collect_fields,
+    constructor_signature,
+    field,
+    shown_fields,
+    state,
+)
+from datarax.statistics.state_dicts import Saveable, check_same
 
 SMALL_STATE_BYTES = 1 << 20
-"""Up to this many bytes a device, `sync` is one collective in all; above, one a kind."""
+"""Up to this many bytes a device, `sync` is one collective in all; above, one for each kind."""
 
 
-class _Sealing(type):
-    """Freezes an instance when `__init__` is done; tells state from configuration."""
+@dataclass_transform(kw_only_default=True, field_specifiers=(field, state))
+class _StateType(type):
+    """Makes an instance: its arguments, the states of its class, its hook; then freezes it."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         self: Any = object.__new__(cls)
-        x64 = x64_enabled()
-        for base in reversed(cls.__mro__):
-            for name, value in vars(base).items():
-                if isinstance(value, State):
-                    # A class body may have run before x64 was switched: then it is made anew.
-                    made_with, make = vars(value).get("_made", (x64, None))
-                    vars(self)[name] = value if made_with == x64 else make()
+        # States in a class body are templates: each instance makes its own from their fields, as
+        # the dtypes of a state depend on whether x64 is enabled when it is made.
+        for name, template in cls.templates.items():  # type: ignore[attr-defined]
+            vars(self)[name] = _made_anew(template)
+        vars(self).update({n: f.default for n, f in cls.fields.items() if not f.init})  # type: ignore[attr-defined]
         self.__init__(*args, **kwargs)
-        _seal(self)
-        if not states_in((args, kwargs)):
-            vars(self)["_made"] = x64, partial(cls, *args, **kwargs)
-        return self
+        return _seal(self)
 
 
-class State(metaclass=_Sealing):
+class State(Saveable, metaclass=_StateType):
     """An immutable pytree with an identity and an associative `merge`.
 
-    Attributes that are states (or tuples, lists or dicts of them) are the children; arrays are
-    allowed in the classes of this package that define how they merge; all else is configuration,
-    which must be hashable and is static under `jit`.
+    Configuration is declared as annotated class attributes, which are the keyword arguments of the
+    constructor; their values must be hashable, and are static under `jit`. An attribute whose
+    annotation is a `Literal` or `bool` takes no other value. All other attributes are set in the
+    class body or in `__post_init__`, which runs after the fields are set: it checks them, and
+    makes the state that depends on them.
     """
+
+    fields: ClassVar[dict[str, Field]] = {}
+    templates: ClassVar[dict[str, "State"]] = {}
+    holds_arrays: ClassVar[bool] = False
 
     _children: tuple[str, ...] = ()
     _aux: Any = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, kw_only: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        inherited: dict[str, Field] = {}
+        for base in cls.__bases__:
+            inherited |= {
+                n: f for n, f in getattr(base, "fields", {}).items() if n not in inherited
+            }
+        cls.fields = collect_fields(cls, inherited, lambda x: isinstance(x, State), kw_only)
+        bodies = [vars(base) for base in reversed(cls.__mro__)]
+        cls.templates = {
+            name: value
+            for body in bodies
+            for name, value in body.items()
+            if isinstance(value, State)
+        }
+        if cls.__init__ is State.__init__:
+            cls.__signature__ = constructor_signature(cls.fields)
+        else:  # a constructor of its own: its signature, without `self`
+            own = inspect.signature(cls.__init__)
+            cls.__signature__ = own.replace(parameters=list(own.parameters.values())[1:])
         jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, _unflatten(cls), _flatten)
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        vars(self).update(bound_fields(type(self), args, kwargs))
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Checks the fields, and makes the state that depends on them."""
+
+    @classmethod
+    def from_fields(cls, owner: "State", **others: Any) -> Self:
+        """One whose fields have the values of `others`, or of the fields of `owner` so called."""
+        names = [name for name in cls.fields if name in owner.fields]
+        return cls(**{name: getattr(owner, name) for name in names} | others)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self._aux is not None:
@@ -68,45 +111,79 @@ class State(metaclass=_Sealing):
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
 
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        vars(self).update(attributes)
+        vars(self)["_aux"] = None
+        _seal(self)
+
     def replace(self, **changes: Any) -> Self:
-        """A copy with these attributes exchanged."""
+        """A copy with these attributes changed.
+
+        A state keeps its place; a field of configuration may change if the same data would have
+        led to the same state under it: `metric.replace(on_invalid="raise")`.
+
+        Raises:
+            AttributeError: an attribute that there is not.
+            MetricInputError: configuration under which the state would have been another.
+        """
         for name in changes:
             if not hasattr(self, name):
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return self._replace(**changes)
+        config = {name: value for name, value in changes.items() if name in self.fields}
+        copy = self._reconfigured(config) if config else self
+        return copy.with_parts({name: v for name, v in changes.items() if name not in config})
 
-    def _replace(self, **changes: Any) -> Self:
+    def _reconfigured(self, changes: dict[str, Any]) -> Self:
+        if type(self).__init__ is not State.__init__:
+            return self.with_parts(changes)
+        given = {name: getattr(self, name) for name in self.fields} | changes
+        fresh = type(self)(**{name: v for name, v in given.items() if self.fields[name].init})
+        set_later = {name: v for name, v in given.items() if not self.fields[name].init}
+        parts = {name: getattr(self, name) for name in self._children}
+        same = fresh._children == self._children and all(
+            jax.tree.structure(getattr(fresh, name)) == jax.tree.structure(part)
+            for name, part in parts.items()
+        )
+        if not same:
+            names = ", ".join(f"{name}={value!r}" for name, value in changes.items())
+            raise MetricInputError(
+                f"{type(self).__name__}.replace({names}): the state was collected under another "
+                f"configuration; make a new {type(self).__name__}"
+            )
+        return fresh.with_parts(parts | set_later)
+
+    def with_parts(self, parts: dict[str, Any]) -> Self:
+        """A copy with these attributes, not checked: see `replace`."""
         copy: Any = object.__new__(type(self))
         vars(copy).update(vars(self))
-        vars(copy).pop("_made", None)
-        vars(copy).update(changes)
-        if changes.keys() <= set(self._children):
+        vars(copy).update(parts)
+        if parts.keys() <= set(self._children):
             return copy
         vars(copy)["_aux"] = None
         return _seal(copy)
 
-    # What a class that holds arrays defines; for all others it follows from the children.
+    # What follows from the children; a leaf state defines it.
 
-    def _merge(self, other: Any) -> Self:
-        return self._over_children(lambda a, b: a._merge(b), other)
+    def combine(self, other: Self) -> Self:
+        """The two merged, without a check that they may be: see `merge`."""
+        return self._over_children(lambda a, b: a.combine(b), other)
 
-    def _reset(self) -> Self:
-        return self._over_children(lambda a: a._reset())
+    def canonical(self) -> Self:
+        """The one form of all states that hold the same data."""
+        return self._over_children(lambda a: a.canonical())
 
-    def _canonical(self) -> Self:
-        """The one form of all states that hold the same."""
-        return self._over_children(lambda a: a._canonical() if isinstance(a, State) else a)
+    def reset(self) -> Self:
+        """The same, empty: the identity of `merge`."""
+        return self._over_children(lambda a: a.reset())
 
-    def read_as(self, other: "State") -> "State | None":
-        """What `other`, fed the same inputs, would hold; None unless this state tells."""
+    def derive(self, coarser: "State") -> "State | None":
+        """What `coarser`, fed the same inputs, would hold; None unless this state tells."""
         return None
 
-    def _over_mesh(self) -> tuple[str, list[jax.Array]] | None:
-        """The elementwise collective that merges this state, and its operands, if one does."""
-        return None
-
-    def _from_mesh(self, arrays: list[jax.Array]) -> Self:
-        raise TypeError(type(self).__name__)
+    def unusable(self) -> list[Any]:
+        """Counts of what this state itself, without its children, could not use."""
+        count = self.children().get("invalid")
+        return [] if count is None else [count.value]
 
     # The lifecycle.
 
@@ -117,11 +194,7 @@ class State(metaclass=_Sealing):
             ConfigurationMismatchError: another class, configuration or shape; names the field.
         """
         check_same(self, other, "merge")
-        return self._merge(other)
-
-    def reset(self) -> Self:
-        """The same, empty: the identity of `merge`."""
-        return self._reset()
+        return self.combine(other)
 
     def sync(self, axis_name: AxisName) -> Self:
         """The merge over all devices along `axis_name`, on every one of them.
@@ -140,9 +213,8 @@ class State(metaclass=_Sealing):
         if sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) <= SMALL_STATE_BYTES:
             gathered = collectives.gather([jnp.asarray(leaf) for leaf in leaves], axis_name)
             return merge_stack(treedef.unflatten(gathered), size)
-        # The atoms: states that hold arrays, and say how those merge.
-        atoms, treedef = jax.tree.flatten(self, is_leaf=_is_atom)
-        return treedef.unflatten(merge_atoms(atoms, axis_name, size))
+        states, treedef = jax.tree.flatten(self, is_leaf=lambda x: isinstance(x, LeafState))
+        return treedef.unflatten(merge_leaf_states(states, axis_name, size))
 
     def varying(self, axis_name: AxisName) -> Self:
         """The same state, marked as differing between the devices along `axis_name`.
@@ -152,78 +224,40 @@ class State(metaclass=_Sealing):
         """
         return jax.tree.map(lambda leaf: collectives.mark_varying(leaf, axis_name), self)
 
-    # What comparing, describing and saving see: configuration, and parts by name.
+    def children(self) -> dict[str, Any]:
+        """The states, or pytrees of states (of a leaf state: the arrays), by attribute."""
+        return {name: getattr(self, name) for name in self._children}
 
-    def _described(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return dict(self._aux[1]), {name: getattr(self, name) for name in self._children}
+    def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return dict(self._aux[1]), self.children()
 
-    def _with_parts(self, parts: dict[str, Any]) -> Self:
-        return self._replace(**parts)
-
-    def state_dict(self) -> dict[str, Any]:
-        """A plain nested dict: the class, the configuration, and NumPy arrays."""
-        config, parts = self._described()
-        return {
-            "type": type_name(self),
-            "config": {name: plain(value) for name, value in config.items()},
-            "state": {name: _saved(part) for name, part in parts.items()},
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Self:
-        """This state with the arrays of `state_dict`.
-
-        Raises:
-            ConfigurationMismatchError: they are of another class, configuration, shape or dtype;
-                names the field. Nothing is half-loaded.
-        """
-        return self._load(state_dict, type(self).__name__)
-
-    def _load(self, saved: Any, where: str) -> Self:
-        return self._with_parts(_checked_parts(self, saved, where))
+    def restored(self, parts: dict[str, Any]) -> Self:
+        return self.with_parts(parts)
 
     def _over_children(self, function: Callable[..., Any], *others: Self) -> Self:
         def apply(name: str) -> Any:
             parts = [getattr(each, name) for each in (self, *others)]
             return jax.tree.map(function, *parts, is_leaf=lambda x: isinstance(x, State))
 
-        return self._replace(**{name: apply(name) for name in self._children})
+        return self.with_parts({name: apply(name) for name in self._children})
 
     def __repr__(self) -> str:
-        config = ", ".join(f"{name}={value!r}" for name, value in config_of(self))
-        return f"{type(self).__name__}({config})"
+        return f"{type(self).__name__}({shown_fields(self)})"
 
 
-def states_in(tree: Any) -> list[State]:
-    """The outermost states in a pytree."""
-    leaves = jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, State))
-    return [leaf for leaf in leaves if isinstance(leaf, State)]
-
-
-def walk(state: State) -> Iterator[State]:
-    """A state and all states within it."""
-    yield state
-    for name in state._children:
-        for child in states_in(getattr(state, name)):
-            yield from walk(child)
-
-
-def _is_atom(node: Any) -> bool:
-    return isinstance(node, State) and not any(
-        states_in(getattr(node, name)) for name in node._children
-    )
-
-
-# Sealing, and the pytree.
+# Freezing, and the pytree.
 
 
 def _seal(self: State) -> Any:
     children, config = [], []
     for name, value in vars(self).items():
-        if name in ("_children", "_aux", "_made"):
+        if name in ("_children", "_aux"):
             continue
         if _holds_state(value, type(self)):
             children.append(name)
             continue
+        if isinstance(value, float) and math.isnan(value):
+            vars(self)[name] = value = math.nan  # one object, which equals itself in a tuple
         try:
             hash(value)
         except TypeError:
@@ -246,12 +280,7 @@ def _holds_state(value: Any, owner: type[State]) -> bool:
         value = tuple(value.values())
     if isinstance(value, tuple | list) and value:
         return all(_holds_state(item, owner) for item in value)
-    return owner._merge is not State._merge and hasattr(value, "dtype") and hasattr(value, "shape")
-
-
-def config_of(state: State) -> tuple[tuple[str, Any], ...]:
-    """The configuration, by name, in order."""
-    return state._aux[1]
+    return owner.holds_arrays and hasattr(value, "dtype") and hasattr(value, "shape")
 
 
 def _flatten(self: State) -> tuple[tuple[Any, ...], Any]:
@@ -275,106 +304,77 @@ def _unflatten(cls: type[State]) -> Callable[[Any, Any], State]:
     return unflatten
 
 
-# Comparing, saving.
+class LeafState(State):
+    """A state that holds arrays, and says how they merge; a missing method is an error.
 
+    A subclass declares its configuration as any `State`, and defines five methods: `empty`,
+    `combine`, `canonical`, and for merging over a mesh `to_mesh` and `from_mesh`.
+    """
 
-def type_name(state: State) -> str:
-    """The class by its full name."""
-    return f"{type(state).__module__}.{type(state).__qualname__}"
+    holds_arrays: ClassVar[bool] = True
 
-
-def check_same(a: Any, b: Any, action: str) -> None:
-    """Raises `ConfigurationMismatchError`, which names the field, unless the two may merge."""
-    difference = find_difference(a, b, type(a).__name__)
-    if difference:
-        raise ConfigurationMismatchError(f"cannot {action}: {difference}")
-
-
-def find_difference(a: Any, b: Any, path: str) -> str | None:
-    """The first place where two states differ in class, configuration, structure or shape."""
-    structured = State | dict | tuple | list
-    if type(a) is not type(b) and (isinstance(a, structured) or isinstance(b, structured)):
-        return f"{path} is a {type(a).__name__} in one and a {type(b).__name__} in the other"
-    if isinstance(a, State):
-        (ours, a), (theirs, b) = a._described(), b._described()
-        for name in sorted(ours.keys() | theirs.keys()):
-            mine, other = ours.get(name, "not there"), theirs.get(name, "not there")
-            if mine != other:
-                return f"{path}.{name} is {mine!r} in one and {other!r} in the other"
-    if isinstance(a, structured):
-        a, b = _items(a), _items(b)
-        if a.keys() != b.keys():
-            return f"{path} holds {sorted(a)} in one and {sorted(b)} in the other"
-        return next((d for k in a if (d := find_difference(a[k], b[k], f"{path}.{k}"))), None)
-    ours, theirs = (f"{x.dtype}{list(x.shape)}" for x in (a, b))
-    return None if ours == theirs else f"{path} is {ours} in one and {theirs} in the other"
-
-
-def _items(value: Any) -> dict[str, Any]:
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    return {str(key): item for key, item in pairs}
-
-
-def plain(value: Any) -> Any:
-    """A configuration value as JSON holds it, the same in every process."""
-    if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return str(value) if isinstance(value, str) else value
-    # A function goes by its name: the address differs from process to process.
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-
-
-def _saved(part: Any) -> Any:
-    if isinstance(part, State):
-        return part.state_dict()
-    if isinstance(part, dict | tuple | list):
-        return {key: _saved(item) for key, item in _items(part).items()}
-    return np.array(part)
-
-
-def _checked_parts(state: State, saved: Any, where: str) -> dict[str, Any]:
-    """The parts of `state` with the arrays of a state dict; raises where they do not fit."""
-    whole = isinstance(saved, dict) and {"type", "config", "state"} <= saved.keys()
-    if not (whole and isinstance(saved["config"], dict)):
-        keys = f" with {sorted(map(str, saved))}" if isinstance(saved, dict) else ""
-        raise ConfigurationMismatchError(
-            f"{where}: expected a dict with 'type', 'config' and 'state', as state_dict() gives; "
-            f"got a {type(saved).__name__}{keys}"
-        )
-    if saved["type"] != type_name(state):
-        raise ConfigurationMismatchError(
-            f"{where} is a {type_name(state)}; the saved state is of a {saved['type']}"
-        )
-    config, parts = state._described()
-    here = {name: plain(value) for name, value in config.items()}
-    for name in sorted(here.keys() | saved["config"].keys()):
-        ours, theirs = (each.get(name, "not there") for each in (here, saved["config"]))
-        if ours != theirs:
-            raise ConfigurationMismatchError(
-                f"{where}.{name} is {theirs!r} in the saved state and {ours!r} here"
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        required = ("empty", "combine", "canonical", "to_mesh", "from_mesh")
+        base = {name: getattr(LeafState, name) for name in required}
+        missing = [name for name in required if getattr(cls, name) is base[name]]
+        if missing:
+            raise TypeError(
+                f"{cls.__name__} is a LeafState, and does not define {', '.join(missing)}"
             )
-    return _loaded(parts, saved["state"], where)
 
+    def __post_init__(self) -> None:
+        vars(self).update(self.empty())
 
-def _loaded(like: Any, saved: Any, where: str) -> Any:
-    if isinstance(like, State):
-        return like._load(saved, where)
-    if isinstance(like, dict | tuple | list):
-        parts = _items(like)
-        if not isinstance(saved, dict) or saved.keys() != parts.keys():
-            got = sorted(saved) if isinstance(saved, dict) else f"a {type(saved).__name__}"
-            raise ConfigurationMismatchError(
-                f"{where}: the saved state holds {got}; expected {sorted(parts)}"
+    @abstractmethod
+    def empty(self) -> dict[str, Any]:
+        """The arrays of no data, by attribute: NumPy arrays, the same objects in each call."""
+
+    @abstractmethod
+    def combine(self, other: Any) -> Self:
+        """The two merged: associative and commutative, with `empty` as the identity."""
+
+    @abstractmethod
+    def canonical(self) -> Self:
+        """The one form of all states that hold the same data."""
+
+    @abstractmethod
+    def to_mesh(self) -> tuple[str, list[jax.Array]]:
+        """Which elementwise collective merges this state, and its operands.
+
+        "sum", "max" or "min"; `("gather", [])` where none does: copies are gathered and combined.
+        """
+
+    @abstractmethod
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        """The merged state, from what the collective gives for the operands of `to_mesh`."""
+
+    def reset(self) -> Self:
+        # A stacked state (one copy a device, say) stays stacked: its arrays have leading axes.
+        def shaped(empty: Any, now: Any) -> Any:
+            return (
+                empty if jnp.shape(now) == empty.shape else np.broadcast_to(empty, jnp.shape(now))
             )
-        loaded = {key: _loaded(part, saved[key], f"{where}.{key}") for key, part in parts.items()}
-        if isinstance(like, dict):
-            return dict(zip(like, loaded.values(), strict=True))
-        return type(like)(loaded.values())
-    array = np.array(saved)  # a copy, so that the state is no one else's
-    if array.shape != like.shape or array.dtype != like.dtype:
-        raise ConfigurationMismatchError(
-            f"{where} is {array.dtype}{list(array.shape)} in the saved state; "
-            f"expected {like.dtype}{list(like.shape)}"
-        )
-    return array
+
+        empty = self.empty()
+        return self.with_parts({n: jax.tree.map(shaped, empty[n], getattr(self, n)) for n in empty})
+
+
+def states_in(tree: Any) -> list[State]:
+    """The outermost states in a pytree."""
+    leaves = jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, State))
+    return [leaf for leaf in leaves if isinstance(leaf, State)]
+
+
+def walk(root: State) -> Iterator[State]:
+    """A state and all states within it."""
+    yield root
+    for child in root.children().values():
+        for each in states_in(child):
+            yield from walk(each)
+
+
+def _made_anew(template: State) -> State:
+    given = {name: getattr(template, name) for name, each in template.fields.items() if each.init}
+    is_declared = type(template).__init__ is State.__init__
+    return type(template)(**given) if is_declared else template

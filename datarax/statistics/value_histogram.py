@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from datarax import numerics as nx
-from datarax._checks import as_float, choice, default_float, numeric, rows_weight
+from datarax._checks import as_float, choice, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.float_grid import Layout
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.scatter_counts import Tally, extreme_at
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.scatter_counts import ScatterCounts, extreme_at
 from datarax.statistics.state import State
 
 METHODS = ("inverted_cdf", "averaged_inverted_cdf")
@@ -55,7 +56,7 @@ class ValueHistogram(State):
             raise MetricInputError(f"bits={bits!r}; expected an integer from 10 to 22")
         self.bits = bits
         size = self.layout.size
-        self.counts = Tally((size,))
+        self.counts = ScatterCounts((size,))
         self.least = MetricAccumulator(np.full(size, np.inf, np.float32), MetricReduceOp.min)
         self.greatest = MetricAccumulator(np.full(size, -np.inf, np.float32), MetricReduceOp.max)
 
@@ -143,7 +144,7 @@ def _read(
 def _at_rank(seen: ValueHistogram, q: nx.Pair, *, above: bool) -> tuple[jax.Array, ...]:
     """The first value up to which the weight reaches its target, or (`above`) exceeds it."""
     dtype = q[0].dtype
-    counts = seen.counts.words
+    counts = seen.counts.parts
     upto = _running(counts)
     total = upto[0][-1], upto[1][-1]
     target = nx.pair_product(q, total)

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from datarax import numerics as nx
-from datarax._checks import as_float, is_integer, numeric, rows_weight
+from datarax._checks import as_float, is_integer, numeric
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import rows_weight
 from datarax.statistics.state import State
 
 
@@ -57,4 +58,4 @@ class WeightedTotal(State):
     @property
     def mean(self) -> jax.Array:
         """The weighted mean; NaN where the weight is zero."""
-        return nx.pair_divide(self.total.words, self.weight.words)
+        return nx.pair_divide(self.total.parts, self.weight.parts)

@@ -316,4 +316,4 @@ def _shard_map(s: Subject) -> None:
 def _per_device(s: Subject) -> None:
     # Weights pad what does not divide.
     devices = jax.local_device_count() if s.takes_weights else s.devices()
-    s.same(subject.spread(s.metric, s.calls, devices), s.used)
+    s.same(subject.shard(s.metric, s.calls, devices), s.used)

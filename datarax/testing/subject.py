@@ -14,10 +14,10 @@ from jax.sharding import PartitionSpec as P
 
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax.metrics.base import Metric, arguments
+from datarax.metrics.base import Call, Metric
 from datarax.numerics.exact import Exact
 from datarax.testing.ulps import assert_within_ulps
-from datarax.wrappers.per_device import PerDevice, per_device
+from datarax.wrappers.per_device import per_device
 
 AXIS = "devices"
 
@@ -92,7 +92,7 @@ def synced(metric: Metric, calls: Any, devices: int) -> Metric:
     return jax.shard_map(local, mesh=_mesh(devices), in_specs=specs, out_specs=P())(metric, calls)
 
 
-def spread(metric: Metric, calls: Iterable[Any], devices: int) -> Metric:
+def shard(metric: Metric, calls: Iterable[Any], devices: int) -> Metric:
     """All calls on a `per_device` metric, synced."""
     copies = per_device(metric, _mesh(devices), AXIS)
     for args, kwargs in calls:
@@ -117,7 +117,7 @@ class Subject:
         empty: Any,
         compare_states: bool,
     ):
-        if not isinstance(metric, Metric) or isinstance(metric, PerDevice):
+        if not isinstance(metric, Metric) or metric.owns_mesh:
             raise MetricTypeError(
                 f"check_metric expects a plain datarax.Metric; got {kind(metric)}"
             )
@@ -135,9 +135,9 @@ class Subject:
                 f"{'; '.join(sorted(shapes))}"
             )
         self.size = sizes.pop()
-        args, kwargs = self.calls[0]
-        parts = self.metric._calls(args, kwargs)
-        self.takes_weights = all("weights" in dict(arguments(part)) for part, _, _ in parts)
+        calls = self.metric.calls(*self.calls[0])
+        leaves = jax.tree.leaves(calls, is_leaf=lambda node: isinstance(node, Call))
+        self.takes_weights = all("weights" in call.takes for call in leaves)
 
     def fold(self, calls: Iterable[Any]) -> Metric:
         """The metric with these calls folded in."""
@@ -201,15 +201,15 @@ def described(x: Any) -> str:
 
 def numbers(state: Metric) -> dict[str, Any]:
     """The numbers of a state by where they are, those that are kept in two words as one."""
-    leaves = jax.tree_util.tree_leaves_with_path(state._canonical(), is_leaf=_is_two_words)
+    leaves = jax.tree_util.tree_leaves_with_path(state.canonical(), is_leaf=_is_two_parts)
     return {
-        jax.tree_util.keystr(path): Exact(*leaf) if _is_two_words(leaf) else leaf
+        jax.tree_util.keystr(path): Exact(*leaf) if _is_two_parts(leaf) else leaf
         for path, leaf in leaves
     }
 
 
-def _is_two_words(x: Any) -> bool:
-    if type(x) is not tuple or len(x) != 2 or not all(hasattr(word, "dtype") for word in x):
+def _is_two_parts(x: Any) -> bool:
+    if type(x) is not tuple or len(x) != 2 or not all(hasattr(part, "dtype") for part in x):
         return False
     kinds = [("int32", "uint32"), ("float32", "float32"), ("float64", "float64")]
-    return x[0].shape == x[1].shape and tuple(word.dtype.name for word in x) in kinds
+    return x[0].shape == x[1].shape and tuple(part.dtype.name for part in x) in kinds

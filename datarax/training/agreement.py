@@ -17,7 +17,8 @@ from typing import Any
 import jax
 
 from datarax._errors import ConfigurationMismatchError, DataraxError, MetricTimeoutError
-from datarax.statistics.state import plain, states_in
+from datarax.statistics.state import states_in
+from datarax.statistics.state_dicts import plain
 from datarax.wrappers.per_device import PerDevice
 
 _numbers = itertools.count()
@@ -292,7 +293,7 @@ def describe(metric: Any, path: str = "metric") -> dict[str, str]:
         axes = {f"{path}[per_device axes]": f"{dict(metric.mesh.shape)} over {metric.axis_names}"}
         return axes | describe(metric.copies, path)
     described = {path: type(metric).__name__}
-    config, parts = metric._described()
+    config, parts = metric.described()
     for name, value in config.items():
         described[f"{path}.{name}"] = repr(plain(value))
     for name, part in parts.items():

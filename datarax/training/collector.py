@@ -21,8 +21,8 @@ from datarax._errors import (
     NotAddressableError,
     WindowError,
 )
-from datarax.metrics.base import Metric, read_results, report
-from datarax.statistics.state import check_same
+from datarax.metrics.base import Metric, Reading, read
+from datarax.statistics.state_dicts import check_same
 from datarax.training.agreement import Board, agree
 from datarax.training.stateful import StatefulMetric
 
@@ -36,12 +36,12 @@ _on_cpu: deque["_Window"] = deque()
 class _Window(NamedTuple):
     name: str
     step: Any
-    reported: Any  # arrays on the devices, on their way to the host
+    reading: Reading  # arrays on the devices, on their way to the host
     board: Board | None
     round: int
 
     def is_ready(self) -> bool:
-        return all(array.is_ready() for array in jax.tree.leaves(self.reported))
+        return all(array.is_ready() for array in jax.tree.leaves(self.reading))
 
     def wait(self, timeout: float | None) -> None:
         start, pause = time.monotonic(), 1e-5
@@ -204,12 +204,12 @@ class AsyncMetricCollector:
         if self._board is not None:
             self._meet(self._board, current, name, over_cpus)
         with _naming(name):
-            reported = report(current)
-            for array in jax.tree.leaves(reported):
+            reading = read(current)
+            for array in jax.tree.leaves(reading):
                 array.copy_to_host_async()
             empty = _reset(current)
         reached = 0 if self._board is None else self._board.round - 1
-        window = _Window(name, step, reported, self._board, reached)
+        window = _Window(name, step, reading, self._board, reached)
         self._windows.append(window)
         self._count += 1
         if over_cpus:
@@ -334,7 +334,7 @@ class AsyncMetricCollector:
 
     def _read(self, window: _Window) -> Any:
         with _naming(window.name):
-            return read_results(self._like, window.reported)
+            return window.reading.on_host(type(self._like).__name__)
 
 
 def _check_joint(metric: Metric, name: str) -> None:
@@ -347,7 +347,7 @@ def _check_joint(metric: Metric, name: str) -> None:
                 f"with global arrays (datarax.distributed.global_batch)"
             )
     with _naming(name):
-        jax.eval_shape(report, metric)
+        jax.eval_shape(read, metric)
 
 
 def _reset(metric: Metric) -> Metric:

@@ -5,9 +5,8 @@ from typing import Any
 from flax import nnx
 
 from datarax._checks import kind
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._errors import MetricTypeError
 from datarax.metrics.base import Metric
-from datarax.wrappers.per_device import PerDevice
 
 
 class StatefulMetric(nnx.Metric):
@@ -54,7 +53,7 @@ class StatefulMetric(nnx.Metric):
         """
         metric = self.metric
         if not args:
-            kwargs = metric._routed(kwargs, "StatefulMetric: the metric")
+            kwargs = metric.arguments_from(kwargs, "StatefulMetric: the metric")
         self.state.set_value(metric.update(*args, **kwargs))
 
     def sync(self, axis_name: Any = None) -> None:
@@ -66,14 +65,7 @@ class StatefulMetric(nnx.Metric):
         Raises:
             MetricInputError: an axis name for `per_device`, or none for another metric.
         """
-        metric = self.metric
-        if isinstance(metric, PerDevice) != (axis_name is None):
-            raise MetricInputError(
-                f"StatefulMetric.sync: axis_name={axis_name!r} for a {type(metric).__name__}; "
-                f"expected the name of a bound axis, or none for per_device"
-            )
-        if axis_name is not None:
-            self.state.set_value(metric.sync(axis_name))
+        self.state.set_value(self.metric.synced_in_place(axis_name))
 
     def compute(self) -> Any:
         """The value; see `Metric.compute`."""

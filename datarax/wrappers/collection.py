@@ -1,6 +1,6 @@
 """Several metrics as one: outputs are routed by name, and equal statistics are shared."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import jax
@@ -12,7 +12,7 @@ from datarax._errors import (
     MetricTypeError,
     UnknownMetricError,
 )
-from datarax.metrics.base import Metric, delegates
+from datarax.metrics.base import Metric, Reading, shares_statistic
 
 _Member = tuple[str, Any, int]
 
@@ -78,8 +78,8 @@ class Collection(Metric):
             if index == len(groups):
                 groups.append(metric)
             members.append((name, jax.tree.structure(metric), index))
-        # Where the statistic of one group tells that of another, it serves both.
-        finer = [next((f for f in groups if _tells(f, group)), group) for group in groups]
+        # Where the statistic of a group can be derived from that of another, one serves both.
+        finer = [next((f for f in groups if _derives(f, group)), group) for group in groups]
         kept = [group for group in groups if any(group is each for each in finer)]
         place = [next(i for i, k in enumerate(kept) if k is each) for each in finer]
         self.groups = tuple(kept)
@@ -88,7 +88,7 @@ class Collection(Metric):
     def __getitem__(self, name: str) -> Metric:
         for member, structure, index in self.members:
             if member == name:
-                return _read_as(self.groups[index], structure)
+                return _member_of(self.groups[index], structure)
         raise UnknownMetricError(
             f"Collection has no metric {name!r}; it has: {', '.join(map(repr, self))}"
         )
@@ -122,12 +122,12 @@ class Collection(Metric):
         Raises:
             MetricInputError: an output that a metric needs is missing; names both.
         """
-        return self._called([call[1:] for call in self._calls((), outputs)])
+        return self.apply(self.calls((), outputs))
 
-    def _routed(self, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
         return dict(outputs)  # to the metrics within, each of which takes its own
 
-    def _calls(self, args: Any, kwargs: Any) -> list[Any]:
+    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         if args:
             raise MetricInputError(
                 "Collection.update takes outputs by name: update(preds=..., target=...)"
@@ -135,41 +135,40 @@ class Collection(Metric):
         calls = []
         for index, metric in enumerate(self.groups):
             name = next(name for name, _, group in self.members if group == index)
-            calls += metric._calls((), metric._routed(kwargs, f"Collection: metric {name!r}"))
-        return calls
+            given = metric.arguments_from(kwargs, f"Collection: metric {name!r}")
+            calls.append(metric.calls((), given))
+        return tuple(calls)
 
-    def _called(self, calls: list[Any]) -> Self:
-        groups, rest = [], list(calls)
-        for metric in self.groups:
-            count = _count_calls(metric)
-            groups.append(metric._called(rest[:count]))
-            rest = rest[count:]
-        return self._replace(groups=tuple(groups))
+    def apply(self, calls: tuple[Any, ...]) -> Self:
+        updated = (group.apply(call) for group, call in zip(self.groups, calls, strict=True))
+        return self.with_parts({"groups": tuple(updated)})
 
-    def _merge(self, other: Any) -> Self:
+    def combine(self, other: Any) -> Self:
         if self.members == other.members:
-            return super()._merge(other)
+            return super().combine(other)
         # They differ in what shares a statistic, once a member of one has been replaced.
-        return type(self)({name: metric._merge(other[name]) for name, metric in self.items()})
+        return type(self)({name: metric.combine(other[name]) for name, metric in self.items()})
 
-    def _value(self) -> dict[str, Any]:
-        """A flat dict of every metric's value."""
-        return _flat((name, metric.compute()) for name, metric in self.items())
+    def reading(self) -> Reading:
+        readings = [(name, metric.reading()) for name, metric in self.items()]
+        return Reading(
+            _flat((name, each.value) for name, each in readings),
+            _prefixed((name, each.invalid) for name, each in readings),
+            tuple(_prefixed((name, dict(each.policies)) for name, each in readings).items()),
+        )
 
-    def compute_exact(self) -> dict[str, Any]:
-        return _flat((name, metric.compute_exact()) for name, metric in self.items())
-
-    def _described(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, dict(self.items())
 
-    def _with_parts(self, parts: dict[str, Any]) -> Self:
+    def restored(self, parts: dict[str, Any]) -> Self:
         # What shares a statistic here goes on to, unless it was saved with states that differ.
         leaders = {
             index: parts[name]
             for name, structure, index in reversed(self.members)
             if _same_statistic(structure, jax.tree.structure(self.groups[index]))
         }
-        shared = self._replace(groups=tuple(leaders[i] for i in range(len(self.groups))))
+        groups = tuple(leaders[i] for i in range(len(self.groups)))
+        shared = self.with_parts({"groups": groups})
         if all(_all_equal(shared[name], part) for name, part in parts.items()):
             return shared
         kept: list[tuple[int, Metric]] = []
@@ -180,18 +179,10 @@ class Collection(Metric):
             kept.append((index, parts[name]))
         return type(self)(parts)
 
-    def _invalid_counts(self) -> dict[str, Any]:
-        return _prefixed((name, metric._invalid_counts()) for name, metric in self.items())
-
-    def _policies(self) -> dict[str, str]:
-        return _prefixed((name, metric._policies()) for name, metric in self._empty_members())
-
-    def _empty_members(self) -> Iterator[tuple[str, Metric]]:
-        """Names and metrics without their arrays, which some would have to be read for."""
-        return ((name, _without_arrays(structure)) for name, structure, _ in self.members)
-
     def __repr__(self) -> str:
-        return f"Collection({{{', '.join(f'{n!r}: {m!r}' for n, m in self._empty_members())}}})"
+        # Without the arrays, which some members would have to be derived for.
+        members = (f"{name!r}: {_without_arrays(of)!r}" for name, of, _ in self.members)
+        return f"Collection({{{', '.join(members)}}})"
 
 
 def _shares(group: Metric, metric: Metric) -> bool:
@@ -200,7 +191,10 @@ def _shares(group: Metric, metric: Metric) -> bool:
     The state is the same when its arrays are the same objects: those of fresh statistics are, and
     so are those of members that already share. Their values are never compared.
     """
-    if not (delegates(group) and delegates(metric)) or group.outputs != metric.outputs:
+    if (
+        not (shares_statistic(group) and shares_statistic(metric))
+        or group.outputs != metric.outputs
+    ):
         return False
     a, b = group.statistic, metric.statistic
     if jax.tree.structure(a) != jax.tree.structure(b):
@@ -208,12 +202,15 @@ def _shares(group: Metric, metric: Metric) -> bool:
     return all(x is y for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
-def _tells(finer: Metric, coarser: Metric) -> bool:
-    """Whether the statistic of one, with no data yet, tells that of the other."""
-    if not (delegates(finer) and delegates(coarser)) or finer.outputs != coarser.outputs:
+def _derives(finer: Metric, coarser: Metric) -> bool:
+    """Whether that of the other can be derived from the statistic of one, with no data yet."""
+    if (
+        not (shares_statistic(finer) and shares_statistic(coarser))
+        or finer.outputs != coarser.outputs
+    ):
         return False
-    told = finer.statistic.read_as(coarser.statistic) is not None
-    return told and _is_fresh(finer) and _is_fresh(coarser)
+    derived = finer.statistic.derive(coarser.statistic) is not None
+    return derived and _is_fresh(finer) and _is_fresh(coarser)
 
 
 def _is_fresh(metric: Metric) -> bool:
@@ -221,12 +218,12 @@ def _is_fresh(metric: Metric) -> bool:
     return all(x is y for x, y in zip(leaves, empty, strict=True))
 
 
-def _read_as(group: Metric, structure: Any) -> Metric:
+def _member_of(group: Metric, structure: Any) -> Metric:
     """The metric of a structure, from the state of its group."""
     leaves = jax.tree.leaves(group)
-    if delegates(group):
+    if shares_statistic(group):
         member = _without_arrays(structure)
-        read = group.statistic.read_as(member.statistic)
+        read = group.statistic.derive(member.statistic)
         if read is not None:
             return member.replace(statistic=read.reset() if _is_fresh(group) else read)
     return structure.unflatten(leaves)
@@ -239,7 +236,7 @@ def _without_arrays(structure: Any) -> Any:
 def _same_statistic(a: Any, b: Any) -> bool:
     """Whether metrics of these structures hold equal statistics, or are equal."""
     a, b = _without_arrays(a), _without_arrays(b)
-    if delegates(a) and delegates(b):
+    if shares_statistic(a) and shares_statistic(b):
         a, b = a.statistic, b.statistic
     return jax.tree.structure(a, is_leaf=_is_none) == jax.tree.structure(b, is_leaf=_is_none)
 
@@ -253,12 +250,6 @@ def _all_equal(ours: Metric, theirs: Metric) -> bool:
     return len(a) == len(b) and all(
         np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(a, b, strict=True)
     )
-
-
-def _count_calls(metric: Metric) -> int:
-    if isinstance(metric, Collection):
-        return sum(_count_calls(each) for each in metric.groups)
-    return 1
 
 
 def _flat(values: Any) -> dict[str, Any]:

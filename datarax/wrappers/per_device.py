@@ -1,7 +1,8 @@
 """A metric with one copy of its state a device: updates that never communicate."""
 
 import math
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,8 @@ from jax.sharding import PartitionSpec as P
 from datarax._checks import kind, numeric
 from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
 from datarax.distributed.collectives import AxisName
-from datarax.metrics.base import Metric, arguments
+from datarax.metrics.base import Call, Metric, Reading
+from datarax.statistics.fields import state
 from datarax.statistics.state import walk
 
 
@@ -60,12 +62,13 @@ def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
 class PerDevice(Metric):
     """What `per_device` returns; see there."""
 
-    copies: Metric
+    owns_mesh: ClassVar[bool] = True
+    copies: Metric = state()
 
     def __init__(self, metric: Metric, mesh: Mesh, axis_names: AxisName):
         if not isinstance(metric, Metric):
             raise MetricTypeError(f"per_device expects a plain datarax.Metric; got {kind(metric)}")
-        if any(isinstance(each, PerDevice) for each in walk(metric)):
+        if any(isinstance(each, Metric) and each.owns_mesh for each in walk(metric)):
             raise MetricTypeError(
                 "per_device expects a plain datarax.Metric; got one that is, or holds, a per_device"
             )
@@ -84,7 +87,7 @@ class PerDevice(Metric):
         empty = metric.reset()
         leaves = zip(jax.tree.leaves(metric), jax.tree.leaves(empty), strict=True)
         fresh = all(a is b for a, b in leaves)
-        self.copies = self._spread(empty, None if fresh else metric)
+        self.copies = self._replicate(empty, None if fresh else metric)
 
     @property
     def device_count(self) -> int:
@@ -105,17 +108,18 @@ class PerDevice(Metric):
             MetricInputError: leading axes that differ, or padding for a metric without weights.
             NotAddressableError: what this process holds alone, on several processes.
         """
-        calls = [
-            _divisible(metric, call_args, call_kwargs, self.device_count)
-            for metric, call_args, call_kwargs in self.copies._calls(args, kwargs)
-        ]
+        calls = jax.tree.map(
+            lambda call: _divisible(call, self.device_count),
+            self.copies.calls(args, kwargs),
+            is_leaf=lambda node: isinstance(node, Call),
+        )
         calls = jax.tree.map(self._placed, calls)
         try:
-            return self.replace(copies=_update(self, calls))
+            return self.with_parts({"copies": _update(self, calls)})
         except MetricInputError:
             # It shows the shapes of a device; raised again, those that the caller knows.
             jax.eval_shape(
-                lambda copies, calls: jax.tree.map(lambda x: x[0], copies)._called(calls),
+                lambda copies, calls: jax.tree.map(lambda x: x[0], copies).apply(calls),
                 *jax.tree.map(
                     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (self.copies, calls)
                 ),
@@ -130,46 +134,42 @@ class PerDevice(Metric):
             )
         return _sync(self)
 
-    def compute(self) -> Any:
-        """`sync().compute()`."""
-        return self.sync().compute()
-
-    def compute_exact(self) -> Any:
-        return self.sync().compute_exact()
+    def reading(self) -> Reading:
+        return self.sync().reading()
 
     def invalid_count(self) -> Any:
         return self.sync().invalid_count()
 
+    def synced_in_place(self, axis_name: Any) -> Self:
+        """The same: copies are merged when they are read."""
+        if axis_name is not None:
+            self.sync(axis_name)  # raises
+        return self
+
     # Saved as the plain metric, so that it restores on any number of devices.
 
-    def state_dict(self) -> dict[str, Any]:
-        """`sync().state_dict()`: on several processes, all must call it."""
-        return self.sync().state_dict()
+    def saved(self) -> dict[str, Any]:
+        """`sync().saved()`: on several processes, all must call it."""
+        return self.sync().saved()
 
-    def _load(self, saved: Any, where: str) -> Self:
+    def loaded(self, saved: Any, where: str) -> Self:
         # In this layout, whatever the layout that was saved.
-        empty = jax.tree.map(lambda leaf: leaf[0], self.copies._reset())
+        empty = jax.tree.map(lambda leaf: leaf[0], self.copies.reset())
         outermost = where == type(self).__name__
-        loaded = empty._load(saved, type(empty).__name__ if outermost else where)
-        return self.replace(copies=self._spread(loaded.reset(), loaded))
+        loaded = empty.loaded(saved, type(empty).__name__ if outermost else where)
+        return self.with_parts({"copies": self._replicate(loaded.reset(), loaded)})
 
     def from_outputs(self, **outputs: str) -> Self:
-        return self.replace(copies=self.copies.from_outputs(**outputs))
+        return self.with_parts({"copies": self.copies.from_outputs(**outputs)})
 
-    def _routed(self, outputs: Any, caller: str) -> dict[str, Any]:
-        return self.copies._routed(outputs, caller)
+    def arguments_from(self, outputs: Any, caller: str) -> dict[str, Any]:
+        return self.copies.arguments_from(outputs, caller)
 
-    def _plain(self) -> Metric:
-        return self.sync()
+    def combine(self, other: Any) -> Self:
+        return self.with_parts({"copies": _combine(self, other)})
 
-    def _policies(self) -> dict[str, str]:
-        return self.copies._policies()
-
-    def _merge(self, other: Any) -> Self:
-        return self.replace(copies=_merge(self, other))
-
-    def _reset(self) -> Self:
-        return self.replace(copies=_reset(self))
+    def reset(self) -> Self:
+        return self.with_parts({"copies": _reset(self)})
 
     def _mapped(self, function: Any, *, out_specs: Any, in_specs: Any = None) -> Any:
         """`function` of each device's own arguments."""
@@ -182,7 +182,7 @@ class PerDevice(Metric):
             axis_names={*self.axis_names, *_explicit(self.mesh)},
         )
 
-    def _spread(self, empty: Metric, metric: Metric | None) -> Metric:
+    def _replicate(self, empty: Metric, metric: Metric | None) -> Metric:
         """A copy of `empty` on every device, but of `metric` on the first."""
 
         def local(*given: Metric) -> Metric:
@@ -212,7 +212,7 @@ class PerDevice(Metric):
 @jax.jit
 def _update(metric: PerDevice, calls: Any) -> Metric:
     def local(copies: Metric, calls: Any) -> Metric:
-        return _stacked(_own(copies)._called(calls))
+        return _stacked(_own(copies).apply(calls))
 
     return metric._mapped(local, out_specs=P(metric.axis_names))(metric.copies, calls)
 
@@ -225,14 +225,14 @@ def _sync(metric: PerDevice) -> Metric:
 
 
 @jax.jit
-def _merge(a: PerDevice, b: PerDevice) -> Metric:
-    merge = a._mapped(lambda x, y: _stacked(_own(x)._merge(_own(y))), out_specs=P(a.axis_names))
-    return merge(a.copies, b.copies)
+def _combine(a: PerDevice, b: PerDevice) -> Metric:
+    combine = a._mapped(lambda x, y: _stacked(_own(x).combine(_own(y))), out_specs=P(a.axis_names))
+    return combine(a.copies, b.copies)
 
 
 @jax.jit
 def _reset(metric: PerDevice) -> Metric:
-    reset = metric._mapped(lambda x: _stacked(_own(x)._reset()), out_specs=P(metric.axis_names))
+    reset = metric._mapped(lambda x: _stacked(_own(x).reset()), out_specs=P(metric.axis_names))
     return reset(metric.copies)
 
 
@@ -249,11 +249,11 @@ def _stacked(metric: Metric) -> Metric:
     return jax.tree.map(lambda x: jax.lax.expand_dims(jnp.asarray(x), (0,)), metric)
 
 
-def _divisible(metric: Metric, args: Any, kwargs: Any, devices: int) -> tuple[Any, dict[str, Any]]:
-    """The arguments of one update with leading axes that divide by the devices."""
-    caller, named = f"per_device({type(metric).__name__}).update", arguments(metric)
-    if len(args) <= len(named):
-        kwargs, args = dict(zip((name for name, _ in named), args, strict=False)) | kwargs, ()
+def _divisible(call: Call, devices: int) -> Call:
+    """The call with leading axes that divide by the devices."""
+    caller, args, kwargs = f"per_device({call.metric}).update", call.args, call.kwargs
+    if len(args) <= len(call.takes):
+        kwargs, args = dict(zip(call.takes, args, strict=False)) | kwargs, ()
     weights = kwargs.get("weights")
     args = tuple(_global(value, caller) for value in args)
     kwargs = {name: _global(x, caller) for name, x in kwargs.items() if name != "weights"}
@@ -280,18 +280,19 @@ def _divisible(metric: Metric, args: Any, kwargs: Any, devices: int) -> tuple[An
         weights = jnp.broadcast_to(weights, (size, *weights.shape[1:]))
     missing = -size % devices
     if missing:
-        if not any(argument == "weights" for argument, _ in named):
+        if "weights" not in call.takes:
             raise MetricInputError(
                 f"{caller}: {size} rows do not divide by {devices} devices, and update takes no "
                 f"weights with which to pad them; pad or split the batch, or give "
-                f"{type(metric).__name__}.update a weights= argument"
+                f"{call.metric}.update a weights= argument"
             )
         if weights is None:
             weights = jnp.ones((size,), jnp.bool_)
         args, kwargs, weights = jax.tree.map(
             lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), (args, kwargs, weights)
         )
-    return args, kwargs if weights is None else kwargs | {"weights": weights}
+    kwargs = kwargs if weights is None else kwargs | {"weights": weights}
+    return replace(call, args=args, kwargs=kwargs)
 
 
 def _global(argument: Any, caller: str) -> Any:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import datarax
-from datarax.metrics.base import delegates
+from datarax.metrics.base import shares_statistic
 
 BATCH = 16
 """Examples in a batch. Every test uses this shape, so each program is compiled once."""
@@ -92,6 +92,6 @@ class Case:
     def group(self) -> tuple[Any, ...]:
         """Equal for cases that share a statistic."""
         metric: Any = self.make()
-        if delegates(metric):
+        if shares_statistic(metric):
             return self.inputs.id, jax.tree.structure(metric.statistic)
         return (self.id,)

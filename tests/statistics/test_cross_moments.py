@@ -156,7 +156,7 @@ def test_a_buffer_of_pairs_is_the_same_in_any_order(rng):
     order = rng.permutation(20)
     a = update(PairBuffer(30), preds, target, weights)
     b = update(PairBuffer(30), preds[order], target[order], weights[order])
-    for x, y in zip(jax.tree.leaves(a._canonical()), jax.tree.leaves(b._canonical()), strict=True):
+    for x, y in zip(jax.tree.leaves(a.canonical()), jax.tree.leaves(b.canonical()), strict=True):
         np.testing.assert_array_equal(x, y)
     both = merge(a, b)
     assert int(both.filled) + int(both.overflow) == 2 * (weights > 0).sum()

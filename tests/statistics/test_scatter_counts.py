@@ -1,4 +1,4 @@
-"""`Tally` against NumPy: exact counts in place, past 32 bits, merged, synced and spread."""
+"""`ScatterCounts` against NumPy: exact counts in place, past 32 bits, merged, synced and spread."""
 
 import re
 
@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from datarax import MetricInputError
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.scatter_counts import Tally, extreme_at
+from datarax.statistics.scatter_counts import ScatterCounts, extreme_at
 from tests.helpers import compiled_text, make_mesh, over_shards, place, x64
 
 SHAPE = (30, 7)
@@ -40,7 +40,7 @@ def exact(tally):
 
 
 def test_counts_of_masks_and_of_weights_add_up(rng):
-    tally, want = Tally(SHAPE), np.zeros(SHAPE)
+    tally, want = ScatterCounts(SHAPE), np.zeros(SHAPE)
     for weights in (rng.random(400) < 0.7, rng.integers(0, 9, 400) / np.float32(8)) * 3:
         places = draws(rng)
         tally, want = add(tally, places, weights), want + counted(places, weights)
@@ -57,7 +57,7 @@ def test_a_cell_counts_past_32_bits():
     def fold(tally):
         return lax.scan(lambda t, _: (t.add(first, ones), None), tally, length=rounds)[0]
 
-    tally = add(fold(Tally((2,))), np.int32([1]), np.array([True]))
+    tally = add(fold(ScatterCounts((2,))), np.int32([1]), np.array([True]))
     assert np.asarray(tally.exact, np.float64).tolist() == [2.0**32 + 2.0**20, 1.0]
 
 
@@ -65,7 +65,7 @@ def test_a_cell_counts_past_32_bits():
 def test_the_move_to_wide_words_loses_nothing(cells, rng):
     places, mask = rng.integers(0, cells, 400).astype(np.int32), rng.random(400) < 0.7
     want = 2 * np.bincount(places[mask], minlength=cells)
-    nearly = add(Tally((cells,)), places, mask)
+    nearly = add(ScatterCounts((cells,)), places, mask)
     for pending in (2**31 - 1 - 401, 2**31 - 1 - 400, 2**31 - 1 - 399, 2**31 - 1):
         tally = add(nearly.replace(pending=jnp.int32(pending)), places, mask)
         np.testing.assert_array_equal(exact(tally), want, err_msg=str(pending))
@@ -76,7 +76,7 @@ def test_the_move_to_wide_words_loses_nothing(cells, rng):
 @pytest.mark.parametrize("kind", ["mask", "weights"])
 def test_many_equal_weights_do_not_stall(kind):
     weights = {"mask": np.ones(2**20, bool), "weights": np.full(2**20, 0.1, np.float32)}[kind]
-    tally = Tally((1,))
+    tally = ScatterCounts((1,))
     for _ in range(20):
         tally = add(tally, np.zeros(2**20, np.int32), weights)
     want = 20.0 * 2**20 * float(weights[0])
@@ -85,9 +85,9 @@ def test_many_equal_weights_do_not_stall(kind):
 
 def test_an_update_touches_no_more_than_the_batch():
     """The program makes no array of the table's size but the table, in place."""
-    tally = jax.tree.map(jnp.asarray, Tally((1000, 1000)))
+    tally = jax.tree.map(jnp.asarray, ScatterCounts((1000, 1000)))
     places, mask = jnp.arange(64, dtype=jnp.int32), jnp.ones(64, jnp.bool_)
-    update = jax.jit(Tally.add, donate_argnums=0)
+    update = jax.jit(ScatterCounts.add, donate_argnums=0)
     compiled = update.lower(tally, places, mask).compile()
     assert compiled.memory_analysis().alias_size_in_bytes >= 3 * 4_000_000
     assert compiled.memory_analysis().temp_size_in_bytes < 1_000_000
@@ -99,16 +99,17 @@ def test_an_update_touches_no_more_than_the_batch():
 
 
 def test_merge_is_a_sum_and_reset_its_identity(rng):
-    tallies = [add(Tally(SHAPE), draws(rng), rng.random(400) < 0.5) for _ in range(3)]
+    tallies = [add(ScatterCounts(SHAPE), draws(rng), rng.random(400) < 0.5) for _ in range(3)]
     a, b, c = tallies
     one, other = a.merge(b).merge(c), c.merge(b.merge(a))
     np.testing.assert_array_equal(exact(one), sum(map(exact, tallies)))
     np.testing.assert_array_equal(exact(one), exact(other))
     np.testing.assert_array_equal(exact(a.merge(a.reset())), exact(a))
     assert all(
-        x is y for x, y in zip(*map(jax.tree.leaves, (a.reset(), Tally(SHAPE))), strict=True)
+        x is y
+        for x, y in zip(*map(jax.tree.leaves, (a.reset(), ScatterCounts(SHAPE))), strict=True)
     )
-    restored = Tally(SHAPE).load_state_dict(a.state_dict())
+    restored = ScatterCounts(SHAPE).load_state_dict(a.state_dict())
     np.testing.assert_array_equal(exact(restored), exact(a))
 
 
@@ -124,7 +125,7 @@ def test_sync_is_exact(axes, cells, rng):
         return tally.add(jnp.zeros(1, jnp.int32), big).sync("data")
 
     fold = over_shards(step, mesh, (P(), P("data")), P())
-    synced = jax.block_until_ready(fold(Tally((cells,)), place(places, mesh, P("data"))))
+    synced = jax.block_until_ready(fold(ScatterCounts((cells,)), place(places, mesh, P("data"))))
     want = np.bincount(places, minlength=cells).astype(np.float64)
     want[0] += 8 * 2.0**24
     np.testing.assert_array_equal(exact(synced), want)
@@ -135,14 +136,16 @@ def test_a_sharded_batch_into_a_replicated_table(axes, rng):
     mesh = make_mesh(axes, {"data": 8})
     places, mask = draws(rng), rng.random(400) < 0.7
     with jax.set_mesh(mesh):
-        tally = jax.block_until_ready(add(Tally(SHAPE), *place((places, mask), mesh, P("data"))))
+        tally = jax.block_until_ready(
+            add(ScatterCounts(SHAPE), *place((places, mask), mesh, P("data")))
+        )
         np.testing.assert_array_equal(exact(tally), counted(places, mask))
 
 
 def test_vmap_over_tables(rng):
     places, mask = draws(rng).reshape(4, 100), rng.random((4, 100)) < 0.7
-    stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (4, *jnp.shape(x))), Tally(SHAPE))
-    mapped = jax.jit(jax.vmap(Tally.add))(stacked, places, mask)
+    stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (4, *jnp.shape(x))), ScatterCounts(SHAPE))
+    mapped = jax.jit(jax.vmap(ScatterCounts.add))(stacked, places, mask)
     for i in range(4):
         one = jax.tree.map(lambda x, i=i: x[i], mapped)
         np.testing.assert_array_equal(exact(one), counted(places[i], mask[i]))
@@ -151,7 +154,7 @@ def test_vmap_over_tables(rng):
 def test_with_64_bit_types(rng):
     with x64():
         places, mask = draws(rng), rng.random(400) < 0.7
-        tally = Tally(SHAPE).add(jnp.asarray(places), jnp.asarray(mask))
+        tally = ScatterCounts(SHAPE).add(jnp.asarray(places), jnp.asarray(mask))
         tally = tally.add(jnp.asarray(places), jnp.asarray(mask, jnp.float64))
         assert tally.value.dtype == jnp.float64
         np.testing.assert_array_equal(tally.value, 2 * counted(places, mask))
@@ -159,7 +162,7 @@ def test_with_64_bit_types(rng):
 
 def test_a_table_that_no_index_reaches():
     with pytest.raises(MetricInputError, match=r"\(65536, 65536\).*2\*\*31"):
-        Tally((65536, 65536))
+        ScatterCounts((65536, 65536))
 
 
 @pytest.mark.parametrize("op", ["max", "min"])

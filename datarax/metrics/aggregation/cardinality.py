@@ -41,5 +41,5 @@ class Cardinality(Metric):
         """The standard deviation of the estimate, as a part of it."""
         return self.statistic.standard_error
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self.statistic.count()

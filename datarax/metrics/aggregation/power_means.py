@@ -30,7 +30,7 @@ class RootMeanSquare(Metric):
         self.on_invalid = check_policy(on_invalid)
         self.statistic = PowerTotal(2)
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self.statistic.mean()
 
 
@@ -58,7 +58,7 @@ class Norm(Metric):
         self.ord, self.on_invalid = ord, check_policy(on_invalid)
         self.statistic = PowerTotal(int(ord)) if ord <= 2 else Extremes()
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         if isinstance(self.statistic, PowerTotal):
             return self.statistic.norm()
         top = jnp.maximum(self.statistic.greatest.value, -self.statistic.least.value)
@@ -86,7 +86,7 @@ class GeometricMean(Metric):
         self.on_invalid = check_policy(on_invalid)
         self.statistic = PowerTotal(0)
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self.statistic.mean()
 
 
@@ -111,5 +111,5 @@ class HarmonicMean(Metric):
         self.on_invalid = check_policy(on_invalid)
         self.statistic = PowerTotal(-1)
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self.statistic.mean()

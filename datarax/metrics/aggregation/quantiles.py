@@ -66,7 +66,7 @@ class Quantile(Metric):
         """How far the estimate may be off, as a part of the value."""
         return self.statistic.relative_error
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self.statistic.quantile(self.q, method=self.method)
 
     def bounds(self) -> tuple[jax.Array, jax.Array]:
@@ -147,12 +147,7 @@ class Histogram(Metric):
         """The edges of the bins, one more than there are bins."""
         return self.statistic.edges
 
-    def _value(self) -> dict[str, jax.Array]:
-        return self._parts(self.statistic.counts.value)
-
-    def compute_exact(self) -> Any:
-        if self.on_invalid != "exclude":
-            return self.compute()
+    def compute(self) -> dict[str, Any]:
         return self._parts(self.statistic.counts.exact)
 
     def _parts(self, counts: jax.Array | Exact) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from datarax import numerics as nx
-from datarax._checks import as_float, numeric, rows_weight
+from datarax._checks import as_float, numeric
 from datarax.metrics.base import Metric, check_policy
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.steps import FadedTotal, LastStep, on_leading_axes
+from datarax.statistics.batches import on_leading_axes, rows_weight
+from datarax.statistics.steps import DecayedTotal, LastStep
 from datarax.statistics.weighted_total import WeightedTotal
 
 
@@ -37,7 +38,7 @@ class LastValue(Metric):
         self.on_invalid = check_policy(on_invalid)
         self.statistic = LastStep()
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         last = jnp.asarray(self.statistic.newest.value)
         return jnp.where(jnp.isfinite(last), last, jnp.asarray(jnp.nan, last.dtype))
 
@@ -69,9 +70,9 @@ class ExponentialMovingAverage(Metric):
 
     def __init__(self, *, decay: float = 0.99, on_invalid: str = "exclude"):
         self.on_invalid = check_policy(on_invalid)
-        self.statistic = FadedTotal(decay)
+        self.statistic = DecayedTotal(decay)
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self.statistic.mean
 
 
@@ -122,6 +123,6 @@ class Rate(Metric):
             invalid=self.invalid.update(invalid),
         )
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         seconds = self.elapsed.value
-        return nx.pair_divide(self.counted.total.words, (seconds, jnp.zeros_like(seconds)))
+        return nx.pair_divide(self.counted.total.parts, (seconds, jnp.zeros_like(seconds)))

@@ -5,10 +5,11 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, numeric, rows_weight
+from datarax._checks import as_float, numeric
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.base import Metric, check_policy
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import rows_weight
 from datarax.statistics.moments import Moments
 from datarax.statistics.state import State
 from datarax.statistics.weighted_total import WeightedTotal
@@ -37,7 +38,7 @@ class Mean(Metric):
         self.on_invalid = check_policy(on_invalid)
         self.statistic = WeightedTotal()
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self.statistic.mean
 
 
@@ -64,12 +65,7 @@ class Sum(Metric):
         self.on_invalid = check_policy(on_invalid)
         self.statistic = WeightedTotal()
 
-    def _value(self) -> jax.Array:
-        return self.statistic.total.value
-
-    def compute_exact(self) -> Any:
-        if self.on_invalid != "exclude":
-            return self.compute()
+    def compute(self) -> Any:
         return self.statistic.total.exact
 
 
@@ -111,7 +107,7 @@ class Max(Metric):
         self.on_invalid = check_policy(on_invalid)
         self.statistic = Extremes()
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return _or_nan(self.statistic.greatest.value)
 
 
@@ -132,7 +128,7 @@ class Min(Metric):
         self.on_invalid = check_policy(on_invalid)
         self.statistic = Extremes()
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return _or_nan(self.statistic.least.value)
 
 
@@ -155,7 +151,7 @@ class MinMax(Metric):
         self.on_invalid = check_policy(on_invalid)
         self.statistic = Extremes()
 
-    def _value(self) -> dict[str, jax.Array]:
+    def compute(self) -> dict[str, jax.Array]:
         return {
             "min": _or_nan(self.statistic.least.value),
             "max": _or_nan(self.statistic.greatest.value),
@@ -183,7 +179,7 @@ class Variance(Metric):
         self.ddof, self.on_invalid = ddof, check_policy(on_invalid)
         self.statistic = Moments()
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self.statistic.variance(self.ddof)
 
 
@@ -205,7 +201,7 @@ class Std(Metric):
         self.ddof, self.on_invalid = ddof, check_policy(on_invalid)
         self.statistic = Moments()
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return jnp.sqrt(self.statistic.variance(self.ddof))
 
 

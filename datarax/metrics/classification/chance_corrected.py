@@ -5,9 +5,8 @@ import jax.numpy as jnp
 
 from datarax import numerics as nx
 from datarax._checks import choice
-from datarax.metrics.classification.count_ratio import (
-    CountMetric,
-    Counts,
+from datarax.metrics.classification.count_ratio import CountMetric, Counts
+from datarax.numerics.pairs import (
     divide,
     or_nan,
     pair_broadcast,
@@ -49,7 +48,7 @@ class _BeyondChance(CountMetric):
     def _of(self, counts: Counts) -> jax.Array:
         raise TypeError(type(self).__name__)
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         counts = Counts.of(self.statistic)
         value = self._of(counts.scaled())
         if self.statistic.num_labels is not None:
@@ -121,7 +120,7 @@ class MatthewsCorrCoef(_BeyondChance):
     def _of(self, counts: Counts) -> jax.Array:
         above = self._beyond_chance(counts)
         # n^2 - sum(p^2) = sum(p (n - p)), of which no term cancels.
-        predicted = self._over_classes(counts.predicted, counts.unpredicted)
+        predicted = self._over_classes(counts.predicted_positives, counts.predicted_negatives)
         actual = self._over_classes(counts.positives, counts.negatives)
         # Two quotients, so that where the three are equal the value is 1, without rounding.
         value = nx.pair_divide(above, actual) * jnp.sqrt(nx.pair_divide(actual, predicted))
@@ -189,10 +188,10 @@ class CohenKappa(_BeyondChance):
             self.weights = weights
             self.statistic = ConfusionCounts(num_classes=num_classes, ignore_index=ignore_index)
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         if not isinstance(self.statistic, ConfusionCounts):
-            return super()._value()
-        words = self.statistic.matrix.words
+            return super().compute()
+        words = self.statistic.matrix.parts
         scale = power_of(jnp.max(words[0]))
         matrix = words[0] * scale, words[1] * scale
         actual, predicted = nx.pair_sum(matrix), nx.pair_sum(matrix, 0)
@@ -211,7 +210,7 @@ class CohenKappa(_BeyondChance):
         high, low = self._beyond_chance(counts)
         # n^2 - sum(p t), twice: both ways to disagree by chance.
         chance = nx.pair_add(
-            self._over_classes(counts.predicted, counts.negatives),
-            self._over_classes(counts.unpredicted, counts.positives),
+            self._over_classes(counts.predicted_positives, counts.negatives),
+            self._over_classes(counts.predicted_negatives, counts.positives),
         )
         return divide((high * 2, low * 2), chance, self.zero_division)

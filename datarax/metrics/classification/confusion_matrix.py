@@ -2,14 +2,14 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from datarax import numerics as nx
 from datarax._checks import choice
 from datarax.metrics.base import Metric, check_policy
-from datarax.metrics.classification.count_ratio import Counts, or_nan, pair_broadcast
+from datarax.metrics.classification.count_ratio import Counts
 from datarax.numerics.exact import Exact
+from datarax.numerics.pairs import or_nan, pair_broadcast
 from datarax.statistics.class_counts import ClassCounts
 from datarax.statistics.confusion import ConfusionCounts
 
@@ -71,16 +71,16 @@ class ConfusionMatrix(Metric):
 
     def _words(self) -> nx.Pair:
         if isinstance(self.statistic, ConfusionCounts):
-            return self.statistic.matrix.words
+            return self.statistic.matrix.parts
         counts = Counts.of(self.statistic)
         cells = (counts.tn, counts.fp, counts.fn, counts.tp)
         high, low = (jnp.stack(words, -1).reshape(-1, 2, 2) for words in zip(*cells, strict=True))
         return (high, low) if self.statistic.num_labels is not None else (high[0], low[0])
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> Any:
         words = self._words()
         if self.normalize is None:
-            return words[0]
+            return Exact(*words) if words[0].dtype.itemsize == 4 else words[0]
         total = words
         for axis in _AXES[self.normalize]:
             total = nx.pair_sum(total, axis)
@@ -89,10 +89,3 @@ class ConfusionMatrix(Metric):
         share = jnp.where(jnp.isnan(share), jnp.zeros((), share.dtype), share)
         seen = jnp.sum(words[0], (-2, -1), keepdims=True)
         return or_nan(share, jnp.broadcast_to(seen, share.shape))
-
-    def compute_exact(self) -> Any:
-        """As `compute`, with exact counts where they are not normalized."""
-        if self.normalize is not None or self.on_invalid != "exclude":
-            return self.compute()
-        words = self._words()
-        return Exact(*words) if words[0].dtype.itemsize == 4 else words[0]

@@ -1,200 +1,188 @@
 """Ratios of counts by class, averaged over classes: what most classification metrics are."""
 
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
-from datarax._checks import choice, real
-from datarax.metrics.base import Metric, check_policy
+from datarax._checks import real
+from datarax._typing import ArrayLike, Average, PyTree, Weights
+from datarax.metrics.base import Metric, shareable
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
 from datarax.statistics.class_counts import ClassCounts
-
-AVERAGES = ("micro", "macro", "weighted", None)
+from datarax.statistics.fields import state
 
 
 class Counts(NamedTuple):
-    """True and false positives and negatives by class, as pairs of floats of shape (C,)."""
+    """True and false positives and negatives by class, of shape (C,)."""
 
-    tp: nx.Pair
-    fp: nx.Pair
-    fn: nx.Pair
-    tn: nx.Pair
+    tp: DoubleFloat
+    fp: DoubleFloat
+    fn: DoubleFloat
+    tn: DoubleFloat
 
     @classmethod
     def of(cls, statistic: ClassCounts) -> "Counts":
         """From the statistic."""
-        accumulators = statistic.right, statistic.predicted, statistic.actual, statistic.total
-        right, predicted, actual, total = (
-            pair_broadcast(each.words, (statistic.size,)) for each in accumulators
+        shape = (statistic.size,)
+        tp, predicted, actual, total = (
+            each.double.broadcast_to(shape)
+            for each in (statistic.right, statistic.predicted, statistic.actual, statistic.total)
         )
-        fp, fn = pair_subtract(predicted, right), pair_subtract(actual, right)
-        return cls(right, fp, fn, pair_subtract(pair_subtract(total, actual), fp))
+        fp = predicted - tp
+        return cls(tp, fp, actual - tp, total - actual - fp)
 
     @property
-    def predicted(self) -> nx.Pair:
+    def predicted_positives(self) -> DoubleFloat:
         """How often each class was predicted."""
-        return nx.pair_add(self.tp, self.fp)
+        return self.tp + self.fp
 
     @property
-    def unpredicted(self) -> nx.Pair:
+    def predicted_negatives(self) -> DoubleFloat:
         """How often each class was not predicted."""
-        return nx.pair_add(self.tn, self.fn)
+        return self.tn + self.fn
 
     @property
-    def positives(self) -> nx.Pair:
-        """How often each class was the target."""
-        return nx.pair_add(self.tp, self.fn)
+    def positives(self) -> DoubleFloat:
+        """How often each class was the target: its support."""
+        return self.tp + self.fn
 
     @property
-    def negatives(self) -> nx.Pair:
+    def negatives(self) -> DoubleFloat:
         """How often each class was not the target."""
-        return nx.pair_add(self.tn, self.fp)
+        return self.tn + self.fp
 
     @property
-    def total(self) -> nx.Pair:
+    def total(self) -> DoubleFloat:
         """How many examples each class could be predicted for: all, but for ignored labels."""
-        return nx.pair_add(self.positives, self.negatives)
+        return self.positives + self.negatives
 
     def summed(self) -> "Counts":
         """Over all classes, as one."""
-        return Counts(*(tuple(x[None] for x in nx.pair_sum(each)) for each in self))  # type: ignore[arg-type]
+        return Counts(*(each.sum()[None] for each in self))
 
     def scaled(self) -> "Counts":
-        """All divided by one power of two, so that no product of three overflows or is lost."""
-        scale = power_of(jnp.max(self.total[0]))
-        return Counts(*((x[0] * scale, x[1] * scale) for x in self))
+        """All times one power of two, so that products of three neither overflow nor underflow."""
+        scale = power_of_two_near_reciprocal(jnp.max(self.total.high))
+        return Counts(*(each * scale for each in self))
 
 
 class CountMetric(Metric):
-    """What reads counts by class: the arguments that make the statistic."""
+    """A metric that is computed from counts by class; the fields state the task."""
 
-    def _count(
-        self,
-        *,
-        num_classes: int | None,
-        num_labels: int | None,
-        threshold: float,
-        top_k: int,
-        ignore_index: int | None,
-        on_invalid: str,
-    ) -> None:
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = ClassCounts(
-            num_classes=num_classes,
-            num_labels=num_labels,
-            threshold=threshold,
-            top_k=top_k,
-            ignore_index=ignore_index,
-        )
+    num_classes: int | None = None
+    """How many classes a multiclass task has."""
+    num_labels: int | None = None
+    """How many labels a multilabel task has. With neither size the task is binary."""
+    threshold: float = 0.5
+    """Binary and multilabel: a score above it predicts the class."""
+    ignore_index: int | None = None
+    """A target that leaves its example out, uncounted."""
+
+    statistic: ClassCounts = state()
+
+    def __post_init__(self) -> None:
+        self.statistic = ClassCounts.from_fields(self)
+
+    def _count(self, **given) -> None:  # temporary
+        vars(self).update(given)
+        self.statistic = ClassCounts(**{n: v for n, v in given.items() if n != "on_invalid"})
+
+    @shareable
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            preds: multiclass: scores (..., C) or predicted labels (...); multilabel: scores
+                (..., L); binary: scores, or 0/1 predictions, (...).
+            target: multiclass: integer labels (...); multilabel: 0/1 (..., L); binary: 0/1 (...).
+            weights: broadcast against the leading axes of `target`; zero leaves an example out.
+
+        Raises:
+            MetricInputError: shapes that do not go together; shows both.
+            MetricTypeError: labels that are not integers.
+        """
+        return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 
     @property
-    def _is_binary(self) -> bool:
-        return self.statistic.num_classes is None and self.statistic.num_labels is None
+    def is_binary(self) -> bool:
+        """Whether the task is neither multiclass nor multilabel."""
+        return self.num_classes is None and self.num_labels is None
 
 
-class CountRatio(CountMetric):
-    """A ratio of counts for each class. A subclass says which in `_ratio`.
+class TopKCountMetric(CountMetric):
+    """A metric of counts by class, in which several classes may be predicted for an example."""
 
-    Averages follow scikit-learn: "macro" and "weighted" are over the classes that occur, among
-    the targets or the predictions; "weighted" by how often each is the target.
-    """
+    top_k: int = 1
+    """Multiclass: the classes of the k highest scores are predicted."""
 
-    def __init__(
-        self,
-        *,
-        num_classes: int | None = None,
-        num_labels: int | None = None,
-        threshold: float = 0.5,
-        top_k: int = 1,
-        average: str | None = "macro",
-        zero_division: float = 0.0,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        choice(average, AVERAGES, "average")
-        self.average, self.zero_division = average, undefined(zero_division)
-        self._count(
-            num_classes=num_classes,
-            num_labels=num_labels,
-            threshold=threshold,
-            top_k=top_k,
-            ignore_index=ignore_index,
-            on_invalid=on_invalid,
-        )
 
-    def _ratio(self, counts: Counts) -> tuple[nx.Pair, nx.Pair]:
-        """Numerator and denominator, by class."""
-        raise TypeError(f"{type(self).__name__} does not define _ratio()")
+class AveragedRatio(Metric):
+    """A ratio of counts for each class, averaged; a subclass defines `ratio` and `counts`."""
 
-    def _counts(self) -> Counts:
-        """Those of the classes that the ratio is of."""
+    average: Average = "macro"
+    """"micro" adds up the counts of all classes; "macro" is the mean over the classes that occur,
+    among the targets or the predictions; "weighted" weighs them by how often each is the target;
+    `None` gives one value per class. As in scikit-learn."""
+
+    zero_division: float = 0.0
+    """What 0/0 is; NaN leaves such a class out of an average."""
+
+    def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        """The numerator and the denominator, by class."""
+        raise TypeError(f"{type(self).__name__} does not define ratio()")
+
+    def counts(self) -> Counts:
+        """The counts of the classes that are averaged."""
+        raise TypeError(f"{type(self).__name__} does not define counts()")
+
+    @property
+    def is_multiclass(self) -> bool:
+        """Whether a class that is neither predicted nor a target is left out of an average."""
+        return True
+
+    def compute(self) -> PyTree:
+        counts = self.counts()
+        if self.average == "micro":
+            counts = counts.summed()
+        numerator, denominator = self.ratio(counts)
+        value = quotient(numerator, denominator, self.zero_division)
+        value = nan_where(counts.total.high <= 0, value)
+        if self.average == "micro":
+            return value[0]
+        if self.average is None:
+            return value
+        support = counts.positives.high
+        if self.is_multiclass:
+            value = nan_where(support + counts.fp.high <= 0, value)
+        weights = support if self.average == "weighted" else jnp.ones_like(support)
+        return weighted_mean(value, weights)
+
+
+class CountRatio(AveragedRatio, TopKCountMetric):
+    """A ratio of counts for each class of a task; a subclass defines `ratio`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.zero_division = real(self.zero_division, "zero_division", nan=True)
+
+    def counts(self) -> Counts:
         return Counts.of(self.statistic)
 
-    def _value(self) -> jax.Array:
-        counts = self._counts()
-        if self.average == "micro" and not self._is_binary:
-            counts = counts.summed()
-        part, of = self._ratio(counts)
-        ratio = or_nan(divide(part, of, self.zero_division), counts.total[0])
-        if self._is_binary or self.average == "micro":
-            return ratio[0]
-        if self.average is None:
-            return ratio
-        support = counts.positives[0]
-        if self.statistic.num_classes is not None:
-            occurs = support + counts.fp[0] > 0
-            ratio = jnp.where(occurs, ratio, jnp.asarray(jnp.nan, ratio.dtype))
-        weight = support if self.average == "weighted" else jnp.ones_like(support)
-        return weighted_mean(ratio, weight)
+    @property
+    def is_multiclass(self) -> bool:
+        return self.num_classes is not None
+
+    def compute(self) -> PyTree:
+        if not self.is_binary:
+            return super().compute()
+        counts = self.counts()
+        value = quotient(*self.ratio(counts), self.zero_division)
+        return nan_where(counts.total.high <= 0, value)[0]
 
 
-def undefined(value: float) -> float | str:
-    """What stands for 0/0, as configuration: NaN by name, as it is not equal to itself."""
-    value = real(value, "zero_division", nan=True)
-    return "nan" if math.isnan(value) else value
-
-
-def divide(part: nx.Pair, of: nx.Pair, zero_division: float | str) -> jax.Array:
-    """The quotient, with a stated value where the denominator is zero."""
-    ratio = nx.pair_divide(part, of)
-    return jnp.where(of[0] == 0, jnp.asarray(float(zero_division), ratio.dtype), ratio)
-
-
-def or_nan(x: jax.Array, total: jax.Array) -> jax.Array:
-    """NaN where there is no data."""
-    return jnp.where(total > 0, x, jnp.asarray(jnp.nan, x.dtype))
-
-
-def weighted_mean(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """`sum(weight * x) / sum(weight)` without NaN; the plain mean where all weights are zero."""
-    some = ~jnp.isnan(x)
-    zero = jnp.zeros((), x.dtype)
-    weight = jnp.where(some, weight, zero)
-    weight = jnp.where(jnp.sum(weight) > 0, weight, some.astype(x.dtype))
-    # 0/0 is NaN: nothing to average.
-    return jnp.sum(jnp.where(some, x, zero) * weight) / jnp.sum(weight)
-
-
-def power_of(total: jax.Array) -> jax.Array:
-    """The power of two that, times this float, is from 1/2 to 1; 1 where it is zero.
-
-    Made of its bits: a quotient is a product with a rounded reciprocal where a compiler sees fit.
-    """
-    info = jnp.finfo(total.dtype)
-    bits = jnp.dtype(f"int{info.bits}")
-    exponent = jnp.frexp(total)[1].astype(bits)
-    field = (jnp.asarray(1 - info.minexp, bits) - exponent) << jnp.asarray(info.nmant, bits)
-    power = jax.lax.bitcast_convert_type(field, total.dtype)
-    return jnp.where(total > 0, power, jnp.ones_like(total))
-
-
-def pair_subtract(a: Any, b: Any) -> nx.Pair:
-    """`a - b`."""
-    return nx.pair_add(a, (-b[0], -b[1]))
-
-
-def pair_broadcast(a: Any, shape: tuple[int, ...]) -> nx.Pair:
-    """A pair in another shape."""
-    return jnp.broadcast_to(jnp.asarray(a[0]), shape), jnp.broadcast_to(jnp.asarray(a[1]), shape)
+def quotient(part: DoubleFloat, of: DoubleFloat, zero_division: float) -> jax.Array:
+    """The quotient, rounded once, with a stated value where the denominator is zero."""
+    ratio = (part / of).to_float()
+    return jnp.where(of.high == 0, jnp.asarray(zero_division, ratio.dtype), ratio)

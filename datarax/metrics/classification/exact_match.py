@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from datarax import numerics as nx
-from datarax._checks import numeric, real, rows_weight
+from datarax._checks import numeric, real
 from datarax._errors import MetricInputError
 from datarax.metrics.base import Metric, check_policy
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import check_task, examples
-from datarax.statistics.class_counts import predictions
+from datarax.statistics.batches import check_task, examples, predictions, rows_weight
 from datarax.statistics.state import State
 
 
@@ -116,5 +115,5 @@ class ExactMatch(Metric):
             ignore_index=ignore_index,
         )
 
-    def _value(self) -> jax.Array:
-        return nx.pair_divide(self.statistic.right.words, self.statistic.total.words)
+    def compute(self) -> jax.Array:
+        return nx.pair_divide(self.statistic.right.parts, self.statistic.total.parts)

@@ -10,7 +10,7 @@ from datarax import numerics as nx
 from datarax._checks import is_integer, numeric, positive_int, real, same_shape
 from datarax._errors import MetricTypeError
 from datarax.metrics.base import Metric, check_policy
-from datarax.metrics.classification.count_ratio import pair_subtract, power_of
+from datarax.numerics.pairs import pair_subtract, power_of
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import examples
 from datarax.statistics.labels import count_labels, in_range
@@ -109,7 +109,7 @@ class GroupFairness(Metric):
             num_groups=num_groups, threshold=threshold, ignore_index=ignore_index
         )
 
-    def _value(self) -> dict[str, jax.Array]:
+    def compute(self) -> dict[str, jax.Array]:
         counts = self.statistic
         return _spread(counts.predicted, counts.total, "demographic_parity") | _spread(
             counts.right, counts.actual, "equal_opportunity"
@@ -118,7 +118,7 @@ class GroupFairness(Metric):
 
 def _spread(counts: MetricAccumulator, of: MetricAccumulator, name: str) -> dict[str, jax.Array]:
     """The difference and the ratio of the extreme rates."""
-    part, whole = (tuple(map(jnp.asarray, each.words)) for each in (counts, of))
+    part, whole = (tuple(map(jnp.asarray, each.parts)) for each in (counts, of))
     rate = nx.pair_divide(part, whole)  # type: ignore[arg-type]
     scale = power_of(jnp.max(whole[0]))
     infinity = jnp.asarray(jnp.inf, rate.dtype)

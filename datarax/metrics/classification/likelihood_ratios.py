@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from datarax import numerics as nx
-from datarax.metrics.classification.count_ratio import CountMetric, Counts, or_nan
+from datarax.metrics.classification.count_ratio import CountMetric, Counts
+from datarax.numerics.pairs import or_nan
 
 
 class LikelihoodRatios(CountMetric):
@@ -58,7 +59,7 @@ class LikelihoodRatios(CountMetric):
             on_invalid=on_invalid,
         )
 
-    def _value(self) -> dict[str, jax.Array]:
+    def compute(self) -> dict[str, jax.Array]:
         counts = Counts.of(self.statistic).scaled()
         both = jnp.minimum(counts.positives[0], counts.negatives[0])
 

@@ -1,38 +1,21 @@
-"""Precision, recall and their kin: a line of formula each, over counts by class.
+"""Precision, recall, F1 and other ratios of counts by class.
 
 TP, FP, FN and TN are the true and false positives and negatives of a class against the rest.
 """
 
 import math
 
-import jax.numpy as jnp
-
-from datarax import numerics as nx
 from datarax._checks import real
 from datarax._errors import MetricInputError
-from datarax.metrics.classification.count_ratio import CountRatio, Counts, pair_subtract
+from datarax.metrics.classification.count_ratio import CountRatio, Counts
+from datarax.numerics.double_float import DoubleFloat
+from datarax.statistics.fields import field
 
 
 class Precision(CountRatio):
     """The fraction of positive predictions that are right: the positive predictive value.
 
-    TP / (TP + FP).
-
-    `update(preds, target, *, weights=None)`: shapes and dtypes as for `Accuracy`.
-    No data gives NaN.
-
-    Args:
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has. Neither: binary.
-        threshold: binary and multilabel: a score above it predicts the class.
-        top_k: multiclass: the classes of the k highest scores are predicted.
-        average: "micro" adds up the counts of all classes; "macro" is the mean over the classes
-            that occur, "weighted" by how often each is the target; `None` gives one per class.
-        zero_division: what 0/0 is; NaN leaves such a class out of an average.
-        ignore_index: a target that leaves its example out, uncounted.
-        on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`.
-
-    As `sklearn.metrics.precision_score`.
+    TP / (TP + FP). No data gives NaN. As `sklearn.metrics.precision_score`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -42,30 +25,14 @@ class Precision(CountRatio):
         0.5
     """
 
-    def _ratio(self, counts: Counts) -> tuple[nx.Pair, nx.Pair]:
-        return counts.tp, counts.predicted
+    def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return c.tp, c.predicted_positives
 
 
 class Recall(CountRatio):
-    """The fraction of positives that are found: sensitivity, the true positive rate.
+    """The fraction of positives that are predicted: sensitivity, the true positive rate.
 
-    TP / (TP + FN).
-
-    `update(preds, target, *, weights=None)`: shapes and dtypes as for `Accuracy`.
-    No data gives NaN.
-
-    Args:
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has. Neither: binary.
-        threshold: binary and multilabel: a score above it predicts the class.
-        top_k: multiclass: the classes of the k highest scores are predicted.
-        average: "micro" adds up the counts of all classes; "macro" is the mean over the classes
-            that occur, "weighted" by how often each is the target; `None` gives one per class.
-        zero_division: what 0/0 is; NaN leaves such a class out of an average.
-        ignore_index: a target that leaves its example out, uncounted.
-        on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`.
-
-    As `sklearn.metrics.recall_score`.
+    TP / (TP + FN). No data gives NaN. As `sklearn.metrics.recall_score`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -75,31 +42,15 @@ class Recall(CountRatio):
         0.5
     """
 
-    def _ratio(self, counts: Counts) -> tuple[nx.Pair, nx.Pair]:
-        return counts.tp, counts.positives
+    def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return c.tp, c.positives
 
 
 class Specificity(CountRatio):
-    """The fraction of negatives that are left alone: the true negative rate.
+    """The fraction of negatives that are predicted negative: the true negative rate.
 
-    TN / (TN + FP).
-
-    `update(preds, target, *, weights=None)`: shapes and dtypes as for `Accuracy`.
-    No data gives NaN.
-
-    Args:
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has. Neither: binary.
-        threshold: binary and multilabel: a score above it predicts the class.
-        top_k: multiclass: the classes of the k highest scores are predicted.
-        average: "micro" adds up the counts of all classes; "macro" is the mean over the classes
-            that occur, "weighted" by how often each is the target; `None` gives one per class.
-        zero_division: what 0/0 is; NaN leaves such a class out of an average.
-        ignore_index: a target that leaves its example out, uncounted.
-        on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`.
-
-    As `sklearn.metrics.recall_score(pos_label=0)` for a binary task. J. Yerushalmy (1947),
-    Statistical problems in assessing methods of medical diagnosis.
+    TN / (TN + FP). No data gives NaN. As `sklearn.metrics.recall_score(pos_label=0)` for a binary
+    task. J. Yerushalmy (1947), Statistical problems in assessing methods of medical diagnosis.
 
     Example:
         >>> import jax.numpy as jnp
@@ -109,30 +60,15 @@ class Specificity(CountRatio):
         0.5
     """
 
-    def _ratio(self, counts: Counts) -> tuple[nx.Pair, nx.Pair]:
-        return counts.tn, counts.negatives
+    def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return c.tn, c.negatives
 
 
 class NegativePredictiveValue(CountRatio):
     """The fraction of negative predictions that are right.
 
-    TN / (TN + FN).
-
-    `update(preds, target, *, weights=None)`: shapes and dtypes as for `Accuracy`.
-    No data gives NaN.
-
-    Args:
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has. Neither: binary.
-        threshold: binary and multilabel: a score above it predicts the class.
-        top_k: multiclass: the classes of the k highest scores are predicted.
-        average: "micro" adds up the counts of all classes; "macro" is the mean over the classes
-            that occur, "weighted" by how often each is the target; `None` gives one per class.
-        zero_division: what 0/0 is; NaN leaves such a class out of an average.
-        ignore_index: a target that leaves its example out, uncounted.
-        on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`.
-
-    As `sklearn.metrics.precision_score(pos_label=0)` for a binary task.
+    TN / (TN + FN). No data gives NaN. As `sklearn.metrics.precision_score(pos_label=0)` for a
+    binary task.
 
     Example:
         >>> import jax.numpy as jnp
@@ -143,94 +79,45 @@ class NegativePredictiveValue(CountRatio):
         0.5
     """
 
-    def _ratio(self, counts: Counts) -> tuple[nx.Pair, nx.Pair]:
-        return counts.tn, counts.unpredicted
+    def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return c.tn, c.predicted_negatives
 
 
 class FBeta(CountRatio):
     """The weighted harmonic mean of precision and recall.
 
-    (1 + beta^2) TP / ((1 + beta^2) TP + beta^2 FN + FP).
-
-    `update(preds, target, *, weights=None)`: shapes and dtypes as for `Accuracy`.
-    No data gives NaN.
-
-    Args:
-        beta: how many times as much recall counts as precision; 0 is precision alone.
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has. Neither: binary.
-        threshold: binary and multilabel: a score above it predicts the class.
-        top_k: multiclass: the classes of the k highest scores are predicted.
-        average: "micro" adds up the counts of all classes; "macro" is the mean over the classes
-            that occur, "weighted" by how often each is the target; `None` gives one per class.
-        zero_division: what 0/0 is; NaN leaves such a class out of an average.
-        ignore_index: a target that leaves its example out, uncounted.
-        on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`.
+    (1 + beta^2) TP / ((1 + beta^2) TP + beta^2 FN + FP). No data gives NaN. As
+    `sklearn.metrics.fbeta_score`. C. J. van Rijsbergen (1979), Information Retrieval, chapter 7.
 
     Raises:
         MetricInputError: a beta that is negative or not finite.
 
-    As `sklearn.metrics.fbeta_score`. C. J. van Rijsbergen (1979), Information Retrieval, chapter 7.
-
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import FBeta
-        >>> metric = FBeta(beta=2.0).update(jnp.array([0.9, 0.8, 0.3]), jnp.array([1, 1, 1]))
+        >>> metric = FBeta(2.0).update(jnp.array([0.9, 0.8, 0.3]), jnp.array([1, 1, 1]))
         >>> print(round(float(metric.compute()), 4))
         0.7143
     """
 
-    def __init__(
-        self,
-        *,
-        beta: float = 1.0,
-        num_classes: int | None = None,
-        num_labels: int | None = None,
-        threshold: float = 0.5,
-        top_k: int = 1,
-        average: str | None = "macro",
-        zero_division: float = 0.0,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        if not (real(beta, "beta", nan=True) >= 0 and math.isfinite(beta)):
-            raise MetricInputError(f"beta={beta!r}; expected a number of at least 0")
-        super().__init__(
-            num_classes=num_classes,
-            num_labels=num_labels,
-            threshold=threshold,
-            top_k=top_k,
-            average=average,
-            zero_division=zero_division,
-            ignore_index=ignore_index,
-            on_invalid=on_invalid,
-        )
-        self.beta = float(beta)
+    beta: float = field(default=1.0, kw_only=False)
+    """How many times as much recall counts as precision; 0 is precision alone."""
 
-    def _ratio(self, counts: Counts) -> tuple[nx.Pair, nx.Pair]:
-        return _f_beta(counts, self.beta)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.beta = real(self.beta, "beta", nan=True)
+        if not (self.beta >= 0 and math.isfinite(self.beta)):
+            raise MetricInputError(f"beta={self.beta!r}; expected a number of at least 0")
+
+    def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return _f_beta(c, self.beta)
 
 
 class F1(CountRatio):
-    """The harmonic mean of precision and recall; of sets, the Dice coefficient.
+    """The harmonic mean of precision and recall; for sets, the Dice coefficient.
 
-    2 TP / (2 TP + FP + FN).
-
-    `update(preds, target, *, weights=None)`: shapes and dtypes as for `Accuracy`.
-    No data gives NaN.
-
-    Args:
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has. Neither: binary.
-        threshold: binary and multilabel: a score above it predicts the class.
-        top_k: multiclass: the classes of the k highest scores are predicted.
-        average: "micro" adds up the counts of all classes; "macro" is the mean over the classes
-            that occur, "weighted" by how often each is the target; `None` gives one per class.
-        zero_division: what 0/0 is; NaN leaves such a class out of an average.
-        ignore_index: a target that leaves its example out, uncounted.
-        on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`.
-
-    As `sklearn.metrics.f1_score`: the macro average is the mean of the F1 of each class.
+    2 TP / (2 TP + FP + FN). No data gives NaN. As `sklearn.metrics.f1_score`: the macro average is
+    the mean of the F1 of each class.
 
     Example:
         >>> import jax.numpy as jnp
@@ -240,30 +127,14 @@ class F1(CountRatio):
         0.5
     """
 
-    def _ratio(self, counts: Counts) -> tuple[nx.Pair, nx.Pair]:
-        return _f_beta(counts, 1.0)
+    def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return _f_beta(c, 1.0)
 
 
 class JaccardIndex(CountRatio):
-    """Intersection over union of the examples predicted and those of the class.
+    """Intersection over union of the examples predicted as a class and those of the class.
 
-    TP / (TP + FP + FN).
-
-    `update(preds, target, *, weights=None)`: shapes and dtypes as for `Accuracy`.
-    No data gives NaN.
-
-    Args:
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has. Neither: binary.
-        threshold: binary and multilabel: a score above it predicts the class.
-        top_k: multiclass: the classes of the k highest scores are predicted.
-        average: "micro" adds up the counts of all classes; "macro" is the mean over the classes
-            that occur, "weighted" by how often each is the target; `None` gives one per class.
-        zero_division: what 0/0 is; NaN leaves such a class out of an average.
-        ignore_index: a target that leaves its example out, uncounted.
-        on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`.
-
-    As `sklearn.metrics.jaccard_score`. P. Jaccard (1901).
+    TP / (TP + FP + FN). No data gives NaN. As `sklearn.metrics.jaccard_score`. P. Jaccard (1901).
 
     Example:
         >>> import jax.numpy as jnp
@@ -273,32 +144,16 @@ class JaccardIndex(CountRatio):
         0.3333
     """
 
-    def _ratio(self, counts: Counts) -> tuple[nx.Pair, nx.Pair]:
-        return counts.tp, nx.pair_add(counts.positives, counts.fp)
+    def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return c.tp, c.positives + c.fp
 
 
 class InformednessYouden(CountRatio):
     """Youden's J: how much better than chance a class is told from the rest.
 
-    TP / (TP + FN) + TN / (TN + FP) - 1; 0 for a guess, 1 at best, -1 at worst.
-
-    Undefined, and `zero_division`, where either rate is: without a positive or without a negative.
-
-    `update(preds, target, *, weights=None)`: shapes and dtypes as for `Accuracy`.
-    No data gives NaN.
-
-    Args:
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has. Neither: binary.
-        threshold: binary and multilabel: a score above it predicts the class.
-        top_k: multiclass: the classes of the k highest scores are predicted.
-        average: "micro" adds up the counts of all classes; "macro" is the mean over the classes
-            that occur, "weighted" by how often each is the target; `None` gives one per class.
-        zero_division: what 0/0 is; NaN leaves such a class out of an average.
-        ignore_index: a target that leaves its example out, uncounted.
-        on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`.
-
-    For a binary task `sklearn.metrics.balanced_accuracy_score(adjusted=True)`. W. J. Youden (1950),
+    TP / (TP + FN) + TN / (TN + FP) - 1; 0 for a guess, 1 at best, -1 at worst. Where either rate
+    is undefined (no positive, or no negative) the value is `zero_division`. No data gives NaN. For
+    a binary task `sklearn.metrics.balanced_accuracy_score(adjusted=True)`. W. J. Youden (1950),
     Index for rating diagnostic tests.
 
     Example:
@@ -309,18 +164,14 @@ class InformednessYouden(CountRatio):
         0.5
     """
 
-    def _ratio(self, counts: Counts) -> tuple[nx.Pair, nx.Pair]:
-        counts = counts.scaled()
-        hit = nx.pair_product(counts.tp, counts.tn)
-        missed = nx.pair_product(counts.fp, counts.fn)
-        return pair_subtract(hit, missed), nx.pair_product(counts.positives, counts.negatives)
+    def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        # One quotient, (TP TN - FP FN) / ((TP + FN) (TN + FP)), which is rounded once.
+        c = c.scaled()
+        return c.tp * c.tn - c.fp * c.fn, c.positives * c.negatives
 
 
-def _f_beta(counts: Counts, beta: float) -> tuple[nx.Pair, nx.Pair]:
-    # From 2**80 on it is recall, but for less than a rounding; and no product may overflow.
-    counts, by = counts.scaled(), min(beta, 2.0**40) ** 2
-    dtype = counts.tp[0].dtype
-    square = jnp.asarray(by, dtype), jnp.asarray(by - float(dtype.type(by)), dtype)
-    hit = nx.pair_add(counts.tp, nx.pair_product(counts.tp, square))
-    missed = nx.pair_add(nx.pair_product(counts.fn, square), counts.fp)
-    return hit, nx.pair_add(hit, missed)
+def _f_beta(c: Counts, beta: float) -> tuple[DoubleFloat, DoubleFloat]:
+    # From 2**40 on it is recall to the last digit; a larger square could overflow.
+    c, square = c.scaled(), min(beta, 2.0**40) ** 2
+    hit = c.tp + c.tp * square
+    return hit, hit + (c.fn * square + c.fp)

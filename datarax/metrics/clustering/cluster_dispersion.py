@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from datarax import numerics as nx
 from datarax.metrics.base import Metric, check_policy
-from datarax.metrics.classification.count_ratio import pair_subtract
+from datarax.numerics.pairs import pair_subtract
 from datarax.statistics.cluster_moments import ClusterMoments
 
 
@@ -57,7 +57,7 @@ class CalinskiHarabasz(Compactness):
         50.0
     """
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         sizes, means = self._sizes(), self._means()
         n = nx.pair_sum(sizes)
         clusters = jnp.sum(sizes[0] > 0).astype(sizes[0].dtype)
@@ -106,7 +106,7 @@ class DaviesBouldin(Compactness):
         0.2
     """
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         sizes, means = self._sizes(), self._means()
         some, zero = sizes[0] > 0, jnp.zeros((), sizes[0].dtype)
         safe = jnp.where(some, sizes[0], jnp.ones_like(sizes[0]))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from datarax import numerics as nx
-from datarax.metrics.classification.count_ratio import pair_subtract, power_of
+from datarax.numerics.pairs import pair_subtract, power_of
 from datarax.statistics.contingency import Contingency, sum_of_cells
 
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from datarax import numerics as nx
-from datarax.metrics.classification.count_ratio import pair_subtract, power_of
 from datarax.metrics.clustering.contingency_table import Table, divergence, plus, scaled, total_of
+from datarax.numerics.pairs import pair_subtract, power_of
 
 _POINTS = 64  # on either side of the mode
 

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 from datarax import numerics as nx
 from datarax._checks import choice
 from datarax._errors import MetricInputError
-from datarax.metrics.classification.count_ratio import pair_subtract
 from datarax.metrics.clustering.contingency_table import Table, entropy, mutual_information, plus
 from datarax.metrics.clustering.expected_information import expected_mutual_information
 from datarax.metrics.clustering.pair_counting import Clustering
+from datarax.numerics.pairs import pair_subtract
 from datarax.statistics.contingency import sum_of_cells
 
 AVERAGE_METHODS = ("min", "geometric", "arithmetic", "max")

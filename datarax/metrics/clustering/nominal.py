@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from datarax import numerics as nx
-from datarax._checks import as_float, choice, is_integer, numeric, positive_int, rows_weight
+from datarax._checks import as_float, choice, is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.metrics.base import Metric, check_policy
-from datarax.metrics.classification.count_ratio import pair_subtract
 from datarax.metrics.clustering.contingency_table import (
     Table,
     entropy,
@@ -19,7 +18,9 @@ from datarax.metrics.clustering.contingency_table import (
     scaled,
 )
 from datarax.metrics.clustering.pair_counting import OfTable
+from datarax.numerics.pairs import pair_subtract
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import rows_weight
 from datarax.statistics.state import State
 
 
@@ -266,13 +267,13 @@ class FleissKappa(Metric):
         self.num_categories, self.on_invalid = num_categories, check_policy(on_invalid)
         self.statistic = Ratings(num_categories)
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         counts = self.statistic
-        high, low = map(jnp.asarray, counts.ratings.words)
-        size, all_pairs = jnp.sum(high), counts.pairs.words[0]
+        high, low = map(jnp.asarray, counts.ratings.parts)
+        size, all_pairs = jnp.sum(high), counts.pairs.parts[0]
         ratings: Any = scaled((high, low), jnp.broadcast_to(size, high.shape))
         agreeing, pairs = (
-            scaled(each.words, jnp.asarray(all_pairs)) for each in (counts.agreeing, counts.pairs)
+            scaled(each.parts, jnp.asarray(all_pairs)) for each in (counts.agreeing, counts.pairs)
         )
         total = nx.pair_sum(ratings)
         rest = pair_subtract(total, ratings)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from datarax import numerics as nx
 from datarax._checks import positive_int
 from datarax.metrics.base import Metric, check_policy
-from datarax.metrics.classification.count_ratio import pair_subtract
 from datarax.metrics.clustering.contingency_table import Table, pairs_of, plus
 from datarax.numerics.assignment import best_matching
+from datarax.numerics.pairs import pair_subtract
 from datarax.statistics.contingency import Contingency
 
 
@@ -24,7 +24,7 @@ class OfTable(Metric):
         self.on_invalid = check_policy(on_invalid)
         self.statistic = Contingency(rows, columns)
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         table = Table.of(self.statistic)
         value = self._read(table)
         return jnp.where(table.size > 0, value, jnp.asarray(jnp.nan, value.dtype))

@@ -49,7 +49,7 @@ class _Area(ScoredMetric):
             on_invalid=on_invalid,
         )
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         groups = self._groups()
         return self._averaged(self._areas(groups)[1], groups)
 

@@ -98,7 +98,7 @@ class Curve(ScoredMetric):
             on_invalid=on_invalid,
         )
 
-    def _value(self) -> Any:
+    def compute(self) -> Any:
         return self._by_task(self._read(_choose(self._groups(), self.num_points)))
 
     def _read(self, chosen: Chosen) -> Any:

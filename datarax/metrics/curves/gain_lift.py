@@ -59,7 +59,7 @@ class KolmogorovSmirnov(ScoredMetric):
         0.5
     """
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         groups = self._groups()
         positives, negatives = (spread(total, groups.is_tie.shape) for total in groups.totals)
         true, false = (
@@ -132,7 +132,7 @@ class Gain(ScoredMetric):
         found = nx.pair_sum(nx.pair_scale(groups.positives, share))
         return nx.pair_divide(found, groups.totals[0])
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self._by_task(self._gain())
 
 
@@ -161,7 +161,7 @@ class Lift(Gain):
         2.0
     """
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         gain = self._gain()
         return self._by_task(gain / jnp.asarray(self.fraction, gain.dtype))
 

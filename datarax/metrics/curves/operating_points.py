@@ -25,7 +25,7 @@ class _OperatingPoint(ScoredMetric):
         """What is to be the greatest, and what is asked for, by class and threshold."""
         raise TypeError(type(self).__name__)
 
-    def _value(self) -> Any:
+    def compute(self) -> Any:
         groups = self._groups()
         positives, negatives = groups.totals
         if self._may_predict_nothing:
@@ -346,7 +346,7 @@ class EqualErrorRate(ScoredMetric):
         0.5 3.0
     """
 
-    def _value(self) -> Any:
+    def compute(self) -> Any:
         groups = self._groups()
         positives, negatives = groups.totals
         wide = spread(positives, groups.is_tie.shape), spread(negatives, groups.is_tie.shape)

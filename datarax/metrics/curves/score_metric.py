@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from datarax import numerics as nx
 from datarax._errors import MetricInputError
 from datarax.metrics.base import Metric, check_policy
-from datarax.metrics.classification.count_ratio import power_of
-from datarax.numerics.exact import Exact
+from datarax.numerics.pairs import power_of
 from datarax.statistics.score_buffer import ScoreBuffer
 from datarax.statistics.score_histogram import ScoreHistogram
 from datarax.statistics.scores import Groups
@@ -42,17 +41,6 @@ class ScoredMetric(Metric):
                 f"many examples to keep, and no bits="
             )
         self.statistic = ScoreBuffer(capacity, **tasks, ignore_index=ignore_index)
-
-    def invalid_count(self) -> Any:
-        """How many values or examples could not be used, or did not fit the buffer."""
-        count = super().invalid_count()
-        if isinstance(self.statistic, ScoreHistogram):
-            return count
-        high, low = self.statistic.rows.lost
-        if isinstance(count, Exact):
-            return Exact(*nx.wide_add((count.high, count.low), (high, low)))
-        shift = jnp.asarray(32, count.dtype)
-        return count + ((high.astype(count.dtype) << shift) | low.astype(count.dtype))
 
     def _groups(self) -> Groups:
         """What was seen, over one power of two for all: products then keep within floats.

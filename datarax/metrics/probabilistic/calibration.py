@@ -118,7 +118,7 @@ class CalibrationError(_Calibration):
             ignore_index=ignore_index,
         )
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         error = _error(self.statistic.bins(self.num_bins), self.norm)
         if self._is_one:
             return error[0]
@@ -188,7 +188,7 @@ class ReliabilityDiagram(_Calibration):
             ignore_index=ignore_index,
         )
 
-    def _value(self) -> dict[str, jax.Array]:
+    def compute(self) -> dict[str, jax.Array]:
         bins = self.statistic.bins(self.num_bins)
         diagram = {
             "confidence": nx.pair_divide(bins.confidence, bins.weight),

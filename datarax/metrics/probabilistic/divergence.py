@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from datarax import numerics as nx
-from datarax._checks import as_float, choice, numeric, rows_weight, same_shape
+from datarax._checks import as_float, choice, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax.metrics.probabilistic.mean_score import MeanScore
-from datarax.statistics.batches import is_distribution
+from datarax.statistics.batches import is_distribution, rows_weight
 
 
 class _Divergence(MeanScore):
@@ -40,7 +40,7 @@ class _Divergence(MeanScore):
         """The divergence of each pair, in nats."""
         raise TypeError(type(self).__name__)
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         mean = self.statistic.mean
         return mean if self.base is None else mean / log(self.base)
 

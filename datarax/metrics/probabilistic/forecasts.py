@@ -6,10 +6,10 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, choice, numeric, rows_weight
+from datarax._checks import as_float, choice, numeric
 from datarax._errors import MetricInputError
 from datarax.metrics.probabilistic.mean_score import MeanScore, TaskScore
-from datarax.statistics.batches import Examples
+from datarax.statistics.batches import Examples, rows_weight
 
 
 class RankedProbabilityScore(TaskScore):

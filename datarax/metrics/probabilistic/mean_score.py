@@ -19,7 +19,7 @@ class MeanScore(Metric):
     def _added(self, score: jax.Array, seen: Examples) -> Self:
         return self.replace(statistic=self.statistic.add(score, seen.weight, seen.invalid))
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self.statistic.mean
 
 

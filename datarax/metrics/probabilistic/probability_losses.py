@@ -244,7 +244,7 @@ class Perplexity(MeanScore):
         )
         return self._added(surprise(seen.preds, seen.target), seen)
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return jnp.exp(self.statistic.mean)
 
 

@@ -124,5 +124,5 @@ class CosineSimilarity(Metric):
         self.on_invalid = check_policy(on_invalid)
         self.statistic = LossTotal("cosine")
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self.statistic.mean

@@ -11,7 +11,7 @@ from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.base import Metric, check_policy
 from datarax.metrics.regression.per_output import PerOutput, nan_where
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.cross_moments import pairs
+from datarax.statistics.batches import pairs
 from datarax.statistics.value_histogram import ValueHistogram
 
 
@@ -93,7 +93,7 @@ class MedianAbsoluteError(Metric):
         error = jnp.abs(as_float(preds) - as_float(target))
         return self.replace(statistic=self.statistic.update(error, weights=weights))
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self.statistic.quantile(0.5, method="averaged_inverted_cdf")
 
     def bounds(self) -> tuple[jax.Array, jax.Array]:

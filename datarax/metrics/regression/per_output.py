@@ -32,7 +32,7 @@ class PerOutput(Metric):
         self.on_invalid = check_policy(on_invalid)
         return () if num_outputs is None else (num_outputs,)
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         return self._combined(self._each())
 
     def _each(self) -> jax.Array:

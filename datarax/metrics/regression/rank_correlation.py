@@ -9,10 +9,9 @@ from jax import lax
 from datarax import numerics as nx
 from datarax._checks import positive_int
 from datarax.metrics.base import Metric, check_policy
-from datarax.metrics.classification.count_ratio import power_of
 from datarax.metrics.regression.correlation import correlation_of
-from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.cross_moments import Two
+from datarax.numerics.pairs import power_of
+from datarax.statistics.cross_moments import TwoMoments
 from datarax.statistics.pair_buffer import PairBuffer
 
 # Pairs are compared in blocks of so many rows, against all.
@@ -36,11 +35,6 @@ class _RankMetric(Metric):
         """
         preds, target, w = self.statistic.columns
         return preds, target, w * power_of(jnp.max(w))
-
-    def invalid_count(self) -> Any:
-        """How many examples could not be used, those that did not fit among them."""
-        count = MetricAccumulator(0).update(super().invalid_count())
-        return count.update(self.statistic.overflow).value
 
 
 class SpearmanCorrCoef(_RankMetric):
@@ -68,10 +62,10 @@ class SpearmanCorrCoef(_RankMetric):
         0.8
     """
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         preds, target, w = self._columns()
         ranks = jax.vmap(_ranks, (0, None))(jnp.stack((preds, target)), w)
-        seen = Two(crossed=True).of_two(*ranks, w)
+        seen = TwoMoments(crossed=True).of_two(*ranks, w)
         p, t = seen.powers[0][0]
         return correlation_of(seen.co[0], p, t)
 
@@ -118,7 +112,7 @@ class KendallTau(_RankMetric):
         0.6667
     """
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         columns = self._columns()
         size = columns[0].size
         block = min(_BLOCK, size)

@@ -172,7 +172,7 @@ class MeanAbsoluteError(_ResidualMetric):
     """
 
     def _each(self) -> jax.Array:
-        return nx.pair_divide(self.statistic.absolute.words, self.statistic.count)
+        return nx.pair_divide(self.statistic.absolute.parts, self.statistic.count)
 
 
 class RelativeSquaredError(_ResidualMetric):
@@ -295,8 +295,8 @@ class R2Score(_Explained):
         alone = (n <= 1) & (self.statistic.target_squares[0] == 0)
         return nan_where(alone, self._score(self.statistic.squares))
 
-    def _value(self) -> jax.Array:
-        value = super()._value()
+    def compute(self) -> jax.Array:
+        value = super().compute()
         if not self.adjusted:
             return value
         n = jnp.max(self.statistic.count[0])  # one for all outputs

@@ -6,10 +6,11 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import default_float, numeric, rows_weight, same_shape
+from datarax._checks import default_float, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.boundaries import edges, percentile_of, squared_distance
+from datarax.statistics.batches import rows_weight
 
 
 class HausdorffDistance(MeanScore):

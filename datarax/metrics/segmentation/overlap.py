@@ -1,49 +1,45 @@
 """Overlap of segmentations, from counts of pixels by class."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
-from datarax._checks import as_float, choice, is_integer, numeric, rows_weight, same_shape
+from datarax._checks import as_float, choice, is_integer, numeric, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax.metrics.base import Metric, check_policy
+from datarax.metrics.base import Metric, check_policy, shareable
 from datarax.metrics.classification.accuracy import Accuracy
-from datarax.metrics.classification.count_ratio import CountRatio, Counts, or_nan
+from datarax.metrics.classification.count_ratio import AveragedRatio, Counts
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.pairs import or_nan
+from datarax.statistics.batches import rows_weight
 from datarax.statistics.class_counts import ClassCounts
+from datarax.statistics.fields import state
 from datarax.statistics.labels import in_range
 from datarax.statistics.state import State
 from datarax.statistics.weighted_total import WeightedTotal
 
 
-class Overlap(CountRatio):
+class Overlap(AveragedRatio):
     """A ratio of pixels for each class, of all images together."""
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        average: str | None = "macro",
-        include_background: bool = True,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(
-            num_classes=num_classes,
-            average=average,
-            zero_division=float("nan"),
-            ignore_index=ignore_index,
-            on_invalid=on_invalid,
-        )
-        choice(include_background, (False, True), "include_background")
-        self.include_background = include_background
+    num_classes: int
+    include_background: bool = True
+    ignore_index: int | None = None
+    zero_division: ClassVar[float] = float("nan")
 
-    def _counts(self) -> Counts:
+    statistic: ClassCounts = state()
+
+    def __post_init__(self) -> None:
+        self.statistic = ClassCounts.from_fields(self)
+
+    @shareable
+    def update(self, preds, target, *, weights=None) -> Self:
+        return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
+
+    def counts(self) -> Counts:
         counts = Counts.of(self.statistic)
-        if self.include_background:
-            return counts
-        return Counts(*((high[1:], low[1:]) for high, low in counts))
+        return counts if self.include_background else Counts(*(x[1:] for x in counts))
 
 
 class MeanIoU(Overlap):
@@ -74,8 +70,8 @@ class MeanIoU(Overlap):
         0.5833
     """
 
-    def _ratio(self, counts: Counts) -> tuple[nx.Pair, nx.Pair]:
-        return counts.tp, nx.pair_add(counts.positives, counts.fp)
+    def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return c.tp, c.positives + c.fp
 
 
 class Dice(Overlap):
@@ -103,9 +99,8 @@ class Dice(Overlap):
         0.7333
     """
 
-    def _ratio(self, counts: Counts) -> tuple[nx.Pair, nx.Pair]:
-        high, low = counts.tp
-        return (2 * high, 2 * low), nx.pair_add(counts.predicted, counts.positives)
+    def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return c.tp * 2, c.predicted_positives + c.positives
 
 
 class PixelAccuracy(Accuracy):
@@ -131,21 +126,11 @@ class PixelAccuracy(Accuracy):
         0.75
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        average: str | None = "micro",
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        choice(average, ("micro", "macro", None), "average")
-        super().__init__(
-            num_classes=num_classes,
-            average=average,
-            ignore_index=ignore_index,
-            on_invalid=on_invalid,
-        )
+    num_classes: int
+    average: Literal["micro", "macro"] | None = "micro"
+    num_labels: ClassVar[None] = None
+    threshold: ClassVar[float] = 0.5
+    top_k: ClassVar[int] = 1
 
 
 class ImageOverlap(State):
@@ -244,13 +229,13 @@ class GeneralizedDice(Metric):
             else ClassCounts(num_classes=num_classes, ignore_index=ignore_index)
         )
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         if isinstance(self.statistic, ImageOverlap):
             return self.statistic.scores.mean
         counts = Counts.of(self.statistic)
         start = 0 if self.include_background else 1
-        parts = (counts.tp, counts.predicted, counts.positives)
-        return or_nan(_generalized(*(x[0][start:] for x in parts)), counts.total[0][0])
+        parts = (counts.tp, counts.predicted_positives, counts.positives)
+        return or_nan(_generalized(*(x.high[start:] for x in parts)), counts.total.high[0])
 
 
 def _generalized(right: jax.Array, predicted: jax.Array, actual: jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from datarax import numerics as nx
 from datarax._checks import choice
 from datarax.metrics.base import Metric, check_policy
-from datarax.metrics.classification.count_ratio import weighted_mean
+from datarax.numerics.pairs import weighted_mean
 from datarax.statistics.segment_matches import SegmentMatches
 
 
@@ -67,10 +67,10 @@ class PanopticQuality(Metric):
             num_classes, things=tuple(things), max_segments=max_segments, ignore_index=ignore_index
         )
 
-    def _value(self) -> jax.Array:
+    def compute(self) -> jax.Array:
         seen = self.statistic
         matched, overlap, *others = (
-            each.words for each in (seen.matched, seen.overlap, seen.spurious, seen.missed)
+            each.parts for each in (seen.matched, seen.overlap, seen.spurious, seen.missed)
         )
         unmatched = nx.pair_add(*others)
         segments = nx.pair_add(matched, (unmatched[0] / 2, unmatched[1] / 2))

@@ -10,7 +10,7 @@ import scipy.stats
 
 import datarax
 from datarax import metrics
-from datarax.metrics.classification.count_ratio import power_of
+from datarax.numerics.scaling import power_of_two_near_reciprocal as power_of
 from datarax.testing import assert_within_ulps
 
 # From Wikipedia, "Fleiss' kappa": 14 raters put 10 subjects into 5 categories; kappa 0.210.

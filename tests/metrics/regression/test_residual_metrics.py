@@ -282,7 +282,7 @@ def test_several_outputs_are_as_many_metrics(rng):
 
     def values(p, t, **config):
         collection = Collection({name: maker(**config) for name, maker in makers.items()})
-        return collection.update(preds=p, target=t)._value()
+        return collection.update(preds=p, target=t).compute()
 
     raw = jax.jit(lambda p, t: values(p, t, num_outputs=3, multioutput="raw_values"))
     each = jax.jit(jax.vmap(values, in_axes=1))(preds, target)

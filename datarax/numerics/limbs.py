@@ -1,0 +1,85 @@
+"""64-bit integers in two 32-bit limbs, for JAX without 64-bit types.
+
+`(high: int32, low: uint32)`, two's complement: a plain tuple of arrays of equal shape, which
+stands for `high * 2**32 + low`.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from datarax.numerics.double_float import DoubleFloat, two_sum
+
+Limbs = tuple[jax.Array, jax.Array]
+
+
+def add_limbs(a: Limbs, b: Limbs) -> Limbs:
+    """The sum of two integers, modulo 2**64."""
+    low = a[1] + b[1]
+    carry = (low < a[1]).astype(jnp.int32)
+    return a[0] + b[0] + carry, low
+
+
+def negate_limbs(a: Limbs) -> Limbs:
+    """The negation of an integer."""
+    low = ~a[1] + jnp.uint32(1)
+    return ~a[0] + (low == 0).astype(jnp.int32), low
+
+
+def limbs_from_int(x: jax.Array, shift: int = 0) -> Limbs:
+    """An integer of up to 32 bits times `2**shift`, for a shift from 0 to 31."""
+    if x.dtype == jnp.uint32:
+        low, high = x, jnp.zeros(x.shape, jnp.int32)
+        return (high, low) if not shift else ((x >> (32 - shift)).astype(jnp.int32), x << shift)
+    x = x.astype(jnp.int32)
+    return x >> min(31, 32 - shift), x.astype(jnp.uint32) << shift
+
+
+def sum_integers(x: jax.Array, axes: tuple[int, ...]) -> Limbs:
+    """The exact sum of integers or booleans over `axes`.
+
+    The values are cut into parts of so few bits that the int32 sum of each part cannot overflow:
+    no part of the reduction needs more than 32 bits, whatever the values.
+    """
+    if x.dtype.itemsize == 8:  # x64 was enabled after the accumulator was made
+        low = sum_integers((x & jnp.asarray(0xFFFFFFFF, x.dtype)).astype(jnp.uint32), axes)
+        high = sum_integers((x >> jnp.asarray(32, x.dtype)).astype(jnp.int32), axes)
+        return low[0] + high[1].astype(jnp.int32), low[1]
+    count = math.prod(x.shape[a] for a in axes)
+    bits = 31 - max(count - 1, 0).bit_length()
+    if bits < 1:
+        raise OverflowError(f"more than 2**30 integers in one reduction: {count}; fold it in parts")
+    if x.dtype == jnp.bool_:
+        return limbs_from_int(jnp.sum(x, axes, dtype=jnp.int32))
+    width = jnp.iinfo(x.dtype).bits
+    x = x.astype(jnp.uint32 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else jnp.int32)
+    shape = tuple(n for a, n in enumerate(x.shape) if a not in axes)
+    total = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.uint32)
+    for shift in range(0, width, bits):
+        part = x >> jnp.asarray(shift, x.dtype)
+        if shift + bits < width:  # all but the top part, which carries the sign
+            part = part & jnp.asarray((1 << bits) - 1, x.dtype)
+        total = add_limbs(total, limbs_from_int(jnp.sum(part.astype(jnp.int32), axes), shift))
+    return total
+
+
+def double_from_int(x: jax.Array, dtype: jnp.dtype) -> DoubleFloat:
+    """An integer of up to 32 bits (64 for float64 parts) as a double-float, exactly."""
+    if x.dtype == jnp.bool_ or jnp.iinfo(x.dtype).bits < jnp.finfo(dtype).nmant:
+        return DoubleFloat.of(x.astype(dtype))
+    half = jnp.iinfo(x.dtype).bits // 2
+    low = x & jnp.asarray((1 << half) - 1, x.dtype)
+    # Both halves are exact, so their two_sum is.
+    return DoubleFloat(*two_sum((x - low).astype(dtype), low.astype(dtype)))
+
+
+def double_from_limbs(a: Limbs) -> DoubleFloat:
+    """An integer in limbs as a double-float of float32 parts: to 48 bits, exact below 2**48."""
+    high, low = a
+    negative = high < 0
+    flipped = negate_limbs(a)
+    high, low = jnp.where(negative, flipped[0], high), jnp.where(negative, flipped[1], low)
+    float32 = jnp.dtype(jnp.float32)
+    s = double_from_int(high.astype(jnp.uint32), float32) * 2**32 + double_from_int(low, float32)
+    return s * jnp.where(negative, jnp.float32(-1), jnp.float32(1))

@@ -1,0 +1,151 @@
+"""Declared configuration: annotated class attributes become the arguments of a constructor."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from datarax._checks import choice
+from datarax._errors import MetricTypeError
+
+REQUIRED = inspect.Parameter.empty
+
+
+class Field(NamedTuple):
+    """How an annotated class attribute becomes an argument; made by `field`."""
+
+    default: Any = REQUIRED
+    kw_only: bool = True
+    init: bool = True
+    annotation: Any = None
+
+
+def field(*, default: Any = REQUIRED, kw_only: bool = True, init: bool = True) -> Any:
+    """A field of configuration that needs more than an annotation and a default.
+
+    Args:
+        default: the value if none is given; without it, the argument is required.
+        kw_only: False if the argument may also be given by position.
+        init: False for what is no argument of the constructor.
+
+    Example:
+        >>> import datarax
+        >>> class CountAbove(datarax.Metric):
+        ...     threshold: float = datarax.field(kw_only=False)
+        ...     count = datarax.MetricAccumulator(0)
+        ...     def update(self, values):
+        ...         return self.replace(count=self.count.update(values > self.threshold))
+        ...     def compute(self):
+        ...         return self.count.value
+        >>> print(CountAbove(0.5), CountAbove(0.5).threshold)
+        CountAbove(threshold=0.5) 0.5
+    """
+    return Field(default, kw_only, init)
+
+
+_STATE = Field(init=False)
+
+
+def state(*, init: Literal[False] = False) -> Any:
+    """Declares the type of an attribute that holds state, made by a hook: not configuration."""
+    return _STATE
+
+
+def collect_fields(
+    cls: type, inherited: Mapping[str, Field], is_state: Callable[[Any], bool], kw_only: bool
+) -> dict[str, Field]:
+    """The fields of a class, its own before those of its bases.
+
+    An attribute that a class body sets without an annotation is another default of an inherited
+    field; a `ClassVar` or a property of that name fixes it, and it is no argument any more.
+    """
+    body, annotations, own = vars(cls), inspect.get_annotations(cls), {}
+    for name, annotation in annotations.items():
+        value = body.get(name, Field())
+        if name.startswith("_") or isinstance(value, property) or is_state(value):
+            continue
+        if _is_class_var(annotation):
+            continue
+        if value is _STATE:
+            delattr(cls, name)
+            continue
+        if not isinstance(value, Field):
+            value = Field(value)
+        elif name in body:
+            delattr(cls, name)
+        own[name] = value._replace(annotation=annotation, kw_only=value.kw_only and kw_only)
+    for name, given in inherited.items():
+        fixed = isinstance(body.get(name), property) or _is_class_var(annotations.get(name))
+        if name in own or fixed:
+            continue
+        own[name] = given._replace(default=body[name]) if name in body else given
+    return own
+
+
+def _is_class_var(annotation: Any) -> bool:
+    return "ClassVar" in str(annotation)
+
+
+def constructor_signature(fields: Mapping[str, Field]) -> inspect.Signature:
+    """The signature of a constructor whose arguments are these fields."""
+    keyword, positional = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [
+        inspect.Parameter(
+            name,
+            keyword if given.kw_only else positional,
+            default=given.default,
+            annotation=given.annotation,
+        )
+        for name, given in fields.items()
+        if given.init
+    ]
+    return inspect.Signature(sorted(parameters, key=lambda p: p.kind))
+
+
+def bound_fields(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The value of each field, from the arguments of a constructor.
+
+    Raises:
+        MetricTypeError: an argument that is missing or that there is not; names what there is.
+        MetricInputError: a value that the annotation does not allow.
+    """
+    signature = inspect.signature(cls)
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        takes = ", ".join(signature.parameters) or "no arguments"
+        raise MetricTypeError(f"{cls.__name__}: {error}; it takes: {takes}") from None
+    values = {name: given.get(name, field.default) for name, field in cls.fields.items()}
+    for name, value in values.items():
+        allowed = allowed_values(cls.fields[name].annotation)
+        if allowed is not None:
+            choice(value, allowed, name)
+    return values
+
+
+def allowed_values(annotation: Any) -> tuple[Any, ...] | None:
+    """The values that a `Literal`, `bool`, or union of them allows; None for any other type."""
+    if annotation is bool:
+        return (False, True)
+    if annotation is None or annotation is type(None):
+        return (None,)
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    if get_origin(annotation) in (Union, UnionType):
+        parts = [allowed_values(each) for each in get_args(annotation)]
+        if all(part is not None for part in parts):
+            return tuple(value for part in parts for value in part or ())
+    return None
+
+
+def shown_fields(instance: Any) -> str:
+    """`name=value` for each field that differs from its default, for a `repr`."""
+    shown = []
+    for name, given in instance.fields.items():
+        value = getattr(instance, name)
+        same = value is given.default or (
+            type(value) is type(given.default) and value == given.default
+        )
+        if given.init and not same:
+            shown.append(f"{name}={value!r}")
+    return ", ".join(shown)
