@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from datarax.metrics.base import Metric as Metric
     from datarax.numerics.exact import Exact as Exact
     from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
+    from datarax.statistics.fields import field as field
     from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
     from datarax.wrappers.collection import Collection as Collection
     from datarax.wrappers.per_device import per_device as per_device
@@ -37,20 +38,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # What needs JAX loads when first used, and Flax only with `datarax.training`.
-_ROOMS = ("distributed", "io", "metrics", "statistics", "testing", "training", "wrappers")
+_PACKAGES = ("distributed", "io", "metrics", "statistics", "testing", "training", "wrappers")
 _LAZY = {
     "Exact": "datarax.numerics.exact",
     "MetricReduceOp": "datarax.distributed.merge_ops",
     "Metric": "datarax.metrics.base",
     "AsyncMetricCollector": "datarax.training.collector",
     "MetricAccumulator": "datarax.statistics.accumulator",
+    "field": "datarax.statistics.fields",
     "Collection": "datarax.wrappers.collection",
     "per_device": "datarax.wrappers.per_device",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f"datarax.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -59,4 +61,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_ROOMS})
+    return sorted({*globals(), *_LAZY, *_PACKAGES})

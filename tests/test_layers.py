@@ -88,6 +88,50 @@ def test_imports_only_go_down(module):
     assert faults(module, MODULES[module].read_text()) == []
 
 
+def test_no_two_modules_share_a_name():
+    names = [
+        path.stem for path in MODULES.values() if path.name not in ("__init__.py", "__main__.py")
+    ]
+    assert sorted({name for name in names if names.count(name) > 1} - {"base"}) == []
+
+
+def private_uses(source: str) -> list[str]:
+    """The underscored names of other modules that a file imports, or takes as attributes.
+
+    Its own are what it defines at its top, in its classes, or assigns to an attribute. Dunders, and
+    the top-level modules `_errors`, `_checks` and `_typing`, are not private.
+    """
+    tree = ast.parse(source)
+    own = {"_replace", "_asdict", "_fields", "_src"}  # of named tuples; JAX's own package
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            own.add(node.name)
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            own.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            own.add(node.value)  # `vars(self)["_name"] = ...`
+    used = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("datarax"):
+            used |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            used.add(node.attr)
+    private = {name for name in used if name.startswith("_") and not name.endswith("__")}
+    return sorted(private - own)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_module_uses_a_private_name_of_another(module):
+    assert private_uses(MODULES[module].read_text()) == []
+
+
+def test_a_planted_private_name_is_found():
+    planted = (
+        "from datarax.statistics.state import _seal\nmetric._children\nself._mine = 1\nself._mine"
+    )
+    assert private_uses(planted) == ["_children", "_seal"]
+
+
 def test_no_module_imports_itself_through_others():
     graph = {module: set(imports(path.read_text())) for module, path in MODULES.items()}
     list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, with the cycle

@@ -14,8 +14,8 @@ import numpy as np
 from datarax._errors import CheckpointError, DataraxError, MetricTypeError, NotAddressableError
 from datarax.metrics.base import Metric
 
-FORMAT = 1
-"""The version of the layout that `pack` writes; `unpack` refuses a newer one."""
+FORMAT = 2
+"""The version of the layout that `pack` writes; `unpack` refuses any other."""
 
 
 def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
@@ -129,7 +129,7 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any
         >>> from datarax.metrics import Max
         >>> arrays, info = datarax.io.pack(Max())
         >>> print(info["format"], datarax.io.unpack(arrays, info, like=Max()))
-        1 Max(on_invalid='exclude')
+        2 Max()
     """
     _require_metric(metric)
     if jax.process_count() > 1:
@@ -179,7 +179,7 @@ def unpack(arrays: Any, info: Any, like: Any) -> Any:
     if info["format"] != FORMAT:
         raise CheckpointError(
             f"the checkpoint has format {info['format']!r}, and this version of datarax reads "
-            f"format {FORMAT}; update datarax"
+            f"format {FORMAT}; read it with the version of datarax that wrote it"
         )
     if not isinstance(arrays, Mapping) or "state" not in arrays:
         raise CheckpointError("the checkpoint is incomplete: the array 'state' is missing")

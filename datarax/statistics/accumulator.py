@@ -21,14 +21,20 @@ class Constant(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
+    """Its name; "float" or "int" where it is the default dtype, with x64 or without."""
     values: tuple[Any, ...]
 
     @classmethod
     def of(cls, array: np.ndarray[Any, Any]) -> "Constant":
+        """The constant that equals an array."""
+        dtype = array.dtype.name
+        for kind in (float, int):
+            if array.dtype in (np.dtype(kind), jax.dtypes.canonicalize_dtype(kind)):
+                dtype = kind.__name__
         values = array.reshape(-1)
         if values.size and (values == values[0]).all():
             values = values[:1]
-        return cls(array.shape, array.dtype.name, tuple(values.tolist()))
+        return cls(array.shape, dtype, tuple(values.tolist()))
 
     def array(self) -> np.ndarray[Any, Any]:
         """The array, read-only."""
@@ -36,6 +42,12 @@ class Constant(NamedTuple):
         if values.size == 1:
             return np.broadcast_to(values[0], self.shape)
         return values.reshape(self.shape)
+
+    def __repr__(self) -> str:
+        if self.shape == ():
+            return repr(self.values[0])
+        values = self.values[0] if len(self.values) == 1 else list(self.values[:6])
+        return f"{values} of shape {self.shape}"
 
 
 class MetricAccumulator(LeafState, kw_only=False):
@@ -77,7 +89,6 @@ class MetricAccumulator(LeafState, kw_only=False):
         if not isinstance(self.initial_value, Constant):
             self.initial_value = Constant.of(_checked_initial(self.initial_value))
         dtype = state_dtype(self.reduce_op, np.dtype(jnp.dtype(self.initial_value.dtype)))
-        self.dtype_name = dtype.name
         start = self.initial_value.array()
         whole = jnp.issubdtype(dtype, jnp.integer)
         values = start.astype(np.int64 if whole and self.reduce_op == "sum" else dtype)
@@ -88,7 +99,9 @@ class MetricAccumulator(LeafState, kw_only=False):
         super().__post_init__()
 
     def empty(self) -> dict[str, Parts]:
-        return {"parts": identity(self.reduce_op, self.shape, self.dtype)}
+        given = np.dtype(jnp.dtype(self.initial_value.dtype))
+        dtype = state_dtype(MetricReduceOp(self.reduce_op), given)
+        return {"parts": identity(MetricReduceOp(self.reduce_op), self.shape, dtype)}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -98,7 +111,7 @@ class MetricAccumulator(LeafState, kw_only=False):
     @property
     def dtype(self) -> np.dtype:
         """The dtype values are kept in; an integer sum of int32 counts to 2**63 all the same."""
-        return np.dtype(self.dtype_name)
+        return np.dtype(self.parts[0].dtype)
 
     def update(self, value: Any, *, where: Any = None) -> Self:
         """A new accumulator with `value` folded in.

@@ -1,7 +1,7 @@
 """Agreement between processes, through the key-value store of JAX's distributed runtime.
 
-The only module that knows the store. It never communicates over the devices, so a process that
-is stopped or gone is waited for only as long as the caller says, and is named.
+This is the only module that knows the store. It never communicates over the devices, so it waits
+for a process that is stopped or gone only as long as the caller says, and names it.
 """
 
 import contextlib
@@ -19,23 +19,23 @@ import jax
 from datarax._errors import ConfigurationMismatchError, DataraxError, MetricTimeoutError
 from datarax.statistics.state import states_in
 from datarax.statistics.state_dicts import plain
-from datarax.wrappers.per_device import PerDevice
 
 _numbers = itertools.count()
 _LATE = "late: "
-# The store is given so long to answer, however short the caller's timeout; and a long wait is made
-# of pieces of that length, between which an interrupt gets through.
+# The store has this long to answer, however short the caller's timeout is. A long wait is cut into
+# pieces of this length, so that Ctrl-C is handled between them.
 _PIECE_SECONDS = 1.0
 
 
-class Board:
-    """Where the processes meet: each posts the round that it has reached, and all can read.
+class Barrier:
+    """A barrier of all processes, in rounds: a round is passed by all of them or by none.
 
-    A round is held by all processes or by none. Whoever sees that all have come, or gives up, on
-    the others or itself, writes the verdict; the store takes the first, and all follow it. So one
-    that comes late to a round that the others have left does not go on alone.
+    Each process posts the round that it has reached, and all can read it. The first process that
+    sees all of them arrive, or that gives up, writes the outcome of the round. The store keeps the
+    first outcome, and all processes follow it. So a process that arrives after the others have
+    given up does not go on alone.
 
-    Boards are numbered in the order in which a process makes them, so every process must make the
+    Barriers are numbered in the order in which a process makes them. Every process must make the
     same ones in the same order, as it must launch the same collectives.
     """
 
@@ -43,45 +43,45 @@ class Board:
         self._client = _client()
         self._folder = f"datarax/{next(_numbers)}"
         self.round = 0
-        self._given_up = False  # on a round whose verdict is not known, as the store is silent
+        self._given_up = False  # on a round whose outcome is unknown, as the store did not answer
 
-    def meet(
+    def wait(
         self,
         timeout: float | None,
         about: str,
         note: str = "",
         judge: Callable[[dict[int, str]], str] = lambda notes: "",
     ) -> str:
-        """Waits until every process has come to this round.
+        """Waits until every process has arrived at this round.
 
         Args:
             timeout: seconds; `None` for as long as it takes.
             about: what is waited for, for the error.
             note: a short text for `judge`.
-            judge: what the round comes to, from the notes by process.
+            judge: computes the outcome from the notes of all processes.
 
         Returns:
-            What `judge` said, the same on every process.
+            What `judge` returned, the same on every process.
 
         Raises:
-            MetricTimeoutError: some did not come in time; names them. The others raise it too, as
-                they come. Or process 0 does not answer, which holds the store.
+            MetricTimeoutError: some did not arrive in time; names them. They raise it too when
+                they arrive. Or process 0, which holds the store, does not answer.
         """
         try:
-            verdict = self._verdict(timeout, note, judge)
-            if self._given_up and verdict.startswith(_LATE):  # as was said at the last call
+            outcome = self._outcome(timeout, note, judge)
+            if self._given_up and outcome.startswith(_LATE):  # as the last call reported
                 self.round += 1
-                verdict = self._verdict(timeout, note, judge)
+                outcome = self._outcome(timeout, note, judge)
         except _StoreError as error:
             self._given_up = True
             raise MetricTimeoutError(f"{about}: {error}") from error
         self._given_up = False
         self.round += 1
-        if verdict.startswith(_LATE):
-            raise MetricTimeoutError(f"{about}: {verdict.removeprefix(_LATE)}")
-        return verdict
+        if outcome.startswith(_LATE):
+            raise MetricTimeoutError(f"{about}: {outcome.removeprefix(_LATE)}")
+        return outcome
 
-    def _verdict(
+    def _outcome(
         self, timeout: float | None, note: str, judge: Callable[[dict[int, str]], str]
     ) -> str:
         deadline = _deadline(timeout)
@@ -94,45 +94,46 @@ class Board:
                 notes = self._notes("at", deadline)
                 missing = _missing(notes, self.round)
                 if all(reached == self.round for reached, _ in notes.values()) and not missing:
-                    # So at least the last to come finds it. All have read the verdict before.
+                    # At least the last process to arrive comes here. All have read the outcome before
+                    # this round, which can be deleted.
                     said = judge({process: note for process, (_, note) in notes.items()})
-                    verdict = self._settle(said, deadline)
+                    outcome = self._decide(said, deadline)
                     if self.round:
-                        self._call("key_value_delete", f"verdict/{self.round - 1}")
+                        self._call("key_value_delete", f"outcome/{self.round - 1}")
                 elif late:
                     who = _named(missing) if missing else "a process has gone on without it"
-                    verdict = self._settle(f"{_LATE}{who}; {gave_up}")
+                    outcome = self._decide(f"{_LATE}{who}; {gave_up}")
                 else:
-                    verdict = self._get(f"verdict/{self.round}", deadline)
-                if verdict is not None:
-                    return verdict
+                    outcome = self._get(f"outcome/{self.round}", deadline)
+                if outcome is not None:
+                    return outcome
         except _StoreError:
             with contextlib.suppress(_StoreError):  # it may hear of this when it answers again
-                self._settle(f"{_LATE}process 0 does not answer; {gave_up}")
+                self._decide(f"{_LATE}process 0 does not answer; {gave_up}")
             raise
 
-    def refuse(self, why: str) -> None:
-        """Says that this process does not come to this round, so that none waits for it."""
+    def abort(self, why: str) -> None:
+        """Ends this round for all processes, as this one will not arrive."""
         with contextlib.suppress(_StoreError):
-            self._settle(f"{_LATE}process {jax.process_index()} {why}")
+            self._decide(f"{_LATE}process {jax.process_index()} {why}")
         self.round += 1
 
-    def pass_by(self, timeout: float | None) -> None:
-        """Posts that this process has come to this round, and does not wait for the others."""
+    def arrive(self, timeout: float | None) -> None:
+        """Posts that this process has arrived at this round, without waiting for the others."""
         self._post("", _deadline(timeout))
         self.round += 1
 
-    def waits_for(self, number: int) -> None:
-        """Says that this process waits for what was launched in that round to finish."""
+    def mark_waiting(self, number: int) -> None:
+        """Posts that this process waits for the programs launched in that round to finish."""
         with contextlib.suppress(_StoreError):
             self._call("key_value_set", f"waits/{jax.process_index()}", f"{number} ", True)
 
-    def absent(self, number: int) -> str:
-        """Says which processes have not come to that round, or do not wait with the others."""
+    def missing(self, number: int) -> str:
+        """Which processes have not arrived at that round, or do not wait with the others: a sentence."""
         try:
-            verdict = self._get(f"verdict/{number}", 0.0) or ""
-            if verdict.startswith(_LATE):
-                return verdict.removeprefix(_LATE)
+            outcome = self._get(f"outcome/{number}", 0.0) or ""
+            if outcome.startswith(_LATE):
+                return outcome.removeprefix(_LATE)
             if missing := _missing(self._notes("at"), number):
                 return _named(missing)
             idle = ", ".join(map(str, _missing(self._notes("waits"), number)))
@@ -142,15 +143,15 @@ class Board:
         return f"{reached}, but of these do not wait for it: {idle}" if idle else reached
 
     def publish(self, text: str, timeout: float | None) -> None:
-        """Puts up a long text."""
+        """Posts a long text, for `published`."""
         key = f"published/{jax.process_index()}"
         self._call("key_value_set", key, text, True, deadline=_deadline(timeout))
 
     def published(self, process: int) -> str:
-        """What that process has published, before it came to a round that all have come to."""
+        """The text that a process published before a round at which all have arrived."""
         text = self._get(f"published/{process}")
         if text is None:
-            raise _StoreError(f"process 0 does not tell what process {process} has published")
+            raise _StoreError(f"process 0 does not give what process {process} has published")
         return text
 
     # Calls to the store.
@@ -160,27 +161,27 @@ class Board:
         self._call("key_value_set", key, text, True, deadline=deadline)
 
     def _notes(self, where: str, deadline: float = 0.0) -> dict[int, tuple[int, str]]:
-        """The round that each process has put up there, and its note."""
+        """The round and the note that each process has posted."""
         notes = {}
         for key, text in self._call("key_value_dir_get", where, deadline=deadline):
             reached, _, note = text.partition(" ")
             notes[int(key.rpartition("/")[2])] = int(reached), note
         return notes
 
-    def _settle(self, verdict: str, deadline: float = 0.0) -> str:
-        """Writes the verdict of this round, unless there is one; the one that holds."""
-        key = f"verdict/{self.round}"
+    def _decide(self, outcome: str, deadline: float = 0.0) -> str:
+        """Writes the outcome of this round unless there is one, and returns the one that is kept."""
+        key = f"outcome/{self.round}"
         try:
-            self._call("key_value_set", key, verdict, deadline=deadline)
+            self._call("key_value_set", key, outcome, deadline=deadline)
         except _StoreError as error:
-            settled = self._get(key) if "ALREADY_EXISTS" in str(error) else None
-            if settled is None:
+            decided = self._get(key) if "ALREADY_EXISTS" in str(error) else None
+            if decided is None:
                 raise
-            return settled
-        return verdict
+            return decided
+        return outcome
 
     def _get(self, key: str, deadline: float = math.inf) -> str | None:
-        """Waits for a text to be put up, no longer than one piece of time."""
+        """Waits for a text to be posted, for at most one piece of time."""
         seconds = min(deadline - time.monotonic(), _PIECE_SECONDS)
         try:
             milliseconds = max(1, round(1000 * seconds))
@@ -236,8 +237,8 @@ def _named(processes: list[int]) -> str:
 def check_agreement(metric: Any, timeout: float | None = None) -> None:
     """Raises on every process unless all hold the same metrics in the same configuration.
 
-    The processes compare digests, and where those differ what they stand for; nothing is sent
-    over the devices. Does nothing on a single process.
+    The processes compare digests, and where those differ the descriptions themselves; nothing is
+    sent over the devices. On a single process it does nothing.
 
     Args:
         metric: a datarax metric.
@@ -245,7 +246,7 @@ def check_agreement(metric: Any, timeout: float | None = None) -> None:
 
     Raises:
         ConfigurationMismatchError: names the metric, the field, and what the processes hold.
-        MetricTimeoutError: names the processes that did not come to compare, on all others.
+        MetricTimeoutError: names the processes that did not arrive, on all others.
 
     Example:
         >>> import datarax
@@ -253,23 +254,23 @@ def check_agreement(metric: Any, timeout: float | None = None) -> None:
         >>> check_agreement(datarax.metrics.Mean())
     """
     if jax.process_count() > 1:
-        agree(Board(), metric, timeout, "comparing the metrics of all processes")
+        agree(Barrier(), metric, timeout, "comparing the metrics of all processes")
 
 
-def agree(board: Board, metric: Any, timeout: float | None, about: str) -> None:
-    """As `check_agreement`, in a round of that board."""
+def agree(barrier: Barrier, metric: Any, timeout: float | None, about: str) -> None:
+    """As `check_agreement`, in a round of that barrier."""
     described = json.dumps(describe(metric), sort_keys=True)
-    board.publish(described, timeout)
+    barrier.publish(described, timeout)
 
     def difference(digests: dict[int, str]) -> str:
         for process, digest in sorted(digests.items()):
             if digest != digests[0]:
-                ours, theirs = (json.loads(board.published(i)) for i in (0, process))
+                ours, theirs = (json.loads(barrier.published(i)) for i in (0, process))
                 return _difference(ours, theirs, process)
         return ""
 
     digest = hashlib.sha256(described.encode()).hexdigest()
-    differ = board.meet(timeout, about, digest, difference)
+    differ = barrier.wait(timeout, about, digest, difference)
     if differ:
         raise ConfigurationMismatchError(differ)
 
@@ -289,7 +290,7 @@ def _difference(ours: dict[str, str], theirs: dict[str, str], process: int) -> s
 
 def describe(metric: Any, path: str = "metric") -> dict[str, str]:
     """Every class and configuration value in a metric, by path."""
-    if isinstance(metric, PerDevice):
+    if getattr(metric, "owns_mesh", False):
         axes = {f"{path}[per_device axes]": f"{dict(metric.mesh.shape)} over {metric.axis_names}"}
         return axes | describe(metric.copies, path)
     described = {path: type(metric).__name__}

@@ -23,7 +23,7 @@ from datarax._errors import (
 )
 from datarax.metrics.base import Metric, Reading, read
 from datarax.statistics.state_dicts import check_same
-from datarax.training.agreement import Board, agree
+from datarax.training.agreement import Barrier, agree
 from datarax.training.stateful import StatefulMetric
 
 _log = logging.getLogger("datarax")
@@ -37,7 +37,7 @@ class _Window(NamedTuple):
     name: str
     step: Any
     reading: Reading  # arrays on the devices, on their way to the host
-    board: Board | None
+    barrier: Barrier | None
     round: int
 
     def is_ready(self) -> bool:
@@ -45,13 +45,13 @@ class _Window(NamedTuple):
 
     def wait(self, timeout: float | None) -> None:
         start, pause = time.monotonic(), 1e-5
-        if self.board is not None and not self.is_ready():
-            self.board.waits_for(self.round)
+        if self.barrier is not None and not self.is_ready():
+            self.barrier.mark_waiting(self.round)
         while not self.is_ready():
             if timeout is not None and time.monotonic() - start > timeout:
                 late = "there is one process, whose devices are still at work"
-                if self.board is not None:
-                    late = self.board.absent(self.round)
+                if self.barrier is not None:
+                    late = self.barrier.missing(self.round)
                 raise MetricTimeoutError(f"{self.name} did not finish within {timeout:g} s: {late}")
             time.sleep(pause)
             pause = min(2 * pause, 2e-3)
@@ -121,7 +121,7 @@ class AsyncMetricCollector:
         self._windows: deque[_Window] = deque()
         self._finished: deque[_Window] = deque()
         self._count = 0
-        self._board: Board | None = None
+        self._barrier: Barrier | None = None
 
     # The phases.
 
@@ -135,7 +135,7 @@ class AsyncMetricCollector:
             raise CollectorStateError("bind(): this collector is bound already; unbind() it first")
         self._bound = self._was_bound = True
         if jax.process_count() > 1:
-            self._board = Board()
+            self._barrier = Barrier()
         return self
 
     def unbind(self) -> None:
@@ -195,26 +195,26 @@ class AsyncMetricCollector:
             current = self._current(metric)
             over_cpus = _over_cpus(current)
             self._make_room(over_cpus)
-            if self._board is not None:
+            if self._barrier is not None:
                 _check_joint(current, name)
         except Exception as error:
-            if self._board is not None:  # before the others count on this process
-                self._board.refuse(f"failed: {error}")
+            if self._barrier is not None:  # before the others count on this process
+                self._barrier.abort(f"failed: {error}")
             raise
-        if self._board is not None:
-            self._meet(self._board, current, name, over_cpus)
+        if self._barrier is not None:
+            self._meet(self._barrier, current, name, over_cpus)
         with _naming(name):
             reading = read(current)
             for array in jax.tree.leaves(reading):
                 array.copy_to_host_async()
             empty = _reset(current)
-        reached = 0 if self._board is None else self._board.round - 1
-        window = _Window(name, step, reading, self._board, reached)
+        reached = 0 if self._barrier is None else self._barrier.round - 1
+        window = _Window(name, step, reading, self._barrier, reached)
         self._windows.append(window)
         self._count += 1
         if over_cpus:
             _on_cpu.append(window)
-        if over_cpus and self._board is not None:
+        if over_cpus and self._barrier is not None:
             # All have come, so it takes no time; and a process that dies later dies after it.
             with contextlib.suppress(MetricTimeoutError):
                 window.wait(self._timeout)
@@ -277,8 +277,8 @@ class AsyncMetricCollector:
 
     def _leave(self, why: str) -> None:
         self._bound = False
-        if self._board is not None:
-            self._board.refuse(why)
+        if self._barrier is not None:
+            self._barrier.abort(why)
 
     def _require_bound(self, call: str) -> None:
         if not self._bound:
@@ -322,15 +322,15 @@ class AsyncMetricCollector:
             )
         window.wait(self._timeout)
 
-    def _meet(self, board: Board, metric: Metric, name: str, over_cpus: bool) -> None:
+    def _meet(self, barrier: Barrier, metric: Metric, name: str, over_cpus: bool) -> None:
         about = f"{name}, waiting to schedule"
         if not self._agreed:
-            agree(board, metric, self._timeout, about)
+            agree(barrier, metric, self._timeout, about)
             self._agreed = True
         if over_cpus:  # where dispatch itself would wait for the others, without a timeout
-            board.meet(self._timeout, about)
+            barrier.wait(self._timeout, about)
         else:
-            board.pass_by(self._timeout)
+            barrier.arrive(self._timeout)
 
     def _read(self, window: _Window) -> Any:
         with _naming(window.name):

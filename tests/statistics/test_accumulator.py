@@ -349,8 +349,8 @@ def test_what_the_constructor_refuses():
 
 def test_the_closed_set_of_operations():
     assert [str(op) for op in MetricReduceOp] == ["sum", "max", "min"]
-    assert MetricAccumulator(0).op is MetricReduceOp.sum
-    assert MetricAccumulator(0, "max").op is MetricAccumulator(0, MetricReduceOp.max).op
+    assert MetricAccumulator(0).reduce_op is MetricReduceOp.sum
+    assert MetricAccumulator(0, "max").reduce_op is MetricReduceOp.max
 
 
 def test_results_are_strongly_typed_and_their_types_known(rng):

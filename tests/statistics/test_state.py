@@ -175,9 +175,9 @@ def test_configuration_must_be_hashable(value, what):
         (Moments(order=2), Moments(order=3), "order is 2 in one and 3"),
         (Moments((2,)), Moments((3,)), r"shape is \(2,\) in one and \(3,\)"),
         (MetricAccumulator(0), MetricAccumulator(0, "max"), "op is .*sum.* in one and .*max"),
-        (MetricAccumulator(0), MetricAccumulator(1), "initial is "),
-        (MetricAccumulator(0), MetricAccumulator(0.0), "initial is "),
-        (MetricAccumulator(0.0), MetricAccumulator(np.zeros(2)), "initial is "),
+        (MetricAccumulator(0), MetricAccumulator(1), "initial_value is "),
+        (MetricAccumulator(0), MetricAccumulator(0.0), "initial_value is "),
+        (MetricAccumulator(0.0), MetricAccumulator(np.zeros(2)), "initial_value is "),
         (Nested(), Nested(names=("a", "c")), r"names is \('a', 'b'\) in one and \('a', 'c'\)"),
         (Nested(), Nested(size=3), r"parts holds \['0', '1'\] in one and \['0', '1', '2'\]"),
         (Nested(label=1), Nested(), "label is 1 in one and None"),
@@ -227,7 +227,7 @@ def _plain(value):
 def test_a_state_dict_is_plain_and_comes_back(case):
     empty, state = case
     saved = state.state_dict()
-    assert set(saved) == {"type", "config", "state"}
+    assert set(saved) == {"format", "type", "config", "state"}
     assert len(arrays_of(saved)) == len(jax.tree.leaves(state))
     assert_equal(empty.load_state_dict(saved), state)
     assert_equal(state.load_state_dict(empty.state_dict()), empty)
@@ -285,6 +285,8 @@ def damaged(saved):
     yield "a missing array", change(path, None), "expected|holds"
     yield "a missing child", change(("state", child), None), "holds|expected"
     yield "another child", change(("state", "spare"), np.zeros(3)), "spare"
+    yield "the old layout, which has no format", change(("format",), None), "format 1"
+    yield "a newer format", change(("format",), 3), "format 3"
     yield "no type", change(("type",), None), "'type'"
     yield "no config", change(("config",), None), "'config'"
     yield "no state", change(("state",), None), "'state'"
@@ -313,7 +315,7 @@ def test_another_metric_or_configuration_is_refused_by_name():
     with pytest.raises(ConfigurationMismatchError, match=r"threshold is 0\.5 in the saved .* 0\.9"):
         Accuracy(threshold=0.9).load_state_dict(saved)
     with pytest.raises(
-        ConfigurationMismatchError, match=r"aggregation\.Mean.*classification\.Accuracy"
+        ConfigurationMismatchError, match=r"metrics\.Mean.*metrics\.Accuracy"
     ):
         Mean().load_state_dict(saved)
     with pytest.raises(ConfigurationMismatchError, match="on_invalid"):

@@ -11,7 +11,7 @@ import datarax
 from datarax.distributed import global_batch
 from datarax.metrics import Accuracy, Max, Mean
 from datarax.training import StatefulMetric, check_agreement
-from datarax.training.agreement import Board
+from datarax.training.agreement import Barrier
 from tests import processes
 from tests.helpers import make_mesh
 from tests.training.loops import Seen
@@ -243,7 +243,7 @@ def test_every_layout_of_a_metric_is_collected_over_processes(rng):
                 assert times.sum() == third.size
 
 
-# The board itself.
+# The barrier itself.
 
 
 def only_note(notes):
@@ -253,35 +253,35 @@ def only_note(notes):
 
 def rounds():
     rank, said = jax.process_index(), []
-    boards = [Board() for _ in range(12)]  # more than ten: no name may begin another's
-    for board in boards[::-1]:
-        said.append(board.meet(TIMEOUT, "hello", str(rank), lambda notes: str(sorted(notes))))
-    board = boards[0]
+    barriers = [Barrier() for _ in range(12)]  # more than ten: no name may begin another's
+    for barrier in barriers[::-1]:
+        said.append(barrier.wait(TIMEOUT, "hello", str(rank), lambda notes: str(sorted(notes))))
+    barrier = barriers[0]
     for i in range(20):
-        said.append(board.meet(TIMEOUT, "hello", f"{rank} {i}", lambda notes: notes[1]))
+        said.append(barrier.wait(TIMEOUT, "hello", f"{rank} {i}", lambda notes: notes[1]))
     # One goes on to the next round at once, whose note is not for this one.
     for i in range(100):
-        said.append(board.meet(TIMEOUT, "hello", str(i), only_note))
-        said.append(board.meet(TIMEOUT, "hello", f"other {rank}", lambda notes: notes[0]))
+        said.append(barrier.wait(TIMEOUT, "hello", str(i), only_note))
+        said.append(barrier.wait(TIMEOUT, "hello", f"other {rank}", lambda notes: notes[0]))
     # Without waiting, as on accelerators.
     if rank == 0:
-        board.pass_by(TIMEOUT)
+        barrier.arrive(TIMEOUT)
         processes.mark("passed")
-        before = board.absent(board.round - 1)
-        boards[1].meet(TIMEOUT, "let the other pass")
+        before = barrier.missing(barrier.round - 1)
+        barriers[1].meet(TIMEOUT, "let the other pass")
     else:
-        boards[1].meet(TIMEOUT, "let the other pass")
+        barriers[1].meet(TIMEOUT, "let the other pass")
         before = None
-        board.pass_by(TIMEOUT)
+        barrier.arrive(TIMEOUT)
     if rank == 1:
-        board.waits_for(board.round - 1)
-    boards[2].meet(TIMEOUT, "both have passed")
-    keys = board._call("key_value_dir_get", "", deadline=float("inf"))
+        barrier.mark_waiting(barrier.round - 1)
+    barriers[2].meet(TIMEOUT, "both have passed")
+    keys = barrier._call("key_value_dir_get", "", deadline=float("inf"))
     threads = [thread.name for thread in threading.enumerate()]
-    return said, before, board.absent(board.round - 1), board.absent(board.round), keys, threads
+    return said, before, barrier.missing(barrier.round - 1), barrier.missing(barrier.round), keys, threads
 
 
-def test_a_board_holds_its_rounds_together():
+def test_a_barrier_holds_its_rounds_together():
     for said, before, after, beyond, keys, threads in processes.run(rounds, 2):
         assert said[:12] == ["[0, 1]"] * 12
         assert said[12:32] == [f"1 {i}" for i in range(20)]
