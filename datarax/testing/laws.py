@@ -16,7 +16,7 @@ from datarax._errors import ConfigurationMismatchError
 from datarax.metrics.base import Metric
 from datarax.statistics.state import walk
 from datarax.testing import subject
-from datarax.testing.subject import Subject, apply, described, fold, merge, numbers, read
+from datarax.testing.subject import Subject, Tolerance, apply, described, fold, merge, numbers, read
 from datarax.testing.ulps import Unequal, assert_within_ulps, flatten
 
 
@@ -24,8 +24,8 @@ def check_metric(
     metric: Metric,
     batches: Iterable[Any],
     *,
-    ulps: float = 4,
-    atol: float = 0.0,
+    ulps: Tolerance = 4,
+    atol: Tolerance = 0.0,
     empty: Any = math.nan,
     compare_states: bool = True,
 ) -> None:
@@ -46,7 +46,8 @@ def check_metric(
         batches: at least three, alike in shapes and dtypes, of valid data. Each is what `update`
             takes: a dict of keyword arguments, a tuple of positional ones, or an array. The arrays
             of a batch have one leading axis, of at least two examples.
-        ulps: how many units in the last place two floats may be apart.
+        ulps: how many units in the last place two floats may be apart; of a collection, one number
+            for all its members, or a dict with one for each.
         atol: a distance at which they are equal all the same, for results that cancel.
         empty: the result where there is no data: a number, for all of it, or a pytree like it.
         compare_states: False for a state that may hold the same data in another order, as a
@@ -85,7 +86,8 @@ def check_metric(
             what = str(error)
             if not isinstance(error, Unequal):
                 what = f"it raised {type(error).__name__}: {error}"
-            raise AssertionError(f"{type(metric).__name__} breaks a law: {law}\n{what}") from error
+            name = getattr(error, "member", None) or type(metric).__name__
+            raise AssertionError(f"{name} breaks a law: {law}\n{what}") from error
 
 
 # In the order in which they are checked: a law leans only on those above it.

@@ -1,7 +1,7 @@
 """A metric under test: how it is folded, merged, carried and spread, and how two are compared."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,11 @@ from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.metrics.base import Call, Metric
 from datarax.numerics.exact import Exact
-from datarax.testing.ulps import assert_within_ulps
+from datarax.testing.ulps import Unequal, assert_within_ulps
 from datarax.wrappers.per_device import per_device
 
 AXIS = "devices"
+Tolerance = float | Mapping[str, float]
 
 # Jitted once for all subjects: a second check of an equal metric compiles nothing.
 
@@ -112,8 +113,8 @@ class Subject:
         self,
         metric: Metric,
         batches: Iterable[Any],
-        ulps: float,
-        atol: float,
+        ulps: Tolerance,
+        atol: Tolerance,
         empty: Any,
         compare_states: bool,
     ):
@@ -164,7 +165,22 @@ class Subject:
     def same_value(
         self, got: Any, want: Any, *, exactly: bool = False, name: str = "the value"
     ) -> None:
-        ulps, atol = (0, 0.0) if exactly else (self.ulps, self.atol)
+        """Compares values: those of each member of a collection within its own tolerance."""
+        by_member = isinstance(self.ulps, Mapping) or isinstance(self.atol, Mapping)
+        if not by_member or name != "the value":
+            self._same_tree(got, want, "", exactly, name)
+            return
+        if got.keys() != want.keys():
+            raise Unequal(f"{name} holds {sorted(got)}, expected {sorted(want)}")
+        for key, value in got.items():
+            try:
+                self._same_tree(value, want[key], key, exactly, name)
+            except Unequal as error:
+                error.member = key
+                raise
+
+    def _same_tree(self, got: Any, want: Any, key: str, exactly: bool, name: str) -> None:
+        ulps, atol = (0, 0) if exactly else (_tolerance(x, key) for x in (self.ulps, self.atol))
         assert_within_ulps(got, want, ulps, atol=atol, name=name)
 
     def weighted(self, weights: Any, calls: Any) -> list[Any]:
@@ -183,6 +199,14 @@ class Subject:
     def devices(self) -> int:
         """A number of devices that the examples of a batch divide by."""
         return math.gcd(self.size, jax.local_device_count())
+
+
+def _tolerance(tolerance: Tolerance, key: str) -> float:
+    """The tolerance of a member's value, by its name; without a name, the largest there is."""
+    if not isinstance(tolerance, Mapping):
+        return tolerance
+    names = [name for name in tolerance if key == name or key.startswith(f"{name}/")]
+    return tolerance[max(names, key=len)] if names else max(tolerance.values())
 
 
 def _as_call(batch: Any) -> Any:

@@ -10,7 +10,9 @@ from datarax.numerics.exact import Exact
 
 
 class Unequal(AssertionError):
-    """A comparison that failed."""
+    """A comparison that failed; `member` is that of a collection whose values differ."""
+
+    member: str | None = None
 
 
 def assert_within_ulps(
