@@ -1,4 +1,4 @@
-"""Distributed metrics for JAX and Flax whose numbers can be trusted."""
+"""Metrics for JAX and Flax programs that run on many devices and processes."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# What needs JAX loads when first used, and Flax only with `datarax.training`.
+# These load at first use, because they import JAX. Only `datarax.training` imports Flax.
 _PACKAGES = ("distributed", "io", "metrics", "statistics", "testing", "training", "wrappers")
 _LAZY = {
     "Exact": "datarax.numerics.exact",

@@ -1,4 +1,4 @@
-"""What updates accept: every refusal says what was expected, what came, and what to do."""
+"""Checks of arguments. Each error says what was expected, what was given, and what to do."""
 
 import math
 from typing import Any
@@ -8,10 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import ArrayLike
 
 
-def numeric(x: Any, name: str) -> jax.Array:
-    """A JAX array of booleans, integers or floats; integers that it cannot hold are refused."""
+def numeric(x: ArrayLike, name: str) -> jax.Array:
+    """`x` as a JAX array of booleans, integers or floats.
+
+    Raises:
+        MetricTypeError: `x` holds something other than numbers.
+        MetricInputError: an integer in `x` does not fit the widest integer dtype of JAX.
+    """
     try:
         array = x if isinstance(x, jax.Array) else jnp.asarray(x)
     except OverflowError as error:
@@ -24,56 +30,60 @@ def numeric(x: Any, name: str) -> jax.Array:
         raise MetricTypeError(
             f"{name} has dtype {array.dtype}; expected booleans, integers or floats"
         )
-    # With x64 disabled, JAX wraps NumPy's 64-bit integers without a word.
-    narrowed = isinstance(x, np.ndarray | np.generic) and x.itemsize > array.dtype.itemsize
-    if narrowed and is_integer(array) and (x.astype(array.dtype) != x).any():
+    # With x64 disabled, JAX truncates NumPy's 64-bit integers to 32 bits without an error.
+    if (
+        isinstance(x, np.ndarray | np.generic)
+        and is_integer(array)
+        and x.itemsize > array.dtype.itemsize
+        and (x.astype(array.dtype) != x).any()
+    ):
         raise _too_large(name)
     return array
 
 
 def _too_large(name: str) -> MetricInputError:
     return MetricInputError(
-        f"{name}: an integer does not fit the widest integers there are; enable x64, or pass floats"
+        f"{name}: an integer does not fit the widest integer dtype; enable x64, or pass floats"
     )
 
 
 def kind(x: Any) -> str:
-    """What a message calls something of the wrong type."""
+    """How an error message names a value of the wrong type."""
     return f"the class {x.__name__}, not an instance" if isinstance(x, type) else type(x).__name__
 
 
 def is_integer(x: jax.Array) -> bool:
-    """Whether an array holds integers or booleans."""
+    """Whether the dtype of an array is an integer dtype or bool."""
     return x.dtype == jnp.bool_ or jnp.issubdtype(x.dtype, jnp.integer)
 
 
 def all_finite(x: jax.Array) -> jax.Array:
-    """Which rows of floats, along the last axis, hold neither NaN nor infinity."""
-    # Not by the greatest: a maximum of floats may drop NaN, and is no faster.
+    """A boolean for each row along the last axis: true if it holds neither NaN nor infinity."""
+    # Checking only the maximum would be wrong: a maximum of floats may drop NaN.
     return jnp.all(jnp.isfinite(x), -1)
 
 
 def as_float(x: jax.Array) -> jax.Array:
-    """In the dtype that values are accumulated in, the default float."""
+    """`x` in the default float dtype, in which values are accumulated."""
     return x.astype(default_float())
 
 
 def default_float() -> Any:
-    """float64 with x64 enabled, float32 without."""
+    """The default float dtype: float64 if x64 is enabled, else float32."""
     return jax.dtypes.canonicalize_dtype(float)
 
 
 def x64_enabled() -> bool:
-    """Whether arrays of 64 bits are to be had."""
+    """Whether JAX has 64-bit dtypes."""
     return default_float().itemsize == 8
 
 
 def same_shape(a: jax.Array, b: jax.Array, names: tuple[str, str] = ("preds", "target")) -> None:
-    """Refuses shapes that differ, even where they would broadcast."""
+    """Raises unless both arrays have the same shape, even where the two would broadcast."""
     if a.shape != b.shape:
         hint = ""
         if a.size == b.size:
-            hint = f"; to mean the same, reshape one: {names[1]}.reshape({a.shape})"
+            hint = f"; if both hold the same examples, reshape one: {names[1]}.reshape({a.shape})"
         raise MetricInputError(
             f"{names[0]} of shape {a.shape} and {names[1]} of shape {b.shape}: expected the same "
             f"shape{hint}"
@@ -81,19 +91,23 @@ def same_shape(a: jax.Array, b: jax.Array, names: tuple[str, str] = ("preds", "t
 
 
 def choice(value: Any, allowed: tuple[Any, ...], name: str) -> None:
-    """Refuses a configuration value that is not one of those allowed."""
+    """Raises unless a configuration value is one of `allowed`."""
     if value not in allowed:
         raise MetricInputError(f"{name}={value!r}; expected one of {', '.join(map(repr, allowed))}")
 
 
 def positive_int(value: Any, name: str, *, least: int = 1) -> None:
-    """Refuses a configuration value that is not an integer of at least `least`."""
+    """Raises unless a configuration value is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise MetricInputError(f"{name}={value!r}; expected an integer of at least {least}")
 
 
 def real(value: Any, name: str, *, nan: bool = False) -> float:
-    """A configuration value as a Python float; what is no number is refused, and so may NaN be."""
+    """A configuration value as a Python float.
+
+    Raises:
+        MetricInputError: the value is not a number, or it is NaN and `nan` is false.
+    """
     try:
         number = None if isinstance(value, str) else float(value)
     except (TypeError, ValueError):

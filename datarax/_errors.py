@@ -1,61 +1,65 @@
-"""The exception tree. Every error datarax raises on purpose is a `DataraxError` and a built-in.
+"""The exceptions of datarax. Each is a `DataraxError` and also a built-in exception.
 
-The second base is the built-in a caller would expect (`ValueError` for a bad value, `NameError`
-for an unbound axis, as `jax.lax` raises), so code that catches built-ins keeps working.
+The built-in is the one that a caller expects: `ValueError` for a bad value, `NameError` for an
+unbound axis, as in `jax.lax`. So code that catches built-in exceptions keeps working.
 """
 
 
 class DataraxError(Exception):
-    """Base of every error that datarax raises on purpose."""
+    """The base class of every error that datarax raises on purpose."""
 
 
 class MetricInputError(DataraxError, ValueError):
-    """An argument whose shape, value or combination cannot be used."""
+    """An argument has a wrong shape or value, or two arguments do not go together."""
 
 
 class MetricTypeError(DataraxError, TypeError):
-    """An argument whose type or dtype cannot be used."""
+    """An argument has a wrong type or dtype."""
 
 
 class UnknownMetricError(DataraxError, ValueError):
-    """A name that the metrics at hand do not have."""
+    """A name is not among the names of the given metrics."""
 
 
 class UnknownReductionError(DataraxError, ValueError):
-    """An operation that is not in the closed table."""
+    """The name of a reduction is not "mean", "sum", "max" or "min"."""
 
 
 class AxisNotBoundError(DataraxError, NameError):
-    """A collective called where its axis name is not bound."""
+    """A collective was called where its axis name is not bound."""
 
 
 class NotAddressableError(DataraxError, RuntimeError):
-    """An array that this process holds only a part of, or that the others know nothing of."""
+    """On several processes, an array has the wrong layout for the call.
+
+    Either this process holds only a part of an array that it needs in full, or it is the only
+    process that holds an array that should be global.
+    """
 
 
 class ConfigurationMismatchError(DataraxError, ValueError):
-    """Two states that may not be merged, synced or restored into each other."""
+    """Two metrics differ in class or configuration: they cannot be merged, synced or restored."""
 
 
 class InvalidValuesError(DataraxError, ValueError):
-    """NaN, infinities or labels out of range were seen, and the policy is to raise."""
+    """The data held NaN, infinities or labels out of range, and `on_invalid` is "raise"."""
 
 
 class InvalidValuesWarning(UserWarning):
-    """Some of the data could not be used, and was excluded."""
+    """Some of the data could not be used and was excluded from the result."""
 
 
 class MetricTimeoutError(DataraxError, TimeoutError):
-    """A window, or another process, that was waited for in vain."""
+    """A window did not finish, or another process did not arrive, within the timeout."""
 
 
 class WindowError(DataraxError, RuntimeError):
-    """A window whose computation failed; the cause is chained."""
+    """The computation of a window failed; the original error is chained as its cause."""
 
 
 class CollectorStateError(DataraxError, RuntimeError):
-    """A call to a collector out of order."""
+    """A method of a collector was called in the wrong order."""
 
 
 class CheckpointError(DataraxError, ValueError):
-    """A checkpoint that cannot be written, is incomplete or damaged, or is of a newer format."""
+    """A checkpoint cannot be written, is incomplete or damaged, or has another format version."""

@@ -1,4 +1,4 @@
-"""Arrays, reduced: over a mesh from outside, or over a bound axis from inside."""
+"""Reductions of arrays: over global arrays, or over the devices along a bound axis."""
 
 from datarax.distributed.batch import global_batch as global_batch
 from datarax.distributed.metrics import all_gather as all_gather

@@ -1,4 +1,4 @@
-"""The way in: global arrays from what each process has read for itself."""
+"""Making global arrays from the examples that each process has read for itself."""
 
 import math
 from typing import Any
@@ -10,35 +10,41 @@ from jax.sharding import PartitionSpec as P
 
 from datarax._checks import numeric
 from datarax._errors import MetricInputError
+from datarax._typing import PyTree
 from datarax.distributed.collectives import AxisName
 
 
 def global_batch(
-    batch: Any, mesh: Mesh, axis_names: AxisName, *, rows: int | None = None
-) -> tuple[Any, jax.Array]:
-    """Global arrays from each process's own examples, and a mask of which rows are real.
+    batch: PyTree, mesh: Mesh, axis_names: AxisName, *, rows: int | None = None
+) -> tuple[PyTree, jax.Array]:
+    """Makes global arrays from the examples of each process, and a mask of the real rows.
 
-    A process-local array handed to a metric gives every process its own answer. This makes one
-    array of all processes' rows, sharded over `axis_names`; processes may have different numbers
-    of examples, or none: what is short of `rows` is padded, with weight zero. It does not
-    communicate. Every process calls it, in the same order. Processes that hold the same part of
-    those axes (a tensor axis across processes, say) must give the same rows.
+    If a metric is updated with an array that only one process holds, each process gets its own
+    result. This function joins the rows of all processes into one array, sharded over
+    `axis_names`. Processes may have different numbers of examples, or none: each process pads its
+    examples to `rows` rows, and the mask is false for the padding.
+
+    It does not communicate. Every process must call it, in the same order. If two processes hold
+    the same part of those axes (for example with a tensor axis across processes), they must pass
+    the same rows.
 
     Args:
-        batch: a pytree of arrays that share one leading axis, this process's examples.
+        batch: a pytree with this process's examples: arrays that share one leading axis.
         mesh: the mesh of all processes.
         axis_names: the mesh axis, or axes, over which the leading axis is sharded.
-        rows: how many rows each process contributes, the same on all; by default the number this
-            process has, which must then be the same everywhere. A multiple of the number of this
-            process's devices along `axis_names`.
+        rows: the number of rows of each process after padding, the same on every process. It must
+            be a multiple of the number of this process's devices along `axis_names`. The default
+            is the number of examples of this process, which must then be the same on every
+            process.
 
     Returns:
-        The batch with global arrays of `rows` rows a process, and a boolean array of shape
-        (global rows,), to be passed as `weights`.
+        The batch as global arrays with `rows` rows for each process, and a boolean array of shape
+        (global rows,). Pass the latter to `update` as `weights`.
 
     Raises:
-        MetricInputError: leading axes that differ, more examples than `rows`, `rows` that the
-            devices do not divide, or integers that do not fit the widest there are.
+        MetricInputError: the leading axes differ; or a process has more examples than `rows`; or
+            `rows` is not divisible by the number of devices; or an integer does not fit the
+            widest integer dtype.
 
     Example:
         >>> import jax
@@ -68,18 +74,19 @@ def global_batch(
         )
     for x in jax.tree.leaves(arrays):
         if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
-            numeric(x, "global_batch")  # refuses what JAX would wrap
+            numeric(x, "global_batch")  # raises if JAX would truncate an integer
     size = sizes.pop()
     total = size if rows is None else rows
     sharding = NamedSharding(mesh, P(names))
     blocks = math.prod(mesh.shape[name] for name in names)
-    # The blocks of the leading axis that this process's devices hold.
+    # The leading axis is cut into `blocks` equal blocks. Several devices may hold the same block
+    # (along other axes of the mesh), so the distinct blocks of this process are counted.
     spans = sharding.addressable_devices_indices_map((blocks,)).values()
     local = len({span[0].indices(blocks)[0] for span in spans if span is not None})
     if size > total or total % local:
         raise MetricInputError(
-            f"global_batch: {size} examples for rows={total} and {local} devices of this process "
-            f"along {names}; expected rows of at least {size}, and a multiple of {local}"
+            f"global_batch: got {size} examples for rows={total} and {local} devices of this "
+            f"process along {names}; expected rows to be at least {size} and a multiple of {local}"
         )
 
     def placed(x: np.ndarray[Any, Any]) -> jax.Array:

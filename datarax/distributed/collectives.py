@@ -1,9 +1,11 @@
-"""Packed collectives: any number of arrays, of any shape, in one collective a kind.
+"""Packed collectives: one collective for each kind of reduction, for any number of arrays.
 
-XLA may or may not merge the collectives of a program; packing the arrays into one buffer first
-makes the count a property of the program. All functions here take flat lists of arrays, are
-valid only where `axis_name` is bound (`shard_map`, `pmap`, `vmap` with an axis name), and return
-values that `shard_map`'s replication check accepts as replicated.
+Arrays of any shapes are packed into one buffer before they are sent. XLA may merge the collectives
+of a program or not; with packing, their number does not depend on that.
+
+All functions take flat lists of arrays. They are valid only where `axis_name` is bound:
+`shard_map`, `pmap`, or `vmap` with an axis name. Their results pass the replication check of
+`shard_map`.
 """
 
 import math
@@ -27,7 +29,7 @@ def bound_axis_size(axis_name: AxisName, caller: str) -> int:
     for name in names:
         try:
             lax.axis_size(name)
-        except (NameError, ValueError):  # of an integer, say, which JAX takes for a position
+        except (NameError, ValueError):  # ValueError: JAX takes an integer for a position
             bound = tuple(getattr(get_abstract_mesh(), "manual_axes", ()))
             raise AxisNotBoundError(
                 f"{caller} got axis_name={axis_name!r}, but no axis {name!r} is bound here "
@@ -39,39 +41,40 @@ def bound_axis_size(axis_name: AxisName, caller: str) -> int:
 
 
 def psum(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
-    """Sum over the axis, elementwise: one all-reduce for integers, one for floats."""
-    # Two's complement addition is the same for signed and unsigned: one carrier serves both.
+    """Elementwise sums over the axis: one all-reduce for integers, one for floats."""
+    # Addition in two's complement is the same for signed and unsigned integers, so both are sent
+    # as signed.
     return _packed(arrays, _carrier_stem, lambda buffer: lax.psum(buffer, axis_name))
 
 
 def pmax(keys: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
-    """Maximum over the axis, elementwise, of *keys* (see `to_key`): one all-reduce."""
+    """Elementwise maxima over the axis of the keys that `to_key` makes: one all-reduce."""
     return _packed(keys, lambda key: "int", lambda buffer: lax.pmax(buffer, axis_name))
 
 
 def pmin(keys: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
-    """Minimum over the axis, elementwise, of *keys* (see `to_key`): one all-reduce."""
+    """Elementwise minima over the axis of the keys that `to_key` makes: one all-reduce."""
     return _packed(keys, lambda key: "int", lambda buffer: lax.pmin(buffer, axis_name))
 
 
 def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
-    """Every device's arrays, stacked along a new leading axis, bit for bit: one all-reduce.
+    """The arrays of every device, stacked along a new leading axis, bit for bit: one all-reduce.
 
-    Each device writes the bits of its arrays into its own slot of a zero buffer, and the buffers
-    are summed: integers plus zeros are exact, and the replication check accepts a sum where it
-    would call the result of `lax.all_gather` varying.
+    Each device writes the bits of its arrays into its own row of a buffer of zeros, and the
+    buffers are summed as integers, which is exact. `lax.all_gather` is not used, because the
+    replication check would type its result as varying between devices.
     """
     size, index = lax.axis_size(axis_name), lax.axis_index(axis_name)
     words = [to_words(x) for x in arrays]
     flat = jnp.concatenate(words) if words else jnp.zeros((0,), jnp.uint32)
     mine = jnp.arange(size, dtype=jnp.int32) == index.astype(jnp.int32)
-    slots = jnp.where(mine[:, None], flat[None, :], jnp.uint32(0))
-    slots = lax.psum(slots, axis_name)
-    return unpack_words(slots, arrays)
+    rows = jnp.where(mine[:, None], flat[None, :], jnp.uint32(0))
+    rows = lax.psum(rows, axis_name)
+    return unpack_words(rows, arrays)
 
 
 def replicated(x: jax.Array) -> jax.Array:
-    """`x` in full on every device of an `Explicit` mesh, where a scatter asks for that."""
+    """`x` replicated over an `Explicit` mesh, as a scatter requires; elsewhere `x` itself."""
     x = jnp.asarray(x)
     mesh = jax.typeof(x).sharding.mesh
     mesh = get_abstract_mesh() if mesh.empty else mesh
@@ -81,7 +84,10 @@ def replicated(x: jax.Array) -> jax.Array:
 
 
 def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:
-    """`x`, typed as differing along the named axes, for `shard_map`'s replication check."""
+    """`x` with the type that differs between devices along the named axes.
+
+    The replication check of `shard_map` requires it, for example of the carry of a scan.
+    """
     names = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
     kind = jax.typeof(x)
     varying = kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying
@@ -93,15 +99,17 @@ def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:
     return getattr(lax, "pvary")(jnp.asarray(x), missing)  # noqa: B009  (jax before pcast)
 
 
-# Keys: an order-preserving map from any real dtype to signed integers. XLA's all-reduce drops
-# NaN on some backends; as a key, NaN has a place in the order like any other value.
+# Keys: signed integers in the order of the values, for any real dtype. XLA's maximum between
+# devices drops NaN on some backends; the key of NaN is the largest (or smallest) integer, so it is
+# kept.
 
 
 def to_key(x: jax.Array, nan_is: str) -> jax.Array:
-    """Signed integers in the order of `x`, -0.0 below 0.0; NaN becomes the "lowest" or "highest".
+    """Signed integers in the same order as `x`, with -0.0 below 0.0.
 
-    The other end of the integers' range is no number's key: `from_key` reads it as NaN too, which
-    makes it the identity of the extremum, "no data".
+    The key of NaN is the lowest or the highest integer, as `nan_is` says ("lowest" or "highest").
+    No float has the integer at the other end of the range as its key, and `from_key` turns that
+    integer into NaN too. So it serves as the identity of the maximum or minimum: "no data".
     """
     bits = jnp.dtype(f"int{8 * x.dtype.itemsize}")
     if jnp.issubdtype(x.dtype, jnp.signedinteger):
@@ -124,7 +132,8 @@ def from_key(key: jax.Array, dtype: jnp.dtype) -> jax.Array:
 
 
 def _flip(bits: jax.Array) -> jax.Array:
-    # Floats of negative sign order backwards: flip all but their sign. Its own inverse.
+    # The bits of negative floats, read as integers, are in reverse order. Flipping all bits but
+    # the sign corrects the order. The function is its own inverse.
     return jnp.where(bits < 0, bits ^ jnp.array(jnp.iinfo(bits.dtype).max, bits.dtype), bits)
 
 
@@ -133,6 +142,11 @@ def _packed(
     stem: Callable[[jax.Array], str],
     collective: Callable[[jax.Array], jax.Array],
 ) -> list[jax.Array]:
+    """Applies a collective to arrays that are concatenated into one buffer for each kind of dtype.
+
+    `stem` gives the kind of an array: the name of its dtype without the number of bits. A buffer
+    has at least 32 bits per number, and as many as the widest array in it.
+    """
     groups: dict[str, list[int]] = {}
     for i, x in enumerate(arrays):
         groups.setdefault(stem(x), []).append(i)
@@ -155,11 +169,11 @@ def _carrier_stem(x: jax.Array) -> str:
     return next(stem for kind, stem in kinds.items() if jnp.issubdtype(x.dtype, kind))
 
 
-# Words: the bits of any array as unsigned 32-bit integers, and back.
+# Words: the bits of an array as unsigned 32-bit integers.
 
 
 def to_words(x: jax.Array) -> jax.Array:
-    """The bits of `x` as a vector of uint32, one word or two an element."""
+    """The bits of `x` as a vector of uint32: one, two or four words for each element."""
     x = x.reshape(-1)
     if x.dtype == jnp.bool_:
         return x.astype(jnp.uint32)
@@ -172,7 +186,7 @@ def to_words(x: jax.Array) -> jax.Array:
 
 
 def unpack_words(words: jax.Array, like: Sequence[jax.Array]) -> list[jax.Array]:
-    """The arrays of `like`'s shapes and dtypes from rows of words: shape (rows, *like.shape)."""
+    """Arrays with the dtypes of `like` from rows of words; their shapes are (rows, *like.shape)."""
     rows, start, out = words.shape[0], 0, []
     for x in like:
         size = _words_of(x)

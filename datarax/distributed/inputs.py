@@ -1,6 +1,6 @@
-"""What the reducers accept: each check raises an error that names the caller and the metric."""
+"""Checks of the reducers' arguments. Each error names the calling reducer and the metric."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from operator import index
 from typing import Any
 
@@ -16,27 +16,35 @@ from datarax._errors import (
     NotAddressableError,
     UnknownReductionError,
 )
+from datarax._typing import Weights
 from datarax.distributed.names import by_name
 
 Axis = int | tuple[int, ...] | None
+"""The axes to reduce; `None` for all."""
+
+NamedWeights = Weights | Mapping[str, Any]
+"""The weights of all metrics, or a mapping from the names of metrics to their weights."""
 
 
 def is_array(leaf: Any) -> bool:
+    """Whether a leaf is a JAX or NumPy array; all other leaves pass through a reducer."""
     return isinstance(leaf, jax.Array | np.ndarray)
 
 
 def is_number(dtype: Any) -> bool:
+    """Whether a dtype is that of booleans or numbers, complex numbers included."""
     return jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_
 
 
 def checked_ops(
     ops: Any, names: list[str], caller: str, table: Collection[str]
 ) -> list[str | None]:
+    """The reduction of each metric, "mean" by default; raises unless all are in `table`."""
     chosen = by_name(ops, names, what="reduce_fn", caller=caller, default="mean")
     for name, op in zip(names, chosen, strict=True):
         if op is not None and not (isinstance(op, str) and op in table):
             raise UnknownReductionError(
-                f"{caller}: metric {name!r} asks for the reduction {op!r}; "
+                f"{caller}: metric {name!r} has the reduction {op!r}; "
                 f"expected one of {', '.join(map(repr, table))}, or None"
             )
     return chosen
@@ -45,7 +53,10 @@ def checked_ops(
 def numeric(
     leaf: Any, name: str, caller: str, *, op: str | None = None, any_dtype: bool = False
 ) -> jax.Array:
-    """The leaf as a JAX array of a dtype that can be reduced: half precision as float32."""
+    """The leaf as a JAX array of a dtype that can be reduced.
+
+    Half precision becomes float32 and booleans become int32, unless `any_dtype` is true.
+    """
     dtype = leaf.dtype
     if not is_number(dtype) or (
         op in ("max", "min") and jnp.issubdtype(dtype, jnp.complexfloating)
@@ -55,27 +66,28 @@ def numeric(
             f"{'' if op in ('max', 'min') else ' (or complex numbers)'}"
         )
     if isinstance(leaf, np.ndarray):
-        _refuse_wrap(leaf, f"metric {name!r}", caller)
+        _check_fits(leaf, f"metric {name!r}", caller)
     x = _as_jax(leaf, f"metric {name!r}", caller)
     if any_dtype:
         return x
     if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(x.dtype).bits < 32:
         return x.astype(jnp.float32)
-    # Booleans are 0/1 integers; integers narrower than a byte have no bits of their own.
+    # Sums and maxima of booleans are integers.
     return x.astype(jnp.int32) if x.dtype == jnp.bool_ else x
 
 
 def _as_jax(array: Any, about: str, caller: str) -> jax.Array:
     try:
         return jnp.asarray(array)
-    except TypeError as error:  # numbers that JAX has no dtype for: long double, another byte order
+    except TypeError as error:  # a dtype that JAX lacks: long double, or another byte order
         raise MetricTypeError(
             f"{caller}: {about} has dtype {array.dtype}, which JAX does not have; "
             f"convert it to float32 or int32 first"
         ) from error
 
 
-def _refuse_wrap(leaf: np.ndarray, about: str, caller: str) -> None:
+def _check_fits(leaf: np.ndarray, about: str, caller: str) -> None:
+    """Raises if an integer does not fit the dtype to which JAX would silently truncate it."""
     narrow = jax.dtypes.canonicalize_dtype(leaf.dtype)
     if narrow == leaf.dtype or leaf.dtype.kind not in "iu" or leaf.size == 0:
         return
@@ -88,27 +100,32 @@ def _refuse_wrap(leaf: np.ndarray, about: str, caller: str) -> None:
         )
 
 
-def refuse_local(leaf: Any, about: str, caller: str) -> None:
+def check_global(leaf: Any, about: str, caller: str) -> None:
+    """On several processes, raises if only this process holds the array.
+
+    Each process would otherwise reduce its own rows and report a different result.
+    """
     if jax.process_count() == 1 or isinstance(leaf, Tracer):
         return
     if not is_array(leaf) or leaf.ndim == 0:
         return
-    # Under a trace a NumPy array is a constant of the program, the same on every process.
+    # In a traced function, a NumPy array is a constant of the program, which JAX takes to be the
+    # same on every process. `jnp.zeros` gives a tracer exactly in a traced function.
     if isinstance(leaf, np.ndarray) and isinstance(jnp.zeros(()), Tracer):
         return
     if isinstance(leaf, np.ndarray) or leaf.is_fully_addressable:
         raise NotAddressableError(
-            f"{caller}: {about} is held by this process alone, so each of the "
-            f"{jax.process_count()} processes would get its own answer; make it one global array "
+            f"{caller}: only this process holds {about}, so each of the "
+            f"{jax.process_count()} processes would get its own result; make it one global array "
             f"with jax.make_array_from_process_local_data first"
         )
 
 
-def aligned(weights: Any, x: jax.Array, name: str, caller: str, what: str) -> jax.Array | None:
-    """The weights with trailing axes of size 1, so that they line up with the leading axes of x."""
+def aligned(weights: Weights, x: jax.Array, name: str, caller: str, what: str) -> jax.Array | None:
+    """The weights with axes of size 1 appended, so that they broadcast against x."""
     if weights is None:
         return None
-    if not is_array(weights):
+    if not isinstance(weights, jax.Array | np.ndarray):
         weights = np.asarray(weights)
     dtype = weights.dtype
     if jnp.issubdtype(dtype, jnp.complexfloating) or not is_number(dtype):
@@ -117,7 +134,7 @@ def aligned(weights: Any, x: jax.Array, name: str, caller: str, what: str) -> ja
             f"expected booleans, integers or floats"
         )
     if isinstance(weights, np.ndarray):
-        _refuse_wrap(weights, f"{what} of metric {name!r}", caller)
+        _check_fits(weights, f"{what} of metric {name!r}", caller)
     w = _as_jax(weights, f"{what} of metric {name!r}", caller)
     fits = w.ndim <= x.ndim and all(n in (1, m) for n, m in zip(w.shape, x.shape, strict=False))
     if not fits:
@@ -129,6 +146,7 @@ def aligned(weights: Any, x: jax.Array, name: str, caller: str, what: str) -> ja
 
 
 def checked_axes(axis: Axis, x: jax.Array, name: str, caller: str) -> tuple[int, ...]:
+    """The axes to reduce, as non-negative integers; raises unless `x` has them all."""
     try:
         given = range(x.ndim) if axis is None else [index(a) for a in np.atleast_1d(axis)]
     except TypeError:

@@ -1,8 +1,9 @@
-"""The closed table of merge operations: how accumulated state is made, folded, merged, synced.
+"""The closed table of merge operations: how accumulated state is made, folded, merged and synced.
 
-A state is a tuple of arrays, its *parts*: a value, the parts of a double-float, or the limbs of an
-integer. There is one record for each operation, and no other code knows what the parts mean. There
-is deliberately no mean: a mean is a total and a weight.
+A state is a tuple of arrays, its *parts*: one value, the high and low part of a double-float, or
+the two limbs of an integer. The table has one record for each operation, and only the record knows
+what the parts mean. There is no mean in the table, because means cannot be merged: a mean is stored
+as a total and a weight.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ Parts = tuple[Any, ...]
 
 
 class MetricReduceOp(StrEnum):
-    """What an accumulator does with a new value, another accumulator, and other devices."""
+    """How an accumulator combines values: with new data, when merging, and between devices."""
 
     sum = "sum"
     max = "max"
@@ -38,22 +39,22 @@ class MetricReduceOp(StrEnum):
 
 
 class MergeOp(NamedTuple):
-    """One row of the table; `parts` are of the accumulator's shape."""
+    """One record of the table. Every part has the shape of the accumulator."""
 
     identity: Callable[[tuple[int, ...], np.dtype], Parts]
-    """The parts of no data."""
+    """The parts of the empty state, from a shape and a dtype."""
     pairwise: Callable[[Parts, Parts], Parts]
-    """Two states as one."""
+    """The parts of two states merged."""
     over_axis: Callable[[jax.Array, tuple[int, ...], np.dtype], Parts]
-    """The parts of values, reduced over axes of an array."""
+    """The parts of an array reduced over some of its axes."""
     to_mesh: Callable[[Parts], tuple[str, list[jax.Array]]]
-    """What to hand to which elementwise collective: "sum", "max" or "min" ..."""
+    """The elementwise collective ("sum", "max" or "min") that merges devices, and its inputs."""
     from_mesh: Callable[[list[jax.Array], np.dtype], Parts]
-    """... and the parts from what comes back."""
+    """The merged parts, from the outputs of that collective."""
 
 
 def merge_op(op: MetricReduceOp, dtype: np.dtype) -> MergeOp:
-    """The row for an operation on values of `dtype`, one of `state_dtype`'s."""
+    """The record for an operation on values of `dtype`, which is a dtype from `state_dtype`."""
     if op is not MetricReduceOp.sum:
         return _TABLE[op.value]
     if jnp.issubdtype(dtype, jnp.floating):
@@ -62,10 +63,11 @@ def merge_op(op: MetricReduceOp, dtype: np.dtype) -> MergeOp:
 
 
 def state_dtype(op: MetricReduceOp, dtype: Any) -> np.dtype:
-    """The dtype in which values of `dtype` are kept: never one that stalls or wraps.
+    """The dtype in which values of `dtype` are accumulated without stalling or overflowing.
 
-    Floats are kept in float32 at least, integer sums in the widest integer there is (int64, or
-    int32 parts that stand for 64 bits), integer extrema in their own dtype, booleans in int32.
+    Floats: float32, or float64 if x64 is enabled and `op` is a sum, or if they are float64 already.
+    Sums of integers: int64 if x64 is enabled; else int32, for a 64-bit integer in two limbs.
+    Maxima and minima of integers: their own dtype. Booleans: int32.
     """
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     if jnp.issubdtype(dtype, jnp.floating):
@@ -78,7 +80,11 @@ def state_dtype(op: MetricReduceOp, dtype: Any) -> np.dtype:
 
 @lru_cache(maxsize=4096)
 def identity(op: MetricReduceOp, shape: tuple[int, ...], dtype: np.dtype) -> Parts:
-    """The parts of no data: the same read-only arrays each time, so that `is` tells fresh state."""
+    """The parts of the empty state, as read-only NumPy arrays.
+
+    The same arrays are returned each time, so that code can test with `is` whether a state is
+    fresh.
+    """
     parts = merge_op(op, dtype).identity(shape, dtype)
     for part in parts:
         part.flags.writeable = False
@@ -87,7 +93,7 @@ def identity(op: MetricReduceOp, shape: tuple[int, ...], dtype: np.dtype) -> Par
 
 @lru_cache(maxsize=4096)
 def zeros(shape: tuple[int, ...], dtype: str) -> Any:
-    """Read-only zeros, the same array each time, as `identity`."""
+    """Read-only zeros; the same array each time, as with `identity`."""
     array = np.zeros(shape, dtype)
     array.flags.writeable = False
     return array
@@ -98,7 +104,7 @@ def _parts(x: DoubleFloat) -> Parts:
 
 
 def _extreme(op: str) -> MergeOp:
-    def worst(dtype: np.dtype) -> Any:
+    def worst(dtype: np.dtype) -> Any:  # the identity of the operation
         if jnp.issubdtype(dtype, jnp.floating):
             return -np.inf if op == "max" else np.inf
         return np.iinfo(dtype).min if op == "max" else np.iinfo(dtype).max
@@ -131,7 +137,7 @@ _LOW16 = 0xFFFF
 
 
 def _limbs_to_mesh(parts: Parts) -> tuple[str, list[jax.Array]]:
-    # Sums of 16-bit halves over up to 2**15 devices cannot overflow.
+    # The low limb is split into two 16-bit halves. Their sums over at most 2**15 devices fit int32.
     high, low = parts
     halves = (low & jnp.uint32(_LOW16), low >> jnp.uint32(16))
     return "sum", [high, *(half.astype(jnp.int32) for half in halves)]
@@ -147,8 +153,9 @@ _CUT = 2.0**16
 
 
 def _double_to_mesh(parts: Parts) -> tuple[str, list[jax.Array]]:
-    # Cut at a place of its own, so that sums of whole numbers do not round on the way: of the upper
-    # part to 2**40, of the rest, which is less than 2**16, over hundreds of devices.
+    # The high part is split into a multiple of 2**16 and a rest of at most 2**15 in magnitude. Both
+    # have few significant bits, so the collective adds whole numbers without rounding: up to 2**40
+    # for the multiples, and over hundreds of devices for the rests.
     high, low = parts
     cut = jnp.asarray(_CUT, high.dtype)
     upper = jnp.where(jnp.isfinite(high), jnp.round(high / cut) * cut, jnp.zeros_like(high))

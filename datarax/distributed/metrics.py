@@ -1,8 +1,9 @@
-"""Pure functions that reduce a pytree of metrics: global variants, and collective ones.
+"""Pure functions that reduce a pytree of metrics, in a global and a collective variant.
 
-The *global* variants (`reduce_mean`, ...) see whole arrays: eager, under `jax.jit` or `nnx.jit`,
-sharded over any mesh. The *collective* variants (`reduce_mean_collective`, ...) see one device's
-arrays, inside `shard_map` or `pmap`. A dict in gives a dict of the same structure out.
+The *global* variants (`reduce_mean`, ...) take whole arrays, which may be sharded over any mesh.
+They work eagerly and under `jax.jit` or `nnx.jit`. The *collective* variants
+(`reduce_mean_collective`, ...) take the arrays of one device, inside `shard_map` or `pmap`. The
+result has the structure of the argument.
 """
 
 from collections.abc import Mapping
@@ -13,36 +14,38 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
+from datarax._typing import PyTree
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.inputs import Axis, is_array, numeric
+from datarax.distributed.inputs import Axis, NamedWeights, is_array, numeric
 from datarax.distributed.names import named_leaves
 from datarax.distributed.reduction import collect, reduce
 
 # Global variants.
 
 
-def reduce_mean(metrics: Any, *, weights: Any = None, axis: Axis = None) -> Any:
-    """The mean of every array in `metrics`, exact over all shards.
+def reduce_mean(metrics: PyTree, *, weights: NamedWeights = None, axis: Axis = None) -> PyTree:
+    """The mean of every array in `metrics`, over all shards.
 
     Args:
-        metrics: a pytree. Arrays (JAX or NumPy) of one dimension or more are reduced;
+        metrics: a pytree. JAX and NumPy arrays of at least one dimension are reduced;
             zero-dimensional arrays, Python numbers, strings and `None` pass through.
-        weights: an array that broadcasts against the leading axes of each metric (a boolean mask
-            is a weight), or a mapping from a metric's name ("loss", "train/loss") to one. The
-            result is `sum(w * x) / sum(w)` over all shards; where the weight is zero the value is
-            not looked at, so a NaN there does not leak.
-        axis: the axes to reduce, all by default.
+        weights: an array that broadcasts against the leading axes of each metric, or a mapping
+            from names of metrics ("loss", "train/loss") to such arrays. A boolean mask is an array
+            of weights too. The result is `sum(w * x) / sum(w)` over all shards. A value of weight
+            zero is ignored, even NaN.
+        axis: the axes to reduce; by default all.
 
     Returns:
-        The same structure; integers and booleans give the default float, bfloat16 and float16
-        give float32. No elements, or a total weight of zero, give NaN.
+        A pytree of the same structure. Means of integers and booleans have the default float
+        dtype, means of bfloat16 and float16 are float32. If there are no elements, or if the total
+        weight is zero, the mean is NaN.
 
     Raises:
-        MetricInputError: weights that do not broadcast, or an axis that a metric does not have.
-        MetricTypeError: an array that holds no numbers.
-        UnknownMetricError: `weights` names a metric that is not there.
-        NotAddressableError: on several processes, an array that only this process holds.
+        MetricInputError: weights do not broadcast, or a metric does not have an axis of `axis`.
+        MetricTypeError: an array does not hold numbers.
+        UnknownMetricError: `weights` has a name that the metrics do not have.
+        NotAddressableError: there are several processes, and only this process holds an array.
 
     Example:
         >>> import jax.numpy as jnp
@@ -55,12 +58,12 @@ def reduce_mean(metrics: Any, *, weights: Any = None, axis: Axis = None) -> Any:
     return reduce("reduce_mean", metrics, "mean", weights, axis)
 
 
-def reduce_sum(metrics: Any, *, weights: Any = None, axis: Axis = None) -> Any:
+def reduce_sum(metrics: PyTree, *, weights: NamedWeights = None, axis: Axis = None) -> PyTree:
     """The sum of every array in `metrics`; arguments and errors as in `reduce_mean`.
 
-    Integers and booleans come back in the default integer at least, as from `jnp.sum`, and wrap
-    where that does: count beyond 2**31 with an accumulator, not with a sum of an array. Boolean
-    and integer weights keep an integer sum an integer. The sum of nothing is 0.
+    Sums of integers and booleans have the dtype that `jnp.sum` gives, at least the default integer
+    dtype, and overflow like `jnp.sum`: to count beyond 2**31, use an accumulator. With boolean or
+    integer weights, the sum of integers is an integer. The sum of no elements is 0.
 
     Example:
         >>> import jax.numpy as jnp
@@ -71,13 +74,15 @@ def reduce_sum(metrics: Any, *, weights: Any = None, axis: Axis = None) -> Any:
     return reduce("reduce_sum", metrics, "sum", weights, axis)
 
 
-def reduce_max(metrics: Any, *, where: Any = None, axis: Axis = None) -> Any:
-    """The maximum of every array in `metrics`; a NaN that counts gives NaN.
+def reduce_max(metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None) -> PyTree:
+    """The maximum of every array in `metrics`; NaN if an element that counts is NaN.
 
-    `where` is as `weights` in `reduce_mean`: elements at which it is zero or false do not count.
-    Integers keep their dtype, booleans become 0/1. No data gives NaN for floats; for integers,
-    which have none, an array without elements raises `MetricInputError`, and a mask that leaves
-    nothing gives the dtype's lowest value.
+    `where` has the form of `weights` in `reduce_mean`. Elements where it is zero or false do not
+    count. Integers keep their dtype, and booleans become int32.
+
+    For floats, the maximum of no data is NaN. Integers have no NaN: an array without elements
+    raises `MetricInputError`, and if `where` excludes all elements, the result is the lowest value
+    of the dtype.
 
     Example:
         >>> import jax.numpy as jnp
@@ -88,8 +93,8 @@ def reduce_max(metrics: Any, *, where: Any = None, axis: Axis = None) -> Any:
     return reduce("reduce_max", metrics, "max", where, axis, what="where")
 
 
-def reduce_min(metrics: Any, *, where: Any = None, axis: Axis = None) -> Any:
-    """The minimum of every array in `metrics`; as `reduce_max`, with the order turned round.
+def reduce_min(metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None) -> PyTree:
+    """The minimum of every array in `metrics`; otherwise as `reduce_max`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -101,19 +106,19 @@ def reduce_min(metrics: Any, *, where: Any = None, axis: Axis = None) -> Any:
 
 
 def reduce_custom(
-    metrics: Any, reduce_fn: Mapping[str, Any] | None = None, *, weights: Any = None
-) -> Any:
-    """Reduces each metric by the operation that `reduce_fn` names for it.
+    metrics: PyTree, reduce_fn: Mapping[str, Any] | None = None, *, weights: NamedWeights = None
+) -> PyTree:
+    """Reduces each metric by its own operation.
 
     Args:
         metrics: a pytree, as in `reduce_mean`.
-        reduce_fn: from a metric's name to "mean", "sum", "max", "min", or `None` to leave it as
-            it is. A metric that is not named is averaged.
-        weights: as in `reduce_mean`; for "max" and "min", where it is zero nothing counts.
+        reduce_fn: a mapping from names of metrics to "mean", "sum", "max", "min", or `None`, which
+            leaves the metric as it is. The default for a metric is "mean".
+        weights: as in `reduce_mean`. For "max" and "min", elements of weight zero do not count.
 
     Raises:
-        UnknownReductionError: an operation that is not one of those.
-        UnknownMetricError: a name that the metrics do not have.
+        UnknownReductionError: an operation is none of these.
+        UnknownMetricError: `reduce_fn` or `weights` has a name that the metrics do not have.
 
     Example:
         >>> import jax.numpy as jnp
@@ -130,27 +135,30 @@ def reduce_custom(
 
 
 def reduce_mean_collective(
-    metrics: Any, axis_name: AxisName = "batch", *, weights: Any = None
-) -> Any:
-    """The mean over the devices along `axis_name`, elementwise, of every array in `metrics`.
+    metrics: PyTree, axis_name: AxisName = "batch", *, weights: NamedWeights = None
+) -> PyTree:
+    """The elementwise mean over the devices along `axis_name` of every array in `metrics`.
 
-    Only inside `shard_map` or `pmap`. Shapes are kept, as by `lax.pmean`: a scalar a device gives
-    a scalar, an array of shape (n,) gives n means. All arrays travel in one collective.
+    Use it inside `shard_map` or `pmap`. Shapes are kept, as with `lax.pmean`: a scalar on each
+    device gives a scalar, an array of shape (n,) gives n means. All arrays are sent in one
+    collective.
 
     Args:
-        metrics: a pytree. Every array is reduced, zero-dimensional ones too; all else passes.
-        axis_name: a mesh axis, or a tuple of them.
-        weights: this device's weight, broadcast against the leading axes of each metric, or a
-            mapping from names. Means over shards of unequal size are exact when each shard's
-            size is its weight. A shard of weight zero does not count, whatever it holds.
+        metrics: a pytree. Every array is reduced, also zero-dimensional ones; all other leaves
+            pass through.
+        axis_name: a mesh axis, or a tuple of mesh axes.
+        weights: the weight of this device: an array that broadcasts against the leading axes of
+            each metric, or a mapping from names of metrics to such arrays. To get the exact mean
+            over shards of unequal size, pass the size of the shard. A device of weight zero does
+            not count, even if its value is NaN.
 
     Returns:
-        The same structure, the same on every device; dtypes as from `reduce_mean`. A total
-        weight of zero gives NaN.
+        A pytree of the same structure, equal on every device. The dtypes are those of
+        `reduce_mean`. If the total weight is zero, the mean is NaN.
 
     Raises:
         AxisNotBoundError: `axis_name` is not bound here.
-        MetricInputError, MetricTypeError, UnknownMetricError: as `reduce_mean`.
+        MetricInputError, MetricTypeError, UnknownMetricError: as in `reduce_mean`.
 
     Example:
         >>> import jax
@@ -166,11 +174,12 @@ def reduce_mean_collective(
 
 
 def reduce_sum_collective(
-    metrics: Any, axis_name: AxisName = "batch", *, weights: Any = None
-) -> Any:
-    """The sum over the devices along `axis_name`, elementwise; see `reduce_mean_collective`.
+    metrics: PyTree, axis_name: AxisName = "batch", *, weights: NamedWeights = None
+) -> PyTree:
+    """The elementwise sum over the devices along `axis_name`; see `reduce_mean_collective`.
 
-    Dtypes as from `reduce_sum`. One collective for all floats, one for all integers.
+    The dtypes are those of `reduce_sum`. All floats are sent in one collective, and all integers
+    in another.
 
     Example:
         >>> import jax
@@ -183,11 +192,13 @@ def reduce_sum_collective(
     return collect("reduce_sum_collective", metrics, "sum", axis_name, weights)
 
 
-def reduce_max_collective(metrics: Any, axis_name: AxisName = "batch", *, where: Any = None) -> Any:
-    """The maximum over the devices along `axis_name`, elementwise; see `reduce_mean_collective`.
+def reduce_max_collective(
+    metrics: PyTree, axis_name: AxisName = "batch", *, where: NamedWeights = None
+) -> PyTree:
+    """The elementwise maximum over the devices along `axis_name`; see `reduce_mean_collective`.
 
-    A NaN on any device gives NaN (`lax.pmax` loses it on some backends). Dtypes, and what no data
-    gives, as from `reduce_max`. One collective.
+    If a device that counts has NaN, the result is NaN (`lax.pmax` drops NaN on some backends). The
+    dtypes and the result of no data are those of `reduce_max`. There is one collective.
 
     Example:
         >>> import jax
@@ -200,8 +211,10 @@ def reduce_max_collective(metrics: Any, axis_name: AxisName = "batch", *, where:
     return collect("reduce_max_collective", metrics, "max", axis_name, where, what="where")
 
 
-def reduce_min_collective(metrics: Any, axis_name: AxisName = "batch", *, where: Any = None) -> Any:
-    """The minimum over the devices along `axis_name`, elementwise; see `reduce_max_collective`.
+def reduce_min_collective(
+    metrics: PyTree, axis_name: AxisName = "batch", *, where: NamedWeights = None
+) -> PyTree:
+    """The elementwise minimum over the devices along `axis_name`; see `reduce_max_collective`.
 
     Example:
         >>> import jax
@@ -215,16 +228,17 @@ def reduce_min_collective(metrics: Any, axis_name: AxisName = "batch", *, where:
 
 
 def reduce_custom_collective(
-    metrics: Any,
+    metrics: PyTree,
     reduce_fn: Mapping[str, Any] | None = None,
     axis_name: AxisName = "batch",
     *,
-    weights: Any = None,
-) -> Any:
+    weights: NamedWeights = None,
+) -> PyTree:
     """Reduces each metric over the devices along `axis_name` by its own operation.
 
-    `reduce_fn` and `weights` as in `reduce_custom`, the rest as in `reduce_mean_collective`. One
-    collective a kind: sums and means share theirs, floats and integers apart.
+    `reduce_fn` and `weights` are as in `reduce_custom`, everything else is as in
+    `reduce_mean_collective`. There are at most four collectives: one for the sums and means of
+    floats, one for the sums of integers, one for the maxima, and one for the minima.
 
     Example:
         >>> import jax
@@ -242,22 +256,24 @@ def reduce_custom_collective(
 
 
 def all_gather(
-    metrics: Any, axis_name: AxisName = "batch", *, axis: int = 0, tiled: bool = False
-) -> Any:
-    """Every device's arrays, on every device, bit for bit, in one collective.
+    metrics: PyTree, axis_name: AxisName = "batch", *, axis: int = 0, tiled: bool = False
+) -> PyTree:
+    """Gathers the arrays of all devices on every device, bit for bit, in one collective.
 
-    Only inside `shard_map` or `pmap`. The result is replicated, and `shard_map` accepts it under
-    `out_specs=P()`. Each device holds all of it, so it is for metrics, not for activations.
+    Use it inside `shard_map` or `pmap`. The result is replicated, so `shard_map` accepts it under
+    `out_specs=P()`. Every device holds the arrays of all devices, so gather metrics, not
+    activations.
 
     Args:
-        metrics: a pytree. Every array is gathered, zero-dimensional ones too; all else passes.
-        axis_name: a mesh axis, or a tuple of them (the first varies slowest).
-        axis: where the device axis goes, or with `tiled` the axis that is concatenated.
-        tiled: concatenate along an existing axis instead of stacking along a new one.
+        metrics: a pytree. Every array is gathered, also zero-dimensional ones; all other leaves
+            pass through.
+        axis_name: a mesh axis, or a tuple of mesh axes (the first varies slowest).
+        axis: the position of the new device axis; if `tiled`, the axis to concatenate along.
+        tiled: whether to concatenate along an existing axis instead of stacking along a new one.
 
     Raises:
         AxisNotBoundError: `axis_name` is not bound here.
-        MetricInputError: an `axis` that a metric does not have.
+        MetricInputError: a metric does not have the axis `axis`.
 
     Example:
         >>> import jax
@@ -277,8 +293,9 @@ def all_gather(
         dims = x.ndim + (not tiled)
         if not -dims <= axis < dims:
             raise MetricInputError(
-                f"{caller}: metric {names[i]!r} of shape {x.shape} a device has no axis {axis} to "
-                f"{'concatenate along' if tiled else 'stack along'}; expected {-dims} to {dims - 1}"
+                f"{caller}: metric {names[i]!r} has shape {x.shape} on each device, so there is no "
+                f"axis {axis} to {'concatenate' if tiled else 'stack'} along; expected an axis "
+                f"from {-dims} to {dims - 1}"
             )
     for i, x, out in zip(chosen, arrays, collectives.gather(arrays, axis_name), strict=True):
         at = axis % (x.ndim + (not tiled))
@@ -289,20 +306,21 @@ def all_gather(
     return treedef.unflatten(leaves)
 
 
-# Outside.
+# Outside of any transformation.
 
 
-def collect_from_devices(metrics: Any) -> Any:
-    """Splits the leading, device axis of each array into a list, one entry a device.
+def collect_from_devices(metrics: PyTree) -> PyTree:
+    """Splits the leading (device) axis of each array into a list with one entry per device.
 
-    Outside `jit`, `shard_map` and `pmap`, on what came back from a `pmap`, say. Zero-dimensional
-    arrays and everything that is no array pass through. JAX arrays give lists of JAX arrays,
-    NumPy arrays of NumPy arrays. Each array is fetched to the host once.
+    Use it outside `jit`, `shard_map` and `pmap`, for example on the results of a `pmap`.
+    Zero-dimensional arrays and leaves that are not arrays pass through. JAX arrays become lists of
+    JAX arrays, and NumPy arrays become lists of NumPy arrays. Each array is fetched to the host
+    once.
 
     Raises:
-        NotAddressableError: an array of which other processes hold a part; `all_gather` inside
-            the step makes it one that every process holds.
-        MetricTypeError: called inside a traced function.
+        NotAddressableError: other processes hold a part of an array. Call `all_gather` inside the
+            step, so that every process holds the whole array.
+        MetricTypeError: the function was called inside a traced function.
 
     Example:
         >>> import jax.numpy as jnp

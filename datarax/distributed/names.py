@@ -1,4 +1,4 @@
-"""Names of the leaves of a pytree of metrics, and options given by name."""
+"""The names of the leaves of a pytree of metrics, and options that are given by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -6,10 +6,14 @@ from typing import Any
 import jax
 
 from datarax._errors import UnknownMetricError
+from datarax._typing import PyTree
 
 
-def named_leaves(metrics: Any) -> tuple[list[str], list[Any], Any]:
-    """The leaves of `metrics`, `None` included, their names ("train/loss") and the structure."""
+def named_leaves(metrics: PyTree) -> tuple[list[str], list[Any], Any]:
+    """The names ("train/loss") and the leaves of `metrics`, and its structure.
+
+    `None` is a leaf, so that it passes through a reducer.
+    """
     pairs, treedef = jax.tree_util.tree_flatten_with_path(metrics, is_leaf=lambda x: x is None)
     names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in pairs]
     return names, [leaf for _, leaf in pairs], treedef
@@ -18,13 +22,14 @@ def named_leaves(metrics: Any) -> tuple[list[str], list[Any], Any]:
 def by_name(
     option: Any, names: Sequence[str], *, what: str, caller: str, default: Any
 ) -> list[Any]:
-    """One value of `option` for each name.
+    """The value of `option` for each name.
 
-    A mapping gives values by name: a full name ("train/loss"), the name of a group ("train", for
-    all in it; the longest match wins), or nested as the metrics are. Anything else is everyone's.
+    In a mapping, a key is the full name of a metric ("train/loss") or of a group of metrics
+    ("train"); the longest key that matches counts. A mapping may be nested like the metrics.
+    An `option` that is not a mapping is the value for every name.
 
     Raises:
-        UnknownMetricError: a name that is neither a metric's nor a group's.
+        UnknownMetricError: a key is the name of neither a metric nor a group.
     """
     if not isinstance(option, Mapping):
         return [default if option is None else option] * len(names)

@@ -1,4 +1,4 @@
-"""The engine of the reducers: one record an operation, over global arrays or between devices."""
+"""The implementation of the reducers, over global arrays and between devices."""
 
 import math
 from collections.abc import Callable
@@ -9,41 +9,48 @@ import jax.numpy as jnp
 from jax import lax
 
 from datarax._errors import MetricInputError
+from datarax._typing import PyTree
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.inputs import (
     Axis,
+    NamedWeights,
     aligned,
+    check_global,
     checked_axes,
     checked_ops,
     is_array,
     numeric,
-    refuse_local,
 )
 from datarax.distributed.names import by_name, named_leaves
 
-# How a global array is reduced.
+# Global arrays.
 
 
 def reduce(
     caller: str,
-    metrics: Any,
+    metrics: PyTree,
     ops: Any,
-    weights: Any,
+    weights: NamedWeights,
     axis: Axis,
     *,
     what: str = "weights",
-) -> Any:
+) -> PyTree:
+    """Reduces every array of `metrics` over its axes; all other leaves pass through.
+
+    `ops` is one operation, or a mapping from names to operations. `caller` and `what` (the name of
+    the argument for the weights) are for error messages.
+    """
     names, leaves, treedef = named_leaves(metrics)
-    weights = by_name(weights, names, what=what, caller=caller, default=None)
+    chosen = by_name(weights, names, what=what, caller=caller, default=None)
     for i, op in enumerate(checked_ops(ops, names, caller, REDUCTIONS)):
         leaf = leaves[i]
         if op is None or not is_array(leaf) or leaf.ndim == 0:
             continue
-        refuse_local(leaf, f"metric {names[i]!r}", caller)
-        refuse_local(weights[i], f"{what} of metric {names[i]!r}", caller)
+        check_global(leaf, f"metric {names[i]!r}", caller)
+        check_global(chosen[i], f"{what} of metric {names[i]!r}", caller)
         x = numeric(leaf, names[i], caller, op=op)
-        w = aligned(weights[i], x, names[i], caller, what)
+        w = aligned(chosen[i], x, names[i], caller, what)
         axes = checked_axes(axis, x, names[i], caller)
         leaves[i] = REDUCTIONS[op](x, w, axes, f"{caller}: metric {names[i]!r}")
     return treedef.unflatten(leaves)
@@ -54,7 +61,7 @@ def _global_mean(x: jax.Array, w: jax.Array | None, axes: tuple[int, ...], _: st
     if w is None:
         return _ratio(jnp.sum(x, axes), math.prod(x.shape[a] for a in axes))
     w = w.astype(x.dtype)
-    # The weight, summed as if broadcast against x.
+    # The total weight, as if the weights were broadcast to the shape of x before summing.
     repeats = math.prod(x.shape[a] for a in axes if w.shape[a] == 1)
     total = jnp.sum(w, axes, keepdims=True) * jnp.asarray(repeats, w.dtype)
     return _ratio(jnp.sum(_weighted(x, w), axes), lax.squeeze(total, axes))
@@ -71,8 +78,8 @@ def _global_extreme(
     if math.prod(x.shape[a] for a in axes) == 0:
         if not floating:
             raise MetricInputError(
-                f"{about} of shape {x.shape} and dtype {x.dtype} has nothing to take the {op} of, "
-                f"and integers have no NaN to say so; expected one element at least"
+                f"{about} of shape {x.shape} and dtype {x.dtype} has no elements, so it has no "
+                f"{op}, and integers have no NaN to return; expected at least one element"
             )
         return jnp.full([n for a, n in enumerate(x.shape) if a not in axes], jnp.nan, x.dtype)
     counts = jnp.ones((1,) * x.ndim, jnp.bool_) if w is None else w.astype(jnp.bool_)
@@ -80,12 +87,13 @@ def _global_extreme(
     out = best(x, axes, where=counts, initial=_worst(x.dtype, op))
     if not floating:
         return out
-    # NaN is looked for by itself: between shards, XLA's own maximum loses it on some backends.
-    none = lax.squeeze(~jnp.any(counts, axes, keepdims=True), axes)
-    bad = none | jnp.any(jnp.isnan(x) & counts, axes)
-    return jnp.where(bad, jnp.asarray(jnp.nan, x.dtype), out)
+    # NaN is detected separately: XLA's maximum between shards drops NaN on some backends.
+    no_data = lax.squeeze(~jnp.any(counts, axes, keepdims=True), axes)
+    is_nan = no_data | jnp.any(jnp.isnan(x) & counts, axes)
+    return jnp.where(is_nan, jnp.asarray(jnp.nan, x.dtype), out)
 
 
+# Each takes an array, weights that broadcast against it or None, axes, and a name for errors.
 REDUCTIONS: dict[str, Callable[..., jax.Array]] = {
     "mean": _global_mean,
     "sum": _global_sum,
@@ -94,29 +102,34 @@ REDUCTIONS: dict[str, Callable[..., jax.Array]] = {
 }
 
 
-# How one device's arrays are reduced with those of the others.
+# The arrays of each device, inside `shard_map` or `pmap`.
 
 
 def collect(
     caller: str,
-    metrics: Any,
+    metrics: PyTree,
     ops: Any,
     axis_name: AxisName,
-    weights: Any,
+    weights: NamedWeights,
     *,
     what: str = "weights",
-) -> Any:
+) -> PyTree:
+    """Reduces every array of `metrics` elementwise over devices; all other leaves pass through.
+
+    Arguments as in `reduce`. There is one collective for each kind, however many metrics there are.
+    """
     size = collectives.bound_axis_size(axis_name, caller)
     names, leaves, treedef = named_leaves(metrics)
-    weights = by_name(weights, names, what=what, caller=caller, default=None)
-    # What each metric hands to the collectives, and how it reads what comes back.
+    chosen = by_name(weights, names, what=what, caller=caller, default=None)
+    # The arrays for each kind of collective; and for each metric the index of its leaf, the kind,
+    # its slice of the arrays, and the function that computes the result from the reduced slice.
     send: dict[str, list[jax.Array]] = {"sum": [], "max": [], "min": []}
     read: list[tuple[int, str, slice, Callable[..., jax.Array]]] = []
     for i, op in enumerate(checked_ops(ops, names, caller, REDUCTIONS)):
         if op is None or not is_array(leaves[i]):
             continue
         x = numeric(leaves[i], names[i], caller, op=op)
-        w = aligned(weights[i], x, names[i], caller, what)
+        w = aligned(chosen[i], x, names[i], caller, what)
         kind, parts, finish = _contribution(op, x, w, size)
         start = len(send[kind])
         send[kind] += parts
@@ -134,6 +147,7 @@ def collect(
 def _contribution(
     op: str, x: jax.Array, w: jax.Array | None, size: int
 ) -> tuple[str, list[jax.Array], Callable[..., jax.Array]]:
+    """The kind of collective for one metric, its inputs, and the function of its outputs."""
     if op == "sum":
         summands = _summands(x, w)
         wide = jax.eval_shape(jnp.sum, summands).dtype
@@ -151,7 +165,7 @@ def _contribution(
     return op, [key], lambda best: collectives.from_key(best, x.dtype)
 
 
-# Arithmetic that both share.
+# Arithmetic for both.
 
 
 def _as_float(x: jax.Array) -> jax.Array:
@@ -161,8 +175,8 @@ def _as_float(x: jax.Array) -> jax.Array:
 
 
 def _weighted(x: jax.Array, w: jax.Array) -> jax.Array:
-    # Where the weight is zero the value is replaced, not multiplied: 0 * NaN is NaN, and so is
-    # the gradient of a product that is masked afterwards.
+    # Where the weight is zero, the value is replaced by zero before the product. Otherwise 0 * NaN
+    # would be NaN. A mask after the product is not enough either: its gradient would be NaN.
     return jnp.where(w != 0, x, jnp.zeros((), x.dtype)) * w
 
 
@@ -182,13 +196,14 @@ def _ratio(total: jax.Array, weight: jax.Array | int) -> jax.Array:
     weight = jnp.asarray(weight, total.dtype)
     some = weight != 0
     safe = jnp.where(some, weight, jnp.ones((), weight.dtype))
-    # XLA turns a division by a constant, or by a scalar that it broadcasts, into a product with
-    # its rounded reciprocal: the mean of 41 ones would be 0.99999994.
+    # XLA replaces a division by a constant, or by a broadcast scalar, by a product with the rounded
+    # reciprocal. The mean of 41 ones would be 0.99999994. The barrier hides the constant.
     safe = lax.optimization_barrier(jnp.broadcast_to(safe, total.shape))
     return jnp.where(some, total / safe, jnp.asarray(jnp.nan, total.dtype))
 
 
 def _worst(dtype: jnp.dtype, op: str) -> jax.Array:
+    """The identity of a maximum or minimum: the lowest or the highest value of the dtype."""
     if jnp.issubdtype(dtype, jnp.floating):
         return jnp.asarray(-jnp.inf if op == "max" else jnp.inf, dtype)
     info = jnp.iinfo(dtype)
