@@ -276,12 +276,17 @@ def _python_int(value: int, acc: MetricAccumulator) -> Any:
 
 
 def _parts(value: Exact, acc: MetricAccumulator) -> Parts:
-    if value.shape != acc.shape or acc.reduce_op is not MetricReduceOp.sum or len(acc.parts) != 2:
+    is_integer = jnp.issubdtype(acc.dtype, jnp.integer)
+    is_sum = acc.reduce_op is MetricReduceOp.sum and (is_integer or len(acc.parts) == 2)
+    if value.shape != acc.shape or not is_sum:
         raise MetricInputError(
             f"an Exact of shape {value.shape} can only be added to a sum of that shape; "
             f"this is a {acc.reduce_op} of shape {acc.shape}"
         )
-    if jnp.issubdtype(acc.dtype, jnp.integer):
+    if is_integer and len(acc.parts) == 1:  # int64, where x64 is enabled
+        high, low = (x.astype(acc.dtype) for x in (value.high, value.low))
+        return ((high << 32) | low,)
+    if is_integer:
         return value.high, value.low
     double = value.to_double()
     return double.high, double.low
