@@ -103,6 +103,7 @@ def test_laws(name, rng):
         batches,
         ulps={case.id: case.ulps for case in group},
         atol={case.id: case.atol(w, **stream) for case in group},
+        state_atol=max(case.state_atol(w, **stream) for case in group),
         empty=empty_of(name),
     )
 

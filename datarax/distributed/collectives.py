@@ -17,6 +17,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh
 
 from datarax._errors import AxisNotBoundError
+from datarax._typing import PyTree
 
 AxisName = str | tuple[str, ...]
 
@@ -73,14 +74,32 @@ def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
     return unpack_words(rows, arrays)
 
 
-def replicated(x: jax.Array) -> jax.Array:
-    """`x` replicated over an `Explicit` mesh, as a scatter requires; elsewhere `x` itself."""
-    x = jnp.asarray(x)
-    mesh = jax.typeof(x).sharding.mesh
-    mesh = get_abstract_mesh() if mesh.empty else mesh
+def replicated(tree: PyTree) -> PyTree:
+    """Arrays replicated over an `Explicit` mesh, as a scatter requires; elsewhere as they are.
+
+    Arrays that are on no mesh go to the mesh of the others, so that all have one type.
+    """
+    tree = jax.tree.map(jnp.asarray, tree)
+    meshes = (jax.typeof(x).sharding.mesh for x in jax.tree.leaves(tree))
+    mesh = next((mesh for mesh in meshes if not mesh.empty), get_abstract_mesh())
     if not mesh.explicit_axes:
+        return tree
+    return _resharded(tree, NamedSharding(mesh, PartitionSpec()))
+
+
+def unsharded(x: jax.Array, axis: int) -> jax.Array:
+    """`x` with one axis replicated over an `Explicit` mesh, as a sort along it requires."""
+    x = jnp.asarray(x)
+    sharding = jax.typeof(x).sharding
+    spec = [*sharding.spec, *[None] * (x.ndim - len(sharding.spec))]
+    if spec[axis] is None:
         return x
-    return jax.sharding.reshard(x, NamedSharding(mesh, PartitionSpec()))
+    spec[axis] = None
+    return _resharded(x, NamedSharding(sharding.mesh, PartitionSpec(*spec)))
+
+
+# Jitted, as an eager `reshard` does not move an array of one device to a mesh.
+_resharded = jax.jit(jax.sharding.reshard, static_argnums=1, inline=True)
 
 
 def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:

@@ -33,8 +33,8 @@ def split_for_sum(x: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.A
     """
     count = math.prod(x.shape[a] for a in axes)
     top = lax.stop_gradient(jnp.max(jnp.abs(x), axes, keepdims=True, initial=0))
-    # Adding zeros gives it the shape of `x`, and its sharding on an `Explicit` mesh.
-    top = top * jnp.asarray(4 * count, x.dtype) + jnp.zeros_like(x)
+    # Not broadcast to `x` here: on an `Explicit` mesh it would not be sharded as `x` is.
+    top = top * jnp.asarray(4 * count, x.dtype)
     fine = jnp.isfinite(top)
     upper = jnp.where(fine, _round_to_ulp_of(top, x), x)
     return upper, jnp.where(fine, x - upper, jnp.zeros((), x.dtype))

@@ -1,6 +1,7 @@
 """Tables of counts too large to add up in every update: a batch changes a few cells in place."""
 
 import math
+from functools import partial
 from typing import Any, Self
 
 import jax
@@ -70,7 +71,7 @@ class ScatterCounts(LeafState, kw_only=False):
             total = DoubleFloat(*self.flushed) + batch
             return self.with_parts({"flushed": (total.high, total.low)})
         full = jnp.asarray(self.pending) > _FULL - place.size
-        table = jax.tree.map(lambda x: replicated(x).reshape(-1), (self.recent, self.flushed))
+        table = jax.tree.map(lambda x: x.reshape(-1), replicated((self.recent, self.flushed)))
         recent, flushed = _flush_where(full, table)
         recent, flushed = jax.tree.map(
             lambda x: x.reshape(self.shape), (add_at(recent, place, weights), flushed)
@@ -156,6 +157,7 @@ def _flush_where(full: jax.Array, table: Any) -> Any:
     return lax.fori_loop(0, once * jnp.int32(-(-size // chunk)), flush, table)
 
 
+@partial(jax.jit, inline=True)
 def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
     """A table (size,) with `weights` added at flat indices; what lies beyond it is lost."""
     ones = jnp.ones((), table.dtype) if weights.dtype == jnp.bool_ else replicated(weights)

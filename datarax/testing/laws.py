@@ -26,6 +26,7 @@ def check_metric(
     *,
     ulps: Tolerance = 4,
     atol: Tolerance = 0.0,
+    state_atol: float = 0.0,
     empty: Any = math.nan,
     compare_states: bool = True,
 ) -> None:
@@ -49,6 +50,7 @@ def check_metric(
         ulps: how many units in the last place two floats may be apart; of a collection, one number
             for all its members, or a dict with one for each.
         atol: a distance at which they are equal all the same, for results that cancel.
+        state_atol: the same for the numbers of the state.
         empty: the result where there is no data: a number, for all of it, or a pytree like it.
         compare_states: False for a state that may hold the same data in another order, as a
             `Buffer`'s: then only results are compared.
@@ -78,7 +80,7 @@ def check_metric(
         ...     print(str(error).splitlines()[0])
         MeanOfMeans breaks a law: how examples are cut into batches is of no matter
     """
-    subject = Subject(metric, batches, ulps, atol, empty, compare_states)
+    subject = Subject(metric, batches, ulps, atol, state_atol, empty, compare_states)
     for law, check in LAWS.items():
         try:
             check(subject)

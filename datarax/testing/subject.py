@@ -115,6 +115,7 @@ class Subject:
         batches: Iterable[Any],
         ulps: Tolerance,
         atol: Tolerance,
+        state_atol: float,
         empty: Any,
         compare_states: bool,
     ):
@@ -125,7 +126,7 @@ class Subject:
         # NumPy copies, which donation cannot delete.
         self.metric: Metric = jax.tree.map(np.array, metric)
         self.calls = [_as_call(batch) for batch in batches]
-        self.ulps, self.atol, self.empty = ulps, atol, empty
+        self.ulps, self.atol, self.state_atol, self.empty = ulps, atol, state_atol, empty
         self.compare_states = compare_states
         shapes = {", ".join(map(described, jax.tree.leaves(call))) for call in self.calls}
         sizes = {x.shape[0] if x.ndim else 0 for x in jax.tree.leaves(self.calls)}
@@ -160,28 +161,25 @@ class Subject:
         self.same_value(a, b, exactly=exactly)
         assert_within_ulps(unusable, expected, name="invalid_count()")
         if self.compare_states:
-            self.same_value(numbers(got), numbers(want), exactly=exactly, name="the state")
+            ulps, atol = _tolerance(self.ulps, ""), max(_tolerance(self.atol, ""), self.state_atol)
+            ulps, atol = (0, 0.0) if exactly else (ulps, atol)
+            assert_within_ulps(numbers(got), numbers(want), ulps, atol=atol, name="the state")
 
-    def same_value(
-        self, got: Any, want: Any, *, exactly: bool = False, name: str = "the value"
-    ) -> None:
+    def same_value(self, got: Any, want: Any, *, exactly: bool = False) -> None:
         """Compares values: those of each member of a collection within its own tolerance."""
         by_member = isinstance(self.ulps, Mapping) or isinstance(self.atol, Mapping)
-        if not by_member or name != "the value":
-            self._same_tree(got, want, "", exactly, name)
-            return
+        if not by_member:
+            got, want = {"": got}, {"": want}
         if got.keys() != want.keys():
-            raise Unequal(f"{name} holds {sorted(got)}, expected {sorted(want)}")
+            raise Unequal(f"the value holds {sorted(got)}, expected {sorted(want)}")
         for key, value in got.items():
+            both = (0, 0) if exactly else (_tolerance(x, key) for x in (self.ulps, self.atol))
+            ulps, atol = both
             try:
-                self._same_tree(value, want[key], key, exactly, name)
+                assert_within_ulps(value, want[key], ulps, atol=atol, name="the value")
             except Unequal as error:
-                error.member = key
+                error.member = key or None
                 raise
-
-    def _same_tree(self, got: Any, want: Any, key: str, exactly: bool, name: str) -> None:
-        ulps, atol = (0, 0) if exactly else (_tolerance(x, key) for x in (self.ulps, self.atol))
-        assert_within_ulps(got, want, ulps, atol=atol, name=name)
 
     def weighted(self, weights: Any, calls: Any) -> list[Any]:
         """The calls with these weights, as floats."""

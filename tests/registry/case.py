@@ -70,6 +70,7 @@ class Case:
         reference: scikit-learn's value; may be None where it has none.
         ulps: how many units in the last place it may be off; says why.
         atol: how far off it may be on given data, where the result may cancel.
+        state_atol: how far apart two numbers of its state may be, where they may cancel.
         exact: its state holds whole numbers where weights are none or a mask, so that it is the
             same bit for bit however the examples are spread.
         empty: the value of no data.
@@ -83,6 +84,7 @@ class Case:
     reference: Callable[..., Any] | None = None
     ulps: float = 1
     atol: Callable[..., float] = lambda w, **inputs: 0.0
+    state_atol: Callable[..., float] = lambda w, **inputs: 0.0
     exact: bool = False
     empty: Any = np.nan
 

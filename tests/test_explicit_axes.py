@@ -1,0 +1,75 @@
+"""Every metric under plain `jit` on arrays that are sharded over `Explicit` axes.
+
+An operation that does not take its operands as they are sharded says so when it is traced, and each
+version of jax has another such operation. So tracing is enough here, of everything; that the
+numbers are right is shown elsewhere, of some.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from datarax.metrics import ConfusionMatrix
+from tests.helpers import make_mesh, place
+from tests.registry import BATCH, BUNDLES, GROUPS
+
+LAYOUTS = (
+    ({"data": 8}, P("data")),
+    ({"data": 2, "model": 2}, P("data", "model")),
+    ({"data": 2, "model": 2}, P(None, "model")),
+)
+
+
+def fitting(batch, axes, spec):
+    """The batch on a mesh, each array sharded along those of its dimensions that divide."""
+    mesh = make_mesh("explicit", axes)
+    return {
+        name: place(
+            x,
+            mesh,
+            P(
+                *(
+                    a if n % axes.get(a, 1) == 0 else None
+                    for a, n in zip(spec, x.shape, strict=False)
+                )
+            ),
+        )
+        for name, x in batch.items()
+    }
+
+
+def everything(metric, batch):
+    """What one does with a metric: a second update finds the state on the mesh of the first."""
+    metric = metric.update(**batch).update(**batch)
+    metric = metric.merge(metric.reset())
+    return metric, metric.compute(), metric.invalid_count()
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_every_metric_is_traced(name, rng):
+    drawn = GROUPS[name][0].inputs.draw(rng, BATCH)
+    for dtype in ("float32", "bfloat16"):
+        batch = {
+            key: jnp.asarray(x, dtype if x.dtype == np.float32 else None)
+            for key, x in drawn.items()
+        }
+        if dtype == "bfloat16" and not any(x.dtype == dtype for x in batch.values()):
+            continue
+        for axes, spec in LAYOUTS:
+            if "model" in axes and all(x.ndim == 1 for x in batch.values()):
+                continue
+            for weights in ({}, {"weights": jnp.ones(BATCH, jnp.float32)}):
+                jax.eval_shape(everything, BUNDLES[name], fitting(batch | weights, axes, spec))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_two_updates_of_a_table_that_is_on_no_mesh(wrap, rng):
+    preds, target = rng.integers(0, 3, (2, BATCH)).astype(np.int32)
+    batch = place({"preds": preds, "target": target}, make_mesh("explicit", {"data": 8}), P("data"))
+    twice = wrap(lambda metric, batch: metric.update(**batch).update(**batch))
+    got = jax.block_until_ready(twice(ConfusionMatrix(num_classes=3), batch))
+    want = np.zeros((3, 3))
+    np.add.at(want, (target, preds), 2)
+    np.testing.assert_array_equal(got.compute(), want)
