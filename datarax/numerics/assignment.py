@@ -1,65 +1,103 @@
-"""The best one-to-one matching of rows and columns."""
+"""The best one-to-one matching of the rows and columns of a table."""
 
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 
-def best_matching(gain: jax.Array) -> jax.Array:
-    """For each row of a (R, K) table its column, so that the sum of matched gains is greatest.
+class _Matching(NamedTuple):
+    """The rows matched so far. Row and column 0 stand for none; tables are padded for it."""
 
-    (R,) int32; -1 for rows without one, where R > K. By the Hungarian algorithm in the form of
-    shortest augmenting paths (Kuhn 1955, Jonker and Volgenant 1987): the smaller side squared
-    times the larger. Exact while sums of gains are, else as near to best as they are rounded.
+    row_price: jax.Array
+    """(R + 1,): row and column prices sum to at most the cost of a cell, exactly to it if matched.
+    """
+    column_price: jax.Array
+    """(K + 1,)."""
+    row_of: jax.Array
+    """(K + 1,): the row that each column is matched to; 0 where there is none."""
+
+
+class _Search(NamedTuple):
+    """A search for the cheapest path of alternating cells from a new row to a free column."""
+
+    row_price: jax.Array
+    column_price: jax.Array
+    slack: jax.Array
+    """(K + 1,): what each column not visited costs above the prices, from the rows visited."""
+    previous: jax.Array
+    """(K + 1,): the column visited before it on that path."""
+    visited: jax.Array
+    """(K + 1,)."""
+    column: jax.Array
+    """The last column that was reached."""
+
+
+def best_matching(gain: jax.Array) -> jax.Array:
+    """For each row of a (R, K) table, the column it is matched to: the sum of gains is greatest.
+
+    (R,) int32; -1 for rows without a match, where R > K. By the Hungarian algorithm in the form of
+    shortest augmenting paths (H. W. Kuhn 1955; R. Jonker and A. Volgenant 1987), in about the
+    smaller side squared times the larger steps. Exact where sums of gains are exact in the dtype;
+    otherwise the matching is the best for prices that are rounded.
     """
     rows, columns = gain.shape
     if rows > columns:
-        column_row = best_matching(gain.T)
-        places = jnp.where(column_row >= 0, column_row, jnp.int32(rows))
-        empty = jnp.full(rows, -1, jnp.int32)
-        return empty.at[places].set(jnp.arange(columns, dtype=jnp.int32), mode="drop")
-    # Row 0 and column 0 stand for none. Made of `gain`, so that in `shard_map` it varies as that.
+        return _inverse(best_matching(gain.T), rows)
+    # Zeros and infinities are made of `gain`, so that in `shard_map` they vary as it does.
     zero = gain[0, 0] * 0
     cost = jnp.pad(-gain, ((1, 0), (1, 0)))
     none = jnp.zeros(columns + 1, jnp.int32) + zero.astype(jnp.int32)
     infinite = jnp.full(columns + 1, jnp.inf, gain.dtype) + zero
 
-    def assign(row: jax.Array, state: Any) -> Any:
-        u, v, matched = state
-        matched = matched.at[0].set(row)
-        used = none.astype(jnp.bool_)
+    def match_row(row: jax.Array, now: _Matching) -> _Matching:
+        row_of = now.row_of.at[0].set(row)
 
-        def search(carry: Any) -> Any:
-            u, v, least, way, used, column = carry
-            used = used.at[column].set(True)
-            here = matched[column]
-            reduced = cost[here] - u[here] - v
-            closer = ~used & (reduced < least)
-            least = jnp.where(closer, reduced, least)
-            way = jnp.where(closer, column, way)
-            open_ = jnp.where(used, jnp.asarray(jnp.inf, least.dtype), least)
-            following = jnp.argmin(open_.at[0].set(jnp.inf)).astype(jnp.int32)
-            delta = open_[following]
-            step = jnp.where(used, delta, jnp.zeros((), delta.dtype))
-            u, v = u.at[matched].add(step), v - step
-            return u, v, jnp.where(used, least, least - delta), way, used, following
+        def visit(now: _Search) -> _Search:
+            visited = now.visited.at[now.column].set(True)
+            row = row_of[now.column]
+            reduced = cost[row] - now.row_price[row] - now.column_price
+            closer = ~visited & (reduced < now.slack)
+            slack = jnp.where(closer, reduced, now.slack)
+            previous = jnp.where(closer, now.column, now.previous)
+            open_slack = jnp.where(visited, jnp.inf, slack).at[0].set(jnp.inf)
+            following = jnp.argmin(open_slack).astype(jnp.int32)
+            delta = open_slack[following]
+            step = jnp.where(visited, delta, 0)
+            return _Search(
+                row_price=now.row_price.at[row_of].add(step),
+                column_price=now.column_price - step,
+                slack=jnp.where(visited, slack, slack - delta),
+                previous=previous,
+                visited=visited,
+                column=following,
+            )
 
-        start = u, v, infinite, none, used, none[0]
-        # The first round is of column 0, whose row is not zero; the last is of one without a row.
-        u, v, _, way, _, column = lax.while_loop(lambda c: matched[c[5]] != 0, search, start)
+        start = _Search(
+            now.row_price, now.column_price, infinite, none, none.astype(jnp.bool_), none[0]
+        )
+        # It starts at column 0, which the new row is matched to, and ends at a free column.
+        found = lax.while_loop(lambda search: row_of[search.column] != 0, visit, start)
 
-        def back(carry: Any) -> Any:
-            matched, column = carry
-            return matched.at[column].set(matched[way[column]]), way[column]
+        def shift(path: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            row_of, column = path
+            previous = found.previous[column]
+            return row_of.at[column].set(row_of[previous]), previous
 
-        matched, _ = lax.while_loop(lambda c: c[1] != 0, back, (matched, column))
-        return u, v, matched
+        # Each column on the path takes the row of the one before it, down to the new row.
+        row_of, _ = lax.while_loop(lambda path: path[1] != 0, shift, (row_of, found.column))
+        return _Matching(found.row_price, found.column_price, row_of)
 
-    potentials = jnp.zeros(rows + 1, gain.dtype) + zero, jnp.zeros(columns + 1, gain.dtype) + zero
-    start = (*potentials, none)
-    matched = lax.fori_loop(jnp.int32(1), jnp.int32(rows + 1), assign, start)[2][1:]
-    places = jnp.where(matched > 0, matched - 1, jnp.int32(rows))
-    empty = jnp.full(rows, -1, jnp.int32)
-    return empty.at[places].set(jnp.arange(columns, dtype=jnp.int32), mode="drop")
+    start = _Matching(
+        jnp.zeros(rows + 1, gain.dtype) + zero, jnp.zeros(columns + 1, gain.dtype) + zero, none
+    )
+    matching = lax.fori_loop(jnp.int32(1), jnp.int32(rows + 1), match_row, start)
+    return _inverse(matching.row_of[1:] - 1, rows)
+
+
+def _inverse(places: jax.Array, size: int) -> jax.Array:
+    """For each of `size` places, the index at which `places` holds it; -1 for none."""
+    places = jnp.where(places >= 0, places, size)
+    index = jnp.arange(len(places), dtype=jnp.int32)
+    return jnp.full(size, -1, jnp.int32).at[places].set(index, mode="drop")

@@ -1,13 +1,12 @@
-"""How often each label met each other: what comparisons of two labellings are read from."""
+"""Contingency tables: how often each label of one labelling met each label of the other."""
 
-from typing import Any, Self
+from typing import Self
 
-import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
 from datarax._checks import is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricTypeError
+from datarax._typing import ArrayLike, Weights
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.labels import in_range
@@ -15,15 +14,11 @@ from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.state import State
 
 
-class Contingency(State):
+class Contingency(State, kw_only=False):
     """The weight of examples by target (rows) and prediction (columns).
 
-    Args:
-        rows: how many labels `target` may hold, 0 to `rows - 1`.
-        columns: how many `preds` may hold.
-
-    Exact to 2**48 without weights or with a mask. Examples with a label out of range are excluded
-    and counted in `invalid`.
+    Counts are exact to 2**48 without weights or with a mask. Examples with a label out of range
+    are excluded and counted in `invalid`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -34,20 +29,24 @@ class Contingency(State):
          [0. 0. 2.]]
     """
 
+    rows: int
+    """How many labels `target` may hold: 0 to `rows - 1`."""
+    columns: int
+    """How many labels `preds` may hold: 0 to `columns - 1`."""
+
     invalid = MetricAccumulator(0)
 
-    def __init__(self, rows: int, columns: int):
-        positive_int(rows, "rows")
-        positive_int(columns, "columns")
-        self.rows, self.columns = rows, columns
-        self.table = ScatterCounts((rows, columns))
+    def __post_init__(self) -> None:
+        positive_int(self.rows, "rows")
+        positive_int(self.columns, "columns")
+        self.table = ScatterCounts((self.rows, self.columns))
 
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in integer labels of one shape (...).
 
         Raises:
             MetricInputError: shapes that differ; shows both.
-            MetricTypeError: labels that are no integers.
+            MetricTypeError: labels that are not integers.
         """
         preds, target = numeric(preds, "preds"), numeric(target, "target")
         for name, x in (("preds", preds), ("target", target)):
@@ -56,30 +55,8 @@ class Contingency(State):
         same_shape(preds, target)
         valid = in_range(preds, self.columns) & in_range(target, self.rows)
         w, invalid = rows_weight(valid, weights)
-        row, column = (jnp.where(valid, x.astype(jnp.int32), jnp.int32(0)) for x in (target, preds))
+        row, column = (jnp.where(valid, x.astype(jnp.int32), 0) for x in (target, preds))
         return self.replace(
-            table=self.table.add(row * jnp.int32(self.columns) + column, w),
+            table=self.table.add(row * self.columns + column, w),
             invalid=self.invalid.update(invalid),
         )
-
-    def margins(self) -> tuple[nx.Pair, nx.Pair, nx.Pair]:
-        """The sums of rows, of columns, and of all, as pairs."""
-        high, low = map(jnp.asarray, self.table.parts)
-        rows, columns = nx.pair_sum((high, low)), nx.pair_sum((high.T, low.T))
-        return rows, columns, nx.pair_sum(rows)
-
-    def expanded(self) -> tuple[nx.Pair, nx.Pair, nx.Pair, nx.Pair]:
-        """Cells (rows, columns), sums of rows (rows, 1), of columns (1, columns), all (1, 1)."""
-        rows, columns, total = self.margins()
-
-        def shaped(pair: nx.Pair, *shape: int) -> nx.Pair:
-            return pair[0].reshape(shape), pair[1].reshape(shape)
-
-        cells: Any = tuple(map(jnp.asarray, self.table.parts))
-        return cells, shaped(rows, -1, 1), shaped(columns, 1, -1), shaped(total, 1, 1)
-
-
-def sum_of_cells(pair: nx.Pair) -> nx.Pair:
-    """The sum over a table, as a pair."""
-    high, low = jax.tree.map(lambda x: x.reshape(-1), pair)
-    return nx.pair_sum((high, low))

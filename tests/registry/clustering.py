@@ -1,4 +1,4 @@
-"""Clusterings: predicted labels and known classes, compared by the table of both."""
+"""Clusterings: predicted labels compared with known classes, by their contingency table."""
 
 from collections.abc import Callable
 from functools import partial
@@ -31,7 +31,7 @@ def clusters(
 
 
 def product(rng: np.random.Generator, size: int) -> Arrays:
-    """Independent, exactly so where the size is a multiple of four."""
+    """Independent labels, exactly so where the size is a multiple of four."""
     i = np.arange(size, dtype=np.int32)
     return {"preds": i % 2, "target": i // 2 % 2}
 
@@ -61,7 +61,7 @@ def table_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> np.ndarray
 
 
 def from_table(formula: Callable[..., float]) -> Callable[..., float]:
-    """An oracle: what `formula` makes of the table; NaN where there is none."""
+    """An oracle: the value of `formula` for the table; NaN where there is no data."""
 
     def oracle(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
         table = table_of(w, preds, target)
@@ -96,7 +96,7 @@ def fowlkes_mallows_of(table: np.ndarray) -> float:
 
 
 def information_of(table: np.ndarray) -> float:
-    """Of the shares as they stand; the counts are so few that little cancels in float64."""
+    """By the definition; with counts as small as these, little cancels in float64."""
     n, independent = table.sum(), table.sum(1, keepdims=True) * table.sum(0)
     some = table > 0
     return fsum(table[some] / n * np.log(table[some] * n / independent[some]))
@@ -134,15 +134,15 @@ def share_of(table: np.ndarray, axis: int) -> float:
 def v_measure_of(table: np.ndarray, beta: float = 1.0) -> float:
     h, c = share_of(table, 1), share_of(table, 0)
     below = beta * h + c
-    # Of shares that are rounding errors, nothing is left.
+    # Both shares are rounding errors: they should be 0.
     return (1 + beta) * h * c / below if below > 1e-14 else 0.0
 
 
 def expected_of(table: np.ndarray) -> float:
-    """Of all values of each cell, from the least in steps of one; factorials by lgamma.
+    """A sum over all values of each cell, from the least in steps of one; factorials by lgamma.
 
-    What the value differs from its mean is taken away, which is nothing on average where the
-    counts are integers, so that weights which are none have the value that is documented.
+    The difference of a value from its mean is subtracted. It is 0 on average where counts are
+    integers; for other weights this gives the value of the documented formula.
     """
     log_factorial, n, terms = (lambda x: scipy.special.gammaln(x + 1)), table.sum(), []
     for a in table.sum(1):
@@ -169,7 +169,7 @@ def adjusted_of(table: np.ndarray, method: str = "arithmetic") -> float:
 def adjusted_error(
     w: np.ndarray, preds: np.ndarray, target: np.ndarray, *, method: str = "arithmetic"
 ) -> float:
-    # What is subtracted is within 4 units of its size; and so the difference, over the other.
+    # Every term of the numerator and the denominator errs by at most 4 units of its size.
     table = table_of(w, preds, target)
     if not table.size:
         return 0.0
@@ -185,7 +185,7 @@ def matched_of(table: np.ndarray) -> float:
 
 
 def sklearn_of(score: Callable[..., float], **kwargs: Any) -> Callable[..., float | None]:
-    """Of examples without weights: it knows none."""
+    """A reference for examples without weights: scikit-learn's scores take none."""
 
     def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float | None:
         if not (w > 0).any() or not np.isin(w, (0, 1)).all():
@@ -200,7 +200,7 @@ def sklearn_adjusted(
 ) -> float | None:
     table = table_of(w, preds, target)
     if any((sums <= 1).all() for sums in (table.sum(1), table.sum(0))):
-        return None  # it divides rounding errors
+        return None  # scikit-learn divides rounding errors
     score = sklearn_of(sklearn.metrics.adjusted_mutual_info_score, **kwargs)
     return score(w, preds, target)
 
@@ -208,9 +208,9 @@ def sklearn_adjusted(
 CONFIG = {"num_classes": ROWS, "num_clusters": COLUMNS}
 CASE = partial(Case, inputs=CLUSTERS, exact=True)
 
-# A term of the information or of an entropy is off by 8 units (a quotient or two, the logarithm,
-# two products); their sum of one sign by two more, and the quotient of two by 21. What should be
-# nothing, and is a sum of 20 terms in float64 by the oracle, is off by a unit of that.
+# A term of the information or of an entropy errs by 8 units (one or two quotients, a logarithm,
+# two products), their sum, all of one sign, by two more, and a quotient of two such sums by 21.
+# Where the value should be 0, the oracle's sum of 20 terms in float64 errs by up to NOTHING.
 INFORMATION = 10
 NOTHING = 2.0**-48
 
@@ -228,7 +228,7 @@ CASES = [
         oracle=from_table(adjusted_rand_of),
         config=CONFIG,
         reference=sklearn_of(sklearn.metrics.adjusted_rand_score),
-        ulps=2,  # float64 cancels too
+        ulps=2,  # the oracle's float64 cancels too
         atol=lambda w, preds, target: NOTHING,
     ),
     CASE(
@@ -237,7 +237,7 @@ CASES = [
         oracle=from_table(fowlkes_mallows_of),
         config=CONFIG,
         reference=sklearn_of(sklearn.metrics.fowlkes_mallows_score),
-        ulps=4,  # two quotients, halved by their roots, which are rounded too, and the product
+        ulps=4,  # two quotients, whose roots halve the error; two roots, and their product
     ),
     CASE(
         "cluster_accuracy",

@@ -1,4 +1,4 @@
-"""Points in clusters."""
+"""Points in clusters, by how compact the clusters are and how far apart."""
 
 from collections.abc import Callable
 from functools import partial
@@ -53,7 +53,7 @@ POINTS = Inputs(
 def of_clusters(
     w: np.ndarray, features: np.ndarray, labels: np.ndarray
 ) -> list[tuple[float, np.ndarray, float]]:
-    """Weight, mean and sum of squares about it, of each cluster that occurs."""
+    """The weight, the mean and the sum of squares about it of each cluster that occurs."""
     found = []
     for label in np.unique(labels[w > 0]):
         x, v = (each[(w > 0) & (labels == label)] for each in (features, w))
@@ -91,10 +91,10 @@ def davies_bouldin_of(w: np.ndarray, features: np.ndarray, labels: np.ndarray) -
 
 
 def errors(w: np.ndarray, features: np.ndarray) -> tuple[float, float]:
-    """How far off a distance from a mean found in two steps is, and a mean from another.
+    """The errors of a point's distance from a mean, and of the distance of two means.
 
-    A first mean is off by gamma(n) of the values; the second step leaves gamma(n) of that, and of
-    the distances from the mean.
+    The mean is computed in two steps. The first errs by gamma(n) of the values; the second leaves
+    gamma(n) of that error, and of the distances from the mean.
     """
     gamma, x = sum_bound(BATCH + 3, 1.0), features[w > 0]
     first = float(gamma**2 * np.abs(x).max())
@@ -111,7 +111,7 @@ def calinski_harabasz_error(w: np.ndarray, features: np.ndarray, labels: np.ndar
     factor = (n - k) / (k - 1) / within
     between = value / factor
 
-    def of_sum(square: float, off: float) -> float:  # of squares, each root of which is so far off
+    def of_sum(square: float, off: float) -> float:  # of squares, whose roots err by `off`
         return 2 * off * float(np.sqrt(n * square)) + n * off**2
 
     return factor * of_sum(between, outer) + value / within * of_sum(within, inner)
@@ -134,7 +134,7 @@ def sklearn_of(score: Callable[..., float]) -> Callable[..., float | None]:
         clusters = len(np.unique(labels[used]))
         if not np.isin(w, (0, 1)).all() or not 2 <= clusters < used.sum():
             return None
-        # It sums in the dtype of the features, without regard to an offset.
+        # scikit-learn sums in the dtype of the features, where an offset would cost digits.
         return score(features[used] - features[used][0], labels[used].astype(int))
 
     return reference
@@ -159,7 +159,7 @@ CASES = [
         POINTS,
         davies_bouldin_of,
         CONFIG,
-        reference=None,  # of another definition of the spread
+        reference=None,  # scikit-learn defines the spread differently
         ulps=MOMENTS,
         atol=davies_bouldin_error,
     ),

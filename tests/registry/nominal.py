@@ -1,4 +1,4 @@
-"""Nominal variables, on the same inputs as clusterings; and ratings of subjects by several."""
+"""Nominal variables, on the same inputs as clusterings, and ratings of subjects by raters."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,7 +29,7 @@ def square_of(table: np.ndarray) -> float:
 
 
 def degrees_of(table: np.ndarray, *, correct: bool) -> tuple[float, float, float]:
-    """The mean square contingency, and what it is compared with for rows and columns."""
+    """The mean square contingency, and the degrees of freedom of rows and columns."""
     (r, k), n, square = table.shape, table.sum(), square_of(table)
     if not correct:
         return square, r - 1, k - 1
@@ -60,7 +60,7 @@ def theil_of(table: np.ndarray, axis: int = 1) -> float:
 
 
 def association(method: str) -> Callable[..., float | None]:
-    """SciPy's, of integer counts, and where both variables have two categories."""
+    """SciPy's value, for integer counts and variables of at least two categories."""
 
     def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float | None:
         table = table_of(w, preds, target)
@@ -72,8 +72,8 @@ def association(method: str) -> Callable[..., float | None]:
 
 
 def corrected_error(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
-    # What is subtracted is within 12 units of its size, over degrees of at least 1/15 (of 16
-    # examples); the root of a difference that rounding leaves of nothing is its root.
+    # The difference errs by 12 units of the size of its terms, over degrees of at least 1/15 (for
+    # 16 examples). Where the difference should be 0, the value is the root of that error.
     table = table_of(w, preds, target)
     if not table.size or min(table.shape) < 2:
         return 0.0
@@ -138,7 +138,7 @@ CASES = [
             oracle=from_table(over(mean, correct=False)),
             config=CONFIG,
             reference=association(method),
-            ulps=6,  # terms are off by 6 units, of one sign; a quotient; the root halves, and adds
+            ulps=6,  # terms of one sign err by 6 units, then a quotient; the root halves that
             atol=lambda w, preds, target: NOTHING**0.5,
         )
         for name, cls, mean, method in (

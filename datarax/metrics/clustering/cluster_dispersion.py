@@ -1,52 +1,56 @@
-"""How compact clusters are and how far apart, from their moments alone."""
+"""How compact clusters are and how far apart, from the moments of each."""
 
-from typing import Any
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
-from datarax.metrics.base import Metric, check_policy
-from datarax.numerics.pairs import pair_subtract
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric, shareable
+from datarax.numerics.scaling import nan_where, one_where_zero
 from datarax.statistics.cluster_moments import ClusterMoments
+from datarax.statistics.fields import state
 
 
-class Compactness(Metric):
-    """What reads the moments of clusters."""
+class DispersionMetric(Metric):
+    """A metric that is computed from the weight, mean and sum of squares of each cluster."""
 
-    def __init__(self, *, num_clusters: int, num_features: int, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = ClusterMoments(num_clusters, num_features)
+    num_clusters: int
+    """How many clusters there are: labels are from 0 to `num_clusters - 1`."""
+    num_features: int
+    """How many coordinates each point has."""
 
-    def _sizes(self) -> nx.Pair:
-        high, low = map(jnp.asarray, self.statistic.central.count)
-        return high[:, 0], low[:, 0]
+    statistic: ClusterMoments = state()
 
-    def _means(self) -> Any:
-        return tuple(map(jnp.asarray, self.statistic.central.mean))
+    def __post_init__(self) -> None:
+        self.statistic = ClusterMoments.from_fields(self)
 
-    def _squares(self) -> jax.Array:
-        """The sum of squared distances of each cluster's points from its mean."""
-        return jnp.sum(jnp.asarray(self.statistic.central.powers[0][0]), -1)
+    @shareable
+    def update(self, features: ArrayLike, labels: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            features: points (..., D), with D the number of features. A point with a NaN or an
+                infinity is invalid.
+            labels: the cluster of each point, integers (...).
+            weights: broadcast against `labels`; weight w counts as w repetitions.
+
+        Raises:
+            MetricInputError: shapes that do not go together; shows both.
+            MetricTypeError: labels that are not integers.
+        """
+        return self.replace(statistic=self.statistic.update(features, labels, weights=weights))
 
 
-class CalinskiHarabasz(Compactness):
-    """The variance between clusters over the variance within them: the higher, the better.
+class CalinskiHarabasz(DispersionMetric):
+    """The variance between clusters over the variance within them; higher is better.
 
-    `(B / (k - 1)) / (W / (n - k))`: W the sum of squared distances of the n points from the mean
-    of their cluster, B that of their clusters' means from the mean of all, of the k clusters that
-    occur. `update(features, labels, *, weights=None)`: points (..., D) and integer labels (...);
-    weights count as repetitions. Stable however far from zero the points are. NaN for fewer than
-    two clusters, or no more points than clusters; 1.0 where W is zero, as in scikit-learn
-    (`calinski_harabasz_score`, which raises in the former cases).
-
-    T. Caliński and J. Harabasz (1974), https://doi.org/10.1080/03610927408827101.
-
-    Args:
-        num_clusters: labels are from 0 to `num_clusters - 1`.
-        num_features: D, of each point.
-        on_invalid: for NaN, infinities, labels out of range and negative weights: "exclude" the
-            point and count it, "propagate" (the result is NaN), or "raise" when read on the host.
+    `(B / (k - 1)) / (W / (n - k))`, with W the sum of squared distances of the n points from the
+    mean of their cluster, and B that of the clusters' means from the mean of all points, over the
+    k clusters that occur. Stable however far from zero the points are. Fewer than two clusters, or
+    no more points than clusters, give NaN, where scikit-learn raises; `W = 0` gives 1.0. As
+    `sklearn.metrics.calinski_harabasz_score`. T. Caliński and J. Harabasz (1974),
+    https://doi.org/10.1080/03610927408827101.
 
     Example:
         >>> import jax.numpy as jnp
@@ -57,45 +61,37 @@ class CalinskiHarabasz(Compactness):
         50.0
     """
 
-    def compute(self) -> jax.Array:
-        sizes, means = self._sizes(), self._means()
-        n = nx.pair_sum(sizes)
-        clusters = jnp.sum(sizes[0] > 0).astype(sizes[0].dtype)
-        # From the mean of the largest cluster, so that an offset of all is gone.
-        largest = jnp.argmax(sizes[0])
-        apart = pair_subtract(means, tuple(x[largest][None, :] for x in means))[0]
-        share = nx.pair_divide(sizes, n)[:, None]
-        some = (sizes[0] > 0)[:, None]
-        apart = jnp.where(some, apart, jnp.zeros((), apart.dtype))
+    def compute(self) -> PyTree:
+        sizes, means = self.statistic.sizes, self.statistic.means
+        n, occurs = sizes.sum(), sizes.high > 0
+        clusters = jnp.sum(occurs).astype(sizes.dtype)
+        # Relative to the mean of the largest cluster, so that an offset of all points cancels.
+        apart = (means - means[jnp.argmax(sizes.high)][None, :]).to_float()
+        apart = jnp.where(occurs[:, None], apart, 0)
+        share = (sizes / n).to_float()[:, None]
         apart = apart - jnp.sum(share * apart, 0)[None, :]
-        between = jnp.sum(jnp.where(some, sizes[0][:, None] * apart * apart, 0))
-        within, rest = jnp.sum(self._squares()), (n[0] - clusters) + n[1]
-        one = jnp.ones((), within.dtype)
-        value = (between / (clusters - 1)) * (rest / jnp.where(within > 0, within, one))
-        value = jnp.where(within > 0, value, one)
-        return jnp.where((clusters > 1) & (rest > 0), value, jnp.asarray(jnp.nan, value.dtype))
+        squares = jnp.where(occurs[:, None], sizes.high[:, None] * apart * apart, 0)
+        between, within = jnp.sum(squares), jnp.sum(self.statistic.squares)
+        degrees = (n - clusters).to_float()
+        value = (between / (clusters - 1)) * (degrees / one_where_zero(within))
+        value = jnp.where(within > 0, value, 1)
+        return nan_where((clusters <= 1) | ~(degrees > 0), value)
 
 
-class DaviesBouldin(Compactness):
-    """How much clusters overlap the nearest other, on average: the lower, the better.
+class DaviesBouldin(DispersionMetric):
+    """How much each cluster overlaps the one it overlaps most, on average; lower is better.
 
-    The mean over clusters of the greatest `(S_i + S_j) / M_ij`: S the root mean square distance of
-    a cluster's points from its mean, M the distance of two means. `update` as for
-    `CalinskiHarabasz`. Clusters with one mean give infinity, unless both are points: 0. NaN for
-    fewer than two clusters.
+    The mean over clusters i of the greatest `(S_i + S_j) / M_ij` over j, with S the root mean
+    square distance of a cluster's points from its mean, and M the distance of two means. Two
+    clusters with the same mean give infinity, or 0 if all points of both are equal. Fewer than two
+    clusters give NaN. D. L. Davies and D. W. Bouldin (1979),
+    https://doi.org/10.1109/TPAMI.1979.4766909.
 
-    The definition leaves the power q in S open. Here q = 2, which moments tell exactly, batch by
-    batch; scikit-learn (`davies_bouldin_score`) has q = 1, the mean distance, for which all points
-    must be kept until their mean is known. S is never less with q = 2: for Gaussian clusters by
-    25% in one dimension, 13% in two, and about 1 / (4 D) in many. scikit-learn also leaves out
-    pairs of clusters with one mean.
-
-    D. L. Davies and D. W. Bouldin (1979), https://doi.org/10.1109/TPAMI.1979.4766909.
-
-    Args:
-        num_clusters: as for `CalinskiHarabasz`.
-        num_features: as for `CalinskiHarabasz`.
-        on_invalid: as for `CalinskiHarabasz`.
+    The definition leaves the power q in S open. Here q = 2, which moments give exactly, batch by
+    batch. `sklearn.metrics.davies_bouldin_score` has q = 1, the mean distance, for which all points
+    must be kept until their mean is known. S is never smaller with q = 2: for Gaussian clusters it
+    is 25% larger in one dimension, 13% in two, and about `1 / (4 D)` in D. scikit-learn also leaves
+    out pairs of clusters with the same mean.
 
     Example:
         >>> import jax.numpy as jnp
@@ -106,21 +102,20 @@ class DaviesBouldin(Compactness):
         0.2
     """
 
-    def compute(self) -> jax.Array:
-        sizes, means = self._sizes(), self._means()
-        some, zero = sizes[0] > 0, jnp.zeros((), sizes[0].dtype)
-        safe = jnp.where(some, sizes[0], jnp.ones_like(sizes[0]))
-        spread = jnp.sqrt(self._squares() / safe)
-        index = jnp.arange(spread.shape[0], dtype=jnp.int32)
+    def compute(self) -> PyTree:
+        sizes, means = self.statistic.sizes.high, self.statistic.means
+        occurs = sizes > 0
+        spread = jnp.sqrt(self.statistic.squares / one_where_zero(sizes))
+        index = jnp.arange(len(sizes), dtype=jnp.int32)
 
-        def worst(i: jax.Array) -> jax.Array:
-            apart = pair_subtract(means, tuple(x[i][None, :] for x in means))[0]
+        def greatest_overlap(i: jax.Array) -> jax.Array:
+            apart = (means - means[i][None, :]).to_float()
             distance = jnp.sqrt(jnp.sum(apart * apart, -1))
-            both = spread + spread[i]
-            ratio = jnp.where(both > 0, both / distance, zero)
-            return jnp.max(jnp.where(some & (index != i), ratio, zero))
+            spreads = spread + spread[i]
+            overlap = jnp.where(spreads > 0, spreads / distance, 0)
+            return jnp.max(jnp.where(occurs & (index != i), overlap, 0))
 
-        each = jnp.where(some, jax.lax.map(worst, index), zero)
-        clusters = jnp.sum(some).astype(zero.dtype)
-        value = jnp.sum(each) / clusters
-        return jnp.where(clusters > 1, value, jnp.asarray(jnp.nan, value.dtype))
+        # One cluster after the other: all distances at once could fill the memory.
+        overlaps = jnp.where(occurs, jax.lax.map(greatest_overlap, index), 0)
+        clusters = jnp.sum(occurs).astype(sizes.dtype)
+        return nan_where(clusters <= 1, jnp.sum(overlaps) / clusters)

@@ -1,124 +1,170 @@
-"""What measures of association read from a contingency table, without cancellation."""
+"""Contingency tables of two labellings as double-floats, and metrics computed from them."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
-from datarax.numerics.pairs import pair_subtract, power_of
-from datarax.statistics.contingency import Contingency, sum_of_cells
+from datarax._checks import positive_int
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric, shareable
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
+from datarax.numerics.special import entropy, relative_deviance
+from datarax.numerics.sums import sum_floats
+from datarax.statistics.contingency import Contingency
+from datarax.statistics.fields import state
+
+
+class PairCounts(NamedTuple):
+    """Ordered pairs of examples, by whether the two are together; all times one factor."""
+
+    both: DoubleFloat
+    """Together in both labellings."""
+    row: DoubleFloat
+    """Together in rows only: one class, two clusters."""
+    column: DoubleFloat
+    """Together in columns only: one cluster, two classes."""
+    neither: DoubleFloat
+    """Together in neither."""
 
 
 class Table(NamedTuple):
-    """Cells (R, K), sums of rows (R, 1), of columns (1, K), and all (1, 1), as pairs."""
+    """A table of weights of examples, of R rows and K columns, and its sums."""
 
-    cells: nx.Pair
-    rows: nx.Pair
-    columns: nx.Pair
-    total: nx.Pair
+    cells: DoubleFloat
+    """(R, K)."""
+    rows: DoubleFloat
+    """The sums of the rows, (R, 1)."""
+    columns: DoubleFloat
+    """The sums of the columns, (1, K)."""
+    total: DoubleFloat
+    """The sum of all, (1, 1)."""
 
     @classmethod
-    def of(cls, seen: Contingency) -> "Table":
-        """The table that has been counted."""
-        return cls(*seen.expanded())
+    def of(cls, statistic: Contingency) -> "Table":
+        """From the statistic."""
+        cells = statistic.table.double
+        rows, columns = cells.sum(1)[:, None], cells.sum(0)[None, :]
+        return cls(cells, rows, columns, rows.sum(0)[None, :])
 
     @property
     def size(self) -> jax.Array:
         """The total weight."""
-        return self.total[0][0, 0]
+        return self.total.high[0, 0]
 
-    def in_parts(self) -> "Table":
-        """All over the power of two next to the total: products neither overflow nor vanish."""
-        return Table(*(scaled(x, self.size) for x in self))
+    @property
+    def row_entropy(self) -> jax.Array:
+        """The entropy of the shares of the rows, in nats."""
+        return entropy(self.rows, self.total)
 
-    def expected(self) -> tuple[jax.Array, jax.Array]:
-        """Cells if rows and columns were independent, `e`, and `t = (cell - e) / e`, or 0."""
-        independent = nx.pair_product(self.rows, self.columns)
-        apart = pair_subtract(nx.pair_product(self.cells, self.total), independent)
-        t = nx.pair_divide(apart, independent)
-        e = nx.pair_divide(independent, self.total)
-        some = independent[0] > 0
-        zero = jnp.zeros((), e.dtype)
-        return jnp.where(some, e, zero), jnp.where(some, t, zero)
+    @property
+    def column_entropy(self) -> jax.Array:
+        """The entropy of the shares of the columns, in nats."""
+        return entropy(self.columns, self.total)
 
+    def scaled(self) -> "Table":
+        """All times one power of two, so that products of two neither overflow nor underflow."""
+        scale = power_of_two_near_reciprocal(self.size)
+        return Table(*(each * scale for each in self))
 
-def plus(*pairs: nx.Pair) -> nx.Pair:
-    """The sum of pairs, which may broadcast."""
-    total, *rest = pairs
-    for pair in rest:
-        total = nx.pair_add(total, pair)
-    return total
+    def mutual_information(self) -> jax.Array:
+        """The mutual information of rows and columns, in nats; NaN where there is no data.
 
+        The sum of `e * relative_deviance((cell - e) / e)`, e the expected cell: no term is
+        negative, so nothing cancels next to independence. Within 10 units of 2**-24.
+        """
+        table = self.scaled()
+        e, t = table._expected()
+        return table._mean_of(e * relative_deviance(t))
 
-def total_of(values: jax.Array) -> jax.Array:
-    """The sum over a table of floats of one sign."""
-    return nx.float_sum(values.reshape(-1), (0,))[0]
+    def mean_square_contingency(self) -> jax.Array:
+        """Pearson's chi-squared statistic over the total weight; NaN where there is no data.
 
+        The sum of `(cell - e)**2 / e`, e the expected cell. Within 8 units of 2**-24.
+        """
+        table = self.scaled()
+        e, t = table._expected()
+        return table._mean_of(e * t * t)
 
-def entropy(sums: nx.Pair, total: nx.Pair) -> jax.Array:
-    """`sum(p * log(1 / p))` of the shares of a total, each term to a few units in the last place.
+    def pairs(self) -> PairCounts:
+        """Pairs of examples, over about the square of the total: products do not overflow.
 
-    Near a share of one the logarithm is taken of what it lacks, which a pair holds exactly.
-    """
-    p, rest = nx.pair_divide(sums, total), nx.pair_divide(pair_subtract(total, sums), total)
-    half, one = jnp.asarray(0.5, p.dtype), jnp.ones((), p.dtype)
-    small = -jnp.log(jnp.where(p > 0, p, one))
-    large = -jnp.log1p(-jnp.minimum(rest, half))
-    return total_of(p * jnp.where(rest < half, large, small))
+        An example of weight w counts as w examples, and makes no pair with itself. Apart from that
+        each is a sum of products that are not negative, so nothing cancels.
+        """
+        cells, rows, columns, total = self
+        in_row, in_column = rows - cells, columns - cells
+        elsewhere = total - rows - in_column
+        scale = power_of_two_near_reciprocal(self.size)
 
+        def sum_with(others: DoubleFloat) -> DoubleFloat:
+            return ((cells * scale) * (others * scale)).sum((0, 1))
 
-def divergence(t: jax.Array) -> jax.Array:
-    """`(1 + t) * log(1 + t) - t`, for t of at least -1: never negative, and about `t * t / 2`.
+        return PairCounts(
+            both=sum_with(cells - 1),
+            row=sum_with(in_row),
+            column=sum_with(in_column),
+            neither=sum_with(elsewhere),
+        )
 
-    Weighted by expected cells, this is the likelihood ratio of a table without cancellation: the
-    second terms add up to nothing. Near zero by the series of artanh(s), s = t / (2 + t).
-    """
-    one, two = jnp.ones((), t.dtype), jnp.asarray(2, t.dtype)
-    near = (t > -one / two) & (t < one)
-    s = jnp.where(near, t / (two + jnp.where(near, t, one)), jnp.zeros((), t.dtype))
-    square, series = s * s, jnp.zeros_like(s)
-    for k in range(35 if t.dtype.itemsize == 8 else 17, 1, -2):
-        series = series * square + jnp.asarray(2 / k, t.dtype)
-    close = square * (two + (one + s) * s * series) / (one - s)
-    grown = jnp.maximum(one + t, jnp.zeros((), t.dtype))
-    far = grown * jnp.log(jnp.where(grown > 0, grown, one)) - t
-    return jnp.where(near, close, far)
+    def _expected(self) -> tuple[jax.Array, jax.Array]:
+        """Cells if rows and columns were independent, `e`, and `t = (cell - e) / e`; 0 for 0/0."""
+        independent = self.rows * self.columns
+        t = (self.cells * self.total - independent) / independent
+        e = independent / self.total
+        some = independent.high > 0
+        return jnp.where(some, e.to_float(), 0), jnp.where(some, t.to_float(), 0)
 
-
-def mutual_information(table: Table) -> jax.Array:
-    """The mutual information of rows and columns, in nats; NaN where there is no data."""
-    table = table.in_parts()
-    e, t = table.expected()
-    return total_of(e * divergence(t)) / jnp.where(table.size > 0, table.size, jnp.nan)
-
-
-def mean_square_contingency(table: Table) -> jax.Array:
-    """Pearson's chi-squared statistic over the total weight; NaN where there is no data."""
-    table = table.in_parts()
-    e, t = table.expected()
-    return total_of(e * t * t) / jnp.where(table.size > 0, table.size, jnp.nan)
+    def _mean_of(self, terms: jax.Array) -> jax.Array:
+        """The sum of terms (R, K) over the total weight."""
+        return sum_floats(terms, (0, 1)).to_float() / nan_where(self.size <= 0, self.size)
 
 
-def pairs_of(table: Table) -> tuple[nx.Pair, nx.Pair, nx.Pair, nx.Pair]:
-    """Ordered pairs of examples: together in both, in rows only, in columns only, in neither.
+class TableMetric(Metric):
+    """A metric that is computed from a contingency table; a subclass defines `of_table`."""
 
-    Each is a sum of terms that are not negative, so that nothing cancels. All are over about the
-    square of the total, so that products of two do not overflow.
-    """
-    cells, rows, columns, total = table
-    one = jnp.ones((1, 1), cells[0].dtype), jnp.zeros((1, 1), cells[0].dtype)
-    in_row, in_column = pair_subtract(rows, cells), pair_subtract(columns, cells)
-    apart = pair_subtract(pair_subtract(total, rows), in_column)
-    others = pair_subtract(cells, one), in_row, in_column, apart
-    cells = scaled(cells, table.size)
-    both, row, column, neither = (
-        sum_of_cells(nx.pair_product(cells, scaled(x, table.size))) for x in others
-    )
-    return both, row, column, neither
+    num_classes: int
+    """How many labels `target` may hold: 0 to `num_classes - 1`."""
+
+    statistic: Contingency = state()
+
+    def __post_init__(self) -> None:
+        positive_int(self.num_classes, "num_classes")
+
+    @shareable
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            preds: integer labels (...), from 0. Which label has which number does not matter.
+            target: integer labels of the shape of `preds`.
+            weights: broadcast against the leading axes; weight w counts as w repetitions.
+
+        Raises:
+            MetricInputError: shapes that differ; shows both.
+            MetricTypeError: labels that are not integers.
+        """
+        return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
+
+    def of_table(self, table: Table) -> jax.Array:
+        """The value for a table of data."""
+        raise TypeError(f"{type(self).__name__} does not define of_table()")
+
+    def compute(self) -> PyTree:
+        table = Table.of(self.statistic)
+        return nan_where(~(table.size > 0), self.of_table(table))
 
 
-def scaled(pair: nx.Pair, by: jax.Array) -> nx.Pair:
-    """A pair over the power of two next to `by`, exactly: products of such do not overflow."""
-    factor = power_of(by)
-    return pair[0] * factor, pair[1] * factor
+class Clustering(TableMetric):
+    """A comparison of clusters (`preds`) with known classes (`target`)."""
+
+    num_clusters: int | None = None
+    """How many labels `preds` may hold: 0 to `num_clusters - 1`; by default `num_classes`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_clusters is None:
+            self.num_clusters = self.num_classes
+        positive_int(self.num_clusters, "num_clusters")
+        self.statistic = Contingency(self.num_classes, self.num_clusters)

@@ -1,34 +1,23 @@
-"""Clusterings compared with known classes, by what one says of the other."""
+"""Clusterings compared with known classes by entropies and mutual information."""
+
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
-from datarax._checks import choice
+from datarax._checks import real
 from datarax._errors import MetricInputError
-from datarax.metrics.clustering.contingency_table import Table, entropy, mutual_information, plus
+from datarax.metrics.clustering.contingency_table import Clustering, Table
 from datarax.metrics.clustering.expected_information import expected_mutual_information
-from datarax.metrics.clustering.pair_counting import Clustering
-from datarax.numerics.pairs import pair_subtract
-from datarax.statistics.contingency import sum_of_cells
-
-AVERAGE_METHODS = ("min", "geometric", "arithmetic", "max")
 
 
 class MutualInfo(Clustering):
     """The mutual information of classes and clusters, in nats.
 
-    `sum(p_ij * log(p_ij / (p_i * p_j)))` over the cells of the table of shares. `update` as for
-    `Rand`. Within 1e-6 relative even next to independence, where the terms of that sum cancel:
-    they are taken as deviations from independence, none of them negative. No data gives NaN.
-    scikit-learn: `mutual_info_score`.
-
-    T. M. Cover and J. A. Thomas, Elements of Information Theory, 2nd edition, section 2.3.
-
-    Args:
-        num_classes: as for `Rand`.
-        num_clusters: as for `Rand`.
-        on_invalid: as for `Rand`.
+    `sum(p_ij * log(p_ij / (p_i * p_j)))` over the cells of the table of shares, computed without
+    cancellation: within 1e-6 relative even next to independence. No data gives NaN. As
+    `sklearn.metrics.mutual_info_score`. T. M. Cover and J. A. Thomas (2006), Elements of
+    Information Theory, 2nd edition, section 2.3.
 
     Example:
         >>> import jax.numpy as jnp
@@ -39,23 +28,32 @@ class MutualInfo(Clustering):
         0.6931
     """
 
-    def _read(self, table: Table) -> jax.Array:
-        return mutual_information(table)
+    def of_table(self, table: Table) -> jax.Array:
+        return table.mutual_information()
 
 
-class NormalizedMutualInfo(Clustering):
-    """Mutual information over a mean of the two entropies: from 0 to 1, a perfect match.
+class MeanEntropyMetric(Clustering):
+    """A comparison of mutual information with a mean of the entropies of classes and clusters."""
 
-    `update` as for `Rand`. No data gives NaN; one class and one cluster 1.0, as in scikit-learn
-    (`normalized_mutual_info_score`).
+    average_method: Literal["min", "geometric", "arithmetic", "max"] = "arithmetic"
+    """Which mean of the two entropies: also their minimum or maximum."""
 
-    N. X. Vinh, J. Epps and J. Bailey (2010), https://jmlr.org/papers/v11/vinh10a.html.
+    def mean_entropy(self, table: Table) -> jax.Array:
+        """The mean of the entropies of classes and clusters."""
+        a, b = table.row_entropy, table.column_entropy
+        if self.average_method == "arithmetic":
+            return (a + b) / 2
+        if self.average_method == "geometric":
+            return jnp.sqrt(a) * jnp.sqrt(b)
+        return jnp.minimum(a, b) if self.average_method == "min" else jnp.maximum(a, b)
 
-    Args:
-        num_classes: as for `Rand`.
-        num_clusters: as for `Rand`.
-        average_method: "arithmetic", "geometric", "min" or "max" of the entropies.
-        on_invalid: as for `Rand`.
+
+class NormalizedMutualInfo(MeanEntropyMetric):
+    """Mutual information over a mean of the two entropies: from 0 to 1, for a perfect match.
+
+    `I / mean(H_classes, H_clusters)`. No data gives NaN, one class and one cluster 1.0. As
+    `sklearn.metrics.normalized_mutual_info_score`. N. X. Vinh, J. Epps and J. Bailey (2010),
+    https://jmlr.org/papers/v11/vinh10a.html.
 
     Example:
         >>> import jax.numpy as jnp
@@ -66,49 +64,23 @@ class NormalizedMutualInfo(Clustering):
         0.8
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        num_clusters: int | None = None,
-        average_method: str = "arithmetic",
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(num_classes=num_classes, num_clusters=num_clusters, on_invalid=on_invalid)
-        choice(average_method, AVERAGE_METHODS, "average_method")
-        self.average_method = average_method
-
-    def _read(self, table: Table) -> jax.Array:
-        rows, columns = _entropies(table)
-        value = _share(mutual_information(table), self._mean(rows, columns), 0.0)
-        return jnp.where((rows == 0) & (columns == 0), jnp.ones_like(value), value)
-
-    def _mean(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        if self.average_method == "arithmetic":
-            return (a + b) / 2
-        if self.average_method == "geometric":
-            return jnp.sqrt(a) * jnp.sqrt(b)
-        return jnp.minimum(a, b) if self.average_method == "min" else jnp.maximum(a, b)
+    def of_table(self, table: Table) -> jax.Array:
+        value = _fraction(table.mutual_information(), self.mean_entropy(table), 0)
+        nothing_to_tell = (table.row_entropy == 0) & (table.column_entropy == 0)
+        return jnp.where(nothing_to_tell, 1, value)
 
 
-class AdjustedMutualInfo(NormalizedMutualInfo):
-    """Mutual information beyond what is expected of labellings drawn at random.
+class AdjustedMutualInfo(MeanEntropyMetric):
+    """Mutual information, adjusted for chance: random labellings score 0 on average.
 
-    `(I - E) / (mean(H) - E)`, E the mean of I over all tables of the same margins: 0 on average
-    for random labellings, 1 for a perfect match. `update` as for `Rand`. E costs as much as 128
-    tables, however many examples there are, and is within 3e-7 relative of a float64 sum over all
-    its terms. No data gives NaN; one class, or one cluster, or as many as examples, 0.0, unless
-    both match: 1.0 (scikit-learn, `adjusted_mutual_info_score`, divides rounding errors where
-    there are as many clusters as examples). Weights that are no integers have no random tables:
-    factorials are then gamma functions.
-
-    N. X. Vinh, J. Epps and J. Bailey (2010), https://jmlr.org/papers/v11/vinh10a.html.
-
-    Args:
-        num_classes: as for `Rand`.
-        num_clusters: as for `Rand`.
-        average_method: as for `NormalizedMutualInfo`.
-        on_invalid: as for `Rand`.
+    `(I - E) / (mean(H_classes, H_clusters) - E)`, with E the mean of I over all tables with the
+    same margins; 1 for a perfect match. E costs as much as 128 tables, however many examples there
+    are, and is within 3e-7 relative of a float64 sum over all its terms. No data gives NaN. One
+    class, one cluster, or as many of either as examples give 0.0, unless classes and clusters
+    match: 1.0. For weights that are not integers, which have no random tables, factorials are
+    gamma functions. As `sklearn.metrics.adjusted_mutual_info_score`, which divides rounding errors
+    where there are as many clusters as examples. N. X. Vinh, J. Epps and J. Bailey (2010),
+    https://jmlr.org/papers/v11/vinh10a.html.
 
     Example:
         >>> import jax.numpy as jnp
@@ -119,28 +91,23 @@ class AdjustedMutualInfo(NormalizedMutualInfo):
         0.5714
     """
 
-    def _read(self, table: Table) -> jax.Array:
+    def of_table(self, table: Table) -> jax.Array:
         expected = expected_mutual_information(table)
-        above = mutual_information(table) - expected
-        below = self._mean(*_entropies(table)) - expected
-        zero, one = jnp.zeros((), above.dtype), jnp.ones((), above.dtype)
-        value = jnp.where(below > 0, above / jnp.where(below > 0, below, one), zero)
-        value = jnp.where(_is_constant(table), zero, jnp.minimum(value, one))
-        return jnp.where(_is_perfect(table), one, value)
+        numerator = table.mutual_information() - expected
+        denominator = self.mean_entropy(table) - expected
+        value = _fraction(numerator, denominator, 0)
+        # If all tables with these margins hold the same information, both are rounding errors.
+        value = jnp.where(_is_one_or_singletons(table.rows.high), 0, value)
+        value = jnp.where(_is_one_or_singletons(table.columns.high), 0, value)
+        return jnp.where(_is_perfect(table), 1, value)
 
 
 class Homogeneity(Clustering):
-    """How far each cluster holds one class only: mutual information over the classes' entropy.
+    """How far each cluster holds examples of one class only, from 0 to 1.
 
-    `update` as for `Rand`. From 0 to 1; one class gives 1.0, no data NaN. scikit-learn:
-    `homogeneity_score`.
-
-    A. Rosenberg and J. Hirschberg (2007), https://aclanthology.org/D07-1043.
-
-    Args:
-        num_classes: as for `Rand`.
-        num_clusters: as for `Rand`.
-        on_invalid: as for `Rand`.
+    `I / H_classes`: mutual information over the entropy of the classes. No data gives NaN, one
+    class 1.0. As `sklearn.metrics.homogeneity_score`. A. Rosenberg and J. Hirschberg (2007),
+    https://aclanthology.org/D07-1043.
 
     Example:
         >>> import jax.numpy as jnp
@@ -151,22 +118,16 @@ class Homogeneity(Clustering):
         1.0
     """
 
-    def _read(self, table: Table) -> jax.Array:
-        return _share(mutual_information(table), entropy(table.rows, table.total), 1.0)
+    def of_table(self, table: Table) -> jax.Array:
+        return _fraction(table.mutual_information(), table.row_entropy, 1)
 
 
 class Completeness(Clustering):
-    """How far each class lies in one cluster: mutual information over the clusters' entropy.
+    """How far the examples of each class lie in one cluster only, from 0 to 1.
 
-    `update` as for `Rand`. From 0 to 1; one cluster gives 1.0, no data NaN. scikit-learn:
-    `completeness_score`.
-
-    A. Rosenberg and J. Hirschberg (2007), https://aclanthology.org/D07-1043.
-
-    Args:
-        num_classes: as for `Rand`.
-        num_clusters: as for `Rand`.
-        on_invalid: as for `Rand`.
+    `I / H_clusters`: mutual information over the entropy of the clusters. No data gives NaN, one
+    cluster 1.0. As `sklearn.metrics.completeness_score`. A. Rosenberg and J. Hirschberg (2007),
+    https://aclanthology.org/D07-1043.
 
     Example:
         >>> import jax.numpy as jnp
@@ -177,23 +138,19 @@ class Completeness(Clustering):
         0.6667
     """
 
-    def _read(self, table: Table) -> jax.Array:
-        return _share(mutual_information(table), entropy(table.columns, table.total), 1.0)
+    def of_table(self, table: Table) -> jax.Array:
+        return _fraction(table.mutual_information(), table.column_entropy, 1)
 
 
 class VMeasure(Clustering):
-    """The weighted harmonic mean of homogeneity and completeness.
+    """The weighted harmonic mean of homogeneity h and completeness c.
 
-    `(1 + beta) h c / (beta h + c)`. `update` as for `Rand`. No data gives NaN, h and c both zero
-    0.0. scikit-learn: `v_measure_score`. At `beta=1` it equals `NormalizedMutualInfo`.
+    `(1 + beta) h c / (beta h + c)`; with `beta=1` it equals `NormalizedMutualInfo`. No data gives
+    NaN, h and c both zero 0.0. As `sklearn.metrics.v_measure_score`. A. Rosenberg and
+    J. Hirschberg (2007), https://aclanthology.org/D07-1043.
 
-    A. Rosenberg and J. Hirschberg (2007), https://aclanthology.org/D07-1043.
-
-    Args:
-        num_classes: as for `Rand`.
-        num_clusters: as for `Rand`.
-        beta: above 1 weights completeness more, below it homogeneity.
-        on_invalid: as for `Rand`.
+    Raises:
+        MetricInputError: a beta that is not a positive number.
 
     Example:
         >>> import jax.numpy as jnp
@@ -204,48 +161,34 @@ class VMeasure(Clustering):
         0.8
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        num_clusters: int | None = None,
-        beta: float = 1.0,
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(num_classes=num_classes, num_clusters=num_clusters, on_invalid=on_invalid)
-        if not 0 < beta < float("inf"):
-            raise MetricInputError(f"beta={beta!r}; expected a positive number")
-        self.beta = float(beta)
+    beta: float = 1.0
+    """Above 1, completeness counts more; below 1, homogeneity."""
 
-    def _read(self, table: Table) -> jax.Array:
-        both = mutual_information(table)
-        h, c = (_share(both, each, 1.0) for each in _entropies(table))
-        return _share((1 + self.beta) * h * c, self.beta * h + c, 0.0)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.beta = real(self.beta, "beta")
+        if not 0 < self.beta < float("inf"):
+            raise MetricInputError(f"beta={self.beta!r}; expected a positive number")
+
+    def of_table(self, table: Table) -> jax.Array:
+        information = table.mutual_information()
+        h = _fraction(information, table.row_entropy, 1)
+        c = _fraction(information, table.column_entropy, 1)
+        return _fraction((1 + self.beta) * h * c, self.beta * h + c, 0)
 
 
-def _entropies(table: Table) -> tuple[jax.Array, jax.Array]:
-    return entropy(table.rows, table.total), entropy(table.columns, table.total)
-
-
-def _share(part: jax.Array, of: jax.Array, otherwise: float) -> jax.Array:
-    """A part of a whole, which rounding must not make greater."""
-    some = of > 0
-    ratio = jnp.minimum(part / jnp.where(some, of, jnp.ones((), of.dtype)), 1)
-    return jnp.where(some, ratio, jnp.asarray(otherwise, ratio.dtype))
+def _fraction(part: jax.Array, whole: jax.Array, of_nothing: float) -> jax.Array:
+    """`part / whole`, at most 1 although both are rounded; `of_nothing` where `whole` is zero."""
+    some = whole > 0
+    return jnp.where(some, jnp.minimum(part / jnp.where(some, whole, 1), 1), of_nothing)
 
 
 def _is_perfect(table: Table) -> jax.Array:
-    """Whether each label meets only one of the other side."""
-    in_row, in_column = (
-        pair_subtract(table.rows, table.cells),
-        pair_subtract(table.columns, table.cells),
-    )
-    beside = nx.pair_product(table.cells, plus(in_row, in_column))
-    return sum_of_cells(beside)[0] == 0
+    """Whether each class that occurs meets one cluster only, and each cluster one class only."""
+    beside = (table.rows - table.cells) + (table.columns - table.cells)
+    return jnp.all((table.cells.high == 0) | (beside.high == 0))
 
 
-def _is_constant(table: Table) -> jax.Array:
-    """Whether all tables of these margins hold the same information."""
-    sides = [side[0].reshape(-1) for side in (table.rows, table.columns)]
-    alone = [(jnp.sum(side > 0) == 1) | jnp.all(side <= 1) for side in sides]
-    return alone[0] | alone[1]
+def _is_one_or_singletons(sizes: jax.Array) -> jax.Array:
+    """Whether there is one class (or cluster) only, or each holds at most one example."""
+    return (jnp.sum(sizes > 0) == 1) | jnp.all(sizes <= 1)

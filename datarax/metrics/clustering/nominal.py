@@ -1,92 +1,67 @@
-"""Association of nominal variables, and agreement of raters."""
+"""Association of two nominal variables, and agreement of raters."""
 
-from typing import Any, Self
+from typing import Literal, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from datarax import numerics as nx
-from datarax._checks import as_float, choice, is_integer, numeric, positive_int
-from datarax._errors import MetricInputError, MetricTypeError
-from datarax.metrics.base import Metric, check_policy
-from datarax.metrics.clustering.contingency_table import (
-    Table,
-    entropy,
-    mean_square_contingency,
-    mutual_information,
-    scaled,
-)
-from datarax.metrics.clustering.pair_counting import OfTable
-from datarax.numerics.pairs import pair_subtract
-from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import rows_weight
-from datarax.statistics.state import State
+from datarax._checks import positive_int
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric, shareable
+from datarax.metrics.clustering.contingency_table import Table, TableMetric
+from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
+from datarax.statistics.contingency import Contingency
+from datarax.statistics.fields import state
+from datarax.statistics.ratings import Ratings
 
 
-class Association(OfTable):
-    """How far two nominal variables go together."""
+class Association(TableMetric):
+    """A measure of how much two nominal variables, `preds` and `target`, depend on each other."""
 
-    def __init__(
-        self, *, num_classes: int, num_preds: int | None = None, on_invalid: str = "exclude"
-    ):
-        self._over(num_classes, num_preds, ("num_classes", "num_preds"), on_invalid)
+    num_preds: int | None = None
+    """How many categories `preds` may hold: 0 to `num_preds - 1`; by default `num_classes`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_preds is None:
+            self.num_preds = self.num_classes
+        positive_int(self.num_preds, "num_preds")
+        self.statistic = Contingency(self.num_classes, self.num_preds)
 
 
-class ByRank(Association):
-    """A measure that takes the categories that occur into account, and may correct its bias."""
+class ChiSquaredAssociation(Association):
+    """Chi-squared compared with the degrees of freedom of the categories that occur."""
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        num_preds: int | None = None,
-        bias_correction: bool = False,
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(num_classes=num_classes, num_preds=num_preds, on_invalid=on_invalid)
-        choice(bias_correction, (False, True), "bias_correction")
-        self.bias_correction = bias_correction
+    bias_correction: bool = False
+    """Whether to subtract what independent variables score on average, as by Bergsma (2013); the
+    result is then also NaN where there are no more examples than categories."""
 
-    def _degrees(self, table: Table) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The mean square contingency, and one less than the rows and columns that occur.
+    def degrees(self, table: Table) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Chi-squared over n, and the degrees of freedom of rows and columns; NaN for none.
 
-        Corrected for bias as by Bergsma (2013): a category of r less one becomes
-        `(r - 1) (n - r) / (n - 1)`.
+        The degrees of r categories are `r - 1`, corrected for bias `(r - 1) (n - r) / (n - 1)`.
         """
-        square = mean_square_contingency(table)
-        occur = [jnp.sum(side[0] > 0).astype(square.dtype) for side in (table.rows, table.columns)]
-        rows, columns = (x - 1 for x in occur)
+        square, total = table.mean_square_contingency(), table.total[0, 0]
+        r, k = (jnp.sum(side.high > 0).astype(square.dtype) for side in (table.rows, table.columns))
+        rows, columns = r - 1, k - 1
         if self.bias_correction:
-            high, low = table.total[0][0, 0], table.total[1][0, 0]
-            n = (high - 1) + low
-            square = jnp.maximum(square - rows * columns / n, jnp.zeros((), square.dtype))
+            square = jnp.maximum(square - rows * columns / (total - 1).to_float(), 0)
             rows, columns = (
-                jnp.where(n > 0, (r - 1) * (((high - r) + low) / n), jnp.zeros_like(n))
-                for r in occur
+                jnp.where(total > 1, (x - 1) * ((total - x) / (total - 1)).to_float(), 0)
+                for x in (r, k)
             )
-        some = (rows > 0) & (columns > 0)
-        nothing = jnp.asarray(jnp.nan, square.dtype)
-        return square, jnp.where(some, rows, nothing), jnp.where(some, columns, nothing)
+        none = (rows <= 0) | (columns <= 0)
+        return square, nan_where(none, rows), nan_where(none, columns)
 
 
-class CramersV(ByRank):
+class CramersV(ChiSquaredAssociation):
     """Cramér's V: the root of chi-squared over its greatest value, from 0 to 1.
 
-    `sqrt(chi2 / n / min(r - 1, k - 1))`, r and k the numbers of categories that occur.
-    `update(preds, target, *, weights=None)`: integer categories of one shape (...), of two
-    variables that are treated alike. No data, and a variable with one category, give NaN. SciPy:
-    `stats.contingency.association`, which has no correction of bias.
-
+    `sqrt(chi2 / n / min(r - 1, k - 1))`, with r and k the numbers of categories that occur. Both
+    variables are treated alike. No data, or a variable with one category, gives NaN. As
+    `scipy.stats.contingency.association(method="cramer")`, which has no correction of bias.
     H. Cramér (1946), Mathematical Methods of Statistics, section 21.9; W. Bergsma (2013),
     https://doi.org/10.1016/j.jkss.2012.10.002.
-
-    Args:
-        num_classes: how many categories `target` may hold, from 0.
-        num_preds: how many `preds` may hold; by default as many.
-        bias_correction: whether to take away what independent variables score on average; NaN
-            then also where there are no more examples than categories.
-        on_invalid: as for `Rand`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -97,25 +72,18 @@ class CramersV(ByRank):
         0.5774
     """
 
-    def _read(self, table: Table) -> jax.Array:
-        square, rows, columns = self._degrees(table)
+    def of_table(self, table: Table) -> jax.Array:
+        square, rows, columns = self.degrees(table)
         return jnp.sqrt(square / jnp.minimum(rows, columns))
 
 
-class TschuprowsT(ByRank):
+class TschuprowsT(ChiSquaredAssociation):
     """Tschuprow's T: as Cramér's V, over the geometric mean of the degrees of freedom.
 
-    `sqrt(chi2 / n / sqrt((r - 1) (k - 1)))`. 1 only where both variables have as many categories.
-    `update` as for `CramersV`. No data, and a variable with one category, give NaN. SciPy:
-    `stats.contingency.association(method="tschuprow")`.
-
-    A. A. Tschuprow (1939), Principles of the Mathematical Theory of Correlation.
-
-    Args:
-        num_classes: as for `CramersV`.
-        num_preds: as for `CramersV`.
-        bias_correction: as for `CramersV`.
-        on_invalid: as for `Rand`.
+    `sqrt(chi2 / n / sqrt((r - 1) (k - 1)))`, with r and k the numbers of categories that occur; 1
+    only if `r = k`. No data, or a variable with one category, gives NaN. As
+    `scipy.stats.contingency.association(method="tschuprow")`. A. A. Tschuprow (1939), Principles
+    of the Mathematical Theory of Correlation.
 
     Example:
         >>> import jax.numpy as jnp
@@ -126,23 +94,17 @@ class TschuprowsT(ByRank):
         0.8409
     """
 
-    def _read(self, table: Table) -> jax.Array:
-        square, rows, columns = self._degrees(table)
+    def of_table(self, table: Table) -> jax.Array:
+        square, rows, columns = self.degrees(table)
         return jnp.sqrt(square / (jnp.sqrt(rows) * jnp.sqrt(columns)))
 
 
 class PearsonsContingency(Association):
-    """Pearson's contingency coefficient, `sqrt(chi2 / (n + chi2))`: from 0 to less than 1.
+    """Pearson's contingency coefficient, from 0 to less than 1.
 
-    `update` as for `CramersV`. No data gives NaN, a variable with one category 0. SciPy:
-    `stats.contingency.association(method="pearson")`.
-
-    K. Pearson (1904), On the Theory of Contingency.
-
-    Args:
-        num_classes: as for `CramersV`.
-        num_preds: as for `CramersV`.
-        on_invalid: as for `Rand`.
+    `sqrt(chi2 / (n + chi2))`. No data gives NaN, a variable with one category 0. As
+    `scipy.stats.contingency.association(method="pearson")`. K. Pearson (1904), On the Theory of
+    Contingency.
 
     Example:
         >>> import jax.numpy as jnp
@@ -153,27 +115,18 @@ class PearsonsContingency(Association):
         0.5
     """
 
-    def _read(self, table: Table) -> jax.Array:
-        square = mean_square_contingency(table)
+    def of_table(self, table: Table) -> jax.Array:
+        square = table.mean_square_contingency()
         return jnp.sqrt(square / (1 + square))
 
 
 class TheilsU(Association):
-    """Theil's U, the uncertainty coefficient: the share of one variable's entropy that the other
-    explains.
+    """Theil's U, the uncertainty coefficient: the share of an entropy that is explained.
 
-    `U(target | preds) = I(target, preds) / H(target)`: how well `preds` tells `target`; with
-    `given="target"` the other direction. `update` as for `CramersV`. No data gives NaN, and so
-    does nothing to explain, a variable with one category; in all else it is `Homogeneity` (the
-    other direction `Completeness`), which then is 1.
-
-    H. Theil (1970), https://doi.org/10.1086/224909.
-
-    Args:
-        num_classes: as for `CramersV`.
-        num_preds: as for `CramersV`.
-        given: the variable that explains: "preds" or "target".
-        on_invalid: as for `Rand`.
+    `U(target | preds) = I(target, preds) / H(target)`: how well `preds` predicts `target`. No data,
+    or an explained variable with one category, gives NaN. Otherwise U equals `Homogeneity`, and
+    with `given="target"` it equals `Completeness`; they are 1 for one category. H. Theil (1970),
+    https://doi.org/10.1086/224909.
 
     Example:
         >>> import jax.numpy as jnp
@@ -184,75 +137,25 @@ class TheilsU(Association):
         0.3837
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        num_preds: int | None = None,
-        given: str = "preds",
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(num_classes=num_classes, num_preds=num_preds, on_invalid=on_invalid)
-        choice(given, ("preds", "target"), "given")
-        self.given = given
+    given: Literal["preds", "target"] = "preds"
+    """The variable that is known; the entropy of the other is explained."""
 
-    def _read(self, table: Table) -> jax.Array:
-        explained = table.rows if self.given == "preds" else table.columns
-        # 0/0 is NaN: nothing to explain.
-        return jnp.minimum(mutual_information(table) / entropy(explained, table.total), 1)
-
-
-class Ratings(State):
-    """Ratings by category, and pairs of ratings of one subject: all, and those that agree."""
-
-    invalid = MetricAccumulator(0)
-    agreeing = MetricAccumulator(0.0)
-    pairs = MetricAccumulator(0.0)
-
-    def __init__(self, num_categories: int):
-        self.num_categories = num_categories
-        self.ratings = MetricAccumulator(np.zeros(num_categories))
-
-    def update(self, ratings: Any, *, weights: Any = None) -> Self:
-        """Folds in counts of ratings (..., K), of each subject by category."""
-        counts = numeric(ratings, "ratings")
-        if not is_integer(counts) or counts.dtype == jnp.bool_:
-            raise MetricTypeError(f"ratings has dtype {counts.dtype}; expected integer counts")
-        if counts.shape[-1:] != (self.num_categories,):
-            raise MetricInputError(
-                f"ratings of shape {counts.shape} for num_categories={self.num_categories}; "
-                f"expected (..., {self.num_categories}), how many raters chose each category"
-            )
-        w, invalid = rows_weight(jnp.all(counts >= 0, -1), weights)
-        some, zero = w.astype(jnp.bool_), jnp.zeros((), counts.dtype)
-        x = as_float(jnp.where(some[..., None], counts, zero))
-        w, raters = as_float(w), jnp.sum(x, -1)
-        return self.replace(
-            ratings=self.ratings.update(x * w[..., None]),
-            agreeing=self.agreeing.update(w * jnp.sum(x * (x - 1), -1)),
-            pairs=self.pairs.update(w * (raters * (raters - 1))),
-            invalid=self.invalid.update(invalid),
-        )
+    def of_table(self, table: Table) -> jax.Array:
+        explained = table.row_entropy if self.given == "preds" else table.column_entropy
+        # 0/0 is NaN: there is no entropy to explain.
+        return jnp.minimum(table.mutual_information() / explained, 1)
 
 
 class FleissKappa(Metric):
-    """Fleiss' kappa: how much more raters agree than by chance.
+    """Fleiss' kappa: how much more often raters agree than by chance.
 
-    `(P - Q) / (1 - Q)`, P the share of pairs of ratings of one subject that agree, Q the sum of
-    the squared shares of the categories. `update(ratings, *, weights=None)`: integer counts of
-    shape (..., K), how many raters put each subject into each category. No data, no subject with
-    two ratings, and all ratings in one category give NaN.
+    `(P - Q) / (1 - Q)`, with P the share of pairs of ratings of one subject that agree, and Q the
+    sum of the squared shares of the categories. Exact while each subject has fewer than 4096
+    ratings. No data, no subject with two ratings, or all ratings in one category gives NaN.
 
-    Fleiss has as many raters for each subject. Where they differ in number, each pair of ratings
-    counts the same here, so that subjects with more of them weigh more. Exact while the ratings
-    of a subject are fewer than 4096.
-
-    J. L. Fleiss (1971), https://doi.org/10.1037/h0031619.
-
-    Args:
-        num_categories: K, how many categories there are.
-        on_invalid: for negative counts and weights: "exclude" the subject and count it,
-            "propagate" (the result is NaN), or "raise" when read on the host.
+    J. L. Fleiss (1971), https://doi.org/10.1037/h0031619, has equally many raters for each
+    subject. If their numbers differ, every pair of ratings counts the same here, so a subject with
+    more ratings counts more.
 
     Example:
         >>> import jax.numpy as jnp
@@ -262,23 +165,38 @@ class FleissKappa(Metric):
         0.55
     """
 
-    def __init__(self, *, num_categories: int, on_invalid: str = "exclude"):
-        positive_int(num_categories, "num_categories")
-        self.num_categories, self.on_invalid = num_categories, check_policy(on_invalid)
-        self.statistic = Ratings(num_categories)
+    num_categories: int
+    """How many categories there are."""
 
-    def compute(self) -> jax.Array:
-        counts = self.statistic
-        high, low = map(jnp.asarray, counts.ratings.parts)
-        size, all_pairs = jnp.sum(high), counts.pairs.parts[0]
-        ratings: Any = scaled((high, low), jnp.broadcast_to(size, high.shape))
-        agreeing, pairs = (
-            scaled(each.parts, jnp.asarray(all_pairs)) for each in (counts.agreeing, counts.pairs)
-        )
-        total = nx.pair_sum(ratings)
-        rest = pair_subtract(total, ratings)
-        chance = nx.pair_sum(nx.pair_product(ratings, ratings))
-        beyond = nx.pair_sum(nx.pair_product(ratings, rest))
-        square = nx.pair_product(total, total)
-        above = pair_subtract(nx.pair_product(agreeing, square), nx.pair_product(pairs, chance))
-        return nx.pair_divide(above, nx.pair_product(pairs, beyond))
+    statistic: Ratings = state()
+
+    def __post_init__(self) -> None:
+        self.statistic = Ratings.from_fields(self)
+
+    @shareable
+    def update(self, ratings: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            ratings: integer counts (..., K): how many raters put each subject into each of the
+                `num_categories`. A subject with a negative count is invalid.
+            weights: broadcast against the axes of subjects; zero leaves a subject out.
+
+        Raises:
+            MetricInputError: a shape that does not end in `num_categories`.
+            MetricTypeError: counts that are not integers.
+        """
+        return self.replace(statistic=self.statistic.update(ratings, weights=weights))
+
+    def compute(self) -> PyTree:
+        seen = self.statistic
+        ratings, agreeing, pairs = seen.ratings.double, seen.agreeing.double, seen.pairs.double
+        # Scaled, so that products of three neither overflow nor underflow.
+        ratings = ratings * power_of_two_near_reciprocal(jnp.sum(ratings.high))
+        scale = power_of_two_near_reciprocal(pairs.high)
+        agreeing, pairs = agreeing * scale, pairs * scale
+        total = ratings.sum()
+        by_chance = (ratings * ratings).sum()  # Q times the square of the total
+        beyond_chance = (ratings * (total - ratings)).sum()  # 1 - Q, without cancellation
+        numerator = agreeing * (total * total) - pairs * by_chance
+        return numerator / (pairs * beyond_chance)

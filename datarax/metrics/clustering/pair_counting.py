@@ -1,61 +1,19 @@
-"""Clusterings compared with known classes, from the table of how often each met each."""
-
-from typing import Any
+"""Clusterings compared with known classes by pairs of examples, and by a matching of labels."""
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
-from datarax._checks import positive_int
-from datarax.metrics.base import Metric, check_policy
-from datarax.metrics.clustering.contingency_table import Table, pairs_of, plus
+from datarax.metrics.clustering.contingency_table import Clustering, Table
 from datarax.numerics.assignment import best_matching
-from datarax.numerics.pairs import pair_subtract
-from datarax.statistics.contingency import Contingency
-
-
-class OfTable(Metric):
-    """What all metrics of two labellings share: the table, and NaN where it is empty."""
-
-    def _over(self, rows: Any, columns: Any, names: tuple[str, str], on_invalid: str) -> None:
-        positive_int(rows, names[0])
-        columns = rows if columns is None else columns
-        positive_int(columns, names[1])
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = Contingency(rows, columns)
-
-    def compute(self) -> jax.Array:
-        table = Table.of(self.statistic)
-        value = self._read(table)
-        return jnp.where(table.size > 0, value, jnp.asarray(jnp.nan, value.dtype))
-
-    def _read(self, table: Table) -> jax.Array:
-        raise TypeError(f"{type(self).__name__} does not read a table")
-
-
-class Clustering(OfTable):
-    """A comparison of clusters with classes."""
-
-    def __init__(
-        self, *, num_classes: int, num_clusters: int | None = None, on_invalid: str = "exclude"
-    ):
-        self._over(num_classes, num_clusters, ("num_classes", "num_clusters"), on_invalid)
 
 
 class Rand(Clustering):
     """The fraction of pairs of examples that both labellings put together, or both put apart.
 
-    `update(preds, target, *, weights=None)`: integer labels of one shape (...); names of labels
-    do not matter. Weights count as repetitions. Exact to one rounding; no data gives NaN, a total
-    weight of at most 1, which makes no pair, 1.0 as in scikit-learn (`rand_score`).
-
-    W. M. Rand (1971), https://doi.org/10.1080/01621459.1971.10482356.
-
-    Args:
-        num_classes: how many labels `target` may hold, from 0.
-        num_clusters: how many `preds` may hold; by default as many.
-        on_invalid: for labels out of range and negative weights: "exclude" and count them,
-            "propagate" (the result is NaN), or "raise" when read on the host.
+    `(s + d) / (s + a + b + d)`, with the pairs that are together in both labellings (s), in one
+    only (a, b), and in neither (d). Exact to one rounding. No data gives NaN; a total weight of at
+    most 1, which makes no pair, gives 1.0. As `sklearn.metrics.rand_score`. W. M. Rand (1971),
+    https://doi.org/10.1080/01621459.1971.10482356.
 
     Example:
         >>> import jax.numpy as jnp
@@ -66,26 +24,19 @@ class Rand(Clustering):
         0.8333
     """
 
-    def _read(self, table: Table) -> jax.Array:
-        both, row, column, neither = pairs_of(table)
-        value = nx.pair_divide(plus(both, neither), plus(both, neither, row, column))
-        return jnp.where(table.size > 1, value, jnp.ones_like(value))
+    def of_table(self, table: Table) -> jax.Array:
+        both, row, column, neither = table.pairs()
+        value = ((both + neither) / (both + neither + row + column)).to_float()
+        return jnp.where(table.size > 1, value, 1)
 
 
 class AdjustedRand(Clustering):
-    """The Rand index, adjusted so that labellings drawn at random score 0 on average.
+    """The Rand index, adjusted for chance: random labellings score 0 on average.
 
-    `2 (s d - a b) / ((s + a) (a + d) + (s + b) (b + d))`, of the pairs that are together in both
-    (s), in neither (d), and in one only (a, b). `update` as for `Rand`. Exact to one rounding down
-    to values of 1e-6. No data gives NaN, a perfect match 1.0, as in scikit-learn
-    (`adjusted_rand_score`).
-
+    `2 (s d - a b) / ((s + a) (a + d) + (s + b) (b + d))`, with the pairs that are together in both
+    labellings (s), in one only (a, b), and in neither (d). Exact to one rounding down to values of
+    1e-6. No data gives NaN, a perfect match 1.0. As `sklearn.metrics.adjusted_rand_score`.
     L. Hubert and P. Arabie (1985), https://doi.org/10.1007/BF01908075.
-
-    Args:
-        num_classes: as for `Rand`.
-        num_clusters: as for `Rand`.
-        on_invalid: as for `Rand`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -96,31 +47,22 @@ class AdjustedRand(Clustering):
         0.5714
     """
 
-    def _read(self, table: Table) -> jax.Array:
-        both, row, column, neither = pairs_of(table)
-        above = pair_subtract(nx.pair_product(both, neither), nx.pair_product(row, column))
-        below = plus(
-            nx.pair_product(plus(both, row), plus(row, neither)),
-            nx.pair_product(plus(both, column), plus(column, neither)),
-        )
-        value = 2 * nx.pair_divide(above, below)
-        agree = ((row[0] == 0) & (column[0] == 0)) | (table.size <= 1)
-        return jnp.where(agree, jnp.ones_like(value), value)
+    def of_table(self, table: Table) -> jax.Array:
+        both, row, column, neither = table.pairs()
+        numerator = both * neither - row * column
+        denominator = (both + row) * (row + neither) + (both + column) * (column + neither)
+        value = 2 * (numerator / denominator).to_float()
+        is_perfect = (row.high == 0) & (column.high == 0)
+        return jnp.where(is_perfect | (table.size <= 1), 1, value)
 
 
 class FowlkesMallows(Clustering):
     """The geometric mean of precision and recall over pairs of examples that are together.
 
-    `s / sqrt((s + a) (s + b))`, of the pairs that are together in both (s), and in one only (a,
-    b). `update` as for `Rand`. No data gives NaN, no pair together in both 0.0, as in
-    scikit-learn (`fowlkes_mallows_score`).
-
-    E. B. Fowlkes and C. L. Mallows (1983), https://doi.org/10.1080/01621459.1983.10478008.
-
-    Args:
-        num_classes: as for `Rand`.
-        num_clusters: as for `Rand`.
-        on_invalid: as for `Rand`.
+    `s / sqrt((s + a) (s + b))`, with the pairs that are together in both labellings (s), and in
+    one only (a, b). Within 4 units of 2**-24. No data gives NaN, no pair that is together in both
+    0.0. As `sklearn.metrics.fowlkes_mallows_score`. E. B. Fowlkes and C. L. Mallows (1983),
+    https://doi.org/10.1080/01621459.1983.10478008.
 
     Example:
         >>> import jax.numpy as jnp
@@ -131,29 +73,21 @@ class FowlkesMallows(Clustering):
         0.7071
     """
 
-    def _read(self, table: Table) -> jax.Array:
-        both, row, column, _ = pairs_of(table)
-        recall, precision = (nx.pair_divide(both, plus(both, one)) for one in (row, column))
-        some, zero = both[0] > 0, jnp.zeros((), recall.dtype)
-        roots = (jnp.sqrt(jnp.where(some, x, zero)) for x in (recall, precision))
-        return next(roots) * next(roots)
+    def of_table(self, table: Table) -> jax.Array:
+        both, row, column, _ = table.pairs()
+        recall, precision = ((both / (both + only)).to_float() for only in (row, column))
+        return jnp.where(both.high > 0, jnp.sqrt(recall) * jnp.sqrt(precision), 0)
 
 
 class ClusterAccuracy(Clustering):
-    """The accuracy, once each cluster is given the class that makes the most of all right.
+    """The accuracy under the best one-to-one matching of clusters and classes.
 
-    No two clusters are given one class: the best one-to-one matching, by the Hungarian algorithm
-    (about `min(num_classes, num_clusters)**2 * max(num_classes, num_clusters)` steps when it is
-    computed). `update` as for `Rand`. Exact to one rounding while cells are below 2**24, as near
-    to the best as they are rounded above. No data gives NaN. scikit-learn has no name for it:
-    `scipy.optimize.linear_sum_assignment` of the negated contingency matrix.
-
-    H. W. Kuhn (1955), https://doi.org/10.1002/nav.3800020109.
-
-    Args:
-        num_classes: as for `Rand`.
-        num_clusters: as for `Rand`.
-        on_invalid: as for `Rand`.
+    `max(sum(n_ij for each matched pair i, j)) / n` over the cells `n_ij` of the contingency table;
+    the Hungarian algorithm finds the matching when the metric is computed, in about
+    `min(num_classes, num_clusters)**2 * max(num_classes, num_clusters)` steps. Exact to one
+    rounding while cells are below 2**24; above, the matching is the best for the cells as float32.
+    No data gives NaN. As `scipy.optimize.linear_sum_assignment` of the negated table. H. W. Kuhn
+    (1955), https://doi.org/10.1002/nav.3800020109.
 
     Example:
         >>> import jax.numpy as jnp
@@ -164,17 +98,10 @@ class ClusterAccuracy(Clustering):
         0.75
     """
 
-    def _read(self, table: Table) -> jax.Array:
-        high, low = table.cells
-        matched = best_matching(high)
-        chosen = jnp.maximum(matched, 0)[:, None]
-        some = matched >= 0
-        high, low = (
-            jnp.where(some, jnp.take_along_axis(x, chosen, 1)[:, 0], jnp.zeros((), x.dtype))
-            for x in (high, low)
+    def of_table(self, table: Table) -> jax.Array:
+        matched = best_matching(table.cells.high)
+        column = jnp.maximum(matched, 0)[:, None]
+        right = table.cells.map(
+            lambda x: jnp.where(matched >= 0, jnp.take_along_axis(x, column, 1)[:, 0], 0)
         )
-        return nx.pair_divide(nx.pair_sum((high, low)), _scalar(table.total))
-
-
-def _scalar(pair: nx.Pair) -> nx.Pair:
-    return pair[0][0, 0], pair[1][0, 0]
+        return (right.sum() / table.total[0, 0]).to_float()

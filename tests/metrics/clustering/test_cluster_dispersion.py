@@ -1,4 +1,4 @@
-"""Calinski-Harabasz and Davies-Bouldin: many points far from zero, degenerate clusters."""
+"""Calinski-Harabasz and Davies-Bouldin: many points, offsets, degenerate clusters, refusals."""
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,7 @@ def test_many_points(offset, rng):
     apart = np.linalg.norm(means[:, None] - means, axis=-1) + np.diag([np.inf] * 4)
     overlap = ((spread[:, None] + spread) / apart).max(1).mean()
     np.testing.assert_allclose(values["overlap"], overlap, rtol=1e-6)
-    # With the mean distance instead, it is less: by 13% for Gaussians in the plane.
+    # scikit-learn takes mean distances, which are 13% smaller for Gaussians in the plane.
     theirs = sklearn.metrics.davies_bouldin_score(exact, labels)
     np.testing.assert_allclose(values["overlap"] / theirs, np.sqrt(4 / np.pi), rtol=0.02)
 
@@ -64,11 +64,11 @@ def test_degenerate_clusters():
     nothing = {"ratio": np.nan, "overlap": np.nan}
     np.testing.assert_equal(values_of([], []), nothing)
     np.testing.assert_equal(values_of([[1, 2], [3, 4]], [1, 1]), nothing)
-    # A point each: no spread, and no degree of freedom left for it.
+    # One point in each cluster: no spread, and no degrees of freedom within clusters.
     np.testing.assert_equal(values_of([[1, 2], [3, 4]], [0, 1]), {"ratio": np.nan, "overlap": 0.0})
-    # No spread within, as in scikit-learn.
+    # No spread within clusters: 1.0, as in scikit-learn.
     assert values_of([[1, 2], [1, 2], [3, 4]], [0, 0, 1]) == {"ratio": 1.0, "overlap": 0.0}
-    # Two clusters around one mean.
+    # Two clusters with the same mean.
     crossed = values_of([[0, 1], [0, -1], [1, 0], [-1, 0]], [0, 0, 1, 1])
     assert crossed == {"ratio": 0.0, "overlap": np.inf}
 

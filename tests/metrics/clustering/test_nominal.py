@@ -38,13 +38,13 @@ def test_fleiss_kappa_of_many_subjects():
 
 
 def test_fleiss_kappa_below_chance():
-    # Each pair of raters disagrees: P = 0, Q = 1/2.
+    # All pairs of raters disagree: P = 0, Q = 1/2.
     value = metrics.FleissKappa(num_categories=2).update(np.ones((6, 2), np.int32)).compute()
     assert value == -1.0
 
 
 def test_products_are_scaled_by_powers_of_two():
-    # Under jit, where a quotient by a number that is broadcast may be a product with a reciprocal.
+    # Under jit, where a compiler may turn a quotient into a product with a rounded reciprocal.
     numbers = np.append(np.arange(1, 300), [3e-30, 7e30, 2**96]).astype(np.float32)
 
     @jax.jit
@@ -91,7 +91,6 @@ def of_table(table: np.ndarray) -> dict[str, jax.Array]:
     return read(datarax.Collection(CONFIGS), target, preds, weights.reshape(-1).astype(np.float32))
 
 
-# Gender and preferred colour, and the like: any table of two or more categories each.
 @pytest.mark.parametrize("shape", [(2, 2), (4, 3), (2, 3), (4, 2)])
 def test_agrees_with_scipy(shape, rng):
     table = rng.integers(1, 2**20, shape)
@@ -102,22 +101,22 @@ def test_agrees_with_scipy(shape, rng):
 
 
 def test_correction_of_bias():
-    # Independent variables: V of 12 cells is about sqrt(6 / n / 2), the corrected one nothing.
+    # Independent variables: V of 12 cells is about sqrt(6 / n / 2), and 0 after the correction.
     table = np.full((4, 3), 5)
     table[0, 0] += 1
     values = of_table(table)
     assert 0 < values["cramer"] < 0.2
     assert values["corrected"] == 0.0
-    # A large sample is hardly corrected.
+    # A large sample is corrected by little.
     large = of_table(table * 2**18)
     assert_within_ulps(large["corrected"], np.asarray(large["cramer"]), atol=1e-4)
-    # No more examples than categories.
+    # As many examples as categories: NaN after the correction.
     few = of_table(np.eye(3, dtype=int))
     assert np.isnan(few["corrected"])
     assert few["cramer"] == 1.0
 
 
-def test_one_variable_tells_the_other():
+def test_one_variable_determines_the_other():
     values = of_table(np.array([[3, 0], [4, 0], [0, 5]]))
     assert values["cramer"] == 1.0
     assert_within_ulps(values["explains"], 1.0, 4)
