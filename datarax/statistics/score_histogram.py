@@ -1,4 +1,4 @@
-"""Scores of positives and negatives in bins that need no range: what curves are read from."""
+"""Scores of positives and negatives in bins that need no range: what curves are computed from."""
 
 from typing import Any, Self
 
@@ -6,109 +6,97 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import numerics as nx
 from datarax._checks import as_float
 from datarax._errors import MetricInputError
 from datarax.distributed.merge_ops import MetricReduceOp
-from datarax.numerics.float_grid import Layout, default_bits
+from datarax.numerics.float_grid import FloatGrid, default_bits
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.fields import state
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at
-from datarax.statistics.scores import Groups, Scored, sums_above
+from datarax.statistics.scores import Groups, Scores
+
+_MOST_WITH_EXTREMES = 16
 
 
-class ScoreHistogram(Scored):
+class ScoreHistogram(Scores):
     """For each class, a histogram of the scores of its positives and of its negatives.
 
-    Args:
-        num_classes: multiclass, one against the rest: scores (..., C), integer labels (...).
-        num_labels: multilabel: scores and 0/1 targets (..., L). Neither: binary, (...) and (...).
-        bits: of the key that tells the bin, from 10 to 22: sign, 8 of exponent, the rest of
-            significand; each bit doubles memory and halves the width of a bin. By default 16 for
-            binary, fewer for many classes.
-        ignore_index: a target that leaves its example out, uncounted.
+    Scores are any floats: logits or probabilities, of any size and sign. -0.0 and subnormal
+    numbers count as 0.0. At 16 bits each bfloat16 score has a bin of its own. For up to 16 classes
+    each bin also keeps its least and greatest score, so that a bin with a single value is known to
+    be a tie.
 
-    Scores are any floats: logits, probabilities, of any size and sign; -0.0 is 0.0, and so are
-    subnormal numbers, which much hardware does not tell from it. bfloat16 scores have a bin each
-    at 16 bits. Each bin also keeps its least and greatest score (up to 16 classes), so that one
-    that holds a single value is known to be a tie.
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import ScoreHistogram
+        >>> seen = ScoreHistogram().update(jnp.array([0.1, 0.2, 0.3]), jnp.array([0, 1, 1]))
+        >>> print(seen.groups().total_positives.to_float(), seen.bits)
+        [[2.]] 16
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int | None = None,
-        num_labels: int | None = None,
-        bits: int | None = None,
-        ignore_index: int | None = None,
-    ):
-        super().__init__(num_classes, num_labels, ignore_index)
-        self.bits = default_bits(self.size) if bits is None else bits
+    bits: int | None = None
+    """Bits of the key that selects the bin, from 10 to 22: sign, 8 of exponent, the rest of
+    significand. Each bit doubles memory and halves the width of a bin. `None`: 16 for up to 2
+    classes, 14 for up to 16, 12 for up to 256, else 10."""
+
+    counts: ScatterCounts = state()
+    """The weights of negatives, then of positives, by class and bin: one scatter serves both."""
+    least: MetricAccumulator = state()
+    """The least score of each bin, where extremes are kept."""
+    greatest: MetricAccumulator = state()
+    """The greatest score of each bin, where extremes are kept."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bits is None:
+            self.bits = default_bits(self.size)
         if not isinstance(self.bits, int) or not 10 <= self.bits <= 22:
-            raise MetricInputError(f"bits={bits!r}; expected an integer from 10 to 22")
-        self.ties = self.size <= 16
-        shape = (self.size, self.layout.size)
-        # Of negatives first, then of positives: one scatter serves both.
+            raise MetricInputError(f"bits={self.bits!r}; expected an integer from 10 to 22")
+        shape = (self.size, self.grid.size)
         self.counts = ScatterCounts((2, *shape))
-        if self.ties:
-            self.least = MetricAccumulator(np.full(shape, np.inf, np.float32), MetricReduceOp.min)
-            self.greatest = MetricAccumulator(
-                np.full(shape, -np.inf, np.float32), MetricReduceOp.max
-            )
+        if self.keeps_extremes:
+            infinity = np.full(shape, np.inf, np.float32)
+            self.least = MetricAccumulator(infinity, MetricReduceOp.min)
+            self.greatest = MetricAccumulator(-infinity, MetricReduceOp.max)
 
     @property
-    def _dtype(self) -> Any:
-        return jnp.float32  # the keys are of 32 bits
+    def score_dtype(self) -> Any:
+        return jnp.float32  # the keys are made of 32 bits
 
     @property
-    def layout(self) -> Layout:
-        """How scores fall into bins."""
-        return Layout(self.bits)
+    def grid(self) -> FloatGrid:
+        """The bins."""
+        return FloatGrid(self.bits or default_bits(self.size))
 
-    def _counted(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
-        bins = self.layout.size
+    @property
+    def keeps_extremes(self) -> bool:
+        """Whether each bin keeps its least and greatest score: with up to 16 classes."""
+        return self.size <= _MOST_WITH_EXTREMES
+
+    def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
+        bins = self.grid.size
         if w.dtype != jnp.bool_:
             w = as_float(w)
         seen = w.astype(jnp.bool_)
-        scores = jnp.where(seen, scores, jnp.float32(0)) + jnp.float32(0)  # -0.0 becomes 0.0
-        first = jnp.arange(self.size, dtype=jnp.int32)[None, :] * bins
-        place = first + self.layout.bin(scores).astype(jnp.int32)
-        own = positive.astype(jnp.int32) * (self.size * bins)
-        changes: dict[str, Any] = {"counts": self.counts.add(place + own, w)}
-        if self.ties:
-            place = jnp.where(seen, place, jnp.int32(self.size * bins))
+        scores = jnp.where(seen, scores, 0)
+        row = jnp.arange(self.size, dtype=jnp.int32)[None, :]
+        place = row * bins + self.grid.bin(scores).astype(jnp.int32)
+        offset = positive.astype(jnp.int32) * (self.size * bins)
+        changes: dict[str, Any] = {"counts": self.counts.add(place + offset, w)}
+        if self.keeps_extremes:
+            place = jnp.where(seen, place, self.size * bins)  # beyond the table: dropped
             changes["least"] = extreme_at(self.least, place, scores)
             changes["greatest"] = extreme_at(self.greatest, place, scores)
         return self.replace(**changes)
 
-    @property
-    def negatives(self) -> nx.Pair:
-        """The weight of negatives, by class and bin."""
-        high, low = self.counts.parts
-        return high[0], low[0]
-
-    @property
-    def positives(self) -> nx.Pair:
-        """The weight of positives, by class and bin."""
-        high, low = self.counts.parts
-        return high[1], low[1]
-
-    @property
-    def is_tie(self) -> jax.Array:
-        """Which bins are known to hold one distinct score at most."""
-        if self.ties:
-            return self.least.value >= self.greatest.value
-        return jnp.zeros(self.counts.shape[1:], jnp.bool_)
-
-    @property
-    def lowest(self) -> jax.Array:
-        """A score that is at most the least of its bin, and above all of lower bins."""
-        edges = jnp.broadcast_to(jnp.asarray(self.layout.lowest())[None, :], self.is_tie.shape)
-        if not self.ties:
-            return edges
-        # The least score itself, where there is one.
-        return jnp.where(jnp.isfinite(self.least.value), self.least.value, edges)
-
     def groups(self) -> Groups:
-        """What was seen, by class and bin."""
-        pos, neg = self.positives, self.negatives
-        return Groups(pos, neg, sums_above(pos), sums_above(neg), self.is_tie, self.lowest)
+        """The weights of positives and negatives, by class and bin."""
+        weights = self.counts.double
+        lowest = jnp.broadcast_to(self.grid.lowest()[None, :], weights.shape[1:])
+        is_tie = jnp.zeros(weights.shape[1:], jnp.bool_)
+        if self.keeps_extremes:
+            least = self.least.value
+            is_tie = least >= self.greatest.value
+            # The least score itself, where there is one: a threshold that occurs in the data.
+            lowest = jnp.where(jnp.isfinite(least), least, lowest)
+        return Groups.of(weights[1], weights[0], is_tie, lowest)

@@ -1,35 +1,122 @@
-"""Scores of one against the rest, whatever they are kept in: what the two ways share."""
+"""Scores of positives and negatives by class: what a histogram and a buffer of scores share."""
 
 from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
 from datarax._checks import default_float, is_integer, numeric
 from datarax._errors import MetricTypeError
+from datarax._typing import ArrayLike, Weights
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaling import power_of_two_near_reciprocal
+from datarax.numerics.sums import suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples
 from datarax.statistics.labels import is_class
 from datarax.statistics.state import State
 
 
-class Scored(State):
-    """Scores, and which of them are of positives, for each of C classes, L labels or one.
+class Groups(NamedTuple):
+    """Positives and negatives in groups of ascending scores; arrays are of shape (size, groups)."""
 
-    Whoever keeps them defines `_counted`, and `groups`, as which they are read.
+    positives: DoubleFloat
+    """The weight of the positives of each group."""
+    negatives: DoubleFloat
+    """The weight of the negatives of each group."""
+    positives_above: DoubleFloat
+    """The weight of the positives of all higher groups; exact for integers."""
+    negatives_above: DoubleFloat
+    """The weight of the negatives of all higher groups; exact for integers."""
+    is_tie: jax.Array
+    """Which groups are known to hold at most one distinct score."""
+    lowest: jax.Array
+    """At most the least score of the group, and above all scores of lower groups; meaningless for
+    an empty group."""
+
+    @classmethod
+    def of(
+        cls, positives: DoubleFloat, negatives: DoubleFloat, is_tie: jax.Array, lowest: jax.Array
+    ) -> "Groups":
+        """From the weights of each group."""
+        above = _sums_above(positives), _sums_above(negatives)
+        return cls(positives, negatives, above[0], above[1], is_tie, lowest)
+
+    @property
+    def occupied(self) -> jax.Array:
+        """Which groups are not empty."""
+        return (self.positives.high > 0) | (self.negatives.high > 0)
+
+    @property
+    def true_positives(self) -> DoubleFloat:
+        """The weight of the positives with a score of at least `lowest`."""
+        return self.positives_above + self.positives
+
+    @property
+    def false_positives(self) -> DoubleFloat:
+        """The weight of the negatives with a score of at least `lowest`."""
+        return self.negatives_above + self.negatives
+
+    @property
+    def total_positives(self) -> DoubleFloat:
+        """The weight of all positives, of shape (size, 1)."""
+        return self.true_positives[:, :1]
+
+    @property
+    def total_negatives(self) -> DoubleFloat:
+        """The weight of all negatives, of shape (size, 1)."""
+        return self.false_positives[:, :1]
+
+    def scaled(self) -> "Groups":
+        """All weights times one power of two, so that their products stay in the range of floats.
+
+        Ratios of weights stay the same, so results do not depend on the unit of the weights.
+        """
+        totals = jnp.maximum(self.total_positives.high, self.total_negatives.high)
+        scale = power_of_two_near_reciprocal(jnp.max(totals))
+        return Groups(
+            self.positives * scale,
+            self.negatives * scale,
+            self.positives_above * scale,
+            self.negatives_above * scale,
+            self.is_tie,
+            self.lowest,
+        )
+
+
+def _sums_above(weights: DoubleFloat) -> DoubleFloat:
+    """The sum over all higher groups; exact for integers."""
+
+    def next_group(x: jax.Array) -> jax.Array:
+        return jnp.concatenate([x[..., 1:], jnp.zeros_like(x[..., :1])], -1)
+
+    return suffix_sums(weights.map(next_group))
+
+
+class Scores(State):
+    """For each class, the scores of its positives and of its negatives.
+
+    A multiclass task compares each class with the rest. A subclass defines `add`, which stores a
+    batch, and `groups`, from which metrics are computed. Examples with NaN or infinite scores, or
+    with a target that is out of range, are excluded and counted in `invalid`.
     """
+
+    num_classes: int | None = None
+    """Multiclass: scores (..., C), integer labels (...)."""
+    num_labels: int | None = None
+    """Multilabel: scores (..., L), 0/1 targets (..., L). With neither size the task is binary:
+    scores (...), 0/1 targets (...)."""
+    ignore_index: int | None = None
+    """A target that leaves its example out, uncounted."""
 
     invalid = MetricAccumulator(0)
 
-    def __init__(self, num_classes: int | None, num_labels: int | None, ignore_index: int | None):
-        check_task(num_classes, num_labels)
-        self.num_classes, self.num_labels = num_classes, num_labels
-        self.ignore_index = ignore_index
+    def __post_init__(self) -> None:
+        check_task(self.num_classes, self.num_labels)
 
     @property
-    def _dtype(self) -> Any:
-        """What scores are kept in."""
+    def score_dtype(self) -> Any:
+        """The dtype in which scores are kept."""
         return default_float()
 
     @property
@@ -37,92 +124,45 @@ class Scored(State):
         """How many classes there are: C, L, or 1."""
         return self.num_classes or self.num_labels or 1
 
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in a batch.
 
         Raises:
             MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: scores that are no floats, or labels that are no integers.
+            MetricTypeError: scores that are not floats, or labels that are not integers.
         """
         preds = numeric(preds, "preds")
         if is_integer(preds):
             raise MetricTypeError(f"preds has dtype {preds.dtype}; expected scores, as floats")
         scores, target, w, invalid, _ = examples(
-            preds.astype(self._dtype),
+            preds.astype(self.score_dtype),
             target,
             weights,
             num_classes=self.num_classes,
             num_labels=self.num_labels,
             ignore_index=self.ignore_index,
         )
-        # Zeros of both signs are one, and what some devices take for zero is zero on all of them.
-        scores = scores.astype(self._dtype)
-        tiny, zero = (jnp.asarray(x, scores.dtype) for x in (jnp.finfo(scores.dtype).tiny, 0))
-        scores = jnp.where(jnp.abs(scores) < tiny, zero, scores)
+        # Zeros of both signs are equal, and some devices flush subnormal numbers to zero: 0.0 for
+        # all of them gives the same result on every device.
+        scores = scores.astype(self.score_dtype)
+        tiny = float(jnp.finfo(scores.dtype).tiny)
+        scores = jnp.where(jnp.abs(scores) < tiny, 0, scores)
         if self.num_classes is not None:
             target = is_class(target, self.num_classes)
             w = jnp.broadcast_to(w[..., None], scores.shape)
-        counted = self._counted(*(x.reshape(-1, self.size) for x in (scores, target, w)))
-        return counted.replace(invalid=self.invalid.update(invalid))
+        added = self.add(*(x.reshape(-1, self.size) for x in (scores, target, w)))
+        return added.replace(invalid=self.invalid.update(invalid))
 
-    def _counted(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
-        """Folds in (N, size) scores, whether each is of a positive, and its weight or mask."""
-        raise TypeError(type(self).__name__)
+    def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
+        """Stores a checked batch.
 
-    def groups(self) -> "Groups":
-        """What was seen, by class and group of scores."""
-        raise TypeError(type(self).__name__)
+        Args:
+            scores: of shape (N, size); any value where the weight is zero.
+            positive: whether each score is of a positive.
+            w: the weight of each score, as floats, or booleans for a mask.
+        """
+        raise TypeError(f"{type(self).__name__} does not define add()")
 
-
-class Groups(NamedTuple):
-    """Positives and negatives in groups of ascending scores; arrays are of shape (size, groups).
-
-    Attributes:
-        positives: the weight of positives, as pairs.
-        negatives: the weight of negatives.
-        positives_above: the weight of positives in higher groups; exact for integers.
-        negatives_above: the weight of negatives in higher groups.
-        is_tie: which groups are known to hold one distinct score at most.
-        lowest: a score that is at most the least of the group, and above all of lower groups;
-            of no meaning for an empty group.
-    """
-
-    positives: nx.Pair
-    negatives: nx.Pair
-    positives_above: nx.Pair
-    negatives_above: nx.Pair
-    is_tie: jax.Array
-    lowest: jax.Array
-
-    @property
-    def occupied(self) -> jax.Array:
-        """Which groups are not empty."""
-        return (self.positives[0] > 0) | (self.negatives[0] > 0)
-
-    @property
-    def true(self) -> nx.Pair:
-        """The weight of positives with a score at least `lowest`."""
-        return nx.pair_add(self.positives_above, self.positives)
-
-    @property
-    def false(self) -> nx.Pair:
-        """The weight of negatives with a score at least `lowest`."""
-        return nx.pair_add(self.negatives_above, self.negatives)
-
-    @property
-    def totals(self) -> tuple[nx.Pair, nx.Pair]:
-        """The weight of all positives and of all negatives, of shape (size,)."""
-        return _first(self.true), _first(self.false)
-
-
-def _first(a: nx.Pair) -> nx.Pair:
-    return a[0][..., 0], a[1][..., 0]
-
-
-def sums_above(counts: nx.Pair) -> nx.Pair:
-    """The sum over all higher groups, exact for integers."""
-
-    def next_group(x: jax.Array) -> jax.Array:
-        return jnp.concatenate([x[..., 1:], jnp.zeros_like(x[..., :1])], -1)
-
-    return nx.pair_suffix_sums((next_group(counts[0]), next_group(counts[1])))
+    def groups(self) -> Groups:
+        """The weights of positives and negatives, by class and group of scores."""
+        raise TypeError(f"{type(self).__name__} does not define groups()")

@@ -1,4 +1,4 @@
-"""Curves and areas, of scores that have a bin each at 16 bits, so that areas are exact."""
+"""Curves and areas, of scores that each have a bin of their own, so that areas are exact."""
 
 from functools import partial
 from typing import Any
@@ -57,7 +57,7 @@ def auroc_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
 
 def average_precision_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
     right = np.where(target == 1, w, 0.0)
-    at_least = preds[:, None] <= preds  # those found at the threshold of each
+    at_least = preds[:, None] <= preds  # the examples found at the threshold of each
     some = right > 0
     found, true = (at_least[some] * w).sum(1), (at_least[some] * right).sum(1)
     return ratio(fsum(right[some] * true / found), fsum(right))
@@ -67,7 +67,7 @@ def sklearn_of(score: Any) -> Any:
     def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
         w, preds, target = w[w > 0], preds[w > 0], target[w > 0]
         if len(np.unique(target)) < 2:
-            return None  # it refuses, or gives a number
+            return None  # scikit-learn raises, or gives a number
         return score(target, preds, sample_weight=w)
 
     return reference
@@ -198,14 +198,14 @@ def best_of(
     given: str,
     least: float = 0.6,
 ) -> dict[str, float]:
-    """The highest rate where another is enough; of equal ones that with most of the other."""
+    """The highest rate where another is at least so high; of equal ones, that with most of it."""
     fpr, tpr = roc_of(w, preds, target)
     rates = {"recall": tpr, "specificity": 1 - fpr, "precision": precision_of(w, preds, target)}
     wanted, other, start = rates[rate], rates[given], 1 if rate == "precision" else 0
     if np.isnan(tpr).any() or np.isnan(wanted + other).any():
         return {"value": np.nan, "threshold": np.nan}
     points = zip(wanted[start:], other[start:], thresholds_of(w, preds)[start:], strict=True)
-    # A quotient that should be equal may be a rounding of float64 below.
+    # Quotients that are equal may differ by a rounding of float64.
     value, _, threshold = max(
         (round(v, 12), round(g, 12), -t) for v, g, t in points if g >= least - 1e-12
     )
@@ -230,7 +230,7 @@ def distance_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
 
 def scipy_distance(target: np.ndarray, preds: np.ndarray, *, sample_weight: np.ndarray) -> Any:
     if len(np.unique(sample_weight)) > 1:
-        return None  # it knows no weights
+        return None  # SciPy takes no weights
     result: Any = scipy.stats.ks_2samp(preds[target == 1], preds[target == 0])
     return result.statistic
 
@@ -238,7 +238,7 @@ def scipy_distance(target: np.ndarray, preds: np.ndarray, *, sample_weight: np.n
 def by_class(
     oracle: Any, w: np.ndarray, preds: np.ndarray, target: np.ndarray, average: str | None = None
 ) -> Any:
-    """An oracle of two classes for each class or label, and the average over those that have it."""
+    """A binary oracle for each class or label, and the average over those that have a value."""
     size = preds.shape[-1]
     if target.ndim == 1:
         target, w = target[:, None] == np.arange(size), np.repeat(w[:, None], size, 1)
@@ -257,13 +257,13 @@ def sklearn_by_class(score: Any, average: str | None) -> Any:
         if target.ndim == 1:
             target = target[:, None] == np.arange(preds.shape[-1])
         elif (w != w[:, :1]).any():
-            return None  # it has one weight for all labels
+            return None  # scikit-learn takes one weight for all labels
         else:
             w = w[:, 0]
         preds, target, w = preds[w > 0], target[w > 0], w[w > 0]
         positives = target.sum(0)
         if not len(w) or not ((positives > 0) & (positives < len(w))).all():
-            return None  # it refuses, or gives 0
+            return None  # scikit-learn raises, or gives 0
         return score(target.astype(int), preds, average=average, sample_weight=w)
 
     return reference
@@ -300,8 +300,8 @@ AREAS = {
         4,
     ),
 }
-# A point is of two quotients of counts, rounded once each. One that is chosen is compared for being
-# enough after that rounding, and the tests ask for 0.6, which the quotient of counts may equal.
+# A point holds two quotients of counts, each rounded once. An operating point is chosen by
+# comparing a rounded quotient with 0.6, which the quotient may equal.
 POINT: dict[str, Any] = {"ulps": 1, "atol": lambda w, **inputs: 1e-12, "exact": True}
 CHOSEN = {
     "precision_at_fixed_recall": (
@@ -344,9 +344,7 @@ CASES = [
         partial_auroc_of,
         BITS | {"max_fpr": 0.3},
         reference=sklearn_of(partial(sklearn.metrics.roc_auc_score, max_fpr=0.3)),
-        # The rate in float32, its product and the share of the last group; then the quotient, and
-        # four roundings of the standardisation, which at 0.3 no more than doubles them.
-        ulps=16,
+        atol=lambda w, **inputs: 1e-12,  # the oracle's own rounding
         exact=True,
     ),
     Case(
@@ -355,7 +353,7 @@ CASES = [
         SCORES,
         lambda w, preds, target: 2 * auroc_of(w, preds, target) - 1,
         BITS,
-        # One rounding, but the oracle's own where the two cancel.
+        # One rounding; and the oracle's own where the two terms cancel.
         atol=lambda w, **inputs: 1e-15,
         exact=True,
     ),
@@ -376,8 +374,8 @@ CASES = [
         log_auc_of,
         BITS | {"fpr_range": (0.05, 0.6)},
         reference=None,  # nothing to compare with integrates the same
-        # Both ends of the range, each quotient, the logarithm, and five products and sums, all of
-        # positive terms; then the scale.
+        # Each quotient, the logarithm, and five products and sums, all of positive terms; then the
+        # scale.
         ulps=24,
         # A start that rounding puts past the end of a group that the range begins with.
         atol=lambda w, **inputs: 1e-6,
@@ -415,7 +413,7 @@ CASES = [
         SCORES,
         lift_curve_of,
         BITS | {"num_points": POINTS},
-        ulps=3,  # two quotients, and their own
+        ulps=3,  # two quotients, and the quotient of both
         exact=True,
     ),
     Case(
@@ -424,8 +422,7 @@ CASES = [
         SCORES,
         gain_of,
         BITS | {"fraction": 0.3},
-        ulps=16,  # as the partial area; the fraction is not that of the oracle by 2**-26
-        atol=lambda w, **inputs: 2.0**-22,
+        atol=lambda w, **inputs: 1e-12,  # the oracle's own rounding
         exact=True,
     ),
     Case(
@@ -434,8 +431,7 @@ CASES = [
         SCORES,
         lambda w, **inputs: gain_of(w, **inputs) / 0.3,
         BITS | {"fraction": 0.3},
-        ulps=16,
-        atol=lambda w, **inputs: 2.0**-20,
+        atol=lambda w, **inputs: 1e-12,
         exact=True,
     ),
     *(
@@ -448,7 +444,6 @@ CASES = [
         SCORES,
         equal_error_of,
         BITS,
-        ulps=4,  # the share of the line, its product, their sum and the quotient
         atol=lambda w, **inputs: 1e-12,
         exact=True,
     ),
@@ -470,7 +465,7 @@ CASES = [
             partial(by_class, oracle, average=average),
             BITS | {size: 5 if size == "num_classes" else 3, "average": average},
             reference=sklearn_by_class(score, average),
-            # By class; then the weights, the products, two sums and a quotient.
+            # By class, as above; then the weights, the products, two sums and a quotient.
             ulps=ulps if average is None else ulps + 2 * 5 + 2,
             exact=True,
         )

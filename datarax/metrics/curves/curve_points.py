@@ -1,18 +1,19 @@
 """Curves over all thresholds, as arrays of a fixed size: every point lies on the exact curve."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
 from datarax._checks import positive_int
-from datarax.metrics.curves.score_metric import ScoredMetric, spread
+from datarax._typing import PyTree
+from datarax.metrics.curves.score_metric import ScoreMetric
+from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.scores import Groups
 
 
 class RocPoints(NamedTuple):
-    """What `ROC` computes: rates at descending thresholds."""
+    """The result of `ROC`: rates at descending thresholds."""
 
     fpr: jax.Array
     tpr: jax.Array
@@ -20,113 +21,109 @@ class RocPoints(NamedTuple):
 
 
 class PrecisionRecallPoints(NamedTuple):
-    """What `PrecisionRecallCurve` computes: precision and recall at ascending thresholds."""
+    """The result of `PrecisionRecallCurve`: precision and recall at ascending thresholds."""
 
     precision: jax.Array
     recall: jax.Array
     thresholds: jax.Array
 
 
-class Chosen(NamedTuple):
-    """The points of a curve, from the highest threshold down; arrays are of shape (size, points).
+class CurvePoints(NamedTuple):
+    """Counts at the points of a curve, by descending threshold; arrays are of shape (size, points).
 
-    The first is that of no prediction at all, at an infinite threshold; after `last` it repeats.
+    At the first point nothing is predicted positive; its threshold is infinite.
     """
 
-    true: nx.Pair
-    false: nx.Pair
-    positives: nx.Pair
-    negatives: nx.Pair
+    true_positives: DoubleFloat
+    false_positives: DoubleFloat
+    total_positives: DoubleFloat
+    """Of shape (size, 1)."""
+    total_negatives: DoubleFloat
+    """Of shape (size, 1)."""
     thresholds: jax.Array
+    """NaN without data."""
     last: jax.Array
+    """The index of the last point, which repeats up to the end; of shape (size, 1)."""
+
+    @property
+    def predicted_positives(self) -> DoubleFloat:
+        """The weight of all scores of at least the threshold."""
+        return self.true_positives + self.false_positives
+
+    @property
+    def false_positive_rate(self) -> jax.Array:
+        return (self.false_positives / self.total_negatives).to_float()
+
+    @property
+    def true_positive_rate(self) -> jax.Array:
+        """The recall."""
+        return (self.true_positives / self.total_positives).to_float()
 
 
-def _choose(groups: Groups, points: int) -> Chosen:
-    """All groups that are not empty, or so many of them, evenly spaced along the curve."""
-    occupied, true, false, lowest = (
-        jax.tree.map(lambda x: x[:, ::-1], x)
-        for x in (groups.occupied, groups.true, groups.false, groups.lowest)
-    )
+class CurveMetric(ScoreMetric):
+    """A curve over the thresholds of scores, as a fixed number of points.
+
+    There is one point for each bin that holds a score: for each distinct score where bins hold one
+    each, and with `exact`. If there are more than `num_points`, so many are chosen evenly along the
+    curve, by the mean of the true and the false positive rate; if fewer, the last one repeats.
+
+    Raises:
+        MetricInputError: a `num_points` that is not an integer of at least 2.
+    """
+
+    num_points: int = 1024
+    """How many points the curve has."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive_int(self.num_points, "num_points", least=2)
+
+    def points(self) -> CurvePoints:
+        """The points of the curve."""
+        return _chosen(self.groups(), self.num_points)
+
+
+def _chosen(groups: Groups, points: int) -> CurvePoints:
+    """All groups that are not empty, or `points` of them, evenly along the curve."""
+    positives, negatives = groups.total_positives, groups.total_negatives
+    descending = groups.occupied, groups.true_positives, groups.false_positives, groups.lowest
+    occupied, true, false, lowest = jax.tree.map(lambda x: x[:, ::-1], descending)
     rank = jnp.cumsum(occupied.astype(jnp.int32), -1)
     count = rank[:, -1:]
-    positives, negatives = (spread(total, true[0].shape) for total in groups.totals)
-    rates = [nx.pair_divide(*x) for x in ((true, positives), (false, negatives))]
-    # By the mean of both rates, or by the one that there is.
+    # How far along the curve, by the mean of both rates, or by the one that is defined.
+    rates = [(true / positives).to_float(), (false / negatives).to_float()]
     share = jnp.nanmean(jnp.stack(rates), 0)
-    crowded = count > points - 1
-    place = jnp.where(crowded, share * (points - 1), rank.astype(share.dtype))
+    is_crowded = count > points - 1
+    place = jnp.where(is_crowded, share * (points - 1), rank.astype(share.dtype))
+    # The first group that reaches each of the wanted places, and at most the last group.
     wanted = jnp.arange(points, dtype=jnp.int32)
     index = jax.vmap(lambda x: jnp.searchsorted(x, wanted.astype(x.dtype)))(place)
     end = jax.vmap(jnp.searchsorted)(rank, count)
     index = jnp.minimum(index, end).astype(jnp.int32)
-    start = jnp.broadcast_to((wanted == 0)[None, :], index.shape)
+    is_first = jnp.broadcast_to((wanted == 0)[None, :], index.shape)
 
-    def taken(x: jax.Array, first: float) -> jax.Array:
+    def taken(x: jax.Array, first: float = 0) -> jax.Array:
         x = jnp.take_along_axis(x, jnp.minimum(index, x.shape[-1] - 1), -1)
-        return jnp.where(start, jnp.asarray(first, x.dtype), x)
+        return jnp.where(is_first, first, x)
 
-    last = jnp.where(crowded, jnp.int32(points - 1), count)
-    (true, false) = ((taken(x[0], 0), taken(x[1], 0)) for x in (true, false))
-    nothing = jnp.asarray(jnp.nan, lowest.dtype)
-    thresholds = jnp.where(count > 0, taken(lowest, jnp.inf), nothing)
-    positives, negatives = (spread(total, thresholds.shape) for total in groups.totals)
-    return Chosen(true, false, positives, negatives, thresholds, last)
-
-
-class Curve(ScoredMetric):
-    def __init__(
-        self,
-        *,
-        num_points: int = 1024,
-        num_classes: int | None = None,
-        num_labels: int | None = None,
-        bits: int | None = None,
-        exact: bool = False,
-        capacity: int | None = None,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        positive_int(num_points, "num_points", least=2)
-        self.num_points = num_points
-        super().__init__(
-            num_classes=num_classes,
-            num_labels=num_labels,
-            bits=bits,
-            exact=exact,
-            capacity=capacity,
-            ignore_index=ignore_index,
-            on_invalid=on_invalid,
-        )
-
-    def compute(self) -> Any:
-        return self._by_task(self._read(_choose(self._groups(), self.num_points)))
-
-    def _read(self, chosen: Chosen) -> Any:
-        raise TypeError(type(self).__name__)
+    return CurvePoints(
+        true.map(taken),
+        false.map(taken),
+        positives,
+        negatives,
+        jnp.where(count > 0, taken(lowest, jnp.inf), jnp.nan),
+        jnp.where(is_crowded, points - 1, count),
+    )
 
 
-class ROC(Curve):
-    """The receiver operating characteristic: the rates of true and of false positives.
+class ROC(CurveMetric):
+    """The receiver operating characteristic: true and false positive rates over all thresholds.
 
     `compute()` gives a named tuple `(fpr, tpr, thresholds)` of arrays of shape (num_points,), or
-    (C, num_points): of predictions `score >= threshold`, at descending thresholds, from (0, 0) at
-    infinity on, as `sklearn.metrics.roc_curve(drop_intermediate=False)`.
-    `update(preds, target, *, weights=None)` as for `AUROC`.
-
-    Every point lies on the exact curve. There is one for each bin that holds a score: for each
-    distinct score, where bins hold one each. Where there are more than `num_points`, so many of
-    them, evenly along the curve: by the mean of both rates. Where there are fewer, the last one
-    repeats. A rate is NaN without the class it is of, and all is NaN without data.
-
-    Args:
-        num_points: how many points the curve has.
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has. Neither: binary.
-        bits: the resolution, see `datarax.statistics.ScoreHistogram`.
-        exact: keep the scores themselves, up to `capacity`: every distinct score is a point.
-        capacity: with `exact`, how many examples to keep; those that do not fit count as invalid.
-        ignore_index: a target that leaves its example out.
-        on_invalid: as for `Accuracy`.
+    (C, num_points): the rates of predictions `score >= threshold`, at descending thresholds, from
+    (0, 0) at infinity. A rate is NaN without the class it refers to; without data all are NaN. As
+    `sklearn.metrics.roc_curve(drop_intermediate=False)`. T. Fawcett (2006),
+    https://doi.org/10.1016/j.patrec.2005.10.010.
 
     Example:
         >>> import jax.numpy as jnp
@@ -140,35 +137,20 @@ class ROC(Curve):
         [ inf  8.   3.   0.5 -2.  -2. ]
     """
 
-    def _read(self, chosen: Chosen) -> RocPoints:
-        return RocPoints(
-            nx.pair_divide(chosen.false, chosen.negatives),
-            nx.pair_divide(chosen.true, chosen.positives),
-            chosen.thresholds,
-        )
+    def compute(self) -> PyTree:
+        points = self.points()
+        rates = points.false_positive_rate, points.true_positive_rate
+        return self.by_task(RocPoints(*rates, points.thresholds))
 
 
-class PrecisionRecallCurve(Curve):
+class PrecisionRecallCurve(CurveMetric):
     """Precision and recall over all thresholds.
 
     `compute()` gives a named tuple `(precision, recall, thresholds)` of arrays of shape
-    (num_points,), or (C, num_points): of predictions `score >= threshold`, at ascending
-    thresholds, up to precision 1 and recall 0 at infinity, as
-    `sklearn.metrics.precision_recall_curve`, whose thresholds lack the infinity.
-    `update(preds, target, *, weights=None)` as for `AUROC`.
-
-    Every point lies on the exact curve; which there are, is as for `ROC`. Without a positive
-    recall is NaN, where scikit-learn gives 1; without data all is NaN.
-
-    Args:
-        num_points: how many points the curve has.
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has. Neither: binary.
-        bits: the resolution, see `datarax.statistics.ScoreHistogram`.
-        exact: keep the scores themselves, up to `capacity`: every distinct score is a point.
-        capacity: with `exact`, how many examples to keep; those that do not fit count as invalid.
-        ignore_index: a target that leaves its example out.
-        on_invalid: as for `Accuracy`.
+    (num_points,), or (C, num_points): of predictions `score >= threshold`, at ascending thresholds,
+    up to precision 1 and recall 0 at infinity. Without a positive the recall is NaN, where
+    scikit-learn gives 1; without data all is NaN. As `sklearn.metrics.precision_recall_curve`,
+    whose thresholds lack the infinity.
 
     Example:
         >>> import jax.numpy as jnp
@@ -182,14 +164,18 @@ class PrecisionRecallCurve(Curve):
         [-2.0, 0.5, 3.0, 8.0, inf, inf]
     """
 
-    def _read(self, chosen: Chosen) -> PrecisionRecallPoints:
-        found = nx.pair_add(chosen.true, chosen.false)
-        precision = nx.pair_divide(chosen.true, found)
-        none = (found[0] == 0) & ~jnp.isnan(chosen.thresholds)
-        precision = jnp.where(none, jnp.ones((), precision.dtype), precision)
-        recall = nx.pair_divide(chosen.true, chosen.positives)
-        # The other way round, and still with the repeated one at the end.
+    def compute(self) -> PyTree:
+        points = self.points()
+        predicted = points.predicted_positives
+        precision = (points.true_positives / predicted).to_float()
+        predicts_nothing = (predicted.high == 0) & ~jnp.isnan(points.thresholds)
+        columns = (
+            jnp.where(predicts_nothing, 1, precision),
+            points.true_positive_rate,
+            points.thresholds,
+        )
+        # In reverse order, and again with the repeated point at the end.
         place = jnp.arange(self.num_points, dtype=jnp.int32)[None, :]
-        index = jnp.maximum(chosen.last - place, 0)
-        points = (precision, recall, chosen.thresholds)
-        return PrecisionRecallPoints(*(jnp.take_along_axis(x, index, -1) for x in points))
+        index = jnp.maximum(points.last - place, 0)
+        columns = (jnp.take_along_axis(x, index, -1) for x in columns)
+        return self.by_task(PrecisionRecallPoints(*columns))

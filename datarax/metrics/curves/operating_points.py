@@ -1,99 +1,79 @@
-"""What a classifier reaches at one threshold, chosen from all, or at one place of a curve."""
+"""What a classifier reaches at one threshold: the best one under a condition, or one of a curve."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
-from datarax.metrics.curves.score_metric import ScoredMetric, minus, number_from, spread
+from datarax._typing import PyTree
+from datarax.metrics.curves.score_metric import ScoreMetric, fraction
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaling import nan_where
 from datarax.statistics.scores import Groups
 
 
-class _OperatingPoint(ScoredMetric):
-    """The best of one rate where another is at least so much: which they are, a class says."""
+class OperatingPoint(ScoreMetric):
+    """The threshold with the highest value of one rate among those that reach another rate.
 
-    _argument: str
-    _needs_negatives = True
-    _may_predict_nothing = True
+    `compute()` gives `{"value": ..., "threshold": ...}`, for predictions `score >= threshold`. Of
+    thresholds with equal values, it is the one with the higher other rate. Exactly that value is
+    reached by that threshold. It is the best of all where bins hold one distinct score each;
+    otherwise a better one may lie within a bin.
+    """
 
-    def __init__(self, least: float, **scored: Any):
-        vars(self)[self._argument] = number_from(least, self._argument)
-        super().__init__(**scored)
+    def best(
+        self, groups: Groups, rate: jax.Array, other: jax.Array, least: float
+    ) -> dict[str, jax.Array]:
+        """The highest `rate` and its threshold where `other` is at least `least`.
 
-    def _rates(self, groups: Groups) -> tuple[jax.Array, jax.Array]:
-        """What is to be the greatest, and what is asked for, by class and threshold."""
-        raise TypeError(type(self).__name__)
-
-    def compute(self) -> Any:
-        groups = self._groups()
-        positives, negatives = groups.totals
-        if self._may_predict_nothing:
-            groups = _with_infinity(groups)
-        rate, given = self._rates(groups)
-        low = jnp.asarray(-1, rate.dtype)
-        fits = (given >= getattr(self, self._argument)) & (
-            groups.occupied | (groups.lowest == jnp.inf)
-        )
-        best = jnp.where(fits, rate, low)
-        # Of equally good thresholds, that which leaves most of the other.
-        equal = fits & (best == jnp.max(best, -1, keepdims=True))
-        place = jnp.argmax(jnp.where(equal, given, low), -1, keepdims=True)
-        defined = positives[0] > 0
-        if self._needs_negatives:
-            defined &= negatives[0] > 0
+        Both are of shape (size, groups), and NaN in all groups where a class has no examples.
+        """
+        is_threshold = groups.occupied | (groups.lowest == jnp.inf)
+        # Compared as floats, which are rounded once: 9 of 10 reaches 0.9.
+        allowed = jnp.where(is_threshold & (other >= least), rate, -1)
+        equal = (allowed >= 0) & (allowed == jnp.max(allowed, -1, keepdims=True))
+        place = jnp.argmax(jnp.where(equal, other, -1), -1, keepdims=True)
+        is_undefined = jnp.isnan(rate[:, 0] + other[:, 0])
 
         def at_place(x: jax.Array) -> jax.Array:
-            x = jnp.take_along_axis(x, place, -1)[:, 0]
-            return jnp.where(defined, x, jnp.asarray(jnp.nan, x.dtype))
+            return nan_where(is_undefined, jnp.take_along_axis(x, place, -1)[:, 0])
 
-        return self._by_task({"value": at_place(rate), "threshold": at_place(groups.lowest)})
+        return self.by_task({"value": at_place(rate), "threshold": at_place(groups.lowest)})
 
 
 def _with_infinity(groups: Groups) -> Groups:
-    """With an empty group more, above all, at an infinite threshold."""
+    """With one more, empty group above all others, at an infinite threshold."""
 
-    def padded(x: Any, value: float = 0) -> Any:
+    def padded(x: PyTree, value: float) -> Any:
         return jax.tree.map(lambda x: jnp.concatenate([x, jnp.full_like(x[:, :1], value)], -1), x)
 
     return Groups(*map(padded, groups, (0, 0, 0, 0, 1, jnp.inf)))
 
 
 def _recall(groups: Groups) -> jax.Array:
-    return nx.pair_divide(groups.true, spread(groups.totals[0], groups.is_tie.shape))
+    return (groups.true_positives / groups.total_positives).to_float()
 
 
 def _specificity(groups: Groups) -> jax.Array:
-    negatives = spread(groups.totals[1], groups.is_tie.shape)
-    return nx.pair_divide(nx.pair_add(negatives, minus(groups.false)), negatives)
+    negatives = groups.total_negatives
+    return ((negatives - groups.false_positives) / negatives).to_float()
 
 
 def _precision(groups: Groups) -> jax.Array:
-    """Precision; 1 where nothing is predicted."""
-    value = nx.pair_divide(groups.true, nx.pair_add(groups.true, groups.false))
-    return jnp.where(jnp.isnan(value), jnp.ones((), value.dtype), value)
+    """1 where nothing is predicted positive."""
+    predicted = groups.true_positives + groups.false_positives
+    precision = (groups.true_positives / predicted).to_float()
+    return jnp.where(jnp.isnan(precision), 1, precision)
 
 
-class PrecisionAtFixedRecall(_OperatingPoint):
-    """The highest precision at a recall of at least so much, and the threshold.
+class PrecisionAtFixedRecall(OperatingPoint):
+    """The highest precision at a recall of at least `min_recall`, and its threshold.
 
-    `compute()` gives `{"value": ..., "threshold": ...}`, of predictions `score >= threshold`; of
-    thresholds that are equally good, the one with the higher recall.
-    `update(preds, target, *, weights=None)` as for `AUROC`.
+    max TP / (TP + FP) over the thresholds at which TP / (TP + FN) >= `min_recall`; the infinite
+    threshold, which predicts no positive, is not among them. NaN without a positive.
 
-    The value is reached by that threshold, exactly. The best of all where bins hold one distinct
-    score each; else a better one may lie within a bin. Nothing at all is never
-    predicted. NaN without a positive.
-
-    Args:
-        min_recall: the recall to reach, from 0 to 1.
-        num_classes: how many classes a multiclass task has: one value and threshold for each.
-        num_labels: how many labels a multilabel task has: one for each. Neither: binary.
-        bits: the resolution, see `datarax.statistics.ScoreHistogram`.
-        exact: keep the scores themselves, up to `capacity`: every distinct score is a threshold.
-        capacity: with `exact`, how many examples to keep; those that do not fit count as invalid.
-        ignore_index: a target that leaves its example out.
-        on_invalid: as for `Accuracy`.
+    Raises:
+        MetricInputError: a `min_recall` that is not from 0 to 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -105,57 +85,27 @@ class PrecisionAtFixedRecall(_OperatingPoint):
         0.667 0.5
     """
 
-    _argument = "min_recall"
-    _needs_negatives = False
-    _may_predict_nothing = False
+    min_recall: float
+    """The recall to reach, from 0 to 1."""
 
-    def __init__(
-        self,
-        *,
-        min_recall: float,
-        num_classes: int | None = None,
-        num_labels: int | None = None,
-        bits: int | None = None,
-        exact: bool = False,
-        capacity: int | None = None,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(
-            min_recall,
-            num_classes=num_classes,
-            num_labels=num_labels,
-            bits=bits,
-            exact=exact,
-            capacity=capacity,
-            ignore_index=ignore_index,
-            on_invalid=on_invalid,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.min_recall = fraction(self.min_recall, "min_recall")
 
-    def _rates(self, groups: Groups) -> tuple[jax.Array, jax.Array]:
-        return _precision(groups), _recall(groups)
+    def compute(self) -> PyTree:
+        groups = self.groups()
+        return self.best(groups, _precision(groups), _recall(groups), self.min_recall)
 
 
-class RecallAtFixedPrecision(_OperatingPoint):
-    """The highest recall at a precision of at least so much, and the threshold.
+class RecallAtFixedPrecision(OperatingPoint):
+    """The highest recall at a precision of at least `min_precision`, and its threshold.
 
-    `compute()` gives `{"value": ..., "threshold": ...}`, of predictions `score >= threshold`; of
-    thresholds that are equally good, the one with the higher precision.
-    `update(preds, target, *, weights=None)` as for `AUROC`.
+    max TP / (TP + FN) over the thresholds at which TP / (TP + FP) >= `min_precision`. Where no
+    threshold reaches that precision, the recall is 0 and the threshold infinite. NaN without a
+    positive.
 
-    The value is reached by that threshold, exactly. The best of all where bins hold one distinct
-    score each; else a better one may lie within a bin. Where no threshold
-    reaches the precision, the recall is 0 and the threshold infinite. NaN without a positive.
-
-    Args:
-        min_precision: the precision to reach, from 0 to 1.
-        num_classes: how many classes a multiclass task has: one value and threshold for each.
-        num_labels: how many labels a multilabel task has: one for each. Neither: binary.
-        bits: the resolution, see `datarax.statistics.ScoreHistogram`.
-        exact: keep the scores themselves, up to `capacity`: every distinct score is a threshold.
-        capacity: with `exact`, how many examples to keep; those that do not fit count as invalid.
-        ignore_index: a target that leaves its example out.
-        on_invalid: as for `Accuracy`.
+    Raises:
+        MetricInputError: a `min_precision` that is not from 0 to 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -167,56 +117,27 @@ class RecallAtFixedPrecision(_OperatingPoint):
         0.5 8.0
     """
 
-    _argument = "min_precision"
-    _needs_negatives = False
+    min_precision: float
+    """The precision to reach, from 0 to 1."""
 
-    def __init__(
-        self,
-        *,
-        min_precision: float,
-        num_classes: int | None = None,
-        num_labels: int | None = None,
-        bits: int | None = None,
-        exact: bool = False,
-        capacity: int | None = None,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(
-            min_precision,
-            num_classes=num_classes,
-            num_labels=num_labels,
-            bits=bits,
-            exact=exact,
-            capacity=capacity,
-            ignore_index=ignore_index,
-            on_invalid=on_invalid,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.min_precision = fraction(self.min_precision, "min_precision")
 
-    def _rates(self, groups: Groups) -> tuple[jax.Array, jax.Array]:
-        return _recall(groups), _precision(groups)
+    def compute(self) -> PyTree:
+        groups = _with_infinity(self.groups())
+        return self.best(groups, _recall(groups), _precision(groups), self.min_precision)
 
 
-class SensitivityAtSpecificity(_OperatingPoint):
-    """The highest sensitivity at a specificity of at least so much, and the threshold.
+class SensitivityAtSpecificity(OperatingPoint):
+    """The highest sensitivity at a specificity of at least `min_specificity`, and its threshold.
 
-    `compute()` gives `{"value": ..., "threshold": ...}`, of predictions `score >= threshold`; of
-    thresholds that are equally good, the one with the higher specificity.
-    `update(preds, target, *, weights=None)` as for `AUROC`.
+    max TP / (TP + FN) over the thresholds at which TN / (TN + FP) >= `min_specificity`. Where only
+    an infinite threshold reaches that specificity, the sensitivity is 0. NaN without both a
+    positive and a negative.
 
-    The value is reached by that threshold, exactly. The best of all where bins hold one distinct
-    score each; else a better one may lie within a bin. Where only an
-    infinite threshold does, the sensitivity is 0. NaN without both a positive and a negative.
-
-    Args:
-        min_specificity: the specificity to reach, from 0 to 1.
-        num_classes: how many classes a multiclass task has: one value and threshold for each.
-        num_labels: how many labels a multilabel task has: one for each. Neither: binary.
-        bits: the resolution, see `datarax.statistics.ScoreHistogram`.
-        exact: keep the scores themselves, up to `capacity`: every distinct score is a threshold.
-        capacity: with `exact`, how many examples to keep; those that do not fit count as invalid.
-        ignore_index: a target that leaves its example out.
-        on_invalid: as for `Accuracy`.
+    Raises:
+        MetricInputError: a `min_specificity` that is not from 0 to 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -228,55 +149,26 @@ class SensitivityAtSpecificity(_OperatingPoint):
         0.5 8.0
     """
 
-    _argument = "min_specificity"
+    min_specificity: float
+    """The specificity to reach, from 0 to 1."""
 
-    def __init__(
-        self,
-        *,
-        min_specificity: float,
-        num_classes: int | None = None,
-        num_labels: int | None = None,
-        bits: int | None = None,
-        exact: bool = False,
-        capacity: int | None = None,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(
-            min_specificity,
-            num_classes=num_classes,
-            num_labels=num_labels,
-            bits=bits,
-            exact=exact,
-            capacity=capacity,
-            ignore_index=ignore_index,
-            on_invalid=on_invalid,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.min_specificity = fraction(self.min_specificity, "min_specificity")
 
-    def _rates(self, groups: Groups) -> tuple[jax.Array, jax.Array]:
-        return _recall(groups), _specificity(groups)
+    def compute(self) -> PyTree:
+        groups = _with_infinity(self.groups())
+        return self.best(groups, _recall(groups), _specificity(groups), self.min_specificity)
 
 
-class SpecificityAtSensitivity(_OperatingPoint):
-    """The highest specificity at a sensitivity of at least so much, and the threshold.
+class SpecificityAtSensitivity(OperatingPoint):
+    """The highest specificity at a sensitivity of at least `min_sensitivity`, and its threshold.
 
-    `compute()` gives `{"value": ..., "threshold": ...}`, of predictions `score >= threshold`; of
-    thresholds that are equally good, the one with the higher sensitivity.
-    `update(preds, target, *, weights=None)` as for `AUROC`.
+    max TN / (TN + FP) over the thresholds at which TP / (TP + FN) >= `min_sensitivity`. NaN without
+    both a positive and a negative.
 
-    The value is reached by that threshold, exactly. The best of all where bins hold one distinct
-    score each; else a better one may lie within a bin. NaN without both
-    a positive and a negative.
-
-    Args:
-        min_sensitivity: the sensitivity to reach, from 0 to 1.
-        num_classes: how many classes a multiclass task has: one value and threshold for each.
-        num_labels: how many labels a multilabel task has: one for each. Neither: binary.
-        bits: the resolution, see `datarax.statistics.ScoreHistogram`.
-        exact: keep the scores themselves, up to `capacity`: every distinct score is a threshold.
-        capacity: with `exact`, how many examples to keep; those that do not fit count as invalid.
-        ignore_index: a target that leaves its example out.
-        on_invalid: as for `Accuracy`.
+    Raises:
+        MetricInputError: a `min_sensitivity` that is not from 0 to 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -288,53 +180,26 @@ class SpecificityAtSensitivity(_OperatingPoint):
         0.5 0.5
     """
 
-    _argument = "min_sensitivity"
+    min_sensitivity: float
+    """The sensitivity to reach, from 0 to 1."""
 
-    def __init__(
-        self,
-        *,
-        min_sensitivity: float,
-        num_classes: int | None = None,
-        num_labels: int | None = None,
-        bits: int | None = None,
-        exact: bool = False,
-        capacity: int | None = None,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(
-            min_sensitivity,
-            num_classes=num_classes,
-            num_labels=num_labels,
-            bits=bits,
-            exact=exact,
-            capacity=capacity,
-            ignore_index=ignore_index,
-            on_invalid=on_invalid,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.min_sensitivity = fraction(self.min_sensitivity, "min_sensitivity")
 
-    def _rates(self, groups: Groups) -> tuple[jax.Array, jax.Array]:
-        return _specificity(groups), _recall(groups)
+    def compute(self) -> PyTree:
+        groups = _with_infinity(self.groups())
+        return self.best(groups, _specificity(groups), _recall(groups), self.min_sensitivity)
 
 
-class EqualErrorRate(ScoredMetric):
-    """The error rate at which as many negatives are accepted as positives are refused.
+class EqualErrorRate(ScoreMetric):
+    """The error rate at which the false positive rate equals the false negative rate.
 
-    Where the ROC curve, with straight lines between its points, has a false positive rate equal to
-    its false negative rate. `compute()` gives `{"value": ..., "threshold": ...}`: that rate, and
-    the end, of lower threshold, of the line that it lies on; where others take the nearer end, or
-    the mean of both rates there, few examples give another number. NaN without both a positive and
-    a negative. `update(preds, target, *, weights=None)` as for `AUROC`. Scores in one bin count as
-    a tie.
-
-    Args:
-        num_classes: how many classes a multiclass task has: one value and threshold for each.
-        num_labels: how many labels a multilabel task has: one for each. Neither: binary.
-        bits: the resolution, see `datarax.statistics.ScoreHistogram`.
-        exact: keep the scores themselves, up to `capacity`: every distinct score is a threshold.
-        capacity: with `exact`, how many examples to keep; those that do not fit count as invalid.
-        ignore_index: a target that leaves its example out.
-        on_invalid: as for `Accuracy`.
+    `compute()` gives `{"value": ..., "threshold": ...}`: the rate at which the ROC curve, with
+    straight lines between its points, crosses FPR = 1 - TPR, and the lower threshold of the line
+    that crosses. NaN without both a positive and a negative. Scores in one bin count as a tie.
+    Other libraries take the nearer end of that line, or the mean of both rates there, and differ
+    where examples are few.
 
     Example:
         >>> import jax.numpy as jnp
@@ -346,32 +211,27 @@ class EqualErrorRate(ScoredMetric):
         0.5 3.0
     """
 
-    def compute(self) -> Any:
-        groups = self._groups()
-        positives, negatives = groups.totals
-        wide = spread(positives, groups.is_tie.shape), spread(negatives, groups.is_tie.shape)
-        whole = minus(nx.pair_product(*wide))
+    def compute(self) -> PyTree:
+        groups = self.groups()
+        positives, negatives = groups.total_positives, groups.total_negatives
 
-        def beyond(true: nx.Pair, false: nx.Pair) -> nx.Pair:
-            # How far false positives exceed false negatives, times the number of pairs.
-            sides = nx.pair_product(false, wide[0]), nx.pair_product(true, wide[1])
-            return nx.pair_add(nx.pair_add(*sides), whole)
+        def difference(tp: DoubleFloat, fp: DoubleFloat) -> DoubleFloat:
+            # FPR - (1 - TPR), times the number of pairs; ascends with descending thresholds.
+            return fp * positives + tp * negatives - positives * negatives
 
-        before = beyond(groups.positives_above, groups.negatives_above)
-        after = beyond(groups.true, groups.false)
-        crosses = groups.occupied & (before[0] < 0) & (after[0] >= 0)
+        before = difference(groups.positives_above, groups.negatives_above)
+        after = difference(groups.true_positives, groups.false_positives)
+        crosses = groups.occupied & (before.high < 0) & (after.high >= 0)
         place = jnp.argmax(crosses, -1, keepdims=True)
 
-        def at_place(x: Any) -> Any:
-            return jax.tree.map(lambda x: jnp.take_along_axis(x, place, -1)[:, 0], x)
+        def at_place(x: jax.Array) -> jax.Array:
+            return jnp.take_along_axis(x, place, -1)
 
-        before, after, false, within, threshold = map(
-            at_place, (before, after, groups.negatives_above, groups.negatives, groups.lowest)
-        )
-        share = nx.pair_divide(minus(before), nx.pair_add(after, minus(before)))
-        value = nx.pair_divide(nx.pair_add(false, nx.pair_scale(within, share)), negatives)
-        defined = (positives[0] > 0) & (negatives[0] > 0)
-        value, threshold = (
-            jnp.where(defined, x, jnp.asarray(jnp.nan, x.dtype)) for x in (value, threshold)
-        )
-        return self._by_task({"value": value, "threshold": threshold})
+        # How far along the line the difference is zero, and the false positives there.
+        before, after = before.map(at_place), after.map(at_place)
+        share = -before / (after - before)
+        fp = groups.negatives_above.map(at_place) + groups.negatives.map(at_place) * share
+        value = (fp / negatives).to_float()
+        is_undefined = ~((positives.high > 0) & (negatives.high > 0))
+        point = {"value": value, "threshold": at_place(groups.lowest)}
+        return self.by_task({name: nan_where(is_undefined, x)[:, 0] for name, x in point.items()})

@@ -1,75 +1,94 @@
-"""What metrics of scores share: the statistic that they read, and their arguments."""
+"""What metrics of scores share: their fields, the statistic, and how it is read."""
 
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
 from datarax._errors import MetricInputError
-from datarax.metrics.base import Metric, check_policy
-from datarax.numerics.pairs import power_of
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric, shareable
+from datarax.numerics.double_float import DoubleFloat, where
+from datarax.statistics.fields import state
 from datarax.statistics.score_buffer import ScoreBuffer
 from datarax.statistics.score_histogram import ScoreHistogram
 from datarax.statistics.scores import Groups
 
 
-class ScoredMetric(Metric):
-    """A metric of scores, which are kept in a histogram or, to be exact, in a buffer."""
+class ScoreMetric(Metric):
+    """A metric of scores, kept in a histogram of constant memory or, with `exact`, in a buffer.
 
-    def __init__(
-        self,
-        *,
-        num_classes: int | None = None,
-        num_labels: int | None = None,
-        bits: int | None = None,
-        exact: bool = False,
-        capacity: int | None = None,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        self.on_invalid = check_policy(on_invalid)
-        tasks: dict[str, Any] = {"num_classes": num_classes, "num_labels": num_labels}
-        if not exact:
-            if capacity is not None:
-                raise MetricInputError(f"capacity={capacity!r} is for exact=True; leave it out")
-            self.statistic = ScoreHistogram(**tasks, bits=bits, ignore_index=ignore_index)
+    Multiclass and multilabel tasks compare each class with the rest; without an average there is
+    one result per class.
+    """
+
+    num_classes: int | None = None
+    """How many classes a multiclass task has."""
+    num_labels: int | None = None
+    """How many labels a multilabel task has. With neither size the task is binary."""
+    bits: int | None = None
+    """The resolution of the histogram, from 10 to 22; see `datarax.statistics.ScoreHistogram`."""
+    exact: bool = False
+    """Whether to keep the scores themselves, up to `capacity`, and sort them: every distinct score
+    is then a threshold, and no two scores share a bin."""
+    capacity: int | None = None
+    """With `exact`: how many examples to keep. Those that do not fit count as invalid."""
+    ignore_index: int | None = None
+    """A target that leaves its example out, uncounted."""
+
+    statistic: ScoreHistogram | ScoreBuffer = state()
+
+    def __post_init__(self) -> None:
+        if not self.exact:
+            if self.capacity is not None:
+                raise MetricInputError(
+                    f"capacity={self.capacity!r} is for exact=True; leave it out"
+                )
+            self.statistic = ScoreHistogram.from_fields(self)
             return
-        if capacity is None or bits is not None:
+        if self.capacity is None or self.bits is not None:
             raise MetricInputError(
-                f"exact=True with capacity={capacity!r} and bits={bits!r}; expected capacity=, how "
-                f"many examples to keep, and no bits="
+                f"exact=True with capacity={self.capacity!r} and bits={self.bits!r}; expected "
+                f"capacity=, how many examples to keep, and no bits="
             )
-        self.statistic = ScoreBuffer(capacity, **tasks, ignore_index=ignore_index)
+        self.statistic = ScoreBuffer.from_fields(self)
 
-    def _groups(self) -> Groups:
-        """What was seen, over one power of two for all: products then keep within floats.
+    @shareable
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
 
-        Whatever weights are measured in, results are the same: they are ratios.
+        Args:
+            preds: scores as floats, logits or probabilities: multiclass (..., C); multilabel
+                (..., L); binary (...).
+            target: multiclass: integer labels (...); multilabel: 0/1 (..., L); binary: 0/1 (...).
+            weights: broadcast against the leading axes of `target`; zero leaves an example out.
+
+        Raises:
+            MetricInputError: shapes that do not go together; shows both.
+            MetricTypeError: scores that are not floats, or labels that are not integers.
         """
-        groups = self.statistic.groups()
-        positives, negatives = groups.totals
-        scale = power_of(jnp.max(jnp.maximum(positives[0], negatives[0])))
+        return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 
-        def part(weights: nx.Pair) -> nx.Pair:
-            return weights[0] * scale, weights[1] * scale
+    @property
+    def is_binary(self) -> bool:
+        """Whether the task is neither multiclass nor multilabel."""
+        return self.num_classes is None and self.num_labels is None
 
-        return groups._replace(
-            positives=part(groups.positives),
-            negatives=part(groups.negatives),
-            positives_above=part(groups.positives_above),
-            negatives_above=part(groups.negatives_above),
-        )
+    def groups(self) -> Groups:
+        """The data by class and group of scores, with weights scaled by a common power of two."""
+        return self.statistic.groups().scaled()
 
-    def _by_task(self, values: Any) -> Any:
-        """Values by class, as results: binary has but one."""
-        if self.statistic.num_classes or self.statistic.num_labels:
-            return values
-        return jax.tree.map(lambda x: x[0], values)
+    def by_task(self, values: PyTree) -> PyTree:
+        """Values by class, of shape (size, ...), as a result: a binary task has only one."""
+        return jax.tree.map(lambda x: x[0], values) if self.is_binary else values
 
 
-def number_from(value: Any, name: str, *, above: float = -1.0, below: float = 2.0) -> float:
-    """A number from 0 to 1, above and below others where that is asked for."""
+def fraction(value: Any, name: str, *, above: float = -1.0, below: float = 2.0) -> float:
+    """A configuration value as a float from 0 to 1, also above and below the given bounds.
+
+    Raises:
+        MetricInputError: any other value.
+    """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (is_number and 0 <= value <= 1 and above < value < below):
         low, high = ("above", above) if above >= 0 else ("from", 0)
@@ -78,41 +97,17 @@ def number_from(value: Any, name: str, *, above: float = -1.0, below: float = 2.
     return float(value)
 
 
-def excess(z: jax.Array) -> jax.Array:
-    """`z - log(1 + z)` for `z >= 0`, without the cancellation."""
-    coefficients = [(-1) ** k / k for k in range(2, 12)]
-    small = jnp.minimum(z, jnp.asarray(0.125, z.dtype))
-    series = jnp.polyval(jnp.asarray([*reversed(coefficients), 0.0, 0.0], z.dtype), small)
-    return jnp.where(z < 0.125, series, z - jnp.log1p(z))
+def share_among_highest(within: DoubleFloat, above: DoubleFloat, rate: float) -> DoubleFloat:
+    """The share of each group that is among the fraction `rate` of the weight with highest scores.
 
-
-def spread(total: nx.Pair, shape: tuple[int, ...]) -> nx.Pair:
-    """A pair by class, of shape (size,), for every group: (size, groups)."""
-    return jnp.broadcast_to(total[0][:, None], shape), jnp.broadcast_to(total[1][:, None], shape)
-
-
-def minus(a: nx.Pair) -> nx.Pair:
-    """The negation of a pair."""
-    return -a[0], -a[1]
-
-
-def among_highest(
-    within: nx.Pair, above: nx.Pair, total: nx.Pair, rate: float
-) -> tuple[nx.Pair, jax.Array]:
-    """How much of each group is among the fraction `rate` of highest scores; and as a share of it.
+    1 for the highest groups and 0 for the lowest; the group in between counts in proportion.
 
     Args:
         within: the weight of each group, of shape (size, groups).
         above: the weight of all higher groups.
-        total: the weight of all groups, of shape (size,).
         rate: from 0 to 1.
     """
-    wanted = nx.pair_scale(total, jnp.full_like(total[0], rate))
-    room = nx.pair_add(spread(wanted, within[0].shape), minus(above))
-    full = nx.pair_add(room, minus(within))[0] >= 0
-    none, zero, one = room[0] <= 0, *(jnp.asarray(x, room[0].dtype) for x in (0, 1))
-    high, low = (
-        jnp.where(full, n, jnp.where(none, zero, r)) for n, r in zip(within, room, strict=True)
-    )
-    share = nx.pair_divide((high, low), within)
-    return (high, low), jnp.where(full, one, jnp.where(none, zero, share))
+    wanted = (above + within)[:, :1] * rate
+    room = wanted - above
+    share = (room / within).map(lambda x: jnp.where(room.high <= 0, 0, x))
+    return where(room >= within, DoubleFloat.of(1.0, within.dtype), share)

@@ -1,4 +1,4 @@
-"""AUROC, average precision and their kin: bounds that hold, exact values, scikit-learn's."""
+"""AUROC, average precision and similar metrics: bounds that hold, exact values, scikit-learn's."""
 
 import jax
 import jax.numpy as jnp
