@@ -1,4 +1,4 @@
-"""What leaves the process: checkpoints."""
+"""Saving metrics to checkpoints and restoring them."""
 
 from datarax.io.checkpoint import pack as pack
 from datarax.io.checkpoint import restore as restore

@@ -1,4 +1,4 @@
-"""Metrics saved and restored through Orbax, with their configuration beside the arrays."""
+"""Saving and restoring metrics with Orbax: the arrays of the state, and the configuration."""
 
 import hashlib
 import json
@@ -6,35 +6,40 @@ import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from datarax._errors import CheckpointError, DataraxError, MetricTypeError, NotAddressableError
+from datarax._typing import PyTree
 from datarax.metrics.base import Metric
 
 FORMAT = 2
-"""The version of the layout that `pack` writes; `unpack` refuses any other."""
+"""The version of the layout that `pack` writes. `unpack` reads no other version."""
+
+M = TypeVar("M", bound=Metric)
 
 
 def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
-    """Writes a metric, configuration and all, to a folder.
+    """Writes the state and the configuration of a metric to a folder.
 
-    A `per_device` metric is synced and saved as the plain one, so that it restores on any number
-    of devices. The folder appears whole or not at all, and one that is replaced stays until the
-    new one is whole, whenever the process may end. On several processes, all call it, with a
-    folder that they share.
+    A `per_device` metric is synced first and saved as a plain metric, so it can be restored on any
+    number of devices.
+
+    Writing is atomic: if the process ends in the middle, there is no incomplete folder at `path`.
+    With `overwrite`, the old folder is deleted only after the new one is complete. On several
+    processes, all must call `save`, with a folder that they share.
 
     Args:
         path: the folder to make.
         metric: any datarax metric.
-        overwrite: replace a folder that is already there.
+        overwrite: whether to replace an existing folder.
 
     Raises:
-        CheckpointError: the folder is there, or cannot be written.
-        MetricTypeError: something that is not a metric.
-        NotAddressableError: one of several processes holds the state for itself alone.
+        CheckpointError: the folder exists already, or it cannot be written.
+        MetricTypeError: `metric` is not a metric.
+        NotAddressableError: there are several processes, and only this process holds the state.
 
     Example:
         >>> import tempfile
@@ -50,14 +55,15 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
     folder = Path(path).absolute()
     arrays, info = pack(metric)
     if folder.exists() and not overwrite:
-        raise CheckpointError(f"save: {folder} is there already; pass overwrite=True to replace it")
+        raise CheckpointError(f"save: {folder} exists already; pass overwrite=True to replace it")
     items = ocp.args.Composite(arrays=ocp.args.PyTreeSave(arrays), info=ocp.args.JsonSave(info))
     new, old = _beside(folder)
     try:
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
             checkpointer.save(new if overwrite else folder, args=items, force=overwrite)
         if overwrite and jax.process_index() == 0:
-            # At every moment one of the two is whole, and `restore` knows both places.
+            # The old checkpoint is moved aside before the new one takes its place, and deleted
+            # last. So at each moment one complete checkpoint is where `restore` looks.
             if folder.exists():
                 shutil.rmtree(old, ignore_errors=True)
                 folder.rename(old)
@@ -69,17 +75,20 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
         ocp.multihost.sync_global_processes("datarax.io.save")
 
 
-def restore(path: str | Path, like: Any) -> Any:
-    """The metric saved at `path`, laid out as `like`.
+def restore(path: str | Path, like: M) -> M:
+    """Reads the metric saved at `path`, with the layout of `like`.
 
     Args:
         path: a folder that `save` has made.
-        like: a metric of the same class and configuration; its own state is not used. For a
-            `per_device` metric, the mesh and the number of devices may differ.
+        like: a metric of the same class and configuration; its own state is not used. If it is a
+            `per_device` metric, its mesh and number of devices may differ from those of the saved
+            one.
 
     Raises:
-        ConfigurationMismatchError: another metric or configuration; names the field.
-        CheckpointError: no checkpoint, one that is incomplete or damaged, or a newer format.
+        ConfigurationMismatchError: the saved metric has another class or configuration than
+            `like`; the error names the field.
+        CheckpointError: there is no checkpoint, it is incomplete or damaged, or it has another
+            format version.
         MetricTypeError: `like` is not a metric.
 
     Example:
@@ -103,7 +112,7 @@ def restore(path: str | Path, like: Any) -> Any:
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
             saved = checkpointer.restore(found, args=items)
         arrays, info = saved["arrays"], saved["info"]
-    except Exception as error:  # whatever Orbax and its storage make of damaged files
+    except Exception as error:  # Orbax and its storage raise many types for damaged files
         raise CheckpointError(
             f"restore: the checkpoint at {folder} is incomplete or damaged: {_brief(error)}"
         ) from error
@@ -115,14 +124,15 @@ def restore(path: str | Path, like: Any) -> Any:
 
 
 def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    """A metric as a dict of arrays and a description that JSON can hold.
+    """A metric as a dict of arrays and a description that can be written as JSON.
 
-    For a checkpoint of one's own: save the first as a pytree and the second as JSON, beside model
-    and optimizer state, and hand both to `unpack`. On several processes, all call it.
+    Use it to store metrics in your own checkpoint: save the arrays as a pytree and the description
+    as JSON, beside the state of model and optimizer, and pass both to `unpack`. On several
+    processes, all must call `pack`.
 
     Raises:
-        MetricTypeError: something that is not a metric.
-        NotAddressableError: one of several processes holds the state for itself alone.
+        MetricTypeError: `metric` is not a metric.
+        NotAddressableError: there are several processes, and only this process holds the state.
 
     Example:
         >>> import datarax.io
@@ -143,25 +153,26 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any
             return node
         start = sum(map(len, parts))
         parts.append(node.tobytes())
-        # No attribute and no metric has the name "", so nothing else looks like this.
+        # No attribute and no metric has the name "", so this key marks an array.
         return {"": [node.dtype.name, list(node.shape), start]}
 
     tree = described(metric.state_dict())
-    # One array, whatever the metric: it is read as a whole or not at all.
+    # The state is one array, so no part of it can be missing. It has at least one byte, so that no
+    # storage has to keep an empty array.
     state = np.frombuffer(b"".join(parts) or b"\0", np.uint8)
     return {"state": state}, {"format": FORMAT, "metric": tree, "sha256": _digest(tree, state)}
 
 
-def unpack(arrays: Any, info: Any, like: Any) -> Any:
-    """The metric that `pack` took apart, laid out as `like`.
+def unpack(arrays: PyTree, info: Any, like: M) -> M:
+    """The metric from the two results of `pack`, with the layout of `like`.
 
     Args:
-        arrays: the dict that `pack` gave, as it was restored.
-        info: the description, likewise.
+        arrays: the dict of arrays that `pack` returned, after saving and restoring.
+        info: the description that `pack` returned, after saving and restoring.
         like: as for `restore`.
 
     Raises:
-        ConfigurationMismatchError, CheckpointError, MetricTypeError: as from `restore`.
+        ConfigurationMismatchError, CheckpointError, MetricTypeError: as in `restore`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -186,7 +197,7 @@ def unpack(arrays: Any, info: Any, like: Any) -> Any:
     tree, state = info["metric"], np.asarray(arrays["state"])
     if _digest(tree, state) != info["sha256"]:
         raise CheckpointError(
-            "the checkpoint is damaged: state and description are not what was saved"
+            "the checkpoint is damaged: the checksum of its state and description is wrong"
         )
 
     data = state.tobytes()
@@ -215,14 +226,14 @@ def _require_global(metric: Metric) -> None:
     for leaf in jax.tree.leaves(metric):
         if isinstance(leaf, jax.Array) and leaf.is_fully_addressable:
             raise NotAddressableError(
-                f"the state of {type(metric).__name__} is held by this process alone, and a "
-                f"checkpoint would keep that of one process; use per_device, or update it under "
-                f"jit with global arrays (datarax.distributed.global_batch)"
+                f"only this process holds the state of {type(metric).__name__}, and a checkpoint "
+                f"would keep the state of one process only; use per_device, or update the metric "
+                f"under jit with global arrays (datarax.distributed.global_batch)"
             )
 
 
 def _beside(folder: Path) -> tuple[Path, Path]:
-    """Where the new checkpoint is written, and the old one waits, while one replaces another."""
+    """The temporary folders of the new and the old checkpoint while one replaces the other."""
     return folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
 
 
@@ -232,7 +243,7 @@ def _digest(tree: Any, state: np.ndarray[Any, Any]) -> str:
 
 
 def _brief(error: Exception) -> str:
-    # Orbax and its storage say much; all of it is in the chained error.
+    # Messages of Orbax are long. The whole message is in the chained error.
     first = str(error).strip().split("\n")[0]
     return f"{type(error).__name__}: {first[:200]}"
 
@@ -242,6 +253,6 @@ def _orbax() -> Any:
         import orbax.checkpoint as ocp
     except ImportError as error:
         raise DataraxError(
-            "saving and restoring needs Orbax: pip install orbax-checkpoint"
+            "saving and restoring metrics needs Orbax: pip install orbax-checkpoint"
         ) from error
     return ocp

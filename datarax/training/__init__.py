@@ -1,4 +1,4 @@
-"""What a training loop holds."""
+"""Metrics in a training loop: updated in place, collected without waiting, agreed on."""
 
 from datarax.training.agreement import check_agreement as check_agreement
 from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector

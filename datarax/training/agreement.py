@@ -21,6 +21,7 @@ from datarax.statistics.state import states_in
 from datarax.statistics.state_dicts import plain
 
 _numbers = itertools.count()
+# An outcome that starts so is a failure of the round; the rest of it is the reason.
 _LATE = "late: "
 # The store has this long to answer, however short the caller's timeout is. A long wait is cut into
 # pieces of this length, so that Ctrl-C is handled between them.
@@ -94,8 +95,8 @@ class Barrier:
                 notes = self._notes("at", deadline)
                 missing = _missing(notes, self.round)
                 if all(reached == self.round for reached, _ in notes.values()) and not missing:
-                    # At least the last process to arrive comes here. All have read the outcome before
-                    # this round, which can be deleted.
+                    # At least the last process to arrive comes here. All processes have read the
+                    # outcome of the round before this one, so that outcome can be deleted.
                     said = judge({process: note for process, (_, note) in notes.items()})
                     outcome = self._decide(said, deadline)
                     if self.round:
@@ -108,7 +109,8 @@ class Barrier:
                 if outcome is not None:
                     return outcome
         except _StoreError:
-            with contextlib.suppress(_StoreError):  # it may hear of this when it answers again
+            # Process 0 may read this when it answers again, and then it does not go on alone.
+            with contextlib.suppress(_StoreError):
                 self._decide(f"{_LATE}process 0 does not answer; {gave_up}")
             raise
 
@@ -129,7 +131,7 @@ class Barrier:
             self._call("key_value_set", f"waits/{jax.process_index()}", f"{number} ", True)
 
     def missing(self, number: int) -> str:
-        """Which processes have not arrived at that round, or do not wait with the others: a sentence."""
+        """A sentence: which processes have not arrived at that round, or do not wait for it."""
         try:
             outcome = self._get(f"outcome/{number}", 0.0) or ""
             if outcome.startswith(_LATE):
@@ -140,7 +142,7 @@ class Barrier:
         except _StoreError as error:
             return str(error)
         reached = "all processes have reached it"
-        return f"{reached}, but of these do not wait for it: {idle}" if idle else reached
+        return f"{reached}, but these processes do not wait for it: {idle}" if idle else reached
 
     def publish(self, text: str, timeout: float | None) -> None:
         """Posts a long text, for `published`."""
@@ -151,7 +153,7 @@ class Barrier:
         """The text that a process published before a round at which all have arrived."""
         text = self._get(f"published/{process}")
         if text is None:
-            raise _StoreError(f"process 0 does not give what process {process} has published")
+            raise _StoreError(f"process 0 did not return the text that process {process} published")
         return text
 
     # Calls to the store.
@@ -169,7 +171,7 @@ class Barrier:
         return notes
 
     def _decide(self, outcome: str, deadline: float = 0.0) -> str:
-        """Writes the outcome of this round unless there is one, and returns the one that is kept."""
+        """Writes the outcome of this round unless there is one already; returns the one kept."""
         key = f"outcome/{self.round}"
         try:
             self._call("key_value_set", key, outcome, deadline=deadline)
@@ -181,7 +183,7 @@ class Barrier:
         return outcome
 
     def _get(self, key: str, deadline: float = math.inf) -> str | None:
-        """Waits for a text to be posted, for at most one piece of time."""
+        """The text at a key; None if it is not posted within `_PIECE_SECONDS` or the deadline."""
         seconds = min(deadline - time.monotonic(), _PIECE_SECONDS)
         try:
             milliseconds = max(1, round(1000 * seconds))
@@ -192,7 +194,8 @@ class Barrier:
             return None
 
     def _call(self, method: str, key: str, *args: Any, deadline: float = 0.0) -> Any:
-        # On a thread, for the time of the call: a coordinator that is stopped never answers.
+        # The call runs on a thread of its own, because a stopped coordinator never answers, and the
+        # client has no timeout for most calls.
         answer: list[Any] = []
         error: list[Exception] = []
 
@@ -215,7 +218,7 @@ class Barrier:
 
 
 class _StoreError(MetricTimeoutError):
-    """What the store said instead of an answer."""
+    """The store did not answer, or it answered with an error."""
 
 
 def _deadline(timeout: float | None) -> float:
@@ -227,7 +230,7 @@ def _missing(notes: dict[int, tuple[int, str]], number: int) -> list[int]:
 
 
 def _named(processes: list[int]) -> str:
-    """ "process 1 has" or "processes 1, 2 have", of how many, "not reached it"."""
+    """For example "process 1 of 4 has not reached it"."""
     many = "es" if len(processes) > 1 else ""
     listed = ", ".join(map(str, processes))
     have = "have" if many else "has"
@@ -246,7 +249,8 @@ def check_agreement(metric: Any, timeout: float | None = None) -> None:
 
     Raises:
         ConfigurationMismatchError: names the metric, the field, and what the processes hold.
-        MetricTimeoutError: names the processes that did not arrive, on all others.
+        MetricTimeoutError: some processes did not arrive in time. All others raise it; the error
+            names the missing processes.
 
     Example:
         >>> import datarax
@@ -258,7 +262,7 @@ def check_agreement(metric: Any, timeout: float | None = None) -> None:
 
 
 def agree(barrier: Barrier, metric: Any, timeout: float | None, about: str) -> None:
-    """As `check_agreement`, in a round of that barrier."""
+    """Does what `check_agreement` does, in the next round of `barrier`."""
     described = json.dumps(describe(metric), sort_keys=True)
     barrier.publish(described, timeout)
 
@@ -285,11 +289,11 @@ def _difference(ours: dict[str, str], theirs: dict[str, str], process: int) -> s
                 f"{there} on process {process}; make the same metrics, with the same "
                 f"configuration, on every process"
             )
-    raise AssertionError("the digests differ, and what they stand for does not")
+    raise AssertionError("the digests of two descriptions differ, but the descriptions do not")
 
 
 def describe(metric: Any, path: str = "metric") -> dict[str, str]:
-    """Every class and configuration value in a metric, by path."""
+    """Every class name and configuration value in a metric, by its path."""
     if getattr(metric, "owns_mesh", False):
         axes = {f"{path}[per_device axes]": f"{dict(metric.mesh.shape)} over {metric.axis_names}"}
         return axes | describe(metric.copies, path)
@@ -308,11 +312,12 @@ def _client() -> Any:
         from jax._src.distributed import global_state
     except ImportError as error:
         raise DataraxError(
-            "this version of jax keeps its distributed client elsewhere, so datarax cannot check "
-            "on other processes; please report the version"
+            "datarax does not find the distributed client in this version of jax, so it cannot "
+            "communicate with other processes; please report the version"
         ) from error
     if global_state.client is None:
         raise DataraxError(
-            "several processes, but no distributed client: call jax.distributed.initialize()"
+            "there are several processes but no distributed client; call "
+            "jax.distributed.initialize()"
         )
     return global_state.client

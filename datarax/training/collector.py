@@ -1,4 +1,4 @@
-"""Results without waiting: windows of metrics, collected while the loop runs on."""
+"""Collecting windows of metrics while the training loop runs, without waiting for results."""
 
 import contextlib
 import functools
@@ -27,8 +27,9 @@ from datarax.training.agreement import Barrier, agree
 from datarax.training.stateful import StatefulMetric
 
 _log = logging.getLogger("datarax")
-# Simulated CPU devices deadlock when several programs that hold a collective are in flight (with
-# eight devices, eight did): of those, there are no more in the whole process, in all collectors.
+# Simulated CPU devices deadlock when several programs with a collective are in flight (eight
+# programs did, on eight devices). So at most this many windows over several CPU devices are in
+# flight in one process, over all its collectors.
 _MOST_ON_CPU = 2
 _on_cpu: deque["_Window"] = deque()
 
@@ -49,7 +50,7 @@ class _Window(NamedTuple):
             self.barrier.mark_waiting(self.round)
         while not self.is_ready():
             if timeout is not None and time.monotonic() - start > timeout:
-                late = "there is one process, whose devices are still at work"
+                late = "the devices of this process are still computing"
                 if self.barrier is not None:
                     late = self.barrier.missing(self.round)
                 raise MetricTimeoutError(f"{self.name} did not finish within {timeout:g} s: {late}")
@@ -60,26 +61,28 @@ class _Window(NamedTuple):
 class AsyncMetricCollector:
     """Syncs and computes windows of a metric without making the training loop wait.
 
-    `schedule_collection` dispatches sync and compute of what has been accumulated, and returns
-    the metric reset, for the next window; the results are read later. Every update lands in
-    exactly one window, also where the step donates its state. Windows come out oldest first.
+    A window is what a metric accumulates between two calls of `schedule_collection`. Each call
+    dispatches the sync and the computation of the current window, and returns the metric reset for
+    the next window. The results are read later, the oldest window first. Every update counts in
+    exactly one window, also if the step donates its state.
 
-    Usable after `bind()` or inside `with`; leaving the block waits for what is in flight. No thread
-    runs in the background, so devices see launches in the order of calls: on several processes, all
-    must schedule the same windows, in the same order. Before the first they check that they hold
-    the same metrics; and one that fails, or leaves its block, is an error on all that wait for it.
+    Call `bind()` before use, or use the collector in a `with` block; leaving the block waits for
+    the windows in flight. There is no background thread, so the devices get the programs in the
+    order of the calls. On several processes, all must schedule the same windows in the same order.
+    Before the first window, they check that they hold the same metrics. If a process fails or
+    leaves its block, all processes that wait for it raise an error.
 
     Args:
-        metric: what will be collected: a metric of the same configuration (plain, `Collection`,
-            `per_device`), or a `StatefulMetric`, which is then collected in place.
-        max_in_flight: so many windows may be unfinished; the next `schedule_collection` first
-            waits for the oldest. Of windows over several CPU devices, which could deadlock, never
-            more than two are, in all collectors together.
-        timeout: seconds that any wait on other processes may take; `None` for no limit.
+        metric: a metric of the class and configuration to collect (plain, `Collection` or
+            `per_device`), or the `StatefulMetric` to collect, which is then reset in place.
+        max_in_flight: the largest number of unfinished windows. If there are so many,
+            `schedule_collection` first waits for the oldest. For windows over several CPU devices,
+            the limit is two over all collectors, because more could deadlock.
+        timeout: the longest time in seconds to wait for other processes; `None` for no limit.
 
     Raises:
-        MetricTypeError: something that is not a metric.
-        MetricInputError: `max_in_flight` below one, or a negative timeout.
+        MetricTypeError: `metric` is not a metric.
+        MetricInputError: `max_in_flight` is below one, or `timeout` is negative.
 
     Example:
         >>> import jax.numpy as jnp
@@ -110,7 +113,8 @@ class AsyncMetricCollector:
         if timeout is not None and not timeout >= 0:
             raise MetricInputError(f"timeout={timeout!r}; expected seconds, or None")
         self._stateful = metric if isinstance(metric, StatefulMetric) else None
-        # Without its arrays: the first step may donate them, and a large state is not kept alive.
+        # Shapes and dtypes only: the first step may donate the arrays, and this does not keep a
+        # large state alive.
         self._like = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype),
             metric.metric if isinstance(metric, StatefulMetric) else metric,
@@ -123,27 +127,29 @@ class AsyncMetricCollector:
         self._count = 0
         self._barrier: Barrier | None = None
 
-    # The phases.
+    # Binding and unbinding.
 
     def bind(self) -> Self:
         """Makes the collector ready to schedule.
 
         Raises:
-            RuntimeError: it is bound already.
+            CollectorStateError: it is bound already.
         """
         if self._bound:
-            raise CollectorStateError("bind(): this collector is bound already; unbind() it first")
+            raise CollectorStateError(
+                "bind(): this collector is bound already; call unbind() first"
+            )
         self._bound = self._was_bound = True
         if jax.process_count() > 1:
             self._barrier = Barrier()
         return self
 
     def unbind(self) -> None:
-        """Waits for the windows in flight; their results, and errors, can still be read.
+        """Waits for the windows in flight. Their results and errors can still be read afterwards.
 
         Raises:
-            RuntimeError: it is not bound.
-            MetricTimeoutError: a window does not finish within the timeout.
+            CollectorStateError: it is not bound.
+            MetricTimeoutError: a window did not finish within the timeout.
         """
         self._require_bound("unbind()")
         self._leave("has left the collector's block")
@@ -157,37 +163,41 @@ class AsyncMetricCollector:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is None:
             self.unbind()
-        else:  # that error is the one to see, and other processes may be gone: wait for nothing
+        else:
+            # Waiting could take long, as other processes may be gone, and would hide the error.
             self._leave(f"failed: {kind.__name__}: {error}")
 
-    # The work.
+    # Scheduling and reading.
 
     def schedule_collection(self, metric: Metric | None = None, *, step: Any = None) -> Any:
-        """Dispatches sync and compute of a window, and returns the metric reset for the next.
+        """Dispatches the sync and computation of a window, and returns the metric reset.
 
-        Does not wait for results. It does wait for the oldest window where `max_in_flight` are
-        unfinished, and on several CPU processes for the others to reach the same window, and for
-        the window: there, dispatch itself would block.
+        It does not wait for results, except in two cases. If `max_in_flight` windows are
+        unfinished, it waits for the oldest. On several CPU processes, it waits for the other
+        processes to reach the same window and for the window to finish, because dispatching a
+        program blocks there anyway.
+
+        After an error, the metric (or the `StatefulMetric`) is unchanged and can still be used: its
+        data goes into the next window. Errors that happen later, on the devices, are raised when
+        the window is read.
 
         Args:
-            metric: what has been accumulated in this window; none for a `StatefulMetric`, which
-                is reset in place.
-            step: anything that tells the window, given back with its results.
+            metric: the metric that holds this window. Leave it out for a `StatefulMetric`, which is
+                reset in place.
+            step: any value that identifies the window; it is returned with the results.
 
         Returns:
-            The metric, empty, in the same layout; `None` for a `StatefulMetric`.
+            The empty metric in the same layout; `None` for a `StatefulMetric`.
 
         Raises:
-            RuntimeError: not bound.
-            ConfigurationMismatchError: another metric than the collector was made for; or other
-                processes hold other metrics. Names the field.
-            NotAddressableError: on several processes, state that only this process holds.
-            MetricTimeoutError: others did not reach this window in time, or failed before it;
-                names them. Then no process schedules it: all raise this, as they come to it.
-            WindowError: `compute` raised; the cause is chained.
-
-        After an error the metric, or the `StatefulMetric`, is as it was and can be used on: what
-        it holds is in the next window. What fails later, on the devices, raises where it is read.
+            CollectorStateError: the collector is not bound.
+            ConfigurationMismatchError: the collector was made for a metric of another class or
+                configuration, or other processes hold other metrics. The error names the field.
+            NotAddressableError: there are several processes, and only this process holds the state.
+            MetricTimeoutError: other processes did not reach this window in time, or failed before
+                it; the error names them. No process schedules the window then: each raises this
+                error when it arrives.
+            WindowError: `compute` raised an error, which is chained as the cause.
         """
         self._require_bound("schedule_collection()")
         name = f"window {self._count}" + ("" if step is None else f" (step {step})")
@@ -198,7 +208,7 @@ class AsyncMetricCollector:
             if self._barrier is not None:
                 _check_joint(current, name)
         except Exception as error:
-            if self._barrier is not None:  # before the others count on this process
+            if self._barrier is not None:  # so that the other processes do not wait for this one
                 self._barrier.abort(f"failed: {error}")
             raise
         if self._barrier is not None:
@@ -215,7 +225,8 @@ class AsyncMetricCollector:
         if over_cpus:
             _on_cpu.append(window)
         if over_cpus and self._barrier is not None:
-            # All have come, so it takes no time; and a process that dies later dies after it.
+            # All processes have arrived, so the window finishes soon. Waiting for it here means
+            # that a process that dies later cannot leave the others inside this collective.
             with contextlib.suppress(MetricTimeoutError):
                 window.wait(self._timeout)
         if self._stateful is None:
@@ -224,11 +235,11 @@ class AsyncMetricCollector:
         return None
 
     def ready(self) -> list[tuple[Any, Any]]:
-        """The windows that are finished and not yet read, as `(step, results)`; never waits.
+        """The finished windows that were not read before, as `(step, results)`. It never waits.
 
         Raises:
-            WindowError: the oldest window failed; it is dropped, the others are kept.
-            InvalidValuesError: data could not be used, and the metric's policy is "raise".
+            WindowError: the oldest window failed. It is dropped, the other windows are kept.
+            InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
         """
         if not self._was_bound:
             self._require_bound("ready()")
@@ -239,7 +250,7 @@ class AsyncMetricCollector:
             try:
                 results = self._read(self._finished[0])
             except Exception:
-                if not pairs:  # else it surfaces on the next call, and these are not lost
+                if not pairs:  # otherwise the next call raises it, and `pairs` is not lost
                     self._finished.popleft()
                     raise
                 return pairs
@@ -247,21 +258,22 @@ class AsyncMetricCollector:
         return pairs
 
     def collect_results(self, timeout: float | None = None) -> Any:
-        """Waits for the oldest window, and returns its results.
+        """Waits for the oldest window and returns its results.
 
         Args:
-            timeout: seconds; by default the collector's.
+            timeout: the longest time to wait in seconds; by default the collector's timeout.
 
         Returns:
-            What the metric computes, with Python numbers for scalars and NumPy arrays for arrays;
-            sums and counts are exact. In a dict, "<name>/invalid" counts what could not be used.
+            The value of the metric, with Python numbers for scalars and NumPy arrays for arrays.
+            Sums and counts are exact. A dict of results has the number of values that could not be
+            used under "<name>/invalid".
 
         Raises:
-            RuntimeError: nothing is scheduled.
-            MetricTimeoutError: it does not finish in time; names the window and the processes
-                that have not reached it. It stays, to be waited for again.
-            WindowError: its computation failed.
-            InvalidValuesError: data could not be used, and the metric's policy is "raise".
+            CollectorStateError: no window is scheduled.
+            MetricTimeoutError: the window did not finish in time. The error names the window and
+                the processes that have not reached it. You can wait for the window again.
+            WindowError: the computation of the window failed.
+            InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
         """
         if not self._finished:
             if not self._windows:
@@ -273,7 +285,7 @@ class AsyncMetricCollector:
             self._finished.append(self._windows.popleft())
         return self._read(self._finished.popleft())
 
-    # How.
+    # Helpers.
 
     def _leave(self, why: str) -> None:
         self._bound = False
@@ -315,8 +327,8 @@ class AsyncMetricCollector:
         if not self._warned and not window.is_ready():
             self._warned = True
             _log.warning(
-                "AsyncMetricCollector: schedule_collection waits, as %s is still in flight; "
-                "collect less often, or raise max_in_flight (now %d)",
+                "AsyncMetricCollector: schedule_collection waits because %s is still in flight; "
+                "collect less often, or increase max_in_flight (now %d)",
                 window.name,
                 self._limit,
             )
@@ -327,7 +339,9 @@ class AsyncMetricCollector:
         if not self._agreed:
             agree(barrier, metric, self._timeout, about)
             self._agreed = True
-        if over_cpus:  # where dispatch itself would wait for the others, without a timeout
+        if over_cpus:
+            # On CPU, the dispatch below waits for the other processes without a timeout. So this
+            # process first waits for them here, where there is one.
             barrier.wait(self._timeout, about)
         else:
             barrier.arrive(self._timeout)
@@ -338,12 +352,12 @@ class AsyncMetricCollector:
 
 
 def _check_joint(metric: Metric, name: str) -> None:
-    """Refuses what this process cannot collect together with the others."""
+    """Raises if this process cannot collect the metric together with the other processes."""
     for leaf in jax.tree.leaves(metric):
         if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
             raise NotAddressableError(
-                f"{name}: the state of {type(metric).__name__} is held by this process alone, so "
-                f"each process would get its own answer; use per_device, or update it under jit "
+                f"{name}: only this process holds the state of {type(metric).__name__}, so each "
+                f"process would get its own result; use per_device, or update the metric under jit "
                 f"with global arrays (datarax.distributed.global_batch)"
             )
     with _naming(name):
@@ -351,7 +365,7 @@ def _check_joint(metric: Metric, name: str) -> None:
 
 
 def _reset(metric: Metric) -> Metric:
-    """The metric, empty, with each array where it was: the next step compiles nothing anew."""
+    """The empty metric with the same shardings, so that the next step is not recompiled."""
     leaves, treedef = jax.tree.flatten(metric)
     if not all(isinstance(leaf, jax.Array) for leaf in leaves):
         return metric.reset()
@@ -365,7 +379,7 @@ def _resetter(treedef: Any, shardings: tuple[Any, ...]) -> Callable[[Metric], li
 
 @contextlib.contextmanager
 def _naming(window: str) -> Iterator[None]:
-    """Whatever fails within names the window."""
+    """Puts the name of the window into every error that is raised in the block."""
     try:
         yield
     except (DataraxError, InvalidValuesWarning) as error:
@@ -376,6 +390,7 @@ def _naming(window: str) -> Iterator[None]:
 
 
 def _over_cpus(metric: Metric) -> bool:
+    """Whether the state lies on several CPU devices."""
     arrays = [leaf for leaf in jax.tree.leaves(metric) if isinstance(leaf, jax.Array)]
     devices = arrays[0].sharding.device_set if arrays else ()
     return len(devices) > 1 and next(iter(devices)).platform == "cpu"

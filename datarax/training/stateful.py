@@ -1,4 +1,4 @@
-"""A metric that is updated in place: the Flax NNX shell."""
+"""A metric that is updated in place, for Flax NNX."""
 
 from typing import Any
 
@@ -12,15 +12,15 @@ from datarax.metrics.base import Metric
 class StatefulMetric(nnx.Metric):
     """A `flax.nnx.Metric` around any datarax metric, with its whole state in one `nnx.Variable`.
 
-    Works alone, in `nnx.MultiMetric`, and under `nnx.jit`, `nnx.scan`, and `nnx.split` and
-    `nnx.merge` inside `shard_map`. However many metrics a `Collection` holds, NNX sees one
-    Variable, so a step pays the dispatch of one.
+    It works alone and in `nnx.MultiMetric`, under `nnx.jit` and `nnx.scan`, and inside `shard_map`
+    with `nnx.split` and `nnx.merge`. A `Collection` of any size is one Variable for NNX, so the
+    cost of dispatching a step does not grow with the number of metrics.
 
     Args:
         metric: a datarax metric: plain, a `Collection`, or `per_device`.
 
     Raises:
-        MetricTypeError: something that is not a datarax metric.
+        MetricTypeError: `metric` is not a datarax metric.
 
     Example:
         >>> import jax.numpy as jnp
@@ -42,14 +42,14 @@ class StatefulMetric(nnx.Metric):
 
     @property
     def metric(self) -> Metric:
-        """The metric as it stands: an immutable value."""
+        """The current metric, an immutable value."""
         return self.state.get_value()
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Folds a batch in, in place; arguments as the metric's own `update`.
+        """Updates the metric in place with a batch; the arguments are those of its `update`.
 
-        Named outputs are routed as in a `Collection`: `from_outputs` is respected, and what the
-        metric does not name is left alone, as `nnx.MultiMetric` wants it.
+        Keyword arguments are outputs of the step, as in a `Collection`: `from_outputs` applies, and
+        outputs that the metric does not take are ignored, as in `nnx.MultiMetric`.
         """
         metric = self.metric
         if not args:
@@ -57,24 +57,25 @@ class StatefulMetric(nnx.Metric):
         self.state.set_value(metric.update(*args, **kwargs))
 
     def sync(self, axis_name: Any = None) -> None:
-        """Merges over the devices along `axis_name`, in place; only inside `shard_map` or `pmap`.
+        """Merges the metric over the devices along `axis_name`, in place.
 
-        Nothing is left to do for `per_device`: it takes no axis name, keeps its layout, and merges
-        in `compute`.
+        Call it inside `shard_map` or `pmap`. For a `per_device` metric, it takes no axis name and
+        does nothing: such a metric keeps its layout and merges in `compute`.
 
         Raises:
-            MetricInputError: an axis name for `per_device`, or none for another metric.
+            MetricInputError: `axis_name` is given for a `per_device` metric, or is missing for
+                another metric.
         """
         self.state.set_value(self.metric.synced_in_place(axis_name))
 
     def compute(self) -> Any:
-        """The value; see `Metric.compute`."""
+        """The value of the metric; see `Metric.compute`."""
         return self.metric.compute()
 
     def reset(self) -> None:
-        """Empties the metric, in place."""
+        """Resets the metric to its empty state, in place."""
         self.state.set_value(self.metric.reset())
 
 
 class MetricState(nnx.Variable):
-    """The one Variable of a `StatefulMetric`; its value is the metric, a pytree."""
+    """The only Variable of a `StatefulMetric`. Its value is the metric, a pytree."""

@@ -1,4 +1,4 @@
-"""Several metrics as one: outputs are routed by name, and equal statistics are shared."""
+"""Several metrics as one. Outputs are routed by name, and equal statistics are shared."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -18,19 +18,20 @@ _Member = tuple[str, Any, int]
 
 
 class Collection(Metric):
-    """Metrics by name, updated together from the named outputs of a step; itself a metric.
+    """A metric that holds several metrics by name and updates them from the outputs of a step.
 
-    `update(**outputs)` hands each metric the outputs its `update` names; `from_outputs` on a
-    metric renames them. `compute()` is a flat dict; a collection within gives "outer/inner".
-    Metrics that read equal statistics of the same outputs share one, which is updated, synced and
-    stored once. Outputs that no metric names are left alone.
+    `update(**outputs)` passes to each metric the outputs that have the names of its arguments;
+    `from_outputs` gives an argument an output of another name. Other outputs are ignored.
+    `compute()` returns a flat dict; the metrics of an inner collection have names like
+    "outer/inner". Metrics that read equal statistics of the same outputs share one statistic, which
+    is updated, synced and stored once.
 
     Args:
-        metrics: from names to metrics.
+        metrics: a mapping from names to metrics.
 
     Raises:
-        MetricTypeError: something that is not a metric.
-        MetricInputError: no metrics, or a name that is no string or holds a "/".
+        MetricTypeError: a value is not a metric.
+        MetricInputError: there are no metrics, or a name is not a string, is empty or has a "/".
 
     Example:
         >>> import jax.numpy as jnp
@@ -47,8 +48,8 @@ class Collection(Metric):
         {'accuracy': 0.5, 'loss': 1.0}
     """
 
-    # Each group is a metric, the first of those that share its state; each member is a name, the
-    # structure of its metric, and its group, whose arrays fill that structure.
+    # A group is a metric whose state one or more members share. A member has a name, the structure
+    # of its metric without arrays, and the index of its group, whose state has the arrays.
     groups: tuple[Metric, ...]
     members: tuple[_Member, ...]
 
@@ -70,7 +71,7 @@ class Collection(Metric):
                 )
         groups: list[Metric] = []
         members: list[_Member] = []
-        # In the order of names, so that every process packs the same arrays in the same place.
+        # Members are sorted by name, so that all processes pack their arrays in the same order.
         for name in sorted(metrics):
             metric = metrics[name]
             shared = (i for i, group in enumerate(groups) if _shares(group, metric))
@@ -78,7 +79,8 @@ class Collection(Metric):
             if index == len(groups):
                 groups.append(metric)
             members.append((name, jax.tree.structure(metric), index))
-        # Where the statistic of a group can be derived from that of another, one serves both.
+        # If the statistic of a group can be derived from a finer one of another group, the members
+        # of both groups read the finer one.
         finer = [next((f for f in groups if _derives(f, group)), group) for group in groups]
         kept = [group for group in groups if any(group is each for each in finer)]
         place = [next(i for i, k in enumerate(kept) if k is each) for each in finer]
@@ -103,29 +105,29 @@ class Collection(Metric):
         return any(member == name for member, _, _ in self.members)
 
     def items(self) -> list[tuple[str, Metric]]:
-        """Names and metrics, in the order of names."""
+        """Pairs of name and metric, sorted by name."""
         return [(name, self[name]) for name in self]
 
     def replace(self, /, **changes: Any) -> Self:
-        """The collection with these members exchanged; each keeps its own state.
+        """The collection with some members replaced; every metric keeps its own state.
 
         Raises:
-            UnknownMetricError: a name that the collection does not have.
+            UnknownMetricError: the collection has no metric of a given name.
         """
         for name in changes:
             self[name]  # raises for an unknown name
         return type(self)(dict(self.items()) | changes)
 
     def update(self, /, **outputs: Any) -> Self:
-        """Each metric updated with the outputs it names.
+        """The collection with each metric updated with its outputs.
 
         Raises:
-            MetricInputError: an output that a metric needs is missing; names both.
+            MetricInputError: an output that a metric needs is missing; the error names both.
         """
         return self.apply(self.calls((), outputs))
 
     def arguments_from(self, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
-        return dict(outputs)  # to the metrics within, each of which takes its own
+        return dict(outputs)  # all of them: each metric of the collection takes its own
 
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         if args:
@@ -146,7 +148,8 @@ class Collection(Metric):
     def combine(self, other: Any) -> Self:
         if self.members == other.members:
             return super().combine(other)
-        # They differ in what shares a statistic, once a member of one has been replaced.
+        # After `replace`, two equal collections may share statistics in different ways. Then they
+        # are merged member by member.
         return type(self)({name: metric.combine(other[name]) for name, metric in self.items()})
 
     def reading(self) -> Reading:
@@ -161,7 +164,8 @@ class Collection(Metric):
         return {}, dict(self.items())
 
     def restored(self, parts: dict[str, Any]) -> Self:
-        # What shares a statistic here goes on to, unless it was saved with states that differ.
+        # Members that share a statistic here keep sharing it, unless they were saved with different
+        # states. `leaders` has, for each group, the restored metric whose state the group takes.
         leaders = {
             index: parts[name]
             for name, structure, index in reversed(self.members)
@@ -180,50 +184,56 @@ class Collection(Metric):
         return type(self)(parts)
 
     def __repr__(self) -> str:
-        # Without the arrays, which some members would have to be derived for.
+        # Without arrays: some members would have to be derived first.
         members = (f"{name!r}: {_without_arrays(of)!r}" for name, of, _ in self.members)
         return f"Collection({{{', '.join(members)}}})"
 
 
 def _shares(group: Metric, metric: Metric) -> bool:
-    """Whether two metrics are declared over one statistic of the same outputs, in one state.
+    """Whether two metrics read equal statistics of the same outputs, in the same state.
 
-    The state is the same when its arrays are the same objects: those of fresh statistics are, and
-    so are those of members that already share. Their values are never compared.
+    Two states are the same if their arrays are the same objects. That holds for fresh statistics
+    and for members that share one already. Values are never compared.
     """
     if (
         not (shares_statistic(group) and shares_statistic(metric))
         or group.outputs != metric.outputs
     ):
         return False
-    a, b = group.statistic, metric.statistic
+    a, b = _statistic(group), _statistic(metric)
     if jax.tree.structure(a) != jax.tree.structure(b):
         return False
     return all(x is y for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
 def _derives(finer: Metric, coarser: Metric) -> bool:
-    """Whether that of the other can be derived from the statistic of one, with no data yet."""
+    """Whether the second statistic can be derived from the first, and both have no data yet."""
     if (
         not (shares_statistic(finer) and shares_statistic(coarser))
         or finer.outputs != coarser.outputs
     ):
         return False
-    derived = finer.statistic.derive(coarser.statistic) is not None
+    derived = _statistic(finer).derive(_statistic(coarser)) is not None
     return derived and _is_fresh(finer) and _is_fresh(coarser)
 
 
+def _statistic(metric: Metric) -> Any:
+    """The only state of a metric for which `shares_statistic` holds."""
+    return metric.children()["statistic"]
+
+
 def _is_fresh(metric: Metric) -> bool:
+    """Whether a metric has no data: its arrays are the very objects that `reset` gives."""
     leaves, empty = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
     return all(x is y for x, y in zip(leaves, empty, strict=True))
 
 
 def _member_of(group: Metric, structure: Any) -> Metric:
-    """The metric of a structure, from the state of its group."""
+    """The metric of this structure, with its state from its group."""
     leaves = jax.tree.leaves(group)
     if shares_statistic(group):
         member = _without_arrays(structure)
-        read = group.statistic.derive(member.statistic)
+        read = _statistic(group).derive(_statistic(member))
         if read is not None:
             return member.replace(statistic=read.reset() if _is_fresh(group) else read)
     return structure.unflatten(leaves)
@@ -234,10 +244,10 @@ def _without_arrays(structure: Any) -> Any:
 
 
 def _same_statistic(a: Any, b: Any) -> bool:
-    """Whether metrics of these structures hold equal statistics, or are equal."""
+    """Whether the metrics of two structures have equal statistics, or are equal themselves."""
     a, b = _without_arrays(a), _without_arrays(b)
     if shares_statistic(a) and shares_statistic(b):
-        a, b = a.statistic, b.statistic
+        a, b = _statistic(a), _statistic(b)
     return jax.tree.structure(a, is_leaf=_is_none) == jax.tree.structure(b, is_leaf=_is_none)
 
 

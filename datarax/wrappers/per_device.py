@@ -1,4 +1,4 @@
-"""A metric with one copy of its state a device: updates that never communicate."""
+"""A metric with one copy of its state on each device, so that updates do not communicate."""
 
 import math
 from dataclasses import replace
@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from datarax._checks import kind, numeric
 from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
+from datarax._typing import PyTree
 from datarax.distributed.collectives import AxisName
 from datarax.metrics.base import Call, Metric, Reading
 from datarax.statistics.fields import state
@@ -20,31 +21,31 @@ from datarax.statistics.state import walk
 
 
 def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
-    """A metric whose state has one copy a device along `axis_names` of `mesh`.
+    """A metric with one copy of its state on each device along `axis_names` of `mesh`.
 
-    Its `update` takes global arrays whose leading axis is sharded over those axes, and compiles to
-    a program without a collective over them; its `sync` merges the copies, in one collective
-    while the state is small. It works under `jax.jit`, `nnx.jit` and `lax.scan`, on `Auto` and
-    `Explicit` meshes; its state may be donated.
+    `update` takes global arrays whose leading axis is sharded over those axes. Each device updates
+    its copy with its own rows, without a collective over those axes. `sync` merges the copies; if
+    the state is small, it needs one collective. The metric works under `jax.jit`, `nnx.jit` and
+    `lax.scan`, on meshes with `Auto` and `Explicit` axes, and its state may be donated.
 
-    Arrays may be sharded over further axes of the mesh too, logits over a tensor axis, say. The
-    metric is a number of whole rows, so the update then communicates over those axes, and those
-    only: on `Auto` ones the compiler chooses how (a sum of partial sums, for a mean), on
-    `Explicit` ones the rows are gathered.
+    The arrays may also be sharded over other axes of the mesh, for example logits over a tensor
+    axis. A metric needs whole rows, so the update then communicates over those other axes. On
+    `Auto` axes the compiler chooses how (for a mean, it adds partial sums); on `Explicit` axes the
+    rows are gathered.
 
-    Arrays held otherwise (NumPy's, on one device, replicated, sharded over another mesh) are
-    moved to their devices first. On several processes they have to be global arrays, as
-    `datarax.distributed.global_batch` makes them. What is not global is refused where it can be
-    told: under `jax.jit` JAX takes such an argument to be the same on every process.
+    Arrays with another layout (NumPy arrays, arrays on one device, replicated, or sharded over
+    another mesh) are first moved to the devices. On several processes, arrays must be global, as
+    `datarax.distributed.global_batch` makes them. Other arrays raise an error, but not under
+    `jax.jit`: there JAX takes such an argument to be the same on every process.
 
     Args:
-        metric: any metric; what it has accumulated so far is kept, once.
+        metric: any metric. Data that it has accumulated already is kept and counts once.
         mesh: a `jax.sharding.Mesh`.
-        axis_names: one axis of the mesh, or a tuple.
+        axis_names: an axis of the mesh, or a tuple of axes.
 
     Raises:
-        MetricTypeError: something that is not a plain metric, or not a mesh.
-        MetricInputError: an axis that the mesh does not have.
+        MetricTypeError: `metric` is not a plain metric, or `mesh` is not a mesh.
+        MetricInputError: the mesh does not have an axis of `axis_names`.
 
     Example:
         >>> import jax
@@ -60,7 +61,7 @@ def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
 
 
 class PerDevice(Metric):
-    """What `per_device` returns; see there."""
+    """The metric that `per_device` returns; see there."""
 
     owns_mesh: ClassVar[bool] = True
     copies: Metric = state()
@@ -70,7 +71,8 @@ class PerDevice(Metric):
             raise MetricTypeError(f"per_device expects a plain datarax.Metric; got {kind(metric)}")
         if any(isinstance(each, Metric) and each.owns_mesh for each in walk(metric)):
             raise MetricTypeError(
-                "per_device expects a plain datarax.Metric; got one that is, or holds, a per_device"
+                "per_device expects a plain datarax.Metric; got a metric that is, or holds, a "
+                "per_device metric"
             )
         if not isinstance(mesh, Mesh):
             raise MetricTypeError(f"per_device expects a jax.sharding.Mesh; got {kind(mesh)}")
@@ -91,22 +93,25 @@ class PerDevice(Metric):
 
     @property
     def device_count(self) -> int:
-        """How many copies there are."""
+        """The number of copies: one for each device along the axes."""
         return math.prod(self.mesh.shape[name] for name in self.axis_names)
 
     def update(self, *args: Any, **kwargs: Any) -> Self:
-        """A new metric with a global batch folded in, each device its own shard.
+        """A new metric in which each device has updated its copy with its shard of a batch.
+
+        If the number of rows is not divisible by the number of devices, the batch is padded with
+        rows of weight zero. Zero-dimensional arrays are a batch of one row, which is padded too.
+        Padding requires that the metric's `update` takes `weights`.
 
         Args:
-            *args: as the metric's own `update`, with global arrays whose leading axis is sharded
-                over the devices.
-            **kwargs: likewise. A leading axis that the devices do not divide is padded with rows
-                of weight zero, and an array of no dimensions counts once; both need an `update`
-                that takes `weights`.
+            *args: the arguments of the metric's own `update`: global arrays whose leading axis is
+                sharded over the devices.
+            **kwargs: the keyword arguments of the metric's own `update`.
 
         Raises:
-            MetricInputError: leading axes that differ, or padding for a metric without weights.
-            NotAddressableError: what this process holds alone, on several processes.
+            MetricInputError: the leading axes differ, or a batch needs padding and the metric's
+                `update` takes no weights.
+            NotAddressableError: there are several processes, and only this process holds an array.
         """
         calls = jax.tree.map(
             lambda call: _divisible(call, self.device_count),
@@ -117,7 +122,8 @@ class PerDevice(Metric):
         try:
             return self.with_parts({"copies": _update(self, calls)})
         except MetricInputError:
-            # It shows the shapes of a device; raised again, those that the caller knows.
+            # The message has the shapes on one device. Trace the update again with the global
+            # shapes, which the caller knows, so that the error is raised with those.
             jax.eval_shape(
                 lambda copies, calls: jax.tree.map(lambda x: x[0], copies).apply(calls),
                 *jax.tree.map(
@@ -127,10 +133,11 @@ class PerDevice(Metric):
             raise
 
     def sync(self, axis_name: Any = None) -> Metric:
-        """The plain, replicated metric: all copies merged, in one collective if they are small."""
+        """The copies merged into a plain, replicated metric; one collective if they are small."""
         if axis_name is not None:
             raise MetricInputError(
-                f"per_device(...).sync() takes no axis name, as it owns its mesh; got {axis_name!r}"
+                f"per_device(...).sync() takes no axis name, because the metric has its own mesh; "
+                f"got {axis_name!r}"
             )
         return _sync(self)
 
@@ -141,19 +148,19 @@ class PerDevice(Metric):
         return self.sync().invalid_count()
 
     def synced_in_place(self, axis_name: Any) -> Self:
-        """The same: copies are merged when they are read."""
+        """The metric itself: the copies are merged when they are read."""
         if axis_name is not None:
             self.sync(axis_name)  # raises
         return self
 
-    # Saved as the plain metric, so that it restores on any number of devices.
+    # It is saved as a plain metric, so that it can be restored on any number of devices.
 
     def saved(self) -> dict[str, Any]:
-        """`sync().saved()`: on several processes, all must call it."""
+        """The same as `sync().saved()`. On several processes, all must call it."""
         return self.sync().saved()
 
     def loaded(self, saved: Any, where: str) -> Self:
-        # In this layout, whatever the layout that was saved.
+        # A plain metric is loaded and then replicated, so the layout when saving does not matter.
         empty = jax.tree.map(lambda leaf: leaf[0], self.copies.reset())
         outermost = where == type(self).__name__
         loaded = empty.loaded(saved, type(empty).__name__ if outermost else where)
@@ -172,8 +179,9 @@ class PerDevice(Metric):
         return self.with_parts({"copies": _reset(self)})
 
     def _mapped(self, function: Any, *, out_specs: Any, in_specs: Any = None) -> Any:
-        """`function` of each device's own arguments."""
-        # No axis is left Explicit: few metrics could do their arithmetic on arrays typed so.
+        """`shard_map` of `function`: each device calls it with its own shard of the arguments."""
+        # The `Explicit` axes of the mesh are mapped too, because the arithmetic of most metrics
+        # does not work on arrays that are typed as sharded over `Explicit` axes.
         return jax.shard_map(
             function,
             mesh=self.mesh,
@@ -183,7 +191,7 @@ class PerDevice(Metric):
         )
 
     def _replicate(self, empty: Metric, metric: Metric | None) -> Metric:
-        """A copy of `empty` on every device, but of `metric` on the first."""
+        """Copies for all devices: `metric` on the first device, and `empty` on all others."""
 
         def local(*given: Metric) -> Metric:
             if not given:
@@ -196,12 +204,12 @@ class PerDevice(Metric):
         return jax.jit(self._mapped(local, in_specs=P(), out_specs=P(self.axis_names)))(*given)
 
     def _placed(self, x: jax.Array) -> jax.Array:
-        """`x` on the devices of the mesh, its rows where `shard_map` expects them."""
+        """`x` on the devices of the mesh, with its rows sharded as `shard_map` expects."""
         if not isinstance(x, Tracer) and getattr(x.sharding, "mesh", None) != self.mesh:
             return jax.device_put(x, NamedSharding(self.mesh, P(self.axis_names)))
         explicit = _explicit(self.mesh)
         if not explicit:
-            return x  # the compiler sees to it
+            return x  # on `Auto` axes, the compiler moves the rows where necessary
         spec = (tuple(name for name in self.axis_names if name in explicit) or None,)
         now = jax.typeof(x).sharding.spec
         if P(*now[:1]) == P(*spec) and not any(now[1:]):
@@ -237,20 +245,26 @@ def _reset(metric: PerDevice) -> Metric:
 
 
 def _explicit(mesh: Mesh) -> tuple[str, ...]:
+    """The names of the `Explicit` axes of a mesh."""
     types = zip(mesh.axis_names, mesh.axis_types, strict=True)
     return tuple(name for name, kind in types if kind is AxisType.Explicit)
 
 
+# In `PerDevice`, every array has a leading axis of devices, of size 1 on each device.
+
+
 def _own(copies: Metric) -> Metric:
+    """The copy of this device, without the device axis."""
     return jax.tree.map(lambda x: jax.lax.squeeze(x, (0,)), copies)
 
 
 def _stacked(metric: Metric) -> Metric:
+    """The copy of this device, with the device axis."""
     return jax.tree.map(lambda x: jax.lax.expand_dims(jnp.asarray(x), (0,)), metric)
 
 
 def _divisible(call: Call, devices: int) -> Call:
-    """The call with leading axes that divide by the devices."""
+    """The call, padded so that its number of rows is divisible by the number of devices."""
     caller, args, kwargs = f"per_device({call.metric}).update", call.args, call.kwargs
     if len(args) <= len(call.takes):
         kwargs, args = dict(zip(call.takes, args, strict=False)) | kwargs, ()
@@ -264,8 +278,8 @@ def _divisible(call: Call, devices: int) -> Call:
     sizes = {x.shape[0] if x.ndim else None for x in data}
     if len(sizes) > 1:
         raise MetricInputError(
-            f"{caller}: expected arrays that share one leading axis, to split over the devices; "
-            f"got shapes {shapes}"
+            f"{caller}: expected arrays that share one leading axis, which is split over the "
+            f"devices; got shapes {shapes}"
         )
     size = sizes.pop() if sizes else None
     if weights is not None and weights.ndim and (size is None or weights.shape[0] not in (1, size)):
@@ -273,7 +287,7 @@ def _divisible(call: Call, devices: int) -> Call:
             f"{caller}: weights of shape {weights.shape} do not broadcast against the leading axes "
             f"of the examples, of shape {shapes}"
         )
-    if size is None:  # no dimensions: a batch of one
+    if size is None:  # zero-dimensional arrays: a batch of one row
         args, kwargs = jax.tree.map(lambda x: x[None], (args, kwargs))
         size = 1
     if weights is not None:
@@ -282,8 +296,8 @@ def _divisible(call: Call, devices: int) -> Call:
     if missing:
         if "weights" not in call.takes:
             raise MetricInputError(
-                f"{caller}: {size} rows do not divide by {devices} devices, and update takes no "
-                f"weights with which to pad them; pad or split the batch, or give "
+                f"{caller}: {size} rows are not divisible by {devices} devices, and they cannot be "
+                f"padded because update takes no weights; pad or split the batch, or give "
                 f"{call.metric}.update a weights= argument"
             )
         if weights is None:
@@ -295,15 +309,19 @@ def _divisible(call: Call, devices: int) -> Call:
     return replace(call, args=args, kwargs=kwargs)
 
 
-def _global(argument: Any, caller: str) -> Any:
-    """An argument with arrays as its leaves; on several processes, with global ones only."""
+def _global(argument: PyTree, caller: str) -> PyTree:
+    """The argument with JAX arrays as its leaves.
+
+    Raises:
+        NotAddressableError: there are several processes, and only this process holds an array.
+    """
     several = jax.process_count() > 1 and not isinstance(jnp.zeros(()), Tracer)
 
     def array(x: Any) -> jax.Array:
         if several and not isinstance(x, Tracer) and getattr(x, "is_fully_addressable", True):
             raise NotAddressableError(
-                f"{caller}: got an array of shape {np.shape(x)} that this process holds alone, so "
-                f"each of the {jax.process_count()} processes would mean its own; make it a global "
+                f"{caller}: only this process holds an array of shape {np.shape(x)}, so each of "
+                f"the {jax.process_count()} processes would pass a different one; make it a global "
                 f"array with datarax.distributed.global_batch"
             )
         return numeric(x, caller)
@@ -312,7 +330,7 @@ def _global(argument: Any, caller: str) -> Any:
 
 
 def _is_numbers(x: Any) -> bool:
-    """Whether `x` is a list of numbers, or of lists of them: an array to be."""
+    """Whether `x` is a list of numbers or of such lists, which becomes an array."""
     return isinstance(x, list | tuple) and all(
         _is_numbers(item) or isinstance(item, bool | int | float | np.generic) for item in x
     )

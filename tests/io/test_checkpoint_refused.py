@@ -188,7 +188,7 @@ def test_what_is_not_there_or_cannot_be_written(tmp_path):
     with pytest.raises(CheckpointError, match="incomplete or damaged"):
         restore(tmp_path / "folder", Mean())
     for taken in ("file", "folder"):
-        with pytest.raises(CheckpointError, match="is there already; pass overwrite=True"):
+        with pytest.raises(CheckpointError, match="exists already; pass overwrite=True"):
             save(tmp_path / taken, Mean())
     for overwrite in (False, True):
         with pytest.raises(CheckpointError, match="cannot be written: "):

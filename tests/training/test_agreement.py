@@ -278,7 +278,14 @@ def rounds():
     barriers[2].meet(TIMEOUT, "both have passed")
     keys = barrier._call("key_value_dir_get", "", deadline=float("inf"))
     threads = [thread.name for thread in threading.enumerate()]
-    return said, before, barrier.missing(barrier.round - 1), barrier.missing(barrier.round), keys, threads
+    return (
+        said,
+        before,
+        barrier.missing(barrier.round - 1),
+        barrier.missing(barrier.round),
+        keys,
+        threads,
+    )
 
 
 def test_a_barrier_holds_its_rounds_together():
@@ -288,7 +295,7 @@ def test_a_barrier_holds_its_rounds_together():
         assert said[32::2] == [str(i) for i in range(100)]
         assert said[33::2] == ["other 0"] * 100
         assert before in (None, "process 1 of 2 has not reached it")
-        assert after == "all processes have reached it, but of these do not wait for it: 0"
+        assert after == "all processes have reached it, but these processes do not wait for it: 0"
         assert beyond == "processes 0, 1 of 2 have not reached it"
         # Where each is, who waits, the newest verdict: a long run leaves no more.
         assert len(keys) <= 4, keys

@@ -578,9 +578,9 @@ def test_no_copies_of_copies():
     mesh = make_mesh("auto", ONE)
     metric = per_device(Mean(), mesh, "data")
     for nested in (metric, Collection({"mean": metric})):
-        with pytest.raises(MetricTypeError, match="one that is, or holds, a per_device"):
+        with pytest.raises(MetricTypeError, match="a metric that is, or holds, a per_device"):
             per_device(nested, mesh, "data")
-    with pytest.raises(MetricInputError, match="takes no axis name, as it owns its mesh"):
+    with pytest.raises(MetricInputError, match="takes no axis name, because the metric has"):
         metric.sync("data")
 
 
@@ -597,7 +597,7 @@ def test_no_copies_of_copies():
         (Mean(), {"values": 16, "weights": 8}, "weights of shape (8,) do not broadcast"),
         (Mean(), {"values": 13, "weights": 16}, "weights of shape (16,) do not broadcast"),
         (Mean(), {"values": (), "weights": 8}, "weights of shape (8,) do not broadcast"),
-        (Vectors(3), {"x": (13, 3)}, "13 rows do not divide by 8 devices"),
+        (Vectors(3), {"x": (13, 3)}, "13 rows are not divisible by 8 devices"),
         (Collection({"a": Mean()}), {"x": 16}, "'a' (Mean) needs the output 'values'"),
     ],
 )
