@@ -1,7 +1,11 @@
-"""Batches, checked: which examples can be used, and how much each counts."""
+"""Validation of batches: which examples can be used, and the weight of each.
+
+Shapes and dtypes are checked when the update is traced, and raise. Values are never inspected on
+the host: an example with an invalid value gets weight zero and is counted.
+"""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,28 +20,36 @@ from datarax._checks import (
     same_shape,
 )
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import ArrayLike, Weights
 from datarax.statistics.labels import equals, first_highest, in_range
 
-_FINE = 2.0**-23  # the resolution of float32
+_FLOAT32_EPS = 2.0**-23
 
 
 class Examples(NamedTuple):
-    """A batch of which every example of non-zero weight can be used; others may hold anything."""
+    """A checked batch: every example with a weight other than zero can be used.
+
+    Examples of weight zero may hold anything.
+    """
 
     preds: jax.Array
-    """Floats in the dtype that values are accumulated in, of the shape that was given."""
+    """Scores in the default float dtype, of the given shape."""
     target: jax.Array
-    """Multiclass: labels from 0 to C - 1, as int32. Else: whether it is the positive class."""
+    """Multiclass: labels from 0 to C - 1, int32. Else: whether the target is the positive class."""
     weight: jax.Array
     """As from `rows_weight`, of the shape of `target`."""
     invalid: jax.Array
-    """Which cannot be used, though their weight is not zero."""
+    """The mask of the examples that cannot be used although their weight is not zero."""
     eps: float
-    """The distance from 1 to the next float of the dtype that was given; float32's if coarser."""
+    """The distance from 1 to the next float in the given dtype, at most that of float32."""
 
 
 def check_task(num_classes: int | None, num_labels: int | None) -> None:
-    """Refuses sizes that state no task: multiclass, multilabel, or neither for binary."""
+    """Checks the sizes of a task: `num_classes`, `num_labels`, or neither for a binary task.
+
+    Raises:
+        MetricInputError: both sizes, or a size that is too small or not an integer.
+    """
     if num_classes is not None and num_labels is not None:
         raise MetricInputError(
             "num_classes= (multiclass) and num_labels= (multilabel) exclude each other"
@@ -49,29 +61,29 @@ def check_task(num_classes: int | None, num_labels: int | None) -> None:
 
 
 def examples(
-    preds: Any,
-    target: Any,
-    weights: Any,
+    preds: ArrayLike,
+    target: ArrayLike,
+    weights: Weights,
     *,
     num_classes: int | None = None,
     num_labels: int | None = None,
     probabilities: bool = False,
     ignore_index: int | None = None,
 ) -> Examples:
-    """A batch of scores for each class, and its targets, checked.
+    """Checks a batch of scores and targets.
 
     Args:
         preds: multiclass (..., C); multilabel (..., L); binary (...).
-        target: labels (...) where multiclass, else 0/1 of the shape of `preds`.
+        target: multiclass: labels (...); else 0/1 of the shape of `preds`.
         weights: broadcast against the leading axes of `target`.
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has. Neither: binary.
-        probabilities: what is no probability is invalid, else what is not finite.
-        ignore_index: a target that leaves its example out, uncounted.
+        num_classes: the number of classes of a multiclass task.
+        num_labels: the number of labels of a multilabel task. With neither, the task is binary.
+        probabilities: whether `preds` must be probabilities; if not, they must be finite.
+        ignore_index: examples with this target get weight zero, and are not counted as invalid.
 
     Raises:
-        MetricInputError: shapes that do not go together; shows both.
-        MetricTypeError: multiclass targets that are no integers.
+        MetricInputError: shapes that do not fit together; shows both.
+        MetricTypeError: multiclass targets that are not integers.
     """
     given, target = numeric(preds, "preds"), numeric(target, "target")
     scores = as_float(given)
@@ -82,10 +94,11 @@ def examples(
                 f"preds of shape {given.shape} for num_labels={num_labels}; "
                 f"expected (..., {num_labels})"
             )
+        # Constants of the dtype of the target, which may be boolean.
         positive = target == jnp.ones((), target.dtype)
         valid = is_probability(scores) if probabilities else jnp.isfinite(scores)
         valid &= positive | (target == jnp.zeros((), target.dtype))
-        chosen = positive
+        labels = positive
     else:
         if not is_integer(target):
             raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
@@ -97,61 +110,70 @@ def examples(
         known = in_range(target, num_classes)
         usable = is_distribution(given) if probabilities else all_finite(scores)
         valid = known & usable
-        chosen = jnp.where(known, target, jnp.zeros((), target.dtype)).astype(jnp.int32)
+        # Label 0 for invalid targets, so that it may index the scores.
+        labels = jnp.where(known, target, jnp.zeros((), target.dtype)).astype(jnp.int32)
     ignored = equals(target, ignore_index)
     weight, invalid = rows_weight(valid | ignored, weights)
     weight = jnp.where(ignored, jnp.zeros((), weight.dtype), weight)
-    return Examples(scores, chosen, weight, invalid, min(_resolution(given), _FINE))
+    return Examples(scores, labels, weight, invalid, min(_eps_of(given), _FLOAT32_EPS))
 
 
 def is_probability(p: jax.Array) -> jax.Array:
     """Which floats are from 0 to 1."""
-    return (p >= jnp.zeros((), p.dtype)) & (p <= jnp.ones((), p.dtype))
+    return (p >= 0) & (p <= 1)
 
 
 def is_distribution(p: jax.Array) -> jax.Array:
     """Which rows, along the last axis, hold probabilities that sum to one.
 
-    Within the root of the resolution of the dtype that was given, or of float32 where that is
-    finer, which is what rounding each of them leaves room for.
+    The tolerance of the sum is `sqrt(eps)` with the eps of the given dtype, at least that of
+    float32: 3.5e-4. This covers the rounding of each probability.
     """
-    tolerance = max(_resolution(p), _FINE) ** 0.5
+    tolerance = max(_eps_of(p), _FLOAT32_EPS) ** 0.5
     p = as_float(p)
-    near = jnp.abs(jnp.sum(p, -1) - jnp.ones((), p.dtype)) <= jnp.asarray(tolerance, p.dtype)
-    # Of extremes, which are NaN if any of them is: cheaper than to ask each.
+    near = jnp.abs(jnp.sum(p, -1) - 1) <= tolerance
+    # The extremes are NaN if any value is. Checking only them is cheaper than checking each value.
     return near & is_probability(jnp.min(p, -1)) & is_probability(jnp.max(p, -1))
 
 
-def _resolution(x: jax.Array) -> float:
-    return _FINE if is_integer(x) else float(jnp.finfo(x.dtype).eps)
+def _eps_of(x: jax.Array) -> float:
+    return _FLOAT32_EPS if is_integer(x) else float(jnp.finfo(x.dtype).eps)
 
 
 class Predictions(NamedTuple):
-    """Predicted classes and targets; those of weight zero may be any."""
+    """A checked batch of predicted classes; examples of weight zero may hold any."""
 
     chosen: jax.Array
-    """(..., k) int32."""
+    """The k predicted classes of each example: (..., k) int32."""
     target: jax.Array
-    """(...) int32."""
+    """The labels: (...) int32."""
     weight: jax.Array
-    """As from `rows_weight`."""
+    """As from `rows_weight`, of the shape of `target`."""
     invalid: jax.Array
-    """Which cannot be used, though their weight is not zero."""
+    """The mask of the examples that cannot be used although their weight is not zero."""
 
 
 def predictions(
     preds: jax.Array,
     target: jax.Array,
-    weights: Any,
+    weights: Weights,
     size: int,
     top_k: int = 1,
     ignore_index: int | None = None,
 ) -> Predictions:
-    """A multiclass batch, checked: scores (..., C) or labels (...), and integer targets (...).
+    """Checks a multiclass batch.
+
+    Args:
+        preds: scores (..., C), or predicted labels (...).
+        target: integer labels (...).
+        weights: broadcast against the leading axes of `target`.
+        size: the number of classes C.
+        top_k: how many classes are predicted: those of the highest scores.
+        ignore_index: examples with this target get weight zero, and are not counted as invalid.
 
     Raises:
-        MetricInputError: shapes that do not go together; shows both.
-        MetricTypeError: labels that are no integers.
+        MetricInputError: shapes that do not fit together; shows both.
+        MetricTypeError: labels that are not integers.
     """
     if not is_integer(target):
         raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
@@ -180,37 +202,40 @@ def predictions(
     ignored = equals(target, ignore_index)
     w, invalid = rows_weight(valid | ignored, weights)
     w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
-    # In one dtype that holds every valid label: in a narrower one, others would look equal.
+    # Cast only after the check of the range: a cast may wrap an invalid label to a valid one.
     return Predictions(chosen.astype(jnp.int32), target.astype(jnp.int32), w, invalid)
 
 
 def _top(scores: jax.Array, k: int) -> jax.Array:
+    """The classes of the k highest scores, of equal ones the first: (..., k)."""
     if k == 1:
         return first_highest(scores)[..., None]
-    if not is_integer(scores):  # a sort tells zeros of both signs apart
-        scores = jnp.where(scores == 0, jnp.zeros((), scores.dtype), scores)
-    return jax.lax.top_k(scores, k)[1]
+    if not is_integer(scores):
+        # Without negative zeros, which `top_k` orders below positive ones.
+        scores = jnp.where(scores == 0, 0, scores)
+    return lax.top_k(scores, k)[1]
 
 
 def pairs(
-    preds: Any,
-    target: Any,
-    weights: Any,
+    preds: ArrayLike,
+    target: ArrayLike,
+    weights: Weights,
     shape: tuple[int, ...],
     domain: Callable[[jax.Array, jax.Array], jax.Array | None] = lambda p, t: None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Predictions and targets as floats, what each example counts, and which cannot be used.
+    """Checks predictions and targets that are numbers, as in regression.
 
     Args:
         preds: of shape (..., *shape).
         target: of the shape of `preds`.
         weights: broadcast against the leading axes.
-        shape: of one example.
-        domain: which finite values can be used; `None` for all.
+        shape: the shape of one example.
+        domain: gives the mask of the finite values that can be used; `None` if all can.
 
     Returns:
-        Both; the weight of each example, see `rows_weight`, with axes of size one for those of an
-        example; and the mask of examples that cannot be used, without them.
+        Both as floats; the weight of each example as from `rows_weight`, with an axis of size one
+        for each axis of an example; and the mask (...) of the examples that cannot be used although
+        their weight is not zero.
 
     Raises:
         MetricInputError: shapes that differ, or do not end in `shape`.
@@ -228,11 +253,15 @@ def pairs(
     usable = usable if defined is None else usable & defined
     valid = jnp.all(usable, tuple(range(batch, p.ndim)))
     w, invalid = rows_weight(valid, weights)
-    return p, t, jax.lax.expand_dims(w, range(w.ndim, p.ndim)), invalid
+    return p, t, lax.expand_dims(w, range(w.ndim, p.ndim)), invalid
 
 
 def on_leading_axes(x: jax.Array, shape: tuple[int, ...], name: str) -> jax.Array:
-    """`x` with axes of one appended, so that it broadcasts against values of `shape`."""
+    """`x` with axes of size one appended, so that it broadcasts against values of `shape`.
+
+    Raises:
+        MetricInputError: an `x` that does not broadcast against the leading axes of `shape`.
+    """
     fits = x.ndim <= len(shape) and all(n in (1, m) for n, m in zip(x.shape, shape, strict=False))
     if not fits:
         raise MetricInputError(
@@ -242,30 +271,40 @@ def on_leading_axes(x: jax.Array, shape: tuple[int, ...], name: str) -> jax.Arra
     return lax.expand_dims(x, range(x.ndim, len(shape)))
 
 
-def numbered_steps(step: Any, values: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Steps as int32 that broadcast against the values, and which of them are in its range."""
+def numbered_steps(step: ArrayLike, values: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The step of each value as int32, and which steps are in its range.
+
+    Raises:
+        MetricInputError: steps that do not broadcast against the leading axes of the values.
+        MetricTypeError: steps that are not integers.
+    """
     step = numeric(step, "step")
     if not is_integer(step) or step.dtype == jnp.bool_:
         raise MetricTypeError(f"step has dtype {step.dtype}; expected integers")
     step = on_leading_axes(step, values.shape, "step")
     narrow = step.astype(jnp.int32)
+    # The signs differ if the cast wrapped a large unsigned step.
     known = (narrow.astype(step.dtype) == step) & ((narrow < 0) == (step < 0))
     return jnp.broadcast_to(narrow, values.shape), jnp.broadcast_to(known, values.shape)
 
 
 def rows_weight(
-    valid: jax.Array, weights: Any, name: str = "weights"
+    valid: jax.Array, weights: Weights, name: str = "weights"
 ) -> tuple[jax.Array, jax.Array]:
-    """What each row counts, and which rows were asked for but hold values that cannot be used.
+    """The weight of each row, and which rows are excluded because they cannot be used.
 
     Args:
-        valid: booleans of the shape of the rows.
+        valid: the mask of the rows that can be used.
         weights: `None`, or an array that broadcasts against the leading axes of `valid`.
+        name: what an error calls the weights.
 
     Returns:
-        The weight of each row, of the shape of `valid`: booleans where weights are (or are not
-        given), else floats; zero where the row or its weight is not valid. And a mask of the rows
-        that are excluded for that, though their weight is not zero.
+        The weight of each row, of the shape of `valid`: booleans if the weights are booleans or
+        `None`, else floats; zero if the row or its weight is invalid. And the mask of the rows that
+        are excluded for that although their weight is not zero.
+
+    Raises:
+        MetricInputError: weights that do not broadcast against the leading axes of `valid`.
     """
     if weights is None:
         return valid, ~valid
@@ -278,10 +317,10 @@ def rows_weight(
             f"{name} of shape {w.shape} does not broadcast against the leading axes of the "
             f"examples, of shape {valid.shape}"
         )
-    w = jax.lax.expand_dims(w, range(w.ndim, valid.ndim))
+    w = lax.expand_dims(w, range(w.ndim, valid.ndim))
     if w.dtype == jnp.bool_:
         return w & valid, w & ~valid
     w = as_float(w)
     fine = jnp.isfinite(w) & (w >= 0)
-    counted = jnp.where(fine & valid, w, jnp.zeros((), w.dtype))
+    counted = jnp.where(fine & valid, w, 0)
     return counted, (w != 0) & ~(fine & valid)

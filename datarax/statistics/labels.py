@@ -1,4 +1,4 @@
-"""Labels as integers: which can be used, how many there are of each, which scores highest."""
+"""Integer labels: which are valid, the weight of each, and the class of the highest score."""
 
 import numbers
 
@@ -11,19 +11,27 @@ from datarax._errors import MetricInputError
 from datarax.distributed.collectives import replicated
 from datarax.statistics.scatter_counts import add_at, scatter_sum
 
+_FEW_CLASSES = 64
+"""Up to this many classes, comparing each label with every class is faster than a scatter."""
+
 
 def in_range(labels: jax.Array, size: int) -> jax.Array:
-    """Which labels are from 0 to `size - 1`, in any integer dtype, the narrow ones too."""
+    """Which labels are from 0 to `size - 1`; `labels` may have any integer or boolean dtype."""
     if labels.dtype == jnp.bool_:
         return jnp.ones(labels.shape, jnp.bool_)
     below = jnp.ones(labels.shape, jnp.bool_)
+    # A narrow dtype may not hold `size`; then all its values are below it.
     if size <= jnp.iinfo(labels.dtype).max:
-        below = labels < jnp.asarray(size, labels.dtype)
-    return below & (labels >= jnp.zeros((), labels.dtype))
+        below = labels < size
+    return below & (labels >= 0)
 
 
 def equals(target: jax.Array, index: int | None) -> jax.Array:
-    """Which targets are a given number, which their dtype may not hold."""
+    """Which targets equal `index`: none if it is None or if their dtype does not hold it.
+
+    Raises:
+        MetricInputError: an `index` that is not an integer; names it `ignore_index`.
+    """
     none = jnp.zeros(target.shape, jnp.bool_)
     if index is None:
         return none
@@ -45,25 +53,27 @@ def is_class(target: jax.Array, size: int) -> jax.Array:
 
 
 def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
-    """The total weight of each label: (size,), integers for boolean weights, floats for floats.
+    """The total weight of each label: (size,), integers for boolean weights, else floats.
 
     A label out of range must have weight zero.
     """
     labels, weights = replicated(labels.astype(jnp.int32)), replicated(weights)
     if weights.dtype == jnp.bool_:
         weights = weights.astype(jnp.int32)
-    if size <= 64:
-        # Comparing with every class beats a scatter while there are few.
+    if size <= _FEW_CLASSES:
         same = labels.reshape(-1, 1) == jnp.arange(size, dtype=jnp.int32)[None, :]
-        return jnp.sum(jnp.where(same, weights.reshape(-1, 1), jnp.zeros((), weights.dtype)), 0)
+        return jnp.sum(jnp.where(same, weights.reshape(-1, 1), 0), 0)
     if not is_integer(weights):
-        return scatter_sum(labels, weights, size)[0]
+        return scatter_sum(labels, weights, size).high
     return add_at(jnp.zeros((size,), jnp.int32), labels, weights)
 
 
 def first_highest(scores: jax.Array) -> jax.Array:
-    """The class of the highest score (..., C), of equal ones the first: (...) int32."""
-    # On CPU a third of the time of `jnp.argmax`. A row with NaN gives no class.
+    """The class of the highest score (..., C), the first of equal ones: (...) int32.
+
+    A row with NaN gives C, which is no class.
+    """
+    # On CPU this takes a third of the time of `jnp.argmax`.
     classes = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
     highest = scores == jnp.max(scores, -1, keepdims=True)
-    return jnp.min(jnp.where(highest, classes, jnp.int32(scores.shape[-1])), -1)
+    return jnp.min(jnp.where(highest, classes, scores.shape[-1]), -1)

@@ -1,19 +1,19 @@
-"""A total and a weight: what every mean is made of."""
+"""A weighted total and its total weight: the state of every mean."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
 from datarax._checks import as_float, is_integer, numeric
+from datarax._typing import ArrayLike, Weights
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.state import State
 
 
 class WeightedTotal(State):
-    """The sum of `w * x`, the sum of `w`, and how many values could not be used.
+    """The sum of `w * x`, the sum of `w`, and the number of values that could not be used.
 
     Example:
         >>> import jax.numpy as jnp
@@ -27,28 +27,31 @@ class WeightedTotal(State):
     weight = MetricAccumulator(0.0)
     invalid = MetricAccumulator(0)
 
-    def update(self, values: Any, *, weights: Any = None) -> Self:
+    def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; `weights` broadcast against their leading axes.
 
         NaN and infinities are excluded and counted, unless their weight is zero.
         """
         x = numeric(values, "values")
         if not is_integer(x):
-            # First to the dtype of the total, so that the check sees what is accumulated.
+            # Cast first: a finite float64 may be infinite in the dtype of the total.
             x = as_float(x)
         return self.add(x, *rows_weight(jnp.isfinite(x), weights))
 
     def add(self, x: jax.Array, w: jax.Array, invalid: jax.Array) -> Self:
-        """Folds in values that have been checked, infinities among them.
+        """Folds in values that have been checked; they may be infinite.
 
-        `w` and `invalid` are as from `rows_weight`; where `w` is zero, `x` is not looked at.
+        Args:
+            x: the values; a value of weight zero is ignored, whatever it is.
+            w: their weights, as from `rows_weight`.
+            invalid: the mask of the values that could not be used, as from `rows_weight`.
         """
         if w.dtype == jnp.bool_:
-            # Integers stay integers, and add up exactly.
+            # No product: integers stay integers, whose sum is exact.
             summands = jnp.where(w, x, jnp.zeros((), x.dtype))
         else:
             x = as_float(x)
-            summands = jnp.where(w != 0, x, jnp.zeros((), x.dtype)) * w
+            summands = jnp.where(w != 0, x, 0) * w
         return self.replace(
             total=self.total.update(summands),
             weight=self.weight.update(jnp.broadcast_to(w, x.shape)),
@@ -57,5 +60,5 @@ class WeightedTotal(State):
 
     @property
     def mean(self) -> jax.Array:
-        """The weighted mean; NaN where the weight is zero."""
-        return nx.pair_divide(self.total.parts, self.weight.parts)
+        """The weighted mean, rounded once; NaN where the weight is zero."""
+        return (self.total.double / self.weight.double).to_float()

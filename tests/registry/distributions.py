@@ -1,4 +1,4 @@
-"""How values are distributed: Quantile, Median, Histogram, Cardinality."""
+"""Cases of distributions of values: Quantile, Median, Histogram, Cardinality."""
 
 from functools import partial
 from itertools import pairwise
@@ -24,18 +24,18 @@ def median(w: np.ndarray, values: np.ndarray) -> float:
 
 
 def numpy_quantiles(w: np.ndarray, values: np.ndarray) -> np.ndarray | None:
-    used = w > 0  # NumPy refuses a total weight of zero
+    used = w > 0  # NumPy raises for a total weight of zero
     if not used.any():
         return None
     return np.quantile(values[used], QS, weights=w[used], method="inverted_cdf")
 
 
 def width(w: np.ndarray, values: np.ndarray, bits: int = BITS) -> float:
-    # The bin of the largest value is the widest: 2**(9 - bits) of it.
+    # The bin of the largest value is the widest: 2**(9 - bits) of the value.
     return 2.0 ** (9 - bits) * np.abs(values[w > 0]).max(initial=0.0) + TINY
 
 
-# Not at zero, below which subnormal numbers may be flushed to it.
+# No edge is at zero: negative subnormal numbers may be flushed to zero.
 EDGES = (-2.5, -1.5, -0.5, 0.1, 3.0, 2.0**20)
 
 
@@ -52,7 +52,7 @@ def counts(w: np.ndarray, values: np.ndarray) -> dict[str, Any]:
 def numpy_counts(w: np.ndarray, values: np.ndarray) -> dict[str, Any]:
     used = w > 0
     found = np.histogram(values[used], EDGES, weights=w[used])[0]
-    # NumPy leaves out what lies outside.
+    # NumPy excludes values outside the edges.
     return counts(w, values) | {"counts": found}
 
 
@@ -106,8 +106,8 @@ CASES = [
         metrics.Cardinality,
         MARKS,
         distinct,
-        # Two values in one register count as one: of 64 values in 2**14 registers, more than
-        # five pairs come once in 10**8.
+        # Two values in one register count as one. With 64 values in 2**14 registers, more than
+        # five such pairs occur once in 10**8 runs.
         atol=lambda w, values: 6.0,
         exact=True,
         empty=0.0,

@@ -1,4 +1,4 @@
-"""Divergences of distributions; ranked probability scores, of ordered classes and of numbers."""
+"""Cases of divergences, and of ranked probability scores of ordered classes and of numbers."""
 
 from functools import partial
 from typing import Any
@@ -46,7 +46,7 @@ DISTRIBUTIONS = Inputs(
 
 
 def entropy_terms(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """`sum p log(p / q)` of each row, from the definition: 0 where p is, infinite where q is."""
+    """`sum p log(p / q)` of each row, by definition: a term is 0 if p is 0, infinite if q is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(p > 0, p * np.log(p / q), 0.0)
     return terms.sum(-1)
@@ -64,7 +64,7 @@ def js_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
 
 
 def difference_error(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
-    # Differences within a factor of two are exact; others are off by u.
+    # Differences of numbers within a factor of two are exact; others err by u.
     p, q, w = preds[w > 0], target[w > 0], w[w > 0]
     far = np.where((p > 2 * q) | (q > 2 * p), np.abs(p - q), 0).sum(-1)
     return 2.0**-24 * weighted_mean(w, far) if len(w) else 0.0
@@ -79,7 +79,7 @@ def scipy_kl(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
 def scipy_js(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float | None:
     p, q, w = preds[w > 0], target[w > 0], w[w > 0]
     if not np.allclose([p.sum(-1), q.sum(-1)], 1, rtol=0, atol=1e-6):
-        return None  # it divides rows by their sums, which in half precision are others
+        return None  # it divides rows by their sums, which are not one in half precision
     distance = scipy.spatial.distance.jensenshannon(p, q, base=2, axis=-1)
     return weighted_mean(w, distance**2)
 
@@ -119,7 +119,7 @@ def crps_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
 
 
 def distance_error(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
-    # Distances to the target are off by u, and so much of them are those between neighbours.
+    # Distances to the target err by u of them, and so do the differences of neighbours.
     x, y, w = preds[w > 0], target[w > 0], w[w > 0]
     return 4 * 2.0**-24 * weighted_mean(w, np.abs(x - y[:, None]).sum(-1)) if len(w) else 0.0
 
@@ -128,7 +128,7 @@ def rps_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
     p, y, w = preds[w > 0], target[w > 0], w[w > 0]
     score = np.zeros(len(w))
     for k in range(CLASSES - 1):
-        # Either the target is not yet reached, or what is left is all that is wrong.
+        # The error is P(class <= k) below the target, and P(class > k) from it on.
         score += np.where(y > k, p[:, : k + 1].sum(-1), p[:, k + 1 :].sum(-1)) ** 2
     return weighted_mean(w, score)
 
@@ -140,7 +140,7 @@ CASES = [
         DISTRIBUTIONS,
         kl_of,
         reference=scipy_kl,
-        ulps=16,  # of each class the quotient, its logarithm and their product, less what is near
+        ulps=16,  # for each class the quotient, its logarithm, and their product
         atol=difference_error,
     ),
     Case(
@@ -158,7 +158,7 @@ CASES = [
         metrics.ContinuousRankedProbabilityScore,
         ENSEMBLES,
         crps_of,
-        ulps=MEMBERS + 4,  # a sum of as many; the squared share, its product, the mean
+        ulps=MEMBERS + 4,  # the sum over members; the squared share, its product, the mean
         atol=distance_error,
     ),
     Case(
@@ -167,6 +167,6 @@ CASES = [
         FORECASTS,
         rps_of,
         {"num_classes": CLASSES},
-        ulps=2 * CLASSES + CLASSES + 4,  # a sum squared, their sum, the mean
+        ulps=2 * CLASSES + CLASSES + 4,  # the squared cumulative sums, their sum, the mean
     ),
 ]

@@ -1,4 +1,4 @@
-"""Predicted probabilities: how good they are, and how well calibrated."""
+"""Cases of losses of predicted probabilities, and of calibration."""
 
 import warnings
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from tests.helpers import fsum
 from tests.registry.case import Arrays, Case, Inputs
 from tests.registry.predictions import BINARY, CLASSES, MULTICLASS, binary, target_labels
 
-EPS = 2.0**-23  # of float32, to which scikit-learn clips
+EPS = 2.0**-23  # of float32; scikit-learn clips to it
 
 
 def sums_to_one(p: np.ndarray) -> np.ndarray:
-    """Which rows hold probabilities that do, as nearly as their dtype lets them."""
+    """Which rows hold probabilities that sum to one within the precision of their dtype."""
     eps = max(EPS, {2: 2.0**-7 if p.dtype.name == "bfloat16" else 2.0**-10}.get(p.itemsize, 0))
     p = p.astype(np.float64)
     with np.errstate(invalid="ignore"):
@@ -26,7 +26,7 @@ def sums_to_one(p: np.ndarray) -> np.ndarray:
 
 
 def rows(rng: np.random.Generator, size: int, *, scale: float = 2.0) -> np.ndarray:
-    """Distributions over the classes; a large scale makes them certain, and some of them zero."""
+    """Distributions over the classes; a large scale makes them certain, with zeros."""
     logits = scale * rng.normal(size=(size, CLASSES))
     p = np.exp(logits - logits.max(-1, keepdims=True))
     return (p / p.sum(-1, keepdims=True)).astype(np.float32)
@@ -115,7 +115,7 @@ def perplexity_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float
 
 
 def top_label(preds: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The confidence of each prediction, and whether it is right."""
+    """The confidence of each prediction, and whether it is correct."""
     return preds.max(-1, initial=0), preds.argmax(-1) == target
 
 
@@ -125,7 +125,7 @@ def equal_width(confidence: np.ndarray, bins: int) -> np.ndarray:
 
 
 def equal_mass(w: np.ndarray, confidence: np.ndarray, bins: int) -> np.ndarray:
-    # The weights of tests are multiples of a half: so are their sums, in any order.
+    # Weights in tests are multiples of 1/2, so that their sums are exact in any order.
     below = (w * (confidence[None, :] < confidence[:, None])).sum(1)
     return np.minimum(np.floor(below * bins / max(fsum(w), 0.5)), bins - 1).astype(int)
 
@@ -139,7 +139,7 @@ def diagram_of(
     mass: bool = False,
     bins: int = 15,
 ) -> dict[str, np.ndarray]:
-    """By bin: accuracy, mean confidence, and share of the weight."""
+    """By bin: accuracy, mean confidence, and share of the total weight."""
     used = w > 0
     w = w[used]
     confidence, right = judged(preds[used], target[used])
@@ -168,14 +168,14 @@ def calibration_error_of(
 
 
 def sklearn_of(score: Callable[..., float]) -> Callable[..., float | None]:
-    """A score of scikit-learn's, where some example counts."""
+    """A score of scikit-learn, if any example has weight."""
 
     def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float | None:
         used = w > 0
         if not used.any():
             return None
         with warnings.catch_warnings():
-            # In float64 it finds that float32 rows sum to one only nearly.
+            # It sees in float64 that float32 rows do not sum exactly to one.
             warnings.simplefilter("ignore", UserWarning)
             return score(target[used].astype(int), preds[used], sample_weight=w[used])
 
@@ -183,12 +183,12 @@ def sklearn_of(score: Callable[..., float]) -> Callable[..., float | None]:
 
 
 def sklearn_log_loss(target: np.ndarray, preds: np.ndarray, **weights: Any) -> float:
-    clipped = np.clip(preds, EPS, 1 - EPS)  # the input is float32; it sees float64
+    clipped = np.clip(preds, EPS, 1 - EPS)  # it would clip to the eps of float64
     return sklearn.metrics.log_loss(target, clipped, labels=range(CLASSES), **weights)
 
 
 GRID = Inputs(
-    "chances on a grid",  # so that each cell of confidences holds one of them
+    "chances on a grid",  # each in its own cell of confidence
     draw=partial(binary, scores=np.arange(65) / 64),
     valid=CHANCES.valid,
     spoil=CHANCES.spoil,
@@ -212,7 +212,7 @@ CALIBRATED: dict[str, Any] = {"num_classes": CLASSES}
 
 
 def calibration_curve(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
-    """scikit-learn's, with bins that it drops as it is empty; it has no weights."""
+    """The curve of scikit-learn, with NaN for the empty bins that it drops; it takes no weights."""
     if not len(w) or not np.isin(w, (0, 1)).all():
         return None
     confidence, right = top_label(preds[w > 0], target[w > 0])
@@ -225,7 +225,7 @@ def calibration_curve(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> A
     return want
 
 
-# Counts are exact; the product of each confidence and weight is rounded once, by u of the whole.
+# Counts are exact; the product of each confidence and weight is rounded once, by u of it.
 ROUNDED = 2.0**-24 + 2.0**-40
 
 
@@ -241,7 +241,7 @@ CASES = [
         log_loss_of,
         {"num_classes": CLASSES},
         reference=sklearn_of(sklearn_log_loss),
-        ulps=6,  # the logarithm, which libraries round within 2 units; product, sum, quotient
+        ulps=6,  # the logarithm (within 2 units), the product, the sum, the quotient
     ),
     Case(
         "brier",
@@ -249,7 +249,7 @@ CASES = [
         CHANCES,
         brier_of,
         reference=sklearn_of(sklearn.metrics.brier_score_loss),
-        ulps=6,  # the difference, twice in its square; product, sum, quotient
+        ulps=6,  # the difference, twice in its square, the product, the sum, the quotient
     ),
     Case(
         "hinge",
@@ -258,7 +258,7 @@ CASES = [
         hinge_of,
         {"num_classes": CLASSES},
         reference=sklearn_of(partial(sklearn.metrics.hinge_loss, labels=range(CLASSES))),
-        # The margin and its distance from 1 may each be off by half a unit of numbers below 16.
+        # The margin and 1 - margin each err by at most half a unit of numbers below 16.
         ulps=4,
         atol=lambda w, **inputs: 16 * EPS,
     ),
@@ -267,7 +267,7 @@ CASES = [
         metrics.Perplexity,
         MULTICLASS,
         perplexity_of,
-        # The mean surprise, below 8 here, may be off by 6 units; so much relatively is the value.
+        # The mean of -log(p), here below 8, errs by 6 units, and its exponential by 8 times that.
         ulps=8 * 6,
     ),
     *(
@@ -280,7 +280,7 @@ CASES = [
             ulps=ulps,
             atol=rounded,
         )
-        # One quotient; for each bin that, its share, their product, a sum and the root; one.
+        # "l1" and "max": one quotient. "l2": the bins are summed; quotients, squares, the root.
         for norm, ulps in (("l1", 1), ("l2", 15 + 4), ("max", 1))
     ),
     Case(
@@ -299,6 +299,6 @@ CASES = [
         partial(calibration_error_of, **BY_MASS),
         {"binning": "mass", "num_bins": 4},
         atol=rounded,
-        exact=True,  # the confidences are multiples of 1/64, and ranks whole
+        exact=True,  # the confidences are multiples of 1/64, and ranks are integers
     ),
 ]

@@ -1,1 +1,1 @@
-"""Predicted probabilities: how good they are, and whether they are calibrated."""
+"""Predicted probabilities and distributions: how good they are, and how well calibrated."""

@@ -1,81 +1,92 @@
-"""Whether predicted probabilities come true as often as they say."""
+"""Calibration: whether predictions are right as often as their confidence says."""
+
+from typing import Literal, Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
-from datarax._checks import choice, positive_int
-from datarax.metrics.base import Metric, check_policy
+from datarax._checks import positive_int
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric, shareable
+from datarax.numerics.double_float import where
+from datarax.numerics.scaling import nan_where
 from datarax.statistics.calibration_bins import Bins, CalibrationBins
+from datarax.statistics.fields import state
 
 
-class _Calibration(Metric):
-    """What reads bins of confidences: the arguments that make the statistic."""
+class CalibrationMetric(Metric):
+    """A metric that is computed from bins of confidence.
 
-    def _binned(
-        self,
-        *,
-        num_bins: int,
-        binning: str,
-        on_invalid: str,
-        num_classes: int | None,
-        num_labels: int | None,
-        classwise: bool,
-        from_logits: bool,
-        ignore_index: int | None,
-    ) -> None:
-        choice(binning, ("width", "mass"), "binning")
-        positive_int(num_bins, "num_bins")
-        self.num_bins, self.on_invalid = num_bins, check_policy(on_invalid)
-        self.statistic = CalibrationBins(
-            num_bins if binning == "width" else None,
-            num_classes=num_classes,
-            num_labels=num_labels,
-            classwise=classwise,
-            from_logits=from_logits,
-            ignore_index=ignore_index,
-        )
+    A bin of equal width excludes its lower edge and includes its upper edge, as in
+    `sklearn.calibration.calibration_curve`, so that 1.0 is in the last bin; libraries that give 1.0
+    a bin of its own report another number. Bins of equal mass are by rank, with ties in one bin,
+    as with `strategy="quantile"` there if `num_bins` divides the number of examples. Ranks are
+    those of narrow cells, 2**-7 of the distance to 0 or 1 wide (wider for many classes, see
+    `datarax.statistics.CalibrationBins`). The cells at the edges of the bins change an "l1"
+    error by at most twice their share of the examples.
+
+    Examples are invalid if their probabilities are outside 0 to 1, if a row of them does not sum to
+    one (multiclass: within 3.5e-4, or the root of the eps of a coarser dtype), if their logits are
+    not finite, or if their label is out of range.
+    """
+
+    num_bins: int = 15
+    """How many bins there are."""
+    binning: Literal["width", "mass"] = "width"
+    """Bins of equal "width", or of equal "mass": with as many examples in each."""
+    num_classes: int | None = None
+    """How many classes a multiclass task has."""
+    num_labels: int | None = None
+    """How many labels a multilabel task has. With neither size the task is binary."""
+    classwise: bool = False
+    """Multiclass: whether to judge the probability of every class, each against the rest. If not,
+    only the highest probability is judged, the first of equal ones."""
+    from_logits: bool = False
+    """Whether `preds` are logits (of a softmax for multiclass, else of a sigmoid) or
+    probabilities; values are never inspected."""
+    ignore_index: int | None = None
+    """Examples with this target are excluded, and not counted as invalid."""
+
+    statistic: CalibrationBins = state()
+
+    def __post_init__(self) -> None:
+        positive_int(self.num_bins, "num_bins")
+        # Bins of equal mass are computed from cells, so that metrics of any `num_bins` share them.
+        stored = self.num_bins if self.binning == "width" else None
+        self.statistic = CalibrationBins.from_fields(self, num_bins=stored)
+
+    @shareable
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            preds: floats. Multiclass: (..., C), one for each class. Multilabel: (..., L), one for
+                each label. Binary: (...), one for the positive class, which is judged.
+            target: multiclass: integer labels (...); multilabel: 0/1 (..., L); binary: 0/1 (...).
+            weights: broadcast against the leading axes of `target`; zero excludes an example.
+
+        Raises:
+            MetricInputError: shapes that do not fit together; shows both.
+            MetricTypeError: multiclass targets that are not integers.
+        """
+        return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
+
+    def bins(self) -> Bins:
+        """The content of the bins, of shape (groups, num_bins)."""
+        return self.statistic.bins(self.num_bins)
 
     @property
-    def _is_one(self) -> bool:
-        """Whether there is one group of bins, and not one a class or label."""
-        return not self.statistic.classwise and self.statistic.num_labels is None
+    def has_one_group(self) -> bool:
+        """Whether there is one group of bins, rather than one per class or label."""
+        return not self.classwise and self.num_labels is None
 
 
-class CalibrationError(_Calibration):
-    """How far confidence is from accuracy, over bins of confidence (expected calibration error).
+class CalibrationError(CalibrationMetric):
+    """The difference of confidence and accuracy, over bins of confidence (ECE).
 
-    With `gap = |accuracy - confidence|` of the means of each bin, and `share` the part of all
-    weight in it: "l1" is `sum(share * gap)`, "l2" is `sqrt(sum(share * gap**2))`, "max" is the
-    greatest gap.
-
-    `update(preds, target, *, weights=None)`: multiclass (`num_classes=`) takes floats (..., C) and
-    integer labels (...), and judges the class of highest probability, of equal ones the first;
-    multilabel (`num_labels=`) floats and 0/1 targets (..., L); binary, neither given, floats and
-    0/1 targets (...), and judges the probability of the positive class. No data gives NaN.
-
-    Args:
-        num_bins: how many bins there are.
-        norm: "l1", "l2" or "max".
-        binning: bins of equal "width", or of equal "mass": as many examples in each.
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has.
-        classwise: multiclass: judges the probability of every class, each against the rest.
-        average: "macro", the mean over classes (classwise) or labels, or `None` for one of each.
-        from_logits: what `preds` are: logits, of a softmax where multiclass and else of a sigmoid,
-            or probabilities. It is never guessed.
-        ignore_index: a target that leaves its example out, uncounted.
-        on_invalid: for logits that are not finite, probabilities outside 0 to 1 or that do not sum
-            to one, labels out of range and negative weights: "exclude" and count them, "propagate"
-            (the result is NaN), or "raise" when read on the host.
-
-    A bin of equal width is above its lower edge and at most its upper, as in
-    `sklearn.calibration.calibration_curve`, so that 1.0 lies in the last; libraries that give 1.0
-    a bin of its own report another number. Equal masses are told by rank, ties in one bin, as
-    `strategy="quantile"` does there where `num_bins` divides the number of examples. Ranks are
-    those of cells, 2**-7 of the distance to 0 or 1 wide (wider for many classes, see
-    `datarax.statistics.CalibrationBins`), in which the bins meet: this moves "l1" by at most twice
-    the share of the examples in those cells.
+    In each bin, `gap = |accuracy - confidence|` of the means, and `share` is its part of the total
+    weight. "l1" is `sum(share * gap)`, the expected calibration error; "l2" is
+    `sqrt(sum(share * gap**2))`; "max" is the greatest gap. No data gives NaN.
 
     M. P. Naeini and others (2015), Obtaining well calibrated probabilities using Bayesian binning;
     C. Guo and others (2017), On calibration of modern neural networks. Classwise and of equal
@@ -90,66 +101,29 @@ class CalibrationError(_Calibration):
         0.475
     """
 
-    def __init__(
-        self,
-        *,
-        num_bins: int = 15,
-        norm: str = "l1",
-        binning: str = "width",
-        num_classes: int | None = None,
-        num_labels: int | None = None,
-        classwise: bool = False,
-        average: str | None = "macro",
-        from_logits: bool = False,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        choice(norm, ("l1", "l2", "max"), "norm")
-        choice(average, ("macro", None), "average")
-        self.norm, self.average = norm, average
-        self._binned(
-            num_bins=num_bins,
-            binning=binning,
-            on_invalid=on_invalid,
-            num_classes=num_classes,
-            num_labels=num_labels,
-            classwise=classwise,
-            from_logits=from_logits,
-            ignore_index=ignore_index,
-        )
+    norm: Literal["l1", "l2", "max"] = "l1"
+    """How the gaps of the bins become one number."""
+    average: Literal["macro"] | None = "macro"
+    """Classwise and multilabel: "macro" is the mean over the classes or labels that have data;
+    `None` gives one value per class or label."""
 
-    def compute(self) -> jax.Array:
-        error = _error(self.statistic.bins(self.num_bins), self.norm)
-        if self._is_one:
+    def compute(self) -> PyTree:
+        error = _error(self.bins(), self.norm)
+        if self.has_one_group:
             return error[0]
-        if self.average is None:
-            return error
-        return jnp.nanmean(error)  # over the labels that have data
+        return error if self.average is None else jnp.nanmean(error)
 
 
-class ReliabilityDiagram(_Calibration):
-    """What a reliability diagram shows: accuracy against confidence, in bins of confidence.
+class ReliabilityDiagram(CalibrationMetric):
+    """The values of a reliability diagram: accuracy against confidence, by bin of confidence.
 
     `compute` gives a dict of arrays of shape (num_bins,), or (C, num_bins) classwise and
     (L, num_bins) multilabel: `"confidence"`, the mean of the probabilities in each bin;
-    `"accuracy"`, how often they came true; and `"weight"`, the share of all weight that lies in it.
-    Where a bin is empty the first two are NaN, and with no data all are.
+    `"accuracy"`, the fraction of them that were correct; and `"weight"`, the share of the total
+    weight in each bin. For an empty bin the first two are NaN; without data all are.
 
-    `update(preds, target, *, weights=None)`: shapes and dtypes as for `CalibrationError`, whose
-    state it shares in a `Collection`.
-
-    Args:
-        num_bins: how many bins there are.
-        binning: bins of equal "width", or of equal "mass", as for `CalibrationError`.
-        num_classes: how many classes a multiclass task has.
-        num_labels: how many labels a multilabel task has.
-        classwise: multiclass: judges the probability of every class, each against the rest.
-        from_logits: what `preds` are: logits, of a softmax where multiclass and else of a sigmoid,
-            or probabilities.
-        ignore_index: a target that leaves its example out, uncounted.
-        on_invalid: "exclude", "propagate" or "raise", as for `CalibrationError`.
-
-    As `sklearn.calibration.calibration_curve`, which drops empty bins. A. H. Murphy and R. L.
+    It shares its state with `CalibrationError` in a `Collection`. As
+    `sklearn.calibration.calibration_curve`, which drops empty bins. A. H. Murphy and R. L.
     Winkler (1977), Reliability of subjective probability forecasts of precipitation and
     temperature.
 
@@ -165,57 +139,26 @@ class ReliabilityDiagram(_Calibration):
         weight [0.5 0.5]
     """
 
-    def __init__(
-        self,
-        *,
-        num_bins: int = 15,
-        binning: str = "width",
-        num_classes: int | None = None,
-        num_labels: int | None = None,
-        classwise: bool = False,
-        from_logits: bool = False,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        self._binned(
-            num_bins=num_bins,
-            binning=binning,
-            on_invalid=on_invalid,
-            num_classes=num_classes,
-            num_labels=num_labels,
-            classwise=classwise,
-            from_logits=from_logits,
-            ignore_index=ignore_index,
-        )
-
-    def compute(self) -> dict[str, jax.Array]:
-        bins = self.statistic.bins(self.num_bins)
+    def compute(self) -> PyTree:
+        bins = self.bins()
         diagram = {
-            "confidence": nx.pair_divide(bins.confidence, bins.weight),
-            "accuracy": nx.pair_divide(bins.correct, bins.weight),
-            "weight": nx.pair_divide(bins.weight, _total(bins)),
+            "confidence": bins.confidence / bins.weight,
+            "accuracy": bins.correct / bins.weight,
+            "weight": bins.weight / bins.weight.sum()[:, None],
         }
-        return {name: x[0] if self._is_one else x for name, x in diagram.items()}
+        return {name: x[0] if self.has_one_group else x for name, x in diagram.items()}
 
 
 def _error(bins: Bins, norm: str) -> jax.Array:
-    """The calibration error of each group of bins; NaN where there is no data."""
-    total = _total(bins)
-    high, low = nx.pair_add(bins.correct, (-bins.confidence[0], -bins.confidence[1]))
-    gap = jnp.abs(high), jnp.where(high < 0, -low, low)
+    """The error of each group of bins; NaN for a group without data."""
+    total = bins.weight.sum()
+    gap = bins.correct - bins.confidence  # times the weight of the bin
+    gap = where(gap.high < 0, -gap, gap)
     if norm == "l1":
-        high, low = nx.pair_sum(gap)
-        return nx.pair_divide((high, low), (total[0][:, 0], total[1][:, 0]))
-    apart = nx.pair_divide(gap, bins.weight)
-    apart = jnp.where(bins.weight[0] > 0, apart, 0)
+        return (gap.sum() / total).to_float()
+    # An empty bin has no gap; its share is zero.
+    gap_of_means = jnp.where(bins.weight.high > 0, (gap / bins.weight).to_float(), 0)
     if norm == "max":
-        return jnp.where(total[0][:, 0] > 0, jnp.max(apart, -1), jnp.nan)
-    share = nx.pair_divide(bins.weight, total)
-    return jnp.sqrt(jnp.sum(share * jnp.square(apart), -1))
-
-
-def _total(bins: Bins) -> nx.Pair:
-    """The weight of each group, as often as it has bins."""
-    high, low = (jnp.broadcast_to(x[:, None], y.shape) for x, y in zip(
-        nx.pair_sum(bins.weight), bins.weight, strict=True))  # fmt: skip
-    return high, low
+        return nan_where(~(total.high > 0), jnp.max(gap_of_means, -1))
+    share = (bins.weight / total[:, None]).to_float()
+    return jnp.sqrt(jnp.sum(share * jnp.square(gap_of_means), -1))

@@ -1,31 +1,52 @@
-"""How far predicted distributions are from others."""
+"""Divergences between predicted distributions and target distributions."""
 
 from math import log
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
-from datarax._checks import as_float, choice, numeric, same_shape
+from datarax._checks import as_float, numeric, same_shape
 from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.probabilistic.mean_score import MeanScore
+from datarax.numerics.special import kl_div
+from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import is_distribution, rows_weight
 
 
-class _Divergence(MeanScore):
-    """The mean over pairs of distributions of what `_between` says of each."""
+class Divergence(MeanScore):
+    """The weighted mean of a divergence of each pair of distributions; see `divergence`.
 
-    def __init__(self, base: float | None, on_invalid: str):
-        if base is not None and not base > 1:
+    Pairs are invalid if a row is not a distribution: a value outside 0 to 1, or a sum that is not
+    one within 3.5e-4 (or the root of the eps of a coarser dtype). Valid rows are not divided by
+    their sums.
+
+    Raises:
+        MetricInputError: a base of at most 1.
+    """
+
+    base: float | None = None
+    """The base of the logarithm: 2 for bits; `None` for e, which gives nats."""
+
+    def __post_init__(self) -> None:
+        if self.base is not None and not self.base > 1:
             raise MetricInputError(
-                f"base={base!r}; expected a number above 1, as 2 for bits, or None for nats"
+                f"base={self.base!r}; expected a number above 1, such as 2 for bits, or None for "
+                f"nats"
             )
-        self.base = base
-        super().__init__(on_invalid)
 
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
-        """A new metric with the batch folded in; no communication."""
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            preds: floats (..., C), distributions along the last axis.
+            target: floats (..., C), distributions along the last axis.
+            weights: broadcast against the leading axes; zero excludes a pair.
+
+        Raises:
+            MetricInputError: shapes that differ, or that have no last axis; shows them.
+        """
         preds, target = numeric(preds, "preds"), numeric(target, "target")
         same_shape(preds, target)
         if preds.ndim == 0 or preds.shape[-1] == 0:
@@ -33,43 +54,29 @@ class _Divergence(MeanScore):
                 f"preds of shape {preds.shape}; expected distributions along the last axis"
             )
         valid = is_distribution(preds) & is_distribution(target)
-        score = self._between(as_float(preds), as_float(target))
+        score = self.divergence(as_float(preds), as_float(target))
         return self.replace(statistic=self.statistic.add(score, *rows_weight(valid, weights)))
 
-    def _between(self, preds: jax.Array, target: jax.Array) -> jax.Array:
-        """The divergence of each pair, in nats."""
-        raise TypeError(type(self).__name__)
+    def divergence(self, preds: jax.Array, target: jax.Array) -> jax.Array:
+        """The divergence (...) of each pair of distributions (..., C), in nats."""
+        raise TypeError(f"{type(self).__name__} does not define divergence()")
 
-    def compute(self) -> jax.Array:
+    def compute(self) -> PyTree:
         mean = self.statistic.mean
         return mean if self.base is None else mean / log(self.base)
 
 
-class KLDivergence(_Divergence):
+class KLDivergence(Divergence):
     """The mean Kullback-Leibler divergence of the predicted distributions from the targets.
 
-    `D(target || preds) = sum over c of target[c] * log(target[c] / preds[c])`: how much is lost
-    where the target is taken for `preds`. Infinite where `preds` rules out what `target` does not.
+    `D(target || preds) = sum over c of target[c] * log(target[c] / preds[c])`: the information
+    lost when `preds` stands for the target. Infinite if `preds` is zero where the target is not. No
+    data gives NaN.
 
-    `update(preds, target, *, weights=None)`: floats (..., C) each, distributions along the last
-    axis. No data gives NaN.
-
-    Args:
-        reverse: `D(preds || target)` instead.
-        base: of the logarithm; `None` for e (nats), 2 for bits.
-        on_invalid: for rows that are no distribution (outside 0 to 1, or that do not sum to one
-            within 3.5e-4, or the root of the dtype's eps where that is coarser) and negative
-            weights: "exclude" and count them, "propagate" (the result is NaN), or "raise" when
-            read on the host.
-
-    As the sum of `scipy.special.rel_entr(target, preds)`, with small divergences to all their
-    digits; rows are used as they are. Libraries differ in which argument comes first, and in
-    raising zeros of `preds` to some epsilon, which makes a number up. A probability below the least
-    normal float counts as zero. S. Kullback and R. A. Leibler (1951), On information and
-    sufficiency.
-
-    Raises:
-        MetricInputError: shapes that differ; shows both.
+    As the sum of `scipy.special.rel_entr(target, preds)`; small divergences keep full precision.
+    Libraries differ in the order of the arguments. Some replace zeros of `preds` by an epsilon,
+    which decides the result. A probability below the least normal float counts as zero. S.
+    Kullback and R. A. Leibler (1951), On information and sufficiency.
 
     Example:
         >>> import jax.numpy as jnp
@@ -79,39 +86,25 @@ class KLDivergence(_Divergence):
         0.1438
     """
 
-    def __init__(
-        self, *, reverse: bool = False, base: float | None = None, on_invalid: str = "exclude"
-    ):
-        choice(reverse, (False, True), "reverse")
-        self.reverse = reverse
-        super().__init__(base, on_invalid)
+    reverse: bool = False
+    """Whether to compute `D(preds || target)` instead."""
 
-    def _between(self, preds: jax.Array, target: jax.Array) -> jax.Array:
+    def divergence(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         p, q = (preds, target) if self.reverse else (target, preds)
-        # Of each class p log(p / q) - p + q, which is not negative, so that no digits cancel; and
-        # what the two sums differ by, which is near zero.
-        over = nx.float_sum(p - q, (-1,))
-        return nx.pair_add(over, nx.float_sum(_excess(p, q, q - p), (-1,)))[0]
+        # sum p log(p / q) = sum (p log(p / q) - p + q) + sum (p - q). The terms of the first sum
+        # are not negative, so that it does not cancel; the second is near zero.
+        surplus = sum_floats(p - q, (-1,))
+        return (surplus + sum_floats(kl_div(p, q, q - p), (-1,))).to_float()
 
 
-class JensenShannonDivergence(_Divergence):
+class JensenShannonDivergence(Divergence):
     """The mean Jensen-Shannon divergence of the predicted distributions and the targets.
 
-    `(D(preds || m) + D(target || m)) / 2` with `m = (preds + target) / 2`: symmetric, never
-    infinite, from 0 to log(2), which is 1 in bits.
+    `(D(preds || m) + D(target || m)) / 2` with `m = (preds + target) / 2`: symmetric, finite, and
+    from 0 to log(2), which is 1 in bits. No data gives NaN.
 
-    `update(preds, target, *, weights=None)`: floats (..., C) each, distributions along the last
-    axis. No data gives NaN.
-
-    Args:
-        base: of the logarithm; `None` for e (nats), 2 for bits.
-        on_invalid: "exclude", "propagate" or "raise", as for `KLDivergence`.
-
-    The square of `scipy.spatial.distance.jensenshannon`, which is a distance; rows are used as they
-    are, and not divided by their sums. J. Lin (1991), https://doi.org/10.1109/18.61115.
-
-    Raises:
-        MetricInputError: shapes that differ; shows both.
+    As the square of `scipy.spatial.distance.jensenshannon`, which is a distance. J. Lin (1991),
+    https://doi.org/10.1109/18.61115.
 
     Example:
         >>> import jax.numpy as jnp
@@ -121,28 +114,9 @@ class JensenShannonDivergence(_Divergence):
         1.0
     """
 
-    def __init__(self, *, base: float | None = None, on_invalid: str = "exclude"):
-        super().__init__(base, on_invalid)
-
-    def _between(self, preds: jax.Array, target: jax.Array) -> jax.Array:
-        # What is subtracted for preds is added for target.
+    def divergence(self, preds: jax.Array, target: jax.Array) -> jax.Array:
+        # m - preds and target - m are both `half`, so that the extra terms -p + q cancel exactly.
         half = (target - preds) / 2
         middle = preds / 2 + target / 2
-        both = _excess(preds, middle, half) + _excess(target, middle, -half)
+        both = kl_div(preds, middle, half) + kl_div(target, middle, -half)
         return jnp.sum(both, -1) / 2
-
-
-def _excess(p: jax.Array, q: jax.Array, d: jax.Array) -> jax.Array:
-    """`p * log(p / q) - p + q`, to some units however near `p` and `q` are; `d` is `q - p`."""
-    both = p + q
-    s = d / jnp.where(both > 0, both, 1)
-    # log(q / p) = 2 atanh(s), whose first term leaves d * s of the difference.
-    square = jnp.square(s)
-    terms = 8 if p.dtype.itemsize == 4 else 17
-    series = jnp.zeros_like(s)
-    for k in reversed(range(terms)):
-        series = series * square + 1 / (2 * k + 3)
-    near = s * (d - 2 * p * square * series)
-    some = p >= jnp.finfo(p.dtype).tiny
-    far = jnp.where(some, d - p * jnp.log(q / jnp.where(some, p, 1)), q)
-    return jnp.where(jnp.abs(s) < 1 / 3, near, far)

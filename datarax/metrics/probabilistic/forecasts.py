@@ -1,42 +1,28 @@
-"""Scores of forecasts of ordered outcomes: classes in order, and numbers."""
+"""Scores of forecasts of ordered outcomes: ordered classes, and real numbers."""
 
 from math import pi, sqrt
-from typing import Any, Self
+from typing import ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, choice, numeric
+from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
-from datarax.metrics.probabilistic.mean_score import MeanScore, TaskScore
+from datarax._typing import ArrayLike, Weights
+from datarax.metrics.probabilistic.mean_score import MeanScore, ProbabilityScore
 from datarax.statistics.batches import Examples, rows_weight
+from datarax.statistics.fields import field
 
 
-class RankedProbabilityScore(TaskScore):
-    """The mean squared distance of cumulative probabilities from what happened, of ordered classes.
+class RankedProbabilityScore(ProbabilityScore):
+    """The mean squared distance of the cumulative probabilities from the target, in class order.
 
-    `sum over k < C - 1 of (P(class <= k) - [target <= k])**2`: a forecast is worse the farther its
-    probability lies from the target. For two classes this is the Brier score.
+    `sum over k < C - 1 of (P(class <= k) - [target <= k])**2`: probability far from the target
+    costs more than probability near it. For two classes this is the Brier score. No data gives NaN.
 
-    `update(preds, target, *, weights=None)`: floats (..., C) and integer labels (...), of classes
-    in order. No data gives NaN.
-
-    Args:
-        num_classes: how many classes there are.
-        from_logits: what `preds` are: logits of a softmax, or probabilities.
-        normalize: whether the sum is divided by C - 1, so that it is from 0 to 1.
-        ignore_index: a target that leaves its example out, uncounted.
-        on_invalid: for logits that are not finite, rows that are no distribution, labels out of
-            range and negative weights: "exclude" and count them, "propagate" (the result is NaN),
-            or "raise" when read on the host.
-
-    Probabilities are summed from both ends, so that a nearly certain forecast keeps its digits.
+    Probabilities are summed from both ends, so that a nearly certain forecast keeps full precision.
     E. S. Epstein (1969), A scoring system for probability forecasts of ranked categories; A. H.
-    Murphy (1971), A note on the ranked probability score. Some authors normalize it and some do
-    not.
-
-    Raises:
-        MetricInputError: shapes that do not go together; shows both.
+    Murphy (1971), A note on the ranked probability score. Some authors normalize it, others do not.
 
     Example:
         >>> import jax.numpy as jnp
@@ -46,63 +32,46 @@ class RankedProbabilityScore(TaskScore):
         0.625
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        from_logits: bool = False,
-        normalize: bool = False,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        choice(from_logits, (False, True), "from_logits")
-        choice(normalize, (False, True), "normalize")
-        if num_classes is None:
-            raise MetricInputError("num_classes=None; expected how many classes there are")
-        self.from_logits, self.normalize = from_logits, normalize
-        self.ignore_index = ignore_index
-        self._task(num_classes, None, on_invalid)
+    num_classes: int | None = field()
+    """How many classes there are; their labels are in order."""
+    normalize: bool = False
+    """Whether to divide the sum by C - 1, so that it is from 0 to 1."""
+    num_labels: ClassVar[None] = None  # type: ignore[reportIncompatibleVariableOverride]
 
-    def _score(self, seen: Examples) -> jax.Array:
+    def __post_init__(self) -> None:
+        if self.num_classes is None:
+            raise MetricInputError("num_classes=None; expected how many classes there are")
+        super().__post_init__()
+
+    def score(self, seen: Examples) -> jax.Array:
         p, axis = seen.preds, seen.preds.ndim - 1
         if self.from_logits:
             p = jax.nn.softmax(p, -1)
         up_to = jax.lax.cumsum(p, axis)[..., :-1]
         above = jax.lax.cumsum(p, axis, reverse=True)[..., 1:]
         classes = jax.lax.broadcasted_iota(jnp.int32, up_to.shape, axis)
-        off = jnp.where(classes < seen.target[..., None], up_to, above)
-        score = jnp.sum(jnp.square(off), -1)
+        # From the target on, P(class <= k) - 1 is minus the probability of the classes above k.
+        error = jnp.where(classes < seen.target[..., None], up_to, above)
+        score = jnp.sum(jnp.square(error), -1)
         return score / up_to.shape[-1] if self.normalize else score
 
 
 class ContinuousRankedProbabilityScore(MeanScore):
-    """The mean of `integral of (F(x) - [x >= target])**2 dx`, F being the forecast's distribution.
+    """The mean of `integral of (F(x) - [x >= target])**2 dx`, F being the forecast distribution.
 
-    In the units of the target; of a forecast that is one number, it is the absolute error.
+    In the units of the target. If the forecast is one number, the score is the absolute error. For
+    an ensemble x it is `mean|x - target| - mean|x - x'| / 2`, computed from the sorted distances to
+    the target without cancellation, however far the numbers are from zero. No data gives NaN.
 
-    `update(preds, target, *, weights=None)`: targets (...), and for each an ensemble of M numbers,
-    preds (..., M), or its normal distribution, preds (..., 2): mean and standard deviation. No
-    data gives NaN.
+    Forecasts and targets that are not finite, and negative standard deviations, are invalid.
 
-    Args:
-        forecast: what `preds` are: an "ensemble", or the parameters of a "normal" distribution.
-        fair: what an ensemble stands for: `False`, the distribution that gives each member 1 / M;
-            `True`, one of which the members are a sample, whose score this estimates without bias,
-            and below zero at times. It needs two members.
-        on_invalid: for forecasts and targets that are not finite, negative standard deviations and
-            negative weights: "exclude" and count them, "propagate" (the result is NaN), or "raise"
-            when read on the host.
-
-    Of an ensemble, `mean|x - target| - mean|x - x'| / 2`, where `fair` leaves out of the second
-    mean the pairs of a member with itself: found from the sorted distances to the target as a sum
-    in which nothing cancels, however far the numbers are from zero. Libraries differ in which of
-    the two they take. J. E. Matheson and R. L. Winkler (1976), Scoring rules for continuous
-    probability distributions; T. Gneiting and A. E. Raftery (2007),
-    https://doi.org/10.1198/016214506000001437, section 4.2, for the normal one; fair: C. A. T.
-    Ferro (2014), https://doi.org/10.1002/qj.2270.
+    J. E. Matheson and R. L. Winkler (1976), Scoring rules for continuous probability
+    distributions; the normal distribution: T. Gneiting and A. E. Raftery (2007),
+    https://doi.org/10.1198/016214506000001437, section 4.2; fair: C. A. T. Ferro (2014),
+    https://doi.org/10.1002/qj.2270. Libraries differ in whether they compute the fair score.
 
     Raises:
-        MetricInputError: shapes that do not go together; shows both.
+        MetricInputError: `fair` for a normal distribution.
 
     Example:
         >>> import jax.numpy as jnp
@@ -112,27 +81,39 @@ class ContinuousRankedProbabilityScore(MeanScore):
         0.5
     """
 
-    def __init__(
-        self, *, forecast: str = "ensemble", fair: bool = False, on_invalid: str = "exclude"
-    ):
-        choice(forecast, ("ensemble", "normal"), "forecast")
-        choice(fair, (False, True), "fair")
-        if fair and forecast == "normal":
-            raise MetricInputError('fair=True is for forecast="ensemble"')
-        self.forecast, self.fair = forecast, fair
-        super().__init__(on_invalid)
+    forecast: Literal["ensemble", "normal"] = "ensemble"
+    """What `preds` are: the members of an "ensemble", or the parameters of a "normal"
+    distribution."""
+    fair: bool = False
+    """How an ensemble is read. If False, it is the distribution that gives each of M members the
+    probability 1 / M. If True, its members are a sample from a distribution, whose score is
+    estimated without bias: the mean of `|x - x'|` excludes the pairs of a member with itself. This
+    needs two members, and may be negative."""
 
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
-        """A new metric with the batch folded in; no communication."""
+    def __post_init__(self) -> None:
+        if self.fair and self.forecast == "normal":
+            raise MetricInputError('fair=True is for forecast="ensemble"')
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            preds: "ensemble": floats (..., M), the M members. "normal": floats (..., 2), the mean
+                and the standard deviation.
+            target: floats (...).
+            weights: broadcast against the leading axes of `target`; zero excludes an example.
+
+        Raises:
+            MetricInputError: shapes that do not fit together, or too few members; shows them.
+        """
         preds, target = numeric(preds, "preds"), numeric(target, "target")
-        least = 2 if self.fair else 1
-        last = "2" if self.forecast == "normal" else "M"
-        wanted = ", ".join((*map(str, target.shape), last))
+        is_normal, least = self.forecast == "normal", 2 if self.fair else 1
         fits = preds.shape[:-1] == target.shape and preds.ndim == target.ndim + 1
-        if not fits or (self.forecast == "normal" and preds.shape[-1] != 2):
+        if not fits or (is_normal and preds.shape[-1] != 2):
+            expected = ", ".join((*map(str, target.shape), "2" if is_normal else "M"))
             raise MetricInputError(
                 f"preds of shape {preds.shape} and target of shape {target.shape}; expected preds "
-                f'of shape ({wanted}) for forecast="{self.forecast}"'
+                f'of shape ({expected}) for forecast="{self.forecast}"'
             )
         if preds.shape[-1] < least:
             raise MetricInputError(
@@ -141,34 +122,39 @@ class ContinuousRankedProbabilityScore(MeanScore):
             )
         x, y = as_float(preds), as_float(target)
         valid = jnp.all(jnp.isfinite(x), -1) & jnp.isfinite(y)
-        if self.forecast == "normal":
+        if is_normal:
             valid &= x[..., 1] >= 0
-            score = _of_normal(y - x[..., 0], x[..., 1])
+            score = _normal_score(y - x[..., 0], x[..., 1])
         else:
-            score = _of_ensemble(jnp.sort(x - y[..., None], -1), fair=self.fair)
+            score = _ensemble_score(jnp.sort(x - y[..., None], -1), fair=self.fair)
         return self.replace(statistic=self.statistic.add(score, *rows_weight(valid, weights)))
 
 
-def _of_ensemble(d: jax.Array, *, fair: bool) -> jax.Array:
-    """From the distances of the members to the target, ascending."""
+def _ensemble_score(d: jax.Array, *, fair: bool) -> jax.Array:
+    """The score from the distances of the members to the target, in ascending order."""
     size, axis = d.shape[-1], d.ndim - 1
+    # The intervals between neighbours below the target, and above it; the target is at zero.
     zero = jnp.zeros_like(d[..., :1])
     below = jnp.concatenate([jnp.minimum(d, 0), zero], -1)
     above = jnp.concatenate([zero, jnp.maximum(d, 0)], -1)
-    # Between neighbours F is constant: the share of members up to there, and of those after.
+    # F is constant on an interval: below the target the score is F**2, above it (1 - F)**2.
     rank = jax.lax.broadcasted_iota(jnp.int32, d.shape, axis).astype(d.dtype)
     before, after = (rank + 1) / size, (size - rank) / size
     left = jnp.square(before) * (below[..., 1:] - below[..., :-1])
     right = jnp.square(after) * (above[..., 1:] - above[..., :-1])
     score = jnp.sum(left + right, -1)
     if fair:
-        between = before * (1 - before) * (jnp.concatenate([d[..., 1:], d[..., -1:]], -1) - d)
-        score = score - jnp.sum(between, -1) / (size - 1)
+        # mean|x - x'| / 2 is the integral of F (1 - F), and is scaled by size / (size - 1).
+        gap = jnp.concatenate([d[..., 1:], d[..., -1:]], -1) - d
+        score = score - jnp.sum(before * (1 - before) * gap, -1) / (size - 1)
     return score
 
 
-def _of_normal(d: jax.Array, std: jax.Array) -> jax.Array:
-    """From the distance of the target to the mean; with no spread it is the distance."""
+def _normal_score(d: jax.Array, std: jax.Array) -> jax.Array:
+    """The score from the distance of the target to the mean: `|d|` if the deviation is zero.
+
+    `d erf(z / sqrt(2)) + std (2 phi(z) - 1 / sqrt(pi))`, z being `d / std` and phi the density.
+    """
     some = std > 0
     z = d / jnp.where(some, std, 1)
     density = jnp.exp(-jnp.square(z) / 2) / sqrt(2 * pi)

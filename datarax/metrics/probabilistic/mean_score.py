@@ -1,54 +1,85 @@
-"""Means of a score of each example: what log loss, Brier score, hinge loss and others share."""
+"""Weighted means of a score of each example: the base of log loss, Brier score and others."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 
-from datarax.metrics.base import Metric, check_policy
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric
 from datarax.statistics.batches import Examples, check_task, examples
 from datarax.statistics.weighted_total import WeightedTotal
 
 
 class MeanScore(Metric):
-    """The weighted mean of a score of each example, over all that was seen."""
+    """The weighted mean of a score of each example; a subclass defines `update`."""
 
-    def __init__(self, on_invalid: str):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = WeightedTotal()
+    statistic = WeightedTotal()
 
-    def _added(self, score: jax.Array, seen: Examples) -> Self:
-        return self.replace(statistic=self.statistic.add(score, seen.weight, seen.invalid))
-
-    def compute(self) -> jax.Array:
+    def compute(self) -> PyTree:
         return self.statistic.mean
 
 
 class TaskScore(MeanScore):
-    """The mean over the examples of a task, of what `_score` says of each."""
+    """The weighted mean of a score of each example of a task; a subclass defines `score`."""
 
     num_classes: int | None = None
+    """How many classes a multiclass task has."""
     num_labels: int | None = None
-    from_logits: bool | None = None
+    """How many labels a multilabel task has. With neither size the task is binary."""
     ignore_index: int | None = None
+    """Examples with this target are excluded, and not counted as invalid."""
 
-    def _task(self, num_classes: int | None, num_labels: int | None, on_invalid: str) -> None:
-        check_task(num_classes, num_labels)
-        self.num_classes, self.num_labels = num_classes, num_labels
-        super().__init__(on_invalid)
+    def __post_init__(self) -> None:
+        check_task(self.num_classes, self.num_labels)
 
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
-        """A new metric with the batch folded in; no communication."""
+    @property
+    def takes_probabilities(self) -> bool:
+        """Whether `preds` must be probabilities; if not, they are any finite scores."""
+        return False
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            preds: floats. Multiclass: (..., C), one for each class. Multilabel: (..., L), one for
+                each label. Binary: (...), one for the positive class.
+            target: multiclass: integer labels (...); multilabel: 0/1 (..., L), where each label
+                is an example; binary: 0/1 (...).
+            weights: broadcast against the leading axes of `target`; zero excludes an example.
+
+        Raises:
+            MetricInputError: shapes that do not fit together; shows both.
+            MetricTypeError: multiclass targets that are not integers.
+        """
         seen = examples(
             preds,
             target,
             weights,
             num_classes=self.num_classes,
             num_labels=self.num_labels,
-            probabilities=self.from_logits is False,
+            probabilities=self.takes_probabilities,
             ignore_index=self.ignore_index,
         )
-        return self._added(self._score(seen), seen)
+        score = self.score(seen)
+        return self.replace(statistic=self.statistic.add(score, seen.weight, seen.invalid))
 
-    def _score(self, seen: Examples) -> jax.Array:
-        """The score of each example."""
-        raise TypeError(type(self).__name__)
+    def score(self, seen: Examples) -> jax.Array:
+        """The score of each example, of the shape of the target."""
+        raise TypeError(f"{type(self).__name__} does not define score()")
+
+
+class ProbabilityScore(TaskScore):
+    """The weighted mean of a score of predicted probabilities; a subclass defines `score`.
+
+    Examples are invalid if their probabilities are outside 0 to 1, if a row of them does not sum to
+    one (multiclass: within 3.5e-4, or the root of the eps of a coarser dtype), if their logits are
+    not finite, or if their label is out of range. Valid rows are not divided by their sums.
+    """
+
+    from_logits: bool = False
+    """Whether `preds` are logits (of a softmax for multiclass, else of a sigmoid) or
+    probabilities; values are never inspected."""
+
+    @property
+    def takes_probabilities(self) -> bool:
+        return not self.from_logits

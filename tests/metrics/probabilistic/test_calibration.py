@@ -1,4 +1,4 @@
-"""Calibration: what the registry does not ask."""
+"""Calibration: what the cases of the registry do not cover."""
 
 from fractions import Fraction
 from functools import partial
@@ -48,16 +48,16 @@ def logits(rng):
 
 
 def test_a_confidence_of_one_belongs_to_the_last_bin():
-    # In a bin of its own, each would be alone, and the error 0.525.
+    # If 1.0 had a bin of its own, each example would be alone, and the error would be 0.525.
     got = value(CalibrationError(num_bins=10), jnp.array([1.0, 0.95]), jnp.array([0, 1]))
     assert_within_ulps(got, 0.475, 1)
 
 
 def test_by_hand():
-    # Bins (0, 1/4], (1/4, 1/2], (1/2, 3/4], (3/4, 1]: gaps of totals 1/8, 1/2, 3/8 and 1/4.
+    # Bins (0, 1/4], (1/4, 1/2], (1/2, 3/4], (3/4, 1]: gaps of the sums 1/8, 1/2, 3/8 and 1/4.
     preds = jnp.array([0.0, 0.125, 0.5, 0.625, 1.0, 0.75, 0.875, 0.875])
     target = jnp.array([0, 0, 1, 1, 1, 0, 1, 1])
-    # (1/2, 3/4] holds 0.625 and 0.75, of which one is right: 1.375 against 1.
+    # (1/2, 3/4] holds 0.625 and 0.75, and one of them is correct: 1.375 against 1.
     gaps = np.array([0.0625, 0.5, 0.1875, 0.25 / 3])
     want = {
         "diagram/accuracy": np.array([0, 1, 0.5, 1]),
@@ -84,7 +84,7 @@ def test_edges_are_those_of_the_definition(bins, rng):
 
 
 @pytest.mark.parametrize(("strategy", "binning"), [("uniform", "width"), ("quantile", "mass")])
-def test_as_the_curve_of_scikit_learn(chances, strategy, binning):
+def test_equals_the_curve_of_scikit_learn(chances, strategy, binning):
     preds, target = np.float32(np.ceil(chances[0] * 32) / 32), chances[1]  # with ties
     bins = 12  # divides N
     accuracy, confidence = sklearn.calibration.calibration_curve(
@@ -97,7 +97,7 @@ def test_as_the_curve_of_scikit_learn(chances, strategy, binning):
 
 
 @pytest.mark.parametrize("shape", [lambda x: x, lambda x: x**8, lambda x: 1 - x**8])
-def test_bins_of_equal_mass_are_off_by_the_cells_where_they_meet(chances, rng, shape):
+def test_bins_of_equal_mass_err_by_the_cells_at_their_edges(chances, rng, shape):
     preds, target = np.float32(shape(chances[0].astype(np.float64))), chances[1]
     weights = np.float32(rng.choice([1.0, 2.0, 0.5], N))
     metric = update(CalibrationError(num_bins=6, binning="mass"), preds, target, weights=weights)
@@ -106,11 +106,11 @@ def test_bins_of_equal_mass_are_off_by_the_cells_where_they_meet(chances, rng, s
     want = oracle(weights.astype(np.float64), preds.astype(np.float64), target)
     cells = metric.statistic.weight.value[0]
     assert abs(float(got) - want) <= 2 * 5 * float(cells.max() / cells.sum())
-    assert abs(float(got) - want) < 0.1  # the bound of these data is of use
+    assert abs(float(got) - want) < 0.1  # the bound is small enough to test something
 
 
 def test_bins_of_equal_mass_hold_equal_mass():
-    # 2**-7 of the distance to the nearer end is less than what is between these.
+    # Cells are narrower than the distances between these: 2**-7 of the distance to 1.
     preds = jnp.asarray(1 - np.geomspace(1e-6, 1e-3, 120), jnp.float32)
     diagram = value(ReliabilityDiagram(num_bins=8, binning="mass"), preds, jnp.ones(120, jnp.int32))
     np.testing.assert_array_equal(diagram["weight"], np.full(8, 0.125, np.float32))
@@ -121,7 +121,7 @@ def test_bins_of_equal_mass_hold_equal_mass():
 def test_classwise_judges_each_class_against_the_rest(logits, norm, mass):
     p = np.round(softmax(logits[0].astype(np.float64)) * 32) / 32
     p[:, 0] = 0
-    p[:, 0] = np.maximum(1 - p.sum(-1), 0)  # multiples of 1/32, each with a cell of its own
+    p[:, 0] = np.maximum(1 - p.sum(-1), 0)  # multiples of 1/32, each in its own cell
     p, target = np.float32(p), logits[1]
     w = (p.sum(-1) == 1).astype(np.float32)
     judged = {"judged": lambda p, t: (p, t), "mass": mass, "bins": 5}
@@ -139,7 +139,7 @@ def test_classwise_judges_each_class_against_the_rest(logits, norm, mass):
     assert_within_ulps(got["labels"], np.mean(want), 12)
 
 
-def test_a_label_without_data_is_left_out_of_the_mean():
+def test_a_label_without_data_is_excluded_from_the_mean():
     preds, target = jnp.array([[0.25, 0.5]]), jnp.array([[1, -1]])
     metric = CalibrationError(num_labels=2, ignore_index=-1)
     assert value(metric, preds, target) == 0.75
@@ -151,7 +151,7 @@ def test_a_label_without_data_is_left_out_of_the_mean():
 @pytest.mark.parametrize(
     "config", [{"num_classes": C}, {"num_classes": C, "classwise": True}, {"num_labels": C}, {}]
 )
-def test_logits_are_as_their_probabilities(logits, config):
+def test_logits_give_the_same_as_their_probabilities(logits, config):
     x, target = logits
     p = softmax(x.astype(np.float64)) if "num_classes" in config else 1 / (1 + np.exp(-x))
     if "num_labels" in config:
@@ -161,24 +161,24 @@ def test_logits_are_as_their_probabilities(logits, config):
     p = p.astype(np.float32)
     from_logits = value(ReliabilityDiagram(from_logits=True, **config), x, target)
     probabilities = value(ReliabilityDiagram(**config), p, target)
-    # Each confidence is off by some units, which may move one across an edge, once in 10**4 runs.
+    # Each confidence errs by some units, which moves one across an edge once in 10**4 runs.
     assert_within_ulps(from_logits, probabilities, 16)
 
 
-def test_of_equal_scores_the_first_is_the_prediction():
+def test_the_first_of_equal_scores_is_the_prediction():
     preds = jnp.array([[0.25, 0.375, 0.375], [0.5, 0.5, 0.0]])
     right = value(ReliabilityDiagram(num_classes=3, num_bins=1), preds, jnp.array([1, 0]))
     wrong = value(ReliabilityDiagram(num_classes=3, num_bins=1), preds, jnp.array([2, 1]))
     assert (right["accuracy"], wrong["accuracy"]) == (1, 0)
 
 
-def test_what_is_no_distribution_is_left_out_and_counted():
+def test_rows_that_are_not_distributions_are_excluded_and_counted():
     preds = jnp.array([[0.5, 0.25], [0.75, 0.25], [1.5, -0.5], [0.5, jnp.nan]])
     metric = update(CalibrationError(num_classes=2), preds, jnp.zeros(4, jnp.int32))
     assert (metric.compute(), metric.invalid_count()) == (0.25, 3)
 
 
-def test_half_precision_rounds_away_what_a_row_sums_to():
+def test_the_rounded_sums_of_rows_in_half_precision_are_valid():
     p = jnp.asarray(softmax(np.arange(640.0).reshape(64, 10) % 7), jnp.float32)
     for dtype in (jnp.bfloat16, jnp.float16):
         metric = update(CalibrationError(num_classes=10), p.astype(dtype), np.zeros(64, np.int32))
@@ -197,8 +197,8 @@ def test_counts_do_not_stall():
     assert one_more.compute() == want
 
 
-def test_all_of_one_batch_in_one_bin_add_up():
-    # A float32 that adds 0.3 one by one has lost 6 units of it by now.
+def test_a_large_batch_in_one_bin_adds_up():
+    # A float32 to which 0.3 is added one at a time errs by 6 units.
     preds = jnp.full(100_000, 0.3)
     diagram = value(ReliabilityDiagram(num_bins=3), preds, jnp.ones(100_000, jnp.int32))
     assert_within_ulps(diagram["confidence"][0], np.float32(0.3), 0)
@@ -209,7 +209,7 @@ def test_all_of_one_batch_in_one_bin_add_up():
     )
 
 
-def test_one_state_for_all_in_a_collection(logits):
+def test_calibration_metrics_share_one_state_in_a_collection(logits):
     x, target = logits
     config = {"num_classes": C, "from_logits": True}
     metrics = {
@@ -227,7 +227,7 @@ def test_one_state_for_all_in_a_collection(logits):
         values["diagram/accuracy"] - values["diagram/confidence"],
     )
     want = np.nansum(np.float64(weight) * np.abs(np.float64(gap)))
-    # Of differences, each of them off by units of numbers up to 1.
+    # The differences err by units of numbers up to 1.
     assert_within_ulps(values["ece"], want, 0, atol=4 * 2.0**-24)
 
 

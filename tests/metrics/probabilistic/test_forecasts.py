@@ -1,4 +1,4 @@
-"""Divergences, and ranked probability scores: what the registry does not ask."""
+"""Divergences and ranked probability scores: what the cases of the registry do not cover."""
 
 import math
 from functools import partial
@@ -42,7 +42,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return p / p.sum(-1, keepdims=True)
 
 
-def test_divergences_of_a_textbook():
+def test_kl_divergence_equals_that_of_a_textbook():
     # S. Kullback (1959), Information theory and statistics, example 2.1 of chapter 1.
     p, q = np.float32([[0.36, 0.48, 0.16]]), np.full((1, 3), 1 / 3, np.float32)
     assert round(float(value(KLDivergence(), q, p)), 6) == 0.0853
@@ -53,7 +53,7 @@ def test_divergences_of_a_textbook():
 
 
 @pytest.mark.parametrize("apart", [1e-1, 1e-2, 1e-3, 1e-5])
-def test_small_divergences_keep_their_digits(apart, rng):
+def test_small_divergences_keep_full_precision(apart, rng):
     p = softmax(rng.normal(size=(N, C)))
     q = p * (1 + apart * rng.normal(size=p.shape))
     p, q = np.float32(p), np.float32(q / q.sum(-1, keepdims=True))
@@ -73,12 +73,12 @@ def test_any_leading_axes_are_examples(cls, rng):
     np.testing.assert_allclose(value(cls(), p, q), flat, 1e-6)
 
 
-def test_equal_distributions_do_not_diverge(rng):
+def test_equal_distributions_have_divergence_zero(rng):
     p = np.float32(softmax(rng.normal(0, 9, (N, C))))
     assert value(KLDivergence(), p, p) == value(JensenShannonDivergence(), p, p) == 0
 
 
-def test_what_is_ruled_out_and_happens_is_infinitely_far():
+def test_kl_divergence_is_infinite_if_preds_is_zero_where_the_target_is_not():
     p, q = jnp.array([[0.0, 1.0], [0.5, 0.5]]), jnp.array([[0.5, 0.5], [0.5, 0.5]])
     seen = update(KLDivergence(), p, q)
     assert (seen.compute(), seen.invalid_count()) == (np.inf, 0)
@@ -88,13 +88,13 @@ def test_what_is_ruled_out_and_happens_is_infinitely_far():
     assert seen.compute() == np.inf
 
 
-def test_with_zeros_js_is_finite():
+def test_jensen_shannon_divergence_with_zeros_is_finite():
     p, q = jnp.array([[0.0, 0.5, 0.5]]), jnp.array([[0.5, 0.5, 0.0]])
     assert_within_ulps(value(JensenShannonDivergence(base=2), p, q), 0.5, 2)
 
 
 @pytest.mark.parametrize("cls", [KLDivergence, JensenShannonDivergence])
-def test_rows_that_are_no_distribution_are_left_out_and_counted(cls):
+def test_rows_that_are_not_distributions_are_excluded_and_counted(cls):
     p = jnp.array([[0.5, 0.5], [0.5, 0.25], [0.5, 0.5], [1.5, -0.5]])
     q = jnp.array([[0.25, 0.75], [0.5, 0.5], [0.5, jnp.nan], [0.5, 0.5]])
     seen = update(cls(), p, q)
@@ -140,13 +140,13 @@ def test_crps_is_the_integral(rng):
     )
 
 
-def test_fair_crps_does_not_depend_on_how_many_members_there_are(rng):
+def test_fair_crps_excludes_pairs_of_a_member_with_itself(rng):
     x, y = rng.normal(size=(N, 3)).astype(np.float32), rng.normal(size=N).astype(np.float32)
     metric = ContinuousRankedProbabilityScore(fair=True)
     pairs = np.abs(x[:, :, None].astype(np.float64) - x[:, None]).sum((1, 2)) / (3 * 2)
     want = (np.abs(x.astype(np.float64) - y[:, None]).mean(-1) - pairs / 2).mean()
     assert_within_ulps(value(metric, x, y), want, 16, atol=2.0**-22)
-    # Two members on both sides of the target: half of their distance, less half of it.
+    # The members are on both sides of the target: half of their distance minus half of it.
     assert value(metric, jnp.array([[1.0, 3.0]]), jnp.array([2.0])) == 0
 
 
@@ -172,7 +172,7 @@ def test_crps_of_a_normal_forecast_is_the_integral():
     assert_within_ulps(value(metric, jnp.array([[1.0, 2.0]]), jnp.array([2.5])), want, 8)
 
 
-def test_a_negative_spread_is_left_out_and_counted():
+def test_a_negative_standard_deviation_is_excluded_and_counted():
     metric = ContinuousRankedProbabilityScore(forecast="normal")
     seen = update(metric, jnp.array([[1.0, -1.0], [1.0, 0.0]]), jnp.array([2.0, 3.0]))
     assert (seen.compute(), seen.invalid_count()) == (2, 1)

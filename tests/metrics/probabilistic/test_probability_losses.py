@@ -1,4 +1,4 @@
-"""Log loss, Brier score, hinge loss and perplexity: what the registry does not ask."""
+"""Log loss, Brier score, hinge loss, perplexity: what the cases of the registry do not cover."""
 
 import math
 import warnings
@@ -67,29 +67,29 @@ def squares(task: str, p: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(("cls", "scores"), [(LogLoss, log_losses), (BrierScore, squares)])
-def test_logits_and_probabilities_say_the_same(task, cls, scores, logits, rng):
+def test_logits_and_probabilities_give_the_same(task, cls, scores, logits, rng):
     x, p, target = batch_of(task, logits)
     weights = rng.choice(np.float32([0, 0.5, 2]), N)
     each = scores(task, p, target).reshape(N, -1)
     want = np.average(each.mean(-1), weights=weights)
     got = value(cls(from_logits=True, **TASKS[task]), x, target, weights=weights)
-    # The logarithm or exponential of numbers rounded to a part of 2**-24 of up to 16.
+    # The logarithm or exponential of numbers up to 16, rounded by 2**-24 of them.
     assert_within_ulps(got, want, 32)
-    # A probability is rounded by u; 1 less it by as much, which may be all that is left of it.
+    # A probability is rounded by u, and so is 1 - p, however small it is.
     got = value(cls(**TASKS[task]), p.astype(np.float32), target, weights=weights)
     assert_within_ulps(got, want, 8, atol=2.0**-24 * np.average(1 / (1 - p.max()) + 1 / p.min()))
 
 
 @pytest.mark.parametrize("cls", [LogLoss, BrierScore])
-def test_multilabel_is_binary_label_by_label(cls, logits):
+def test_multilabel_is_the_mean_of_binary_tasks(cls, logits):
     _, p, target = batch_of("multilabel", logits)
     p = p.astype(np.float32)
     each = [float(value(cls(), p[:, k], target[:, k])) for k in range(C)]
     assert_within_ulps(value(cls(num_labels=C), p, target), np.mean(each), 4)
 
 
-def test_confident_and_right_from_logits_keeps_its_digits():
-    # The loss is log(1 + 2 exp(-40)); less a logarithm of the sum it would be 0.
+def test_a_confident_correct_prediction_from_logits_keeps_full_precision():
+    # The loss is log(1 + 2 exp(-40)); as the logarithm of the sum minus a logit it would be 0.
     x = jnp.array([[20.0, -20.0, -20.0]])
     zero = jnp.zeros(1, jnp.int32)
     got = value(LogLoss(num_classes=3, from_logits=True), x, zero)
@@ -104,14 +104,14 @@ def test_confident_and_right_from_logits_keeps_its_digits():
 
 @pytest.mark.parametrize("cls", [LogLoss, BrierScore])
 def test_logits_may_have_any_offset(cls, logits):
-    x = np.round(logits[0] * 16) / 16  # so that adding to it does not round
+    x = np.round(logits[0] * 16) / 16  # so that adding an offset does not round
     metric = cls(num_classes=C, from_logits=True)
     want = value(metric, x.astype(np.float32), logits[1])
     for offset in (1e4, -1e4):
         assert value(metric, np.float32(x + offset), logits[1]) == want
 
 
-def test_extreme_logits_have_a_loss():
+def test_extreme_logits_have_a_finite_loss():
     x, target = np.float32([[1e30, 0.0], [-1e30, 0.0]]), np.array([1, 1])
     assert value(LogLoss(num_classes=2, from_logits=True), x, target) == np.float32(5e29)
     assert value(BrierScore(num_classes=2, from_logits=True), x, target) == 0.5
@@ -126,7 +126,7 @@ def test_probabilities_are_clipped_at_the_resolution_of_float32(dtype):
     assert_within_ulps(value(LogLoss(num_classes=2), rows, target[1:]), -math.log(2.0**-23), 2)
 
 
-def test_clipping_is_that_of_scikit_learn():
+def test_probabilities_are_clipped_as_in_scikit_learn():
     p, target = np.float32([0.0, 1.0, 1e-9, 0.5]), np.array([1, 0, 1, 1])
     assert_within_ulps(value(LogLoss(), p, target), sklearn.metrics.log_loss(target, p), 4)
     with x64():
@@ -134,7 +134,7 @@ def test_clipping_is_that_of_scikit_learn():
         assert_within_ulps(value(LogLoss(), p, target), sklearn.metrics.log_loss(target, p), 4)
 
 
-def test_rows_that_are_no_distribution_are_left_out_and_counted():
+def test_rows_that_are_not_distributions_are_excluded_and_counted():
     fine = [[0.25, 0.75], [0.25, 0.7501], [0.25, 0.7499]]
     off = [[0.25, 0.7511], [0.25, 0.7489], [0.5, 0.0], [1.25, -0.25], [0.5, jnp.nan]]
     seen = update(LogLoss(num_classes=2), np.float32(fine + off), np.zeros(8, np.int32))
@@ -144,7 +144,7 @@ def test_rows_that_are_no_distribution_are_left_out_and_counted():
     assert_within_ulps(seen.compute(), -math.log(0.25), 2)
 
 
-def test_half_precision_rounds_away_what_a_row_sums_to(logits):
+def test_the_rounded_sums_of_rows_in_half_precision_are_valid(logits):
     _, p, target = batch_of("multiclass", logits)
     for dtype in (jnp.bfloat16, jnp.float16):
         assert update(LogLoss(num_classes=C), jnp.asarray(p, dtype), target).invalid_count() == 0
@@ -169,21 +169,21 @@ def test_brier_is_scaled_as_in_scikit_learn(scale_by_half, classes, rng):
     target = rng.choice(labels, N)
     got = value(BrierScore(num_classes=classes, scale_by_half=scale_by_half), p, target)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of the rounding of their sums
+        warnings.simplefilter("ignore", UserWarning)  # that rounded rows do not sum to one
         want = sklearn.metrics.brier_score_loss(
             target, p.astype(np.float64), labels=list(labels), scale_by_half=scale_by_half
         )
     assert_within_ulps(got, want, 8)
 
 
-def test_brier_of_brier():
+def test_brier_score_of_brier_1950():
     # Brier (1950), table 1: ten forecasts of rain or no rain, whose score is 0.19.
     rain = np.float32([0.7, 0.9, 0.8, 0.4, 0.2, 0.0, 0.0, 0.0, 0.0, 0.1])
     came = np.array([0, 1, 1, 1, 0, 0, 0, 0, 0, 0])
     assert_within_ulps(value(BrierScore(scale_by_half=False), rain, came), 0.19, 4)
 
 
-def test_log_loss_and_hinge_loss_of_the_documentation_of_scikit_learn():
+def test_log_loss_and_hinge_loss_equal_the_examples_of_scikit_learn():
     p = np.array([[0.1, 0.9], [0.9, 0.1], [0.8, 0.2], [0.35, 0.65]], np.float32)
     assert round(float(value(LogLoss(num_classes=2), p, np.array([1, 0, 0, 1]))), 5) == 0.21616
     decisions = np.float32([-2.18, 2.36, 0.09])
@@ -217,7 +217,7 @@ def test_an_ignored_target_is_neither_counted_nor_invalid():
     seen = update(metric, preds, np.int32([1, -100, -100]))
     assert (seen.invalid_count(), seen.statistic.weight.value) == (0, 1)
     assert seen.compute() == update(metric, preds, np.int32([1, -100, 7])).compute()
-    # Of a dtype that does not hold the number, none is.
+    # If the dtype does not hold the number, no target is ignored.
     seen = update(metric, preds[:2], np.uint8([1, 156]))
     assert (seen.invalid_count(), seen.statistic.weight.value) == (1, 1)
     labels = BrierScore(num_labels=2, ignore_index=-1)
@@ -225,9 +225,9 @@ def test_an_ignored_target_is_neither_counted_nor_invalid():
     assert (seen.statistic.weight.value, seen.invalid_count()) == (1, 0)
 
 
-def test_perplexity_is_that_of_all_tokens_not_a_mean_over_batches(rng):
+def test_perplexity_is_over_all_tokens_not_a_mean_over_batches(rng):
     x = rng.normal(0, 2, (6, 8, 11)).astype(np.float32)
-    x[3:] *= 3  # so that one batch surprises far more than the other
+    x[3:] *= 3  # so that one batch has a much higher perplexity
     ids = rng.integers(0, 11, (6, 8)).astype(np.int32)
     ids[1:, 3:] = 10  # padding: the batches are ragged
     metric = seen = Perplexity(ignore_index=10)
@@ -254,7 +254,7 @@ def test_perplexity_is_the_exponential_of_the_log_loss(logits):
     assert_within_ulps(value(Perplexity(), x, target), np.exp(np.float64(loss)), 8)
 
 
-def test_weights_may_be_of_sequences_or_of_tokens():
+def test_weights_may_be_by_sequence_or_by_token():
     x = jnp.stack([jnp.zeros((3, 4)), jnp.ones((3, 4)).at[:, 1].set(3.0)])
     ids = jnp.ones((2, 3), jnp.int32)
     sequences = update(Perplexity(), x, ids, weights=jnp.array([1.0, 0.0]))
