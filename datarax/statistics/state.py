@@ -5,6 +5,7 @@ its children). Merging, syncing, resetting and saving are written here once, ove
 Only a `LeafState` holds arrays itself, and says what merging means for them.
 """
 
+import enum
 import inspect
 import math
 from abc import abstractmethod
@@ -229,7 +230,7 @@ class State(Saveable, metaclass=_StateType):
         return {name: getattr(self, name) for name in self._children}
 
     def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return dict(self._aux[1]), self.children()
+        return {name: getattr(self, name) for name, _ in self._aux[1]}, self.children()
 
     def restored(self, parts: dict[str, Any]) -> Self:
         return self.with_parts(parts)
@@ -248,6 +249,12 @@ class State(Saveable, metaclass=_StateType):
 # Freezing, and the pytree.
 
 
+class _Nan(enum.Enum):
+    """NaN in the static part of a pytree: it equals itself, also after pickling."""
+
+    NAN = "nan"
+
+
 def _seal(self: State) -> Any:
     children, config = [], []
     for name, value in vars(self).items():
@@ -257,7 +264,7 @@ def _seal(self: State) -> Any:
             children.append(name)
             continue
         if isinstance(value, float) and math.isnan(value):
-            vars(self)[name] = value = math.nan  # one object, which equals itself in a tuple
+            vars(self)[name], value = math.nan, _Nan.NAN
         try:
             hash(value)
         except TypeError:
@@ -266,10 +273,10 @@ def _seal(self: State) -> Any:
                 f"{type(self).__name__}.{name} is {kind}: configuration must be hashable (a "
                 f"number, a string, a tuple), and arrays belong in a MetricAccumulator"
             ) from None
-        config.append(name)
-    children, config = tuple(sorted(children)), tuple(sorted(config))
+        config.append((name, value))
+    children, config = tuple(sorted(children)), tuple(sorted(config, key=lambda pair: pair[0]))
     vars(self)["_children"] = children
-    vars(self)["_aux"] = (children, tuple((name, vars(self)[name]) for name in config))
+    vars(self)["_aux"] = (children, config)
     return self
 
 
@@ -296,7 +303,8 @@ def _unflatten(cls: type[State]) -> Callable[[Any, Any], State]:
     def unflatten(aux: Any, children: Any) -> State:
         self = object.__new__(cls)
         names, config = aux
-        vars(self).update(config)
+        for name, value in config:
+            vars(self)[name] = math.nan if value is _Nan.NAN else value
         vars(self).update(zip(names, children, strict=True))
         vars(self)["_children"], vars(self)["_aux"] = names, aux
         return self

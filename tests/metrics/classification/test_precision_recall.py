@@ -3,6 +3,7 @@
 Agreement with oracles and scikit-learn on random data is in `tests/test_laws.py`.
 """
 
+import pickle
 from fractions import Fraction
 from typing import Any
 
@@ -87,7 +88,7 @@ def test_a_worked_example():
 
 @pytest.mark.parametrize("zero_division", [0.0, 1.0, 0.25, np.nan])
 def test_a_class_never_predicted(rng, zero_division):
-    # peers.md, "a class never predicted, macro precision: NaN; scikit-learn's zero_division".
+    # Its precision is 0/0, which must not make the macro average NaN.
     target, preds = rng.integers(0, 4, 64), rng.integers(0, 3, 64)
     target[:4] = range(4)
     config: dict[str, Any] = {"num_classes": 6, "zero_division": zero_division}
@@ -105,7 +106,7 @@ def test_a_class_never_predicted(rng, zero_division):
 
 
 def test_micro_averages_of_single_labels_are_the_accuracy(rng):
-    # peers.md, "multiclass micro accuracy by one-vs-rest counts: 0.8196; 0.098".
+    # The micro average counts examples, not one-vs-rest decisions, of which most are right.
     target, preds = rng.integers(0, 10, (2, 200))
     accuracy = Fraction(int((target == preds).sum()), 200)
     names = (Precision, Recall, F1, FBeta)
@@ -119,7 +120,7 @@ def test_micro_averages_of_single_labels_are_the_accuracy(rng):
 
 
 def test_two_thresholds_in_one_collection():
-    # peers.md, "thresholds 0.3 and 0.7 in one collection: 1.0 and 1.0 for 1.0 and 0.2".
+    # In a collection that shares states without comparing thresholds, both values are 1.
     scores, target = np.float32([0.4, 0.5, 0.6, 0.65, 0.8]), np.ones(5, int)
     metrics = Collection({"low": Recall(threshold=0.3), "high": Recall(threshold=0.7)})
     got = fold(metrics, {"preds": scores, "target": target}).results()
@@ -127,7 +128,7 @@ def test_two_thresholds_in_one_collection():
 
 
 def test_labels_out_of_range_are_excluded_and_reported():
-    # peers.md, "labels {0, 1, 7, -100} for 3 classes, float logits: accepted".
+    # 7 and -100 are labels of no class.
     logits = np.float32([[2, 1, 0], [2, 1, 0], [0, 0, 1], [1, 0, 0]])
     target = np.asarray([0, 1, 7, -100])
     metrics = Collection({"f1": F1(num_classes=3), "recall": Recall(num_classes=3, average=None)})
@@ -243,6 +244,11 @@ def test_undefined_as_nan_is_one_configuration():
     merged = fold(one, batch).merge(fold(other, batch))
     assert jax.tree.structure(one) == jax.tree.structure(other)
     assert_within_ulps(other.load_state_dict(merged.state_dict()).compute(), 1 / 3, 1)
+    # A collection holds the configuration of its members, which must survive a pickle too.
+    collection = Collection({"f1": merged, "kappa": CohenKappa(num_classes=3)})
+    copy = pickle.loads(pickle.dumps(collection))
+    assert str(copy) == str(collection)
+    assert_within_ulps(copy.merge(collection).compute()["f1"], 1 / 3, 1)
 
 
 def test_float64(rng):
