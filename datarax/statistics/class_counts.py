@@ -1,6 +1,6 @@
 """Counts by class, from which accuracy, precision, recall and similar metrics are computed."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,8 @@ import numpy as np
 
 from datarax._checks import numeric, positive_int, real
 from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, Weights
+from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions
 from datarax.statistics.labels import count_labels
@@ -15,7 +17,7 @@ from datarax.statistics.state import State
 
 
 class ClassCounts(State):
-    """For each class: how often it was predicted right, predicted, and the target; and the total.
+    """For each class: true positives, predicted positives and support; and the total weight.
 
     Counts are sums of weights in double-floats: exact to 2**48 without weights or with a mask;
     with other weights, those of a batch are first summed in float32 (float64 with x64). Examples
@@ -26,14 +28,14 @@ class ClassCounts(State):
     num_classes: int | None = None
     """Multiclass: scores (..., C) or predicted labels (...), and labels (...) as target."""
     num_labels: int | None = None
-    """Multilabel: scores (..., L) and 0/1 targets (..., L). Neither: binary, scores (...) and 0/1
-    targets (...), counted as one class, the positive one."""
+    """Multilabel: scores (..., L) and 0/1 targets (..., L). With neither size the task is binary:
+    scores (...) and 0/1 targets (...), counted as one class, the positive one."""
     threshold: float = 0.5
     """Binary and multilabel: a score above it predicts the class."""
     top_k: int = 1
     """Multiclass: the classes of the k highest scores are predicted."""
     ignore_index: int | None = None
-    """A target that leaves its example out, uncounted."""
+    """Examples with this target are excluded, and not counted in `invalid`."""
 
     invalid = MetricAccumulator(0)
 
@@ -47,33 +49,41 @@ class ClassCounts(State):
                 else f"top_k={self.top_k} is for multiclass scores; give num_classes="
             )
         self.threshold = real(self.threshold, "threshold")
-        by_class = np.zeros(self.size)
-        self.right = MetricAccumulator(by_class)
-        self.predicted = MetricAccumulator(by_class)
-        self.actual = MetricAccumulator(by_class)
-        self.total = MetricAccumulator(by_class if self.num_labels else 0.0)
+        zeros = np.zeros(self.size)
+        self.right = MetricAccumulator(zeros)
+        self.predicted = MetricAccumulator(zeros)
+        self.actual = MetricAccumulator(zeros)
+        self.total = MetricAccumulator(zeros if self.num_labels else 0.0)
 
     @property
     def size(self) -> int:
-        """How many classes are counted: C, L, or 1."""
+        """The number of classes that are counted: C, L, or 1."""
         return self.num_classes or self.num_labels or 1
 
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
+    def by_class(self) -> dict[str, DoubleFloat]:
+        """ "right" (true positives), "predicted" and "actual" (support), (C,), and "total".
+
+        The total has shape (L,) for labels, else ().
+        """
+        names = ("right", "predicted", "actual", "total")
+        return {name: getattr(self, name).double for name in names}
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in a batch.
 
         Raises:
             MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: labels that are no integers.
+            MetricTypeError: labels that are not integers.
         """
         if self.num_classes is None:
             return self._binary(preds, target, weights)
         return self._multiclass(numeric(preds, "preds"), numeric(target, "target"), weights)
 
-    def _binary(self, preds: Any, target: Any, weights: Any) -> Self:
+    def _binary(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> Self:
         preds, positive, w, invalid, _ = examples(
             preds, target, weights, num_labels=self.num_labels, ignore_index=self.ignore_index
         )
-        chosen = preds > jnp.asarray(self.threshold, preds.dtype)
+        chosen = preds > self.threshold
         if self.num_labels is None:  # one class, the positive one
             chosen, positive, w, invalid = (x[..., None] for x in (chosen, positive, w, invalid))
         zero = jnp.zeros((), w.dtype)
@@ -85,7 +95,7 @@ class ClassCounts(State):
             invalid=self.invalid.update(invalid),
         )
 
-    def _multiclass(self, preds: jax.Array, target: jax.Array, weights: Any) -> Self:
+    def _multiclass(self, preds: jax.Array, target: jax.Array, weights: Weights) -> Self:
         seen = predictions(preds, target, weights, self.size, self.top_k, self.ignore_index)
         chosen, target, w, invalid = seen
         hit = jnp.any(chosen == target[..., None], -1)

@@ -1,4 +1,4 @@
-"""Ratios of counts by class: Precision, Recall, FBeta and their kin."""
+"""Ratios of counts by class: Precision, Recall, FBeta and similar metrics."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Accuracy, and its complement: how often predictions are right."""
+"""Accuracy, the fraction of correct predictions, and its complement."""
 
 import jax.numpy as jnp
 
@@ -9,11 +9,12 @@ from datarax.numerics.scaling import weighted_mean
 
 
 class Accuracy(TopKCountMetric):
-    """The fraction of examples (multilabel: of labels) that are predicted right.
+    """The fraction of examples (multilabel: of labels) that are predicted correctly.
 
-    No data gives NaN. As `sklearn.metrics.accuracy_score`, "macro" as `balanced_accuracy_score`;
-    for labels, 1 less `hamming_loss`. Rows in which every label is right are counted by
-    `ExactMatch`. With `top_k`, right if the target is among the k highest scores.
+    With `top_k`, a prediction is correct if the target is among the k highest scores. `ExactMatch`
+    counts the rows in which every label is correct. No data gives NaN. As
+    `sklearn.metrics.accuracy_score`, "macro" as `balanced_accuracy_score`; for labels, as
+    1 - `hamming_loss`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -25,43 +26,44 @@ class Accuracy(TopKCountMetric):
     """
 
     average: Average = "micro"
-    """"micro" counts examples; "macro" averages the accuracy of each class (multiclass: the recall,
-    over the classes that occur; binary: over both classes); "weighted" weighs each class by how
-    often it is the target; `None` gives one value per class."""
+    """"micro" counts examples; "macro" is the mean accuracy of the classes (multiclass: the recall
+    of the classes that occur; binary: of both classes); "weighted" is that mean weighted by
+    support; `None` gives one value per class."""
 
     def compute(self) -> PyTree:
-        right, total, support = self.right_of()
-        part = self.numerator(right, total)
+        correct, total, support = self.by_class()
+        numerator = self.numerator(correct, total)
         if self.average == "micro":
-            return part.sum() / total.sum()
-        ratio = (part / total).to_float()
+            return numerator.sum() / total.sum()
+        ratio = (numerator / total).to_float()
         if self.average is None:
             return ratio
         weights = support.high if self.average == "weighted" else jnp.ones_like(ratio)
         return weighted_mean(ratio, weights)
 
-    def numerator(self, right: DoubleFloat, total: DoubleFloat) -> DoubleFloat:
-        """What is divided by the total: here, the correct predictions."""
-        return right
+    def numerator(self, correct: DoubleFloat, total: DoubleFloat) -> DoubleFloat:
+        """The numerator of the ratio: here, the correct predictions."""
+        return correct
 
-    def right_of(self) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
-        """By class: correct predictions, of how many, and how often the class is the target."""
+    def by_class(self) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
+        """Correct predictions, all predictions and support of each class."""
         counts = Counts.of(self.statistic)
         if self.num_classes is not None:
             return counts.tp, counts.positives, counts.positives
         if self.num_labels is not None:
             return counts.tp + counts.tn, counts.total, counts.positives
-        # Both classes: true negatives of all negatives, and true positives of all positives.
-        right = concatenate([counts.tn, counts.tp])
-        total = concatenate([counts.negatives, counts.positives])
-        return right, total, total
+        # Binary: the negative class, then the positive one.
+        correct = concatenate([counts.tn, counts.tp])
+        support = concatenate([counts.negatives, counts.positives])
+        return correct, support, support
 
 
 class HammingDistance(Accuracy):
-    """The fraction of examples (multilabel: of labels) that are predicted wrong.
+    """The fraction of examples (multilabel: of labels) that are predicted wrongly.
 
-    1 - accuracy, without its rounding. No data gives NaN. As `sklearn.metrics.hamming_loss`.
-    R. W. Hamming (1950), Error detecting and error correcting codes.
+    1 - accuracy, computed from the wrong predictions, so that a small value keeps its digits. No
+    data gives NaN. As `sklearn.metrics.hamming_loss`. R. W. Hamming (1950), Error detecting and
+    error correcting codes.
 
     Example:
         >>> import jax.numpy as jnp
@@ -71,5 +73,5 @@ class HammingDistance(Accuracy):
         0.25
     """
 
-    def numerator(self, right: DoubleFloat, total: DoubleFloat) -> DoubleFloat:
-        return total - right
+    def numerator(self, correct: DoubleFloat, total: DoubleFloat) -> DoubleFloat:
+        return total - correct

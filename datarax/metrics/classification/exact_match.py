@@ -1,94 +1,25 @@
-"""How often every part of an example is right."""
+"""The fraction of rows of labels that are right as a whole."""
 
-from typing import Any, Self
+from typing import Self
 
-import jax
-import jax.numpy as jnp
-
-from datarax import numerics as nx
-from datarax._checks import numeric, real
-from datarax._errors import MetricInputError
-from datarax.metrics.base import Metric, check_policy
-from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import check_task, examples, predictions, rows_weight
-from datarax.statistics.state import State
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import shareable
+from datarax.metrics.classification.count_ratio import TaskMetric
+from datarax.statistics.fields import state
+from datarax.statistics.row_matches import RowMatches
 
 
-class RowMatches(State):
-    """How many rows there are, and of how many every entry is predicted right."""
-
-    right = MetricAccumulator(0.0)
-    total = MetricAccumulator(0.0)
-    invalid = MetricAccumulator(0)
-
-    def __init__(
-        self,
-        *,
-        num_classes: int | None,
-        num_labels: int | None,
-        threshold: float,
-        ignore_index: int | None,
-    ):
-        check_task(num_classes, num_labels)
-        if num_classes is None and num_labels is None:
-            raise MetricInputError(
-                "ExactMatch is of rows: give num_labels= (multilabel), or num_classes= (sequences "
-                "of classes); for single examples it is Accuracy"
-            )
-        self.num_classes, self.num_labels = num_classes, num_labels
-        self.threshold, self.ignore_index = real(threshold, "threshold"), ignore_index
-
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
-        """Folds in rows of labels or classes; a weight is that of a row."""
-        preds, target = numeric(preds, "preds"), numeric(target, "target")
-        if target.ndim == 0:
-            raise MetricInputError("target has no axes; expected rows (..., S) of targets")
-        hit, counts, unusable = self._entries(preds, target)
-        w, invalid = rows_weight(~jnp.any(unusable, -1), weights)
-        w = jnp.where(jnp.any(counts, -1), w, jnp.zeros((), w.dtype))
-        right = jnp.where(jnp.all(hit | ~counts, -1), w, jnp.zeros((), w.dtype))
-        return self.replace(
-            right=self.right.update(right),
-            total=self.total.update(w),
-            invalid=self.invalid.update(invalid),
-        )
-
-    def _entries(
-        self, preds: jax.Array, target: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """For each entry, whether it is right, whether it counts, and whether it is invalid."""
-        index = self.ignore_index
-        if self.num_classes is not None:
-            seen = predictions(preds, target, None, self.num_classes, ignore_index=index)
-            return seen.chosen[..., 0] == seen.target, seen.weight, seen.invalid
-        batch = examples(preds, target, None, num_labels=self.num_labels, ignore_index=index)
-        chosen = batch.preds > jnp.asarray(self.threshold, batch.preds.dtype)
-        return chosen == batch.target, batch.weight, batch.invalid
-
-
-class ExactMatch(Metric):
+class ExactMatch(TaskMetric):
     """The fraction of rows in which every label, or every class of a sequence, is right.
 
-    The subset accuracy: `sum(w * all(right)) / sum(w)`.
-
-    `update(preds, target, *, weights=None)`: multilabel (`num_labels=`) takes scores and 0/1
-    targets (..., L); multiclass (`num_classes=`) scores (..., S, C) or labels (..., S), and integer
-    labels (..., S). A weight is that of a row (...). No data gives NaN.
-
-    Args:
-        num_classes: how many classes each entry of a sequence may be of.
-        num_labels: how many labels a multilabel task has. One of the two is required.
-        threshold: multilabel: a score above it predicts the label.
-        ignore_index: a target that leaves out its entry, but not the rest of the row; a row of
-            nothing else is left out.
-        on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`; a row with an entry that
-            cannot be used is left out whole, as it is not known to match.
+    The subset accuracy: `sum(w * all(right)) / sum(w)`. `num_labels` (rows of labels) or
+    `num_classes` (sequences of classes) is required. An entry whose target is `ignore_index` is
+    excluded, and the rest of its row is compared; a row of only such entries is excluded. A row
+    with an invalid entry is excluded as a whole. No data gives NaN. As
+    `sklearn.metrics.accuracy_score` of multilabel targets.
 
     Raises:
-        MetricInputError: neither or both of the sizes; shapes that do not go together.
-        MetricTypeError: labels that are no integers.
-
-    As `sklearn.metrics.accuracy_score` of multilabel targets.
+        MetricInputError: neither or both of the sizes.
 
     Example:
         >>> import jax.numpy as jnp
@@ -98,22 +29,26 @@ class ExactMatch(Metric):
         0.5
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int | None = None,
-        num_labels: int | None = None,
-        threshold: float = 0.5,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = RowMatches(
-            num_classes=num_classes,
-            num_labels=num_labels,
-            threshold=threshold,
-            ignore_index=ignore_index,
-        )
+    statistic: RowMatches = state()
 
-    def compute(self) -> jax.Array:
-        return nx.pair_divide(self.statistic.right.parts, self.statistic.total.parts)
+    def __post_init__(self) -> None:
+        self.statistic = RowMatches.from_fields(self)
+        self.threshold = self.statistic.threshold
+
+    @shareable
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            preds: multilabel: scores (..., L); multiclass: scores (..., S, C) or labels (..., S).
+            target: multilabel: 0/1 (..., L); multiclass: integer labels (..., S).
+            weights: of the rows; broadcast against their shape (...); zero excludes a row.
+
+        Raises:
+            MetricInputError: shapes that do not go together; shows both.
+            MetricTypeError: labels that are not integers.
+        """
+        return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
+
+    def compute(self) -> PyTree:
+        return self.statistic.right.double / self.statistic.total.double

@@ -1,82 +1,26 @@
-"""How differently groups of examples are treated."""
+"""Differences in how a model treats groups of examples."""
 
-from typing import Any, Self
+from typing import Self
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
-from datarax import numerics as nx
-from datarax._checks import is_integer, numeric, positive_int, real, same_shape
-from datarax._errors import MetricTypeError
-from datarax.metrics.base import Metric, check_policy
-from datarax.numerics.pairs import pair_subtract, power_of
-from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import examples
-from datarax.statistics.labels import count_labels, in_range
-from datarax.statistics.state import State
-
-
-class GroupCounts(State):
-    """For each group: examples, positives, positive predictions, and those that are right."""
-
-    invalid = MetricAccumulator(0)
-
-    def __init__(self, *, num_groups: int, threshold: float, ignore_index: int | None):
-        self.num_groups = num_groups
-        self.threshold, self.ignore_index = real(threshold, "threshold"), ignore_index
-        self.right = MetricAccumulator(np.zeros(num_groups))
-        self.predicted = MetricAccumulator(np.zeros(num_groups))
-        self.actual = MetricAccumulator(np.zeros(num_groups))
-        self.total = MetricAccumulator(np.zeros(num_groups))
-
-    def update(self, preds: Any, target: Any, groups: Any, *, weights: Any = None) -> Self:
-        """Folds in scores, 0/1 targets and group numbers, all of one shape."""
-        groups = numeric(groups, "groups")
-        batch = examples(preds, target, weights, ignore_index=self.ignore_index)
-        same_shape(batch.preds, groups, ("preds", "groups"))
-        if not is_integer(groups):
-            raise MetricTypeError(
-                f"groups has dtype {groups.dtype}; expected integers below {self.num_groups}"
-            )
-        known, zero = in_range(groups, self.num_groups), jnp.zeros((), batch.weight.dtype)
-        w = jnp.where(known, batch.weight, zero)
-        chosen = batch.preds > jnp.asarray(self.threshold, batch.preds.dtype)
-
-        def count(which: jax.Array) -> jax.Array:
-            return count_labels(groups, jnp.where(which, w, zero), self.num_groups)
-
-        return self.replace(
-            right=self.right.update(count(chosen & batch.target)),
-            predicted=self.predicted.update(count(chosen)),
-            actual=self.actual.update(count(batch.target)),
-            total=self.total.update(count(known)),
-            invalid=self.invalid.update(batch.invalid | (~known & batch.weight.astype(jnp.bool_))),
-        )
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric, shareable
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaling import power_of_two_near_reciprocal
+from datarax.statistics.fields import state
+from datarax.statistics.group_counts import GroupCounts
 
 
 class GroupFairness(Metric):
-    """How far apart groups are in how often they are selected, and found.
+    """How much groups differ in selection rate and in true positive rate.
 
-    A dict of four numbers. The demographic parity compares the groups' selection rates, positive
-    predictions / examples; the equal opportunity their true positive rates, TP / (TP + FN). The
-    "..._difference" is the greatest rate less the least, 0 at best; the "..._ratio" the least by
-    the greatest, 1 at best.
-
-    `update(preds, target, groups, *, weights=None)`: scores (...), 0/1 targets (...), and integers
-    (...) that say which group each example is of. A group without data (for the equal opportunity,
-    without a positive) is left out; NaN where that leaves none. A ratio of 0 to 0 is NaN.
-
-    Args:
-        num_groups: how many groups there are, numbered from 0.
-        threshold: a score above it predicts the positive class.
-        ignore_index: a target that leaves its example out, uncounted.
-        on_invalid: "exclude", "propagate" or "raise", as for `Accuracy`; a group out of range is
-            invalid.
-
-    Raises:
-        MetricInputError: shapes that are not the same; shows both.
-        MetricTypeError: groups that are no integers.
+    A dict of four numbers. The demographic parity compares the selection rates of the groups,
+    positive predictions / examples; the equal opportunity compares their true positive rates,
+    TP / (TP + FN). "..._difference" is the greatest rate minus the least, 0 at best;
+    "..._ratio" is the least divided by the greatest, 1 at best. A group without data (equal
+    opportunity: without positives) is excluded; the value is NaN where no group is left, and a
+    ratio of 0 to 0 is NaN.
 
     As `demographic_parity_difference`, `equal_opportunity_difference` and their ratios in
     Fairlearn. M. Hardt, E. Price and N. Srebro (2016), Equality of opportunity in supervised
@@ -95,44 +39,54 @@ class GroupFairness(Metric):
         equal_opportunity_ratio 0.5
     """
 
-    def __init__(
-        self,
-        *,
-        num_groups: int,
-        threshold: float = 0.5,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        positive_int(num_groups, "num_groups")
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = GroupCounts(
-            num_groups=num_groups, threshold=threshold, ignore_index=ignore_index
+    num_groups: int
+    """The number of groups, which are numbered from 0."""
+    threshold: float = 0.5
+    """A score above it predicts the positive class."""
+    ignore_index: int | None = None
+    """Examples with this target are excluded, and not reported as invalid."""
+
+    statistic: GroupCounts = state()
+
+    def __post_init__(self) -> None:
+        self.statistic = GroupCounts.from_fields(self)
+        self.threshold = self.statistic.threshold
+
+    @shareable
+    def update(
+        self, preds: ArrayLike, target: ArrayLike, groups: ArrayLike, *, weights: Weights = None
+    ) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            preds: scores (...).
+            target: 0/1 (...).
+            groups: the group of each example, integers (...); one out of range is invalid.
+            weights: broadcast against the leading axes of `target`; zero excludes an example.
+
+        Raises:
+            MetricInputError: shapes that differ; shows both.
+            MetricTypeError: groups that are not integers.
+        """
+        return self.replace(statistic=self.statistic.update(preds, target, groups, weights=weights))
+
+    def compute(self) -> PyTree:
+        c = self.statistic
+        return _extremes(c.predicted.double, c.total.double, "demographic_parity") | _extremes(
+            c.right.double, c.actual.double, "equal_opportunity"
         )
 
-    def compute(self) -> dict[str, jax.Array]:
-        counts = self.statistic
-        return _spread(counts.predicted, counts.total, "demographic_parity") | _spread(
-            counts.right, counts.actual, "equal_opportunity"
-        )
 
-
-def _spread(counts: MetricAccumulator, of: MetricAccumulator, name: str) -> dict[str, jax.Array]:
-    """The difference and the ratio of the extreme rates."""
-    part, whole = (tuple(map(jnp.asarray, each.parts)) for each in (counts, of))
-    rate = nx.pair_divide(part, whole)  # type: ignore[arg-type]
-    scale = power_of(jnp.max(whole[0]))
-    infinity = jnp.asarray(jnp.inf, rate.dtype)
-    most = jnp.argmax(jnp.where(jnp.isnan(rate), -infinity, rate))
-    least = jnp.argmin(jnp.where(jnp.isnan(rate), infinity, rate))
-
-    def at(group: jax.Array, pair: Any) -> nx.Pair:
-        return pair[0][group] * scale, pair[1][group] * scale
-
-    # a / n - b / m and (b / m) / (a / n), as one quotient each.
-    high = nx.pair_product(at(most, part), at(least, whole))
-    low = nx.pair_product(at(least, part), at(most, whole))
-    both = nx.pair_product(at(most, whole), at(least, whole))
+def _extremes(part: DoubleFloat, whole: DoubleFloat, name: str) -> dict[str, DoubleFloat]:
+    """The difference and the ratio of the greatest and the least rate."""
+    rate = (part / whole).to_float()
+    most = jnp.argmax(jnp.where(jnp.isnan(rate), -jnp.inf, rate))
+    least = jnp.argmin(jnp.where(jnp.isnan(rate), jnp.inf, rate))
+    scale = power_of_two_near_reciprocal(jnp.max(whole.high))
+    part, whole = part * scale, whole * scale
+    # a / n - b / m and (b / m) / (a / n), each as one quotient.
+    greatest, lowest = part[most] * whole[least], part[least] * whole[most]
     return {
-        f"{name}_difference": nx.pair_divide(pair_subtract(high, low), both),
-        f"{name}_ratio": nx.pair_divide(low, high),
+        f"{name}_difference": (greatest - lowest) / (whole[most] * whole[least]),
+        f"{name}_ratio": lowest / greatest,
     }

@@ -13,7 +13,7 @@ from datarax.statistics.fields import field
 
 
 class Precision(CountRatio):
-    """The fraction of positive predictions that are right: the positive predictive value.
+    """The fraction of positive predictions that are correct: the positive predictive value.
 
     TP / (TP + FP). No data gives NaN. As `sklearn.metrics.precision_score`.
 
@@ -30,7 +30,7 @@ class Precision(CountRatio):
 
 
 class Recall(CountRatio):
-    """The fraction of positives that are predicted: sensitivity, the true positive rate.
+    """The fraction of positives that are predicted positive: sensitivity, the true positive rate.
 
     TP / (TP + FN). No data gives NaN. As `sklearn.metrics.recall_score`.
 
@@ -65,7 +65,7 @@ class Specificity(CountRatio):
 
 
 class NegativePredictiveValue(CountRatio):
-    """The fraction of negative predictions that are right.
+    """The fraction of negative predictions that are correct.
 
     TN / (TN + FN). No data gives NaN. As `sklearn.metrics.precision_score(pos_label=0)` for a
     binary task.
@@ -101,7 +101,7 @@ class FBeta(CountRatio):
     """
 
     beta: float = field(default=1.0, kw_only=False)
-    """How many times as much recall counts as precision; 0 is precision alone."""
+    """Recall counts `beta` times as much as precision; 0 gives precision."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,7 +132,7 @@ class F1(CountRatio):
 
 
 class JaccardIndex(CountRatio):
-    """Intersection over union of the examples predicted as a class and those of the class.
+    """Intersection over union of the predicted and the actual examples of a class.
 
     TP / (TP + FP + FN). No data gives NaN. As `sklearn.metrics.jaccard_score`. P. Jaccard (1901).
 
@@ -149,12 +149,12 @@ class JaccardIndex(CountRatio):
 
 
 class InformednessYouden(CountRatio):
-    """Youden's J: how much better than chance a class is told from the rest.
+    """Youden's J: how much better than chance a class is separated from the rest.
 
-    TP / (TP + FN) + TN / (TN + FP) - 1; 0 for a guess, 1 at best, -1 at worst. Where either rate
-    is undefined (no positive, or no negative) the value is `zero_division`. No data gives NaN. For
-    a binary task `sklearn.metrics.balanced_accuracy_score(adjusted=True)`. W. J. Youden (1950),
-    Index for rating diagnostic tests.
+    TP / (TP + FN) + TN / (TN + FP) - 1; 1 for perfect predictions, 0 for random ones, -1 at worst.
+    Where either rate is undefined (no positives, or no negatives) the value is `zero_division`. No
+    data gives NaN. For a binary task as `sklearn.metrics.balanced_accuracy_score(adjusted=True)`.
+    W. J. Youden (1950), Index for rating diagnostic tests.
 
     Example:
         >>> import jax.numpy as jnp
@@ -165,13 +165,13 @@ class InformednessYouden(CountRatio):
     """
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
-        # One quotient, (TP TN - FP FN) / ((TP + FN) (TN + FP)), which is rounded once.
+        # Equal to (TP TN - FP FN) / ((TP + FN) (TN + FP)), one quotient that is rounded once.
         c = c.scaled()
         return c.tp * c.tn - c.fp * c.fn, c.positives * c.negatives
 
 
 def _f_beta(c: Counts, beta: float) -> tuple[DoubleFloat, DoubleFloat]:
-    # From 2**40 on it is recall to the last digit; a larger square could overflow.
+    # A beta of 2**40 gives recall to the last digit; the square of a larger one could overflow.
     c, square = c.scaled(), min(beta, 2.0**40) ** 2
     hit = c.tp + c.tp * square
     return hit, hit + (c.fn * square + c.fp)

@@ -78,7 +78,7 @@ WEIGHTINGS = ["none", "mask", "integers", "eighths"]
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("form", ["scores", "labels"])
 def test_multiclass(rng, form, weighting):
-    # peers.md, "multiclass micro accuracy by one-vs-rest counts: 0.8196 for 0.098".
+    # The micro average counts examples, not one-vs-rest decisions, of which most are right.
     scores = rng.standard_normal((N, C)).astype(np.float32)
     target, labels = rng.integers(0, C - 1, N), scores.argmax(1)  # the last class never occurs
     w = weights_of(rng, weighting)
@@ -171,7 +171,7 @@ def test_scores_of_half_precision(rng, dtype):
 
 
 def test_labels_out_of_range_are_excluded_and_reported():
-    # peers.md, "labels {0, 1, 7, -100} for 3 classes, float logits: accepted, 0.25".
+    # 7 and -100 are labels of no class; other libraries accept them, and count them as wrong.
     logits = np.float32([[2, 1, 0], [2, 1, 0], [0, 0, 1], [1, 0, 0]])
     target = np.asarray([0, 1, 7, -100])
     outputs = {"preds": logits, "target": target}
@@ -221,7 +221,7 @@ def test_scores_that_are_not_finite(rng):
 
 
 def test_shapes_that_do_not_agree_are_refused():
-    # peers.md, "(1000,) predictions against (1000, 1) labels: 102.19".
+    # These shapes broadcast to (1000, 1000), so that some libraries give a value above 1.
     for metric in (Accuracy(), Accuracy(num_classes=3)):
         with pytest.raises(MetricInputError) as error:
             metric.update(np.zeros(1000, int), np.zeros((1000, 1), int))
@@ -233,7 +233,7 @@ def test_shapes_that_do_not_agree_are_refused():
 
 
 def test_two_thresholds_are_two_metrics():
-    # peers.md, "thresholds 0.3 and 0.7 in one collection: 1.0 and 1.0 for 1.0 and 0.2".
+    # In a collection that shares states without comparing thresholds, both values are 1.
     scores, target = np.float32([0.4, 0.5, 0.6, 0.65, 0.8]), np.ones(5, int)
     metrics = Collection({"low": Accuracy(threshold=0.3), "high": Accuracy(threshold=0.7)})
     got = update(metrics, {"preds": scores, "target": target}).results()
@@ -250,7 +250,6 @@ def test_averages():
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_on_a_mesh_it_is_the_same(rng, kind):
-    # peers.md, "macro F1, top-k, multilabel, curves on a device mesh: not offered".
     scores = rng.standard_normal((N, C)).astype(np.float32)
     target, w = rng.integers(0, C, N), rng.integers(0, 4, N).astype(np.float32)
     mesh = make_mesh(kind, {"data": 4, "model": 2})

@@ -162,7 +162,7 @@ def test_confusion_counts_are_exact():
 
 
 def test_labels_out_of_range_are_in_no_cell():
-    # peers.md, "labels {0, 1, 7, -100} for 3 classes, float logits: accepted".
+    # 7 and -100 are labels of no class.
     logits = np.float32([[2, 1, 0], [2, 1, 0], [0, 0, 1], [1, 0, 0]])
     outputs = {"preds": logits, "target": np.asarray([0, 1, 7, -100])}
     metric = fold(ConfusionMatrix(num_classes=3), outputs)

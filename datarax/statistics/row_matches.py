@@ -1,0 +1,69 @@
+"""The weight of rows, and of the rows in which every entry is predicted right."""
+
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+
+from datarax._checks import numeric, real
+from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, Weights
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import check_task, examples, predictions, rows_weight
+from datarax.statistics.state import State
+
+
+class RowMatches(State):
+    """The weight of rows, and of the rows in which every entry is predicted right.
+
+    Rows with an invalid entry are excluded and counted in `invalid`; rows in which all targets are
+    ignored are excluded.
+    """
+
+    num_classes: int | None = None
+    """Sequences of classes: scores (..., S, C) or labels (..., S), and labels (..., S)."""
+    num_labels: int | None = None
+    """Rows of labels: scores (..., L) and 0/1 targets (..., L). One of the two is required."""
+    threshold: float = 0.5
+    """Labels: a score above it predicts the label."""
+    ignore_index: int | None = None
+    """Entries with this target are excluded."""
+
+    right = MetricAccumulator(0.0)
+    total = MetricAccumulator(0.0)
+    invalid = MetricAccumulator(0)
+
+    def __post_init__(self) -> None:
+        check_task(self.num_classes, self.num_labels)
+        if self.num_classes is None and self.num_labels is None:
+            raise MetricInputError(
+                "ExactMatch compares rows: give num_labels= (multilabel), or num_classes= "
+                "(sequences of classes); for single examples use Accuracy"
+            )
+        self.threshold = real(self.threshold, "threshold")
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """Folds in rows; `weights` are those of rows."""
+        preds, target = numeric(preds, "preds"), numeric(target, "target")
+        if target.ndim == 0:
+            raise MetricInputError("target has no axes; expected rows (..., S) of targets")
+        hit, counts, invalid_entry = self._entries(preds, target)
+        w, invalid = rows_weight(~jnp.any(invalid_entry, -1), weights)
+        zero = jnp.zeros((), w.dtype)
+        w = jnp.where(jnp.any(counts, -1), w, zero)
+        return self.replace(
+            right=self.right.update(jnp.where(jnp.all(hit | ~counts, -1), w, zero)),
+            total=self.total.update(w),
+            invalid=self.invalid.update(invalid),
+        )
+
+    def _entries(
+        self, preds: jax.Array, target: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Whether each entry is right, whether it counts, and whether it is invalid."""
+        index = self.ignore_index
+        if self.num_classes is not None:
+            seen = predictions(preds, target, None, self.num_classes, ignore_index=index)
+            return seen.chosen[..., 0] == seen.target, seen.weight, seen.invalid
+        batch = examples(preds, target, None, num_labels=self.num_labels, ignore_index=index)
+        return (batch.preds > self.threshold) == batch.target, batch.weight, batch.invalid
