@@ -1,7 +1,7 @@
-"""The command `datarax`: `demo` and `info`.
+"""The command `datarax` with its subcommands `demo` and `info`.
 
-Nothing here imports JAX before the arguments are known to be good: a bad value is answered at
-once, and the number of simulated devices must be set before JAX makes its first.
+This module imports JAX only after it has checked the arguments. So an error about a bad argument
+comes at once, and the number of simulated devices is set before JAX makes its first device.
 """
 
 import argparse
@@ -21,11 +21,11 @@ _DEMO_PACKAGES = ("matplotlib", "optax", "rich", "sklearn")  # as they are impor
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code.
 
-    0 is success, 1 a reported number that failed its check or a process that failed, 2 a bad
-    argument or a missing package (one line on stderr), 130 an interrupt.
+    The code is 0 for success; 1 if a reported number is wrong or a process failed; 2 for a bad
+    argument or a missing package, with one line on stderr; and 130 after an interrupt.
 
     Raises:
-        SystemExit: from argparse, on `--help`, `--version` and bad arguments.
+        SystemExit: raised by argparse for `--help`, `--version` and bad arguments.
     """
     args = _parser().parse_args(argv)
     try:
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        # One line: the usage text that argparse would print first hides the sentence.
+        # argparse would print the usage text first, which hides the message.
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
@@ -50,11 +50,11 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser(
         "demo",
-        help="train on real data over several devices, and check every number reported",
+        help="train on real data over several devices, and check every reported number",
         description="Trains a small classifier on scikit-learn's handwritten digits, data-parallel "
-        "over simulated CPU devices or real processes, and checks every number it reports against "
-        "NumPy and scikit-learn. Exits with 1 if one differs by more than 1e-5. The training is "
-        "the same on any number of devices or processes: its numbers agree to five digits.",
+        "over simulated CPU devices or real processes, and checks every reported number against "
+        "NumPy and scikit-learn. Exits with 1 if a number differs by more than 1e-5. The training "
+        "is the same on any number of devices or processes: the numbers agree to five digits.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     where = demo.add_mutually_exclusive_group()
@@ -63,14 +63,14 @@ def _parser() -> argparse.ArgumentParser:
         type=_integer(1, MAX_DEVICES),
         default=8,
         metavar="N",
-        help=f"simulated CPU devices of one process, 1 to {MAX_DEVICES}",
+        help=f"number of simulated CPU devices, in one process, 1 to {MAX_DEVICES}",
     )
     where.add_argument(
         "--processes",
         type=_integer(1, MAX_PROCESSES),
         default=1,
         metavar="N",
-        help=f"real processes of one CPU device each instead, 1 to {MAX_PROCESSES}",
+        help=f"number of real processes with one CPU device each, 1 to {MAX_PROCESSES}",
     )
     demo.add_argument(
         "--epochs", type=_integer(1), default=10, metavar="N", help="passes over the data"
@@ -111,7 +111,7 @@ def _run_demo(args: argparse.Namespace) -> int:
         parser.error(f"not installed: {', '.join(missing)}; run: pip install '.[demo]'")
     history, picture = args.output / "history.jsonl", args.output / "learning_curve.png"
     try:
-        # What an earlier run left goes now, so that nothing stale stays if this one is stopped.
+        # Remove the files of an earlier run first, so that none is left if this run is stopped.
         args.output.mkdir(parents=True, exist_ok=True)
         history.write_text("")
         picture.unlink(missing_ok=True)
@@ -130,12 +130,15 @@ def _run_demo(args: argparse.Namespace) -> int:
 
 
 def simulate_devices(count: int, environ: MutableMapping[str, str]) -> None:
-    """Makes JAX start with `count` CPU devices; without effect once it has made its first."""
+    """Sets the environment so that JAX starts with `count` CPU devices.
+
+    It has no effect after JAX has made its first device.
+    """
     flags = re.sub(r"--xla_force_host_platform_device_count=\S*", "", environ.get("XLA_FLAGS", ""))
     flags = f"{flags} --xla_force_host_platform_device_count={count}"
     environ["XLA_FLAGS"] = flags.strip()
     environ["JAX_PLATFORMS"] = "cpu"
-    # The other way to say it, which JAX refuses beside the flag.
+    # This variable sets the number of devices too. JAX raises an error if both are set.
     environ.pop("JAX_NUM_CPU_DEVICES", None)
 
 

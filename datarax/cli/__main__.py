@@ -1,4 +1,4 @@
-"""`python -m datarax.cli` is the command `datarax`."""
+"""`python -m datarax.cli` runs the command `datarax`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`datarax demo`: train, report, and check every number that was reported."""
+"""`datarax demo`: train a model, report its metrics, and check every reported number."""
 
 import json
 from functools import partial
@@ -25,11 +25,11 @@ from datarax.cli.verification import (
 from datarax.cli.windows import Windows
 from datarax.distributed import collect_from_devices
 
-TIMEOUT = 60  # seconds that any wait on another process may take
+TIMEOUT = 60  # the longest wait for another process, in seconds
 
 
 class Reported(NamedTuple):
-    """Numbers that were shown, and the predictions from which to check them."""
+    """Reported numbers, and the predictions to check them with."""
 
     where: str
     numbers: dict[str, float]
@@ -37,7 +37,7 @@ class Reported(NamedTuple):
 
 
 class Log:
-    """What was reported: shown on the console, written to `history`, and kept for the check."""
+    """The reported numbers: it prints them, writes them to `history`, and keeps them to check."""
 
     def __init__(self, console: Console, history: Path | None):
         self.console, self._history = console, history
@@ -45,7 +45,7 @@ class Log:
         self.records: dict[int, dict[str, float]] = {}
 
     def add(self, epoch: int, new: Reported) -> None:
-        """Shows a row, and writes a line once training and test of an epoch are there."""
+        """Prints a row. Writes a line when the numbers of training and test of an epoch are in."""
         row = [(f"{epoch:>5} {new.where}", new.numbers)]
         self.console.print(report.numbers_table(row, header=not self.reported))
         self.reported.append(new)
@@ -58,12 +58,12 @@ class Log:
 
 
 def run(num_devices: int, epochs: int, history: Path, picture: Path) -> int:
-    """Runs the demo, writing `history` and `picture`; 1 if a number fails its check, else 0.
+    """Runs the demo, writes `history` and `picture`, and returns 1 if a number is wrong, else 0.
 
-    On several processes all call it; the first prints, writes and checks.
+    On several processes, all call it. The first process prints, writes and checks.
 
     Raises:
-        RuntimeError: JAX was already running, on fewer CPU devices than are asked for.
+        RuntimeError: JAX was already running, with fewer than `num_devices` CPU devices.
     """
     mesh = _mesh(num_devices)
     first = jax.process_index() == 0
@@ -100,7 +100,7 @@ def run(num_devices: int, epochs: int, history: Path, picture: Path) -> int:
 def _train(
     mesh: Mesh, train: digits.Examples, test: digits.Examples, epochs: int, log: Log
 ) -> tuple[digits.Classifier, str]:
-    """A model that was trained, with its numbers in the log, and what the metrics cost."""
+    """Trains a model and logs its numbers; returns it, and a sentence on the cost of metrics."""
     model, optimizer = digits.make_model(mesh)
     metrics = digits.make_metrics(mesh)
     step = partial(digits.train_step, model, optimizer, metrics)
@@ -131,18 +131,18 @@ def _train(
 
 
 def check(console: Console, worst: dict[str, float]) -> bool:
-    """Whether every number agrees with its reference; prints the differences."""
+    """Prints the differences, and returns whether every number agrees with its reference."""
     console.print(report.check_table(worst))
     failed = [name for name, difference in worst.items() if difference > TOLERANCE]
     if failed:
-        console.print(f"\nFAILED, off by more than {TOLERANCE:g}: {', '.join(failed)}")
+        console.print(f"\nFAILED, wrong by more than {TOLERANCE:g}: {', '.join(failed)}")
     else:
         console.print(f"\nAll numbers agree to within {TOLERANCE:g}")
     return not failed
 
 
 def worst_differences(reported: list[Reported]) -> dict[str, float]:
-    """The largest difference from its reference of each number, over all times it was reported."""
+    """For each number, the largest difference from its reference over all reports."""
     worst: dict[str, float] = {}
     for where, numbers, predictions in reported:
         for name, difference in differences(numbers, reference(predictions)).items():
@@ -155,8 +155,8 @@ def _mesh(num_devices: int) -> Mesh:
     devices = jax.devices("cpu")
     if len(devices) < num_devices:
         raise RuntimeError(
-            f"JAX is already running, with {len(devices)} of the {num_devices} CPU devices asked "
-            f"for; run the demo in a process of its own"
+            f"JAX is already running with {len(devices)} CPU devices, and the demo needs "
+            f"{num_devices}; run the demo in a process of its own"
         )
     return Mesh(np.array(devices[:num_devices]), (digits.AXIS,), axis_types=(AxisType.Auto,))
 
@@ -169,7 +169,7 @@ def _where(num_devices: int) -> str:
 
 
 def _evaluate_pmap(model: digits.Classifier, mesh: Mesh, test: digits.Examples) -> list[Reported]:
-    """The test set once more: what each device found alone, then all together."""
+    """Evaluates the test set again through `pmap`: for each device alone, then for all."""
     real, rows = len(test.labels), digits.num_batches(test) * digits.padded(BATCH_SIZE, mesh)
     images, labels, mask = (
         np.pad(x, [(0, rows - real)] + [(0, 0)] * (x.ndim - 1)).reshape(mesh.size, -1, *x.shape[1:])
@@ -179,7 +179,7 @@ def _evaluate_pmap(model: digits.Classifier, mesh: Mesh, test: digits.Examples) 
     batch = digits.Batch(images[mine], labels[mine], mask[mine])
     evaluate = digits.make_evaluate_pmap(model, mesh)
     out = jax.block_until_ready(evaluate(digits.on_host(nnx.state(model)), batch))
-    # Every device has all results: its own copy is what this process can read.
+    # Every device has all results, so this process reads the copy of its own device.
     out = jax.tree.map(lambda x: x.addressable_data(0).reshape(x.shape[1:]), out)
     together, (alone, logits) = out[0], collect_from_devices(out[1:])
     reported = [

@@ -1,8 +1,8 @@
-"""The demo's task: the digits, a small classifier, and its three data-parallel steps.
+"""The task of the demo: the digits, a small classifier, and three data-parallel steps.
 
-What a step puts out is measured in three ways: by metrics that each device keeps for itself, in a
-jitted train step on global arrays; by the reducers inside a `shard_map` evaluation; and by the
-reducers inside a `pmap`ed one.
+The outputs of a step are measured in three ways: by `per_device` metrics in a jitted train step on
+global arrays, by the reducers in an evaluation under `shard_map`, and by the reducers in an
+evaluation under `pmap`.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,19 +36,19 @@ AXIS = "data"
 BATCH_SIZE = 128
 NUM_CLASSES = 10
 
-# How each metric of a summary is reduced; the mean where nothing is said.
+# How each metric of a summary is reduced. The default is the mean.
 REDUCTIONS = {"examples": "sum", "worst_loss": "max", "least_confidence": "min"}
 
 
 class Examples(NamedTuple):
-    """On the host, along the leading axis."""
+    """Examples on the host, along the leading axis."""
 
     images: Any
     labels: Any
 
 
 class Batch(NamedTuple):
-    """On the devices, along the leading axis; `mask` is false for the rows that only pad it."""
+    """Examples on the devices, along the leading axis; `mask` is false for padding rows."""
 
     images: Any
     labels: Any
@@ -73,26 +73,27 @@ def load() -> tuple[Examples, Examples]:
 
 
 def shuffled(data: Examples, epoch: int) -> Examples:
-    """In an order that depends on the epoch alone, so that all processes have the same."""
+    """The examples in an order that depends only on the epoch, so it is equal on all processes."""
     order = np.random.default_rng((SEED, epoch)).permutation(len(data.labels))
     return Examples(*(x[order] for x in data))
 
 
 def num_batches(data: Examples) -> int:
+    """The number of batches in a pass over the data, the last partial one included."""
     return -(-len(data.labels) // BATCH_SIZE)
 
 
 def batches(data: Examples) -> Iterator[Examples]:
-    """`BATCH_SIZE` examples at a time, in order; the last batch has those that are left."""
+    """Batches of `BATCH_SIZE` examples, in order; the last batch may be smaller."""
     for start in range(0, len(data.labels), BATCH_SIZE):
         yield Examples(*(x[start : start + BATCH_SIZE] for x in data))
 
 
 def place(batch: Examples, mesh: Mesh) -> Batch:
-    """A batch as global arrays, of which each process holds its share of the rows.
+    """A batch as global arrays that are sharded over all processes.
 
-    There are as many rows for any batch; what is short of them is padding, at the end. The last
-    batch of a pass can leave a process without any example.
+    Every batch has the same number of rows; a smaller one is padded at its end. In the last batch
+    of a pass, a process may have no example.
     """
     share = padded(BATCH_SIZE, mesh) // jax.process_count()
     start = share * jax.process_index()
@@ -102,7 +103,7 @@ def place(batch: Examples, mesh: Mesh) -> Batch:
 
 
 def padded(rows: int, mesh: Mesh) -> int:
-    """The least multiple of the devices that is not below `rows`."""
+    """`rows` rounded up to a multiple of the number of devices."""
     return -(-rows // mesh.size) * mesh.size
 
 
@@ -110,7 +111,7 @@ def padded(rows: int, mesh: Mesh) -> int:
 
 
 class Classifier(nnx.Module):
-    """64 pixels to `NUM_CLASSES` logits, through one hidden layer."""
+    """A network with one hidden layer, from 64 pixels to `NUM_CLASSES` logits."""
 
     def __init__(self, rngs: nnx.Rngs):
         self.hidden = nnx.Linear(64, 128, rngs=rngs)
@@ -132,7 +133,7 @@ def make_model(mesh: Mesh) -> tuple[Classifier, nnx.Optimizer]:
 
 
 class Count(Metric):
-    """How many examples there were: a metric of one's own."""
+    """The number of examples, as an example of a metric that a user defines."""
 
     seen = MetricAccumulator(0)
 
@@ -144,7 +145,7 @@ class Count(Metric):
 
 
 def make_metrics(mesh: Mesh) -> StatefulMetric:
-    """What is measured in training. Each device keeps its own state until a window is collected."""
+    """The metrics of training, with one copy of their state on each device."""
     metrics = {
         "examples": Count(),
         "loss": Mean().from_outputs(values="losses"),
@@ -156,7 +157,7 @@ def make_metrics(mesh: Mesh) -> StatefulMetric:
 
 
 def make_quality(mesh: Mesh) -> Metric:
-    """How good the predictions of a data set are; three states serve the five metrics."""
+    """Metrics of the quality of predictions: five metrics, which share three statistics."""
     metrics = {
         "accuracy": Accuracy(num_classes=NUM_CLASSES),
         "macro_f1": F1(num_classes=NUM_CLASSES, average="macro"),
@@ -168,7 +169,7 @@ def make_quality(mesh: Mesh) -> Metric:
 
 
 def summary(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-    """The same numbers for the real rows among those given, through the reducers."""
+    """The metrics of `make_metrics` for the real rows of a batch, computed by the reducers."""
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels)
     examples = {
         "examples": batch.mask,
@@ -181,24 +182,24 @@ def summary(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 
 
 def total(summaries: dict[str, jax.Array]) -> dict[str, float]:
-    """One summary of several, stacked along a leading axis: each counts by its examples."""
+    """Summaries that are stacked along a leading axis as one, weighted by their examples."""
     metrics = reduce_custom(summaries, REDUCTIONS, weights=by_examples(summaries))
     return {name: value.item() for name, value in metrics.items()}
 
 
 def by_examples(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """The weights that make summaries of unequal parts add up."""
+    """The weights with which summaries of parts of unequal size combine exactly."""
     return {name: metrics["examples"] for name in metrics if name != "examples"}
 
 
-# Steps. Each returns a dict of arrays, the logits among them.
+# Steps. Each returns a dict of arrays that includes the logits.
 
 
 @nnx.jit
 def train_step(
     model: Classifier, optimizer: nnx.Optimizer, metrics: StatefulMetric, batch: Batch
 ) -> dict[str, jax.Array]:
-    """One step on global arrays: the gradients need collectives, the metrics do not."""
+    """A train step on global arrays. The gradients need collectives, the metrics do not."""
 
     def objective(model: Classifier) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         logits = model(batch.images)
@@ -219,7 +220,7 @@ def train_step(
 
 
 def make_evaluate(model: Classifier, mesh: Mesh) -> Callable[[nnx.State, Batch], Any]:
-    """An evaluation of global arrays in which each device sees its own rows, by `shard_map`."""
+    """An evaluation step on global arrays; `shard_map` gives each device its own rows."""
     graphdef = nnx.graphdef(model)
 
     def on_shard(state: nnx.State, batch: Batch) -> dict[str, jax.Array]:
@@ -230,7 +231,7 @@ def make_evaluate(model: Classifier, mesh: Mesh) -> Callable[[nnx.State, Batch],
 
 
 def quality(model: Classifier, data: Examples, mesh: Mesh) -> tuple[dict[str, Any], Any]:
-    """The results of `make_quality` over a data set, and the bounds of the AUROC."""
+    """The results of the metrics of `make_quality` on a data set, and the bounds of the AUROC."""
 
     @nnx.jit
     def step(model: Classifier, metrics: Metric, batch: Batch) -> Metric:
@@ -244,10 +245,10 @@ def quality(model: Classifier, data: Examples, mesh: Mesh) -> tuple[dict[str, An
 
 
 def make_evaluate_pmap(model: Classifier, mesh: Mesh) -> Callable[[nnx.State, Batch], Any]:
-    """The same by `pmap`: arrays with a leading device axis, in and out.
+    """An evaluation step by `pmap`: its arguments and results have a leading device axis.
 
-    Returns the summary of all devices' rows, that of each device's alone, and the logits of each;
-    every device has them all.
+    It returns the summary of the rows of all devices, the summary of the rows of each device, and
+    the logits of each device. Every device has all of them.
     """
     graphdef = nnx.graphdef(model)
 
@@ -272,10 +273,10 @@ def run_steps(
     mesh: Mesh,
     after_step: Callable[[], None],
 ) -> tuple[dict[str, jax.Array], Predictions]:
-    """Takes a step for each batch; what they returned, stacked, and what was predicted."""
+    """Runs a step for each batch; returns the stacked results, and the predictions."""
     outputs = []
     for batch in batches(data):
-        # On CPU, steps that hold a collective deadlock when they pile up: wait for each.
+        # On CPU, several steps with a collective in flight may deadlock, so wait for each.
         outputs.append(jax.block_until_ready(step(place(batch, mesh))))
         after_step()
     results = jax.block_until_ready(_stacked(outputs, mesh))
@@ -287,7 +288,7 @@ def run_steps(
 
 @partial(jax.jit, static_argnums=1)
 def _stacked(outputs: list[dict[str, jax.Array]], mesh: Mesh) -> dict[str, jax.Array]:
-    # On every process in full, because the check needs all logits.
+    # Replicated, so that every process has all logits for the check.
     everywhere = NamedSharding(mesh, P())
     return jax.tree.map(
         lambda *x: jax.lax.with_sharding_constraint(jnp.stack(x), everywhere), *outputs
@@ -295,5 +296,5 @@ def _stacked(outputs: list[dict[str, jax.Array]], mesh: Mesh) -> dict[str, jax.A
 
 
 def on_host(tree: Any) -> Any:
-    """Replicated arrays, as NumPy."""
+    """A pytree of replicated arrays as NumPy arrays."""
     return jax.tree.map(np.asarray, tree)

@@ -1,4 +1,4 @@
-"""`datarax info`: what to put in a bug report."""
+"""`datarax info`: versions and devices, for bug reports."""
 
 import platform
 from collections import Counter
@@ -10,7 +10,7 @@ from datarax import __version__
 
 
 def report() -> str:
-    """One line a version, and one a kind of device."""
+    """The report: one line for each version and for each kind of device."""
     lines = [f"datarax {__version__}"]
     lines += [f"{name} {_version(name)}" for name in ("jax", "jaxlib", "flax", "numpy", "optax")]
     lines.append(f"python {platform.python_version()} ({platform.platform()})")

@@ -1,4 +1,4 @@
-"""`datarax demo --processes N`: real processes of this machine, none of which is left behind."""
+"""`datarax demo --processes N`: starts real processes on this machine and always ends them."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ _spawn = multiprocessing.get_context("spawn")
 
 
 def run_demo(count: int, epochs: int, history: Path, picture: Path) -> int:
-    """The demo on `count` processes; returns its exit code."""
+    """Runs the demo on `count` processes and returns its exit code."""
     with _reserved_port() as port:
         return run(_join, count, port, count, epochs, history, picture, limit=180 + 20 * epochs)
 
@@ -38,21 +38,23 @@ def _join(rank: int, port: int, count: int, epochs: int, history: Path, picture:
 
 
 def run(target: Callable[..., int], count: int, *args: Any, limit: float) -> int:
-    """Runs `target(rank, *args)` in `count` processes, and ends them all if one fails.
+    """Runs `target(rank, *args)` in `count` processes, and ends all of them if one fails.
 
     Args:
-        target: a function at the top of a module; returns an exit code.
-        count: how many processes.
-        *args: its further arguments, pickled.
-        limit: seconds after which all are ended.
+        target: a function at module level that returns an exit code.
+        count: the number of processes.
+        *args: further arguments of `target`, which are pickled.
+        limit: the time in seconds after which all processes are ended.
 
     Returns:
-        0 if every process has returned 0, else 1; says on stderr which process failed, and how.
+        0 if `target` returned 0 in every process, else 1. The process that failed is reported on
+        stderr.
     """
     children = [_spawn.Process(target=_child, args=(target, rank, *args)) for rank in range(count)]
     try:
-        # Ctrl-C is for the parent to answer. Children inherit that it is held back, and the parent
-        # gets what came meanwhile. Their tracker first, which would let it through when it starts.
+        # Only the parent handles Ctrl-C. SIGINT is blocked while children start: they inherit the
+        # blocked mask, and the parent gets a pending SIGINT afterwards. The resource tracker must
+        # start before that, because it unblocks SIGINT when it starts.
         resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -61,7 +63,7 @@ def run(target: Callable[..., int], count: int, *args: Any, limit: float) -> int
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         return _wait(children, limit)
-    finally:  # also when interrupted
+    finally:  # also after an interrupt
         started = [child for child in children if child.pid is not None]
         for child in started:
             child.kill()
@@ -81,7 +83,7 @@ def _wait(children: Sequence[BaseProcess], limit: float) -> int:
             return 0
         left = deadline - time.monotonic()
         if left <= 0:
-            print(f"stopped: not done after {limit:g} s", file=sys.stderr)
+            print(f"stopped: not finished after {limit:g} s", file=sys.stderr)
             return 1
         running = zip(children, codes, strict=True)
         connection.wait([child.sentinel for child, code in running if code is None], left)
@@ -100,11 +102,12 @@ def _child(target: Callable[..., int], rank: int, *args: Any) -> None:
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not the usual way out, on which JAX would wait for processes that may be gone.
+    # A normal exit would let JAX wait for other processes, which may be gone.
     os._exit(code)
 
 
 def _end_with_parent() -> None:
+    """Waits until the parent process ends, and then ends this one."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
@@ -112,7 +115,10 @@ def _end_with_parent() -> None:
 
 
 def _silence_native_code() -> None:
-    """Keeps standard output for Python: XLA's CPU collectives announce their connections there."""
+    """Sends the standard output of native code to /dev/null; Python's output is kept.
+
+    XLA's CPU collectives print messages about their connections to standard output.
+    """
     sys.stdout.flush()
     sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding=sys.stdout.encoding)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -120,7 +126,10 @@ def _silence_native_code() -> None:
 
 @contextmanager
 def _reserved_port() -> Iterator[int]:
-    """A free port, held so that nobody else is given it; gRPC can listen there all the same."""
+    """A free port, held by a socket so that no other program gets it.
+
+    gRPC can listen on it nevertheless, because of SO_REUSEPORT.
+    """
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(("127.0.0.1", 0))

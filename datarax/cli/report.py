@@ -1,4 +1,4 @@
-"""What the demo shows: a progress bar, tables and a picture."""
+"""The output of the demo: a progress bar, tables and a picture."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ Numbers = Mapping[str, float]
 
 @contextlib.contextmanager
 def progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
-    """A bar of `total` steps below whatever is printed; yields what advances it by one."""
+    """Shows a progress bar of `total` steps; yields a function that advances it by one step."""
     columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("steps", total=total)
@@ -28,7 +28,10 @@ def progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
 def numbers_table(
     rows: Sequence[tuple[str, Numbers]], *, title: str | None = None, header: bool = True
 ) -> Table:
-    """A row of numbers for each label. Widths are fixed, so that tables line up below another."""
+    """A table with one row of numbers for each label.
+
+    The widths of its columns are fixed, so that consecutive tables are aligned.
+    """
     table = Table(title=title, title_justify="left", show_header=header, box=None)
     table.add_column(width=14)
     for name in REFERENCES:
@@ -39,8 +42,8 @@ def numbers_table(
 
 
 def quality_table(results: Mapping[str, Any], bounds: tuple[float, float]) -> Table:
-    """How good the predictions are, a line a metric."""
-    table = Table(title="\nHow good it is, on the test set", title_justify="left", box=None)
+    """A table of the quality of the predictions, with one line for each metric."""
+    table = Table(title="\nQuality on the test set", title_justify="left", box=None)
     table.show_header = False
     table.add_column(width=19)
     table.add_column()
@@ -48,13 +51,13 @@ def quality_table(results: Mapping[str, Any], bounds: tuple[float, float]) -> Ta
         values = value if isinstance(value, list) else [value]
         shown = " ".join(f"{x:.4f}" for x in values)
         if name == "auroc":
-            shown += f"  certain: {bounds[0]:.6f} to {bounds[1]:.6f}"
+            shown += f"  bounds: {bounds[0]:.6f} to {bounds[1]:.6f}"
         table.add_row(f" {name.replace('_', ' ')}", shown)
     return table
 
 
 def check_table(worst: Numbers) -> Table:
-    """The largest difference of each number, beside what it was compared with."""
+    """A table of the largest difference of each number from its reference."""
     table = Table(title="\nLargest differences", title_justify="left", box=None)
     for heading in ("number", "compared with", "difference", ""):
         table.add_column(heading, justify="right" if heading == "difference" else "left")
@@ -67,7 +70,7 @@ def check_table(worst: Numbers) -> Table:
 
 
 def plot(path: Path, records: Sequence[Numbers]) -> None:
-    """Draws loss and accuracy by epoch, for training and test, into a PNG file."""
+    """Writes a PNG file with curves of loss and accuracy by epoch, for training and test."""
     epochs = [record["epoch"] for record in records]
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, name in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):

@@ -1,4 +1,4 @@
-"""What the demo's numbers should be: NumPy and scikit-learn, in float64, on the predictions."""
+"""The reference values of the demo: computed from its predictions by NumPy and scikit-learn."""
 
 import math
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ QUALITY_REFERENCES = {
 
 
 class Predictions(NamedTuple):
-    """The model's answers to some examples, on the host.
+    """The predictions of the model for some examples, on the host.
 
     Attributes:
         logits: (N, C) float32, as the step computed them.
         labels: (N,) integers.
-        mask: (N,) bool, false for the rows that only pad a batch.
+        mask: (N,) bool, false for padding rows.
     """
 
     logits: np.ndarray
@@ -43,7 +43,9 @@ class Predictions(NamedTuple):
 
 
 def reference(predictions: Predictions) -> dict[str, float]:
-    """Every number the demo reports for these examples; NaN where no row is real.
+    """The reference of every number that the demo reports for these examples, in float64.
+
+    If there is no real row, all of them are NaN except the number of examples.
 
     Example:
         >>> import numpy as np
@@ -76,19 +78,19 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def quality_reference(predictions: Predictions, num_bins: int = 15) -> dict[str, Any]:
-    """What the metrics of `make_quality` should be, for predictions without padding."""
+    """The references of the metrics of `make_quality`, for predictions without padding."""
     logits, labels = predictions.logits.astype(np.float64), predictions.labels
     probs, chosen = np.exp(_log_softmax(logits)), logits.argmax(axis=1)
     confidence, right = probs.max(axis=1), chosen == labels
     accuracies, means = calibration_curve(right, confidence, n_bins=num_bins)
-    # As there, a bin holds what is above its lower edge and at most its upper.
+    # As in `calibration_curve`, a bin excludes its lower edge and includes its upper edge.
     place = np.searchsorted(np.linspace(0, 1, num_bins + 1)[1:-1], confidence)
     share = np.bincount(place, minlength=num_bins) / len(labels)
     return {
         "accuracy": sklearn_metrics.accuracy_score(labels, chosen),
         "macro_f1": sklearn_metrics.f1_score(labels, chosen, average="macro"),
-        # Of the logits, as the metric has it: those of an example order as its probabilities do,
-        # but those of a class over the examples do not.
+        # The AUROC of a class ranks examples by its logits, as the metric does. Ranking by the
+        # probabilities would be different, because softmax normalises each example by itself.
         "auroc": np.mean(
             [
                 sklearn_metrics.roc_auc_score(labels == c, logits[:, c])
@@ -103,13 +105,16 @@ def quality_reference(predictions: Predictions, num_bins: int = 15) -> dict[str,
 def quality_differences(
     reported: Mapping[str, Any], bounds: tuple[float, float], expected: Mapping[str, Any]
 ) -> dict[str, float]:
-    """The largest absolute difference of each; of the AUROC, how far it is outside its bounds.
+    """The largest absolute difference of each metric from its reference.
+
+    The AUROC is an estimate with certain bounds: its difference is the distance of the reference
+    from the bounds, and infinite if the estimate itself is outside of them.
 
     Raises:
-        ValueError: the two do not hold the same names: a number would go unchecked.
+        ValueError: the two have different names, so that some number would not be checked.
     """
     if reported.keys() != expected.keys():
-        raise ValueError(f"reported {sorted(reported)}, can check {sorted(expected)}")
+        raise ValueError(f"reported {sorted(reported)}, but can check {sorted(expected)}")
     found = {
         name: max(map(_difference, np.ravel(reported[name]), np.ravel(expected[name])))
         for name in QUALITY_REFERENCES
@@ -120,10 +125,10 @@ def quality_differences(
 
 
 def differences(reported: Mapping[str, float], expected: Mapping[str, float]) -> dict[str, float]:
-    """The absolute difference of each number; infinite where only one of the two is NaN.
+    """The absolute difference of each number from its reference; infinite if only one is NaN.
 
     Raises:
-        ValueError: the two do not hold the same names: a number would go unchecked.
+        ValueError: the two have different names, so that some number would not be checked.
 
     Example:
         >>> from datarax.cli.verification import differences
@@ -131,7 +136,7 @@ def differences(reported: Mapping[str, float], expected: Mapping[str, float]) ->
         {'loss': 0.25}
     """
     if reported.keys() != expected.keys():
-        raise ValueError(f"reported {sorted(reported)}, can check {sorted(expected)}")
+        raise ValueError(f"reported {sorted(reported)}, but can check {sorted(expected)}")
     return {name: _difference(reported[name], expected[name]) for name in expected}
 
 

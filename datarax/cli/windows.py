@@ -1,4 +1,4 @@
-"""The collector beside the demo's loop: what it brings, and what it costs the loop."""
+"""Reading the windows of a collector in the loop of the demo, and measuring what that costs."""
 
 import time
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from datarax import AsyncMetricCollector
 
 
 class Windows:
-    """One window of metrics an epoch; reads the results that are ready after each step.
+    """Schedules one window of metrics for each epoch, and reads finished windows after each step.
 
     Args:
-        collector: of a `StatefulMetric`, bound.
-        arrived: called with the epoch and the results of each window, in order.
+        collector: the bound collector of a `StatefulMetric`.
+        arrived: is called with the epoch and the results of each window, in order.
     """
 
     def __init__(
@@ -26,12 +26,12 @@ class Windows:
         self._compiling = self._collecting = 0.0
 
     def after_step(self) -> None:
-        """Counts a step, and looks for results without waiting."""
+        """Counts a step, and reads the finished windows without waiting."""
         self._steps += 1
         start = time.perf_counter()
         found = self._collector.ready()
         self._collecting += time.perf_counter() - start
-        self._give(found)
+        self._report(found)
 
     def schedule(self, epoch: int) -> None:
         """Ends the window of this epoch."""
@@ -45,19 +45,19 @@ class Windows:
         self._scheduled[epoch] = self._steps
 
     def finish(self) -> None:
-        """Gives what was left when the collector was drained."""
-        self._give(self._collector.ready())
+        """Reads the last windows, after the collector has been unbound."""
+        self._report(self._collector.ready())
 
     def cost(self) -> str:
-        """After how many steps results came, and how long the loop was kept for them."""
+        """A sentence: after how many steps results arrived, and how much time the loop spent."""
         total = time.perf_counter() - self._start
         return (
-            f"Training metrics came {_range(self._lags)} after they were scheduled. Of "
+            f"Training metrics arrived {_range(self._lags)} after they were scheduled. Of "
             f"{total:.2f} s the loop spent {self._collecting:.3f} s on scheduling and reading "
-            f"{len(self._lags)} windows, and {self._compiling:.2f} s on compiling that."
+            f"{len(self._lags)} windows, and {self._compiling:.2f} s on compiling for that."
         )
 
-    def _give(self, found: list[tuple[int, dict[str, Any]]]) -> None:
+    def _report(self, found: list[tuple[int, dict[str, Any]]]) -> None:
         for epoch, results in found:
             self._lags.append(self._steps - self._scheduled[epoch])
             self._arrived(epoch, results)

@@ -129,7 +129,7 @@ def test_it_shows_how_good_the_predictions_are(where, request):
     values = {name: float(found[1]) for name, found in shown.items() if found}
     assert values.keys() == shown.keys()
     assert values["accuracy"] == together["accuracy"]
-    lower, upper = map(float, re.search(r"certain: ([\d.]+) to ([\d.]+)", text).groups())
+    lower, upper = map(float, re.search(r"bounds: ([\d.]+) to ([\d.]+)", text).groups())
     assert lower <= values["auroc"] + HALF_A_DIGIT
     assert values["auroc"] - HALF_A_DIGIT <= upper < lower + 0.01
 
@@ -164,8 +164,8 @@ def test_processes_give_the_same_numbers(demo, processes):
 def test_the_loop_goes_on_while_metrics_are_collected(where, request):
     text = " ".join(request.getfixturevalue(where).lines)
     found = re.search(
-        r"Training metrics came (?:\d+ to )?(\d+) steps? after they were scheduled\. Of ([\d.]+) s "
-        r"the loop spent ([\d.]+) s on scheduling and reading (\d+) windows",
+        r"Training metrics arrived (?:\d+ to )?(\d+) steps? after they were scheduled\. "
+        r"Of ([\d.]+) s the loop spent ([\d.]+) s on scheduling and reading (\d+) windows",
         " ".join(text.split()),
     )
     assert found

@@ -61,7 +61,7 @@ def test_one_returns_a_code(tmp_path, capfd):
         ("raise", "exited with 1"),
         ("exit", "exited with 1"),
         ("kill", "was ended by SIGKILL"),
-        ("hang", "stopped: not done after 5 s"),
+        ("hang", "stopped: not finished after 5 s"),
     ],
 )
 def test_a_failure_ends_all(tmp_path, capfd, what, said):

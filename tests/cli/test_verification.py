@@ -130,7 +130,7 @@ def test_one_wrong_number_fails(rng, name, error):
     reported[0].numbers[name] += error
     passed, shown = checked(reported)
     assert not passed
-    assert f"FAILED, off by more than 1e-05: train/{name}\n" in shown
+    assert f"FAILED, wrong by more than 1e-05: train/{name}\n" in shown
     (wrong,) = (line for line in shown.splitlines() if "WRONG" in line)
     assert wrong.split()[0] == f"train/{name}"
 
