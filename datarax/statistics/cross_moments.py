@@ -7,28 +7,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import as_float, default_float
+from datarax._typing import ArrayLike, Weights
 from datarax.distributed.merge_ops import MetricReduceOp, zeros
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs
-from datarax.statistics.fields import field, state
+from datarax.statistics.fields import state
 from datarax.statistics.moments import CentralMoments, Parts, about_mean
 from datarax.statistics.state import State
 
 
 class TwoMoments(CentralMoments):
-    """The central moments of two variables, stacked, and with `crossed` their co-moment.
+    """The central moments of two variables, each of `shape`, stacked; and their co-moment.
 
-    The co-moment is the sum of products of the distances from the means; merged by the pairwise
-    formula of Pébay (2008), https://doi.org/10.2172/1028931.
-
-    Args:
-        shape: of one example of each variable.
-        crossed: whether to keep the co-moment.
+    The co-moment is the sum of products of the distances from the means. It is merged by the
+    pairwise formula of Pébay (2008), https://doi.org/10.2172/1028931.
     """
 
-    crossed: bool = field(default=False)
+    crossed: bool = False
+    """Whether to keep the co-moment."""
 
     co: Parts | tuple[()] = state()
 
@@ -60,12 +58,23 @@ class TwoMoments(CentralMoments):
         co = DoubleFloat(*self.co) + DoubleFloat(*other.co) + d[0] * d[1] * factor[0]
         return merged.with_parts({"co": tuple(co)})
 
+    @property
+    def co_moment(self) -> DoubleFloat:
+        """The sum of products of the distances of both variables from their means."""
+        return DoubleFloat(*map(jnp.asarray, self.co))
 
-class TwoVariables(State):
-    """What `CrossMoments` and `Residuals` share: two variables, and who counts."""
+
+class TwoVariables(State, kw_only=False):
+    """The moments of two variables of which the second is the target."""
+
+    shape: tuple[int, ...] = ()
+    """The shape of one example; `()` for scalars."""
 
     invalid = MetricAccumulator(0)
     moments: TwoMoments = state()
+
+    def __post_init__(self) -> None:
+        self.shape = tuple(self.shape)
 
     @property
     def count(self) -> DoubleFloat:
@@ -83,11 +92,8 @@ class TwoVariables(State):
         return self.moments.doubles()[2][0][1]
 
 
-class CrossMoments(TwoVariables, kw_only=False):
+class CrossMoments(TwoVariables):
     """Means, variances and covariance of predictions and targets, stable at any offset.
-
-    Args:
-        shape: of one example; `()` for scalars.
 
     Example:
         >>> import jax.numpy as jnp
@@ -97,13 +103,11 @@ class CrossMoments(TwoVariables, kw_only=False):
         -1.0
     """
 
-    shape: tuple[int, ...] = ()
-
     def __post_init__(self) -> None:
-        self.shape = tuple(self.shape)
+        super().__post_init__()
         self.moments = TwoMoments(self.shape, crossed=True)
 
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `preds` and `target` of shape (..., *shape); `weights` count as repetitions.
 
         Examples that hold a NaN or an infinity are excluded and counted.
@@ -128,17 +132,13 @@ class CrossMoments(TwoVariables, kw_only=False):
     @property
     def co_moment(self) -> DoubleFloat:
         """The sum of products of the distances of both from their means."""
-        return DoubleFloat(*map(jnp.asarray, self.moments.co))
+        return self.moments.co_moment
 
 
-class Residuals(TwoVariables, kw_only=False):
+class Residuals(TwoVariables):
     """The moments of errors `preds - target` and of targets, and the sum of absolute errors.
 
-    All that mean squared and absolute errors, R2 and explained variance are read from.
-
-    Args:
-        shape: of one example; `()` for scalars.
-        extremes: whether to keep the least and the greatest target, too.
+    Mean squared and absolute errors, R2 and explained variance are computed from them.
 
     Example:
         >>> import jax.numpy as jnp
@@ -148,18 +148,18 @@ class Residuals(TwoVariables, kw_only=False):
         3.0 5.0 0.5
     """
 
-    shape: tuple[int, ...] = ()
-    extremes: bool = field(default=False)
+    extremes: bool = False
+    """Whether to keep the least and the greatest target, too."""
 
     def __post_init__(self) -> None:
-        self.shape = tuple(self.shape)
+        super().__post_init__()
         self.moments = TwoMoments(self.shape)
         self.absolute = MetricAccumulator(np.zeros(self.shape))
         if self.extremes:
             self.least = MetricAccumulator(np.full(self.shape, np.inf), MetricReduceOp.min)
             self.greatest = MetricAccumulator(np.full(self.shape, -np.inf), MetricReduceOp.max)
 
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `preds` and `target` of shape (..., *shape); `weights` count as repetitions.
 
         Examples that hold a NaN or an infinity are excluded and counted.
@@ -167,7 +167,7 @@ class Residuals(TwoVariables, kw_only=False):
         p, t, w, invalid = pairs(preds, target, weights, self.shape)
         e = p - t
         w = jnp.broadcast_to(as_float(w), e.shape)
-        absolute = jnp.where(w != 0, jnp.abs(e), jnp.zeros((), e.dtype)) * w
+        absolute = jnp.where(w != 0, jnp.abs(e), 0) * w
         updated = self.replace(
             moments=self.moments.combine(self.moments.of_two(e, t, w)),
             absolute=self.absolute.update(absolute),
@@ -175,10 +175,9 @@ class Residuals(TwoVariables, kw_only=False):
         )
         if not self.extremes:
             return updated
-        infinity = jnp.asarray(jnp.inf, t.dtype)
         return updated.replace(
-            least=self.least.update(jnp.where(w != 0, t, infinity)),
-            greatest=self.greatest.update(jnp.where(w != 0, t, -infinity)),
+            least=self.least.update(jnp.where(w != 0, t, jnp.inf)),
+            greatest=self.greatest.update(jnp.where(w != 0, t, -jnp.inf)),
         )
 
     @property

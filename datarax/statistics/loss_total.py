@@ -1,28 +1,22 @@
 """The total of a loss, and what it is divided by."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax import numerics as nx
-from datarax._checks import as_float, choice, numeric
+from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, Weights
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs
-from datarax.statistics.losses import LOSSES
+from datarax.statistics.losses import LOSSES, LossName
 from datarax.statistics.state import State
 
 
-class LossTotal(State):
-    """The sum of `w * loss(preds, target)`, and that of `w`, or of what else divides it.
-
-    Args:
-        loss: "squared log", "absolute percentage", "symmetric percentage", "weighted percentage",
-            "log cosh", "huber", "quantile", "power", "tweedie", "critical success" or "cosine".
-        parameter: of the loss, where it has one.
-        shape: of one example; `()` for scalars. For "cosine" an example is a row of any length.
+class LossTotal(State, kw_only=False):
+    """The sum of `w * loss(preds, target)`, and the sum of `w` or of what else divides it.
 
     Example:
         >>> import jax.numpy as jnp
@@ -32,22 +26,29 @@ class LossTotal(State):
         2.0 2.0 1.0
     """
 
+    loss: LossName
+    """"squared log", "absolute percentage", "symmetric percentage", "weighted percentage", "log
+    cosh", "huber", "quantile", "power", "tweedie", "critical success" or "cosine"."""
+    parameter: float = 0.0
+    """The parameter of the loss, where it has one."""
+    shape: tuple[int, ...] = ()
+    """The shape of one example; `()` for scalars. For "cosine" an example is a row of any
+    length."""
+
     invalid = MetricAccumulator(0)
 
-    def __init__(self, loss: str, parameter: float = 0.0, shape: tuple[int, ...] = ()):
-        choice(loss, tuple(LOSSES), "loss")
-        self.loss, self.parameter, self.shape = loss, float(parameter), tuple(shape)
+    def __post_init__(self) -> None:
+        self.parameter, self.shape = float(self.parameter), tuple(self.shape)
         self.total = MetricAccumulator(np.zeros(self.shape))
         self.scale = MetricAccumulator(np.zeros(self.shape))
 
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `preds` and `target` of one shape, (..., *shape).
 
         Examples that hold a NaN or an infinity, or for which the loss is not defined, are excluded
         and counted.
         """
-        row, parameter = LOSSES[self.loss], self.parameter
-        shape = self.shape
+        row, parameter, shape = LOSSES[self.loss], self.parameter, self.shape
         if row.of_rows:
             shape = numeric(preds, "preds").shape[-1:]
             if not shape:
@@ -57,10 +58,9 @@ class LossTotal(State):
             return row.domain(p, t, parameter) if row.domain else None
 
         p, t, w, invalid = pairs(preds, target, weights, shape, domain)
-        # What is not looked at must not raise a NaN: any value will do for which there is a loss.
-        one = jnp.ones((), p.dtype)
-        some = jnp.broadcast_to(w.astype(jnp.bool_), p.shape)
-        p, t = jnp.where(some, p, one), jnp.where(some, t, one)
+        # An excluded example must not raise a NaN: it is replaced by one that every loss takes.
+        counts = jnp.broadcast_to(w.astype(jnp.bool_), p.shape)
+        p, t = jnp.where(counts, p, 1), jnp.where(counts, t, 1)
         w = w[..., 0] if row.of_rows else jnp.broadcast_to(w, p.shape)
         value = row.value(p, t, parameter)
         scale = row.scale(p, t, parameter) if row.scale else jnp.ones(value.shape, jnp.bool_)
@@ -72,12 +72,12 @@ class LossTotal(State):
 
     @property
     def mean(self) -> jax.Array:
-        """The total over the scale; NaN where that is zero."""
-        return nx.pair_divide(self.total.parts, self.scale.parts)
+        """The total over the scale; NaN where the scale is zero."""
+        return (self.total.double / self.scale.double).to_float()
 
 
 def _weighted(x: jax.Array, w: jax.Array) -> jax.Array:
-    """`w * x`, and 0 where `w` is; counts of booleans stay booleans, and add up exactly."""
+    """`w * x`, and 0 where `w` is 0; booleans stay booleans, whose counts are exact."""
     if w.dtype == jnp.bool_:
         return jnp.where(w, x, jnp.zeros((), x.dtype))
-    return jnp.where(w.astype(jnp.bool_), as_float(x), jnp.zeros((), w.dtype)) * w
+    return jnp.where(w != 0, as_float(x), 0) * w

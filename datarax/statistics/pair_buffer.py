@@ -1,11 +1,13 @@
-"""Pairs of values and their weights, kept as they are: what ranks are read from."""
+"""Pairs of values and their weights, kept as they are: what ranks are computed from."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 
 from datarax._checks import as_float, default_float, positive_int
+from datarax._typing import ArrayLike, Weights
+from datarax.numerics.exact import Exact
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs
 from datarax.statistics.buffer import Rows
@@ -16,18 +18,17 @@ class WeightedPairs(Rows):
     """Rows of two values and a weight."""
 
     def canonical(self) -> Self:
-        """Sorted, and equal pairs as one, with their weight in all."""
+        """Sorted, with equal pairs as one row that has their total weight."""
         x, y, w = jnp.moveaxis(jnp.asarray(self.data), -1, 0)
         used = self.is_filled
-        infinity = jnp.asarray(jnp.inf, x.dtype)
-        order = jnp.lexsort((jnp.where(used, y, infinity), jnp.where(used, x, infinity)))
-        x, y, w = (jnp.where(used, v, jnp.zeros((), v.dtype))[order] for v in (x, y, w))
+        order = jnp.lexsort((jnp.where(used, y, jnp.inf), jnp.where(used, x, jnp.inf)))
+        x, y, w = (jnp.where(used, v, 0)[order] for v in (x, y, w))
         used = used[order]
         first = used & ((x != jnp.roll(x, 1)) | (y != jnp.roll(y, 1)) | ~jnp.roll(used, 1))
-        first = first.at[0].set(used[0])
+        first = first.at[0].set(used[0])  # the roll compared it with the last row
+        # Positions of `capacity` are out of range, and dropped by the scatters.
         place = jnp.where(used, jnp.cumsum(first.astype(jnp.int32)) - 1, self.capacity)
-        zero = jnp.zeros((self.capacity, 3), x.dtype)
-        data = zero.at[place, 2].add(w, mode="drop")
+        data = jnp.zeros((self.capacity, 3), x.dtype).at[place, 2].add(w, mode="drop")
         data = data.at[place, 0].set(x, mode="drop").at[place, 1].set(y, mode="drop")
         return self.with_parts({"data": data, "filled": jnp.sum(first, dtype=jnp.int32)})
 
@@ -35,10 +36,7 @@ class WeightedPairs(Rows):
 class PairBuffer(State, kw_only=False):
     """Up to `capacity` pairs of a prediction and a target, each with its weight.
 
-    What does not fit is counted, and left out: that of later batches, and of later devices.
-
-    Args:
-        capacity: pairs in all, also after a merge. 12 bytes each (24 with x64).
+    Pairs that do not fit are dropped and counted: those of later batches, and of later devices.
 
     Example:
         >>> import jax.numpy as jnp
@@ -49,6 +47,7 @@ class PairBuffer(State, kw_only=False):
     """
 
     capacity: int
+    """How many pairs are kept in all, also after a merge; 12 bytes each (24 with x64)."""
 
     invalid = MetricAccumulator(0)
 
@@ -56,8 +55,8 @@ class PairBuffer(State, kw_only=False):
         positive_int(self.capacity, "capacity")
         self.rows = WeightedPairs(self.capacity, (3,), default_float().name)
 
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
-        """Appends `preds` and `target` of one shape, any; pairs of weight zero are left out."""
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """Appends `preds` and `target`, both of any one shape; pairs of weight zero are skipped."""
         p, t, w, invalid = pairs(preds, target, weights, ())
         w = jnp.broadcast_to(w, p.shape)
         data = jnp.stack([p.reshape(-1), t.reshape(-1), as_float(w).reshape(-1)], -1)
@@ -68,18 +67,17 @@ class PairBuffer(State, kw_only=False):
 
     @property
     def filled(self) -> jax.Array:
-        """How many pairs there are."""
+        """How many pairs are kept."""
         return jnp.asarray(self.rows.filled)
 
     @property
-    def overflow(self) -> Any:
+    def overflow(self) -> Exact:
         """How many pairs did not fit."""
         return self.rows.overflow
 
     @property
     def columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Predictions, targets and weights, each (capacity,); where there is none, all are 0."""
+        """Predictions, targets and weights, each (capacity,); 0 from `filled` on."""
         data = jnp.asarray(self.rows.data)
-        used = self.rows.is_filled
-        data = jnp.where(used[:, None], data, jnp.zeros((), data.dtype))
+        data = jnp.where(self.rows.is_filled[:, None], data, 0)
         return data[:, 0], data[:, 1], data[:, 2]

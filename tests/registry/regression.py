@@ -209,7 +209,7 @@ def scipy_pearson(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
 
 
 # How far off. The difference, its distance from the mean, their product and the weight are each
-# rounded once or twice, sums in a batch hardly at all (`float_sum`), and what a merge adds seven
+# rounded once or twice, sums in a batch hardly at all (`sum_floats`), and what a merge adds seven
 # times: 16 units, of sums of what is not negative. A mean is off by gamma(n)**2 of the largest
 # value, as it is found in two steps; a sum of squares about it, in a merge, by twice that times
 # the sum of distances.
@@ -249,11 +249,27 @@ def correlation_error(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
     return 2 * (relative(w, p) + relative(w, t)) + 4 * 2.0**-23
 
 
+def mean_error(w: np.ndarray, x: np.ndarray) -> float:
+    """How far a mean is off: not a part of the mean, which cancels where values are of both signs.
+
+    That of a batch is a first one, whose rounding the second step takes back, and the mean of the
+    distances from it: that is rounded, each distance once and their sum by gamma(n) of their sizes.
+    A merge goes the share of the way to the other mean, and rounds the share: the ways of all
+    merges come to two spans of the values at most.
+    """
+    step = sum_bound(BATCH + 1, mean_of(w, np.abs(about(w, x))))
+    return OFF * np.abs(x).max() + step + 2.0**-23 * np.ptp(x)
+
+
 def mean_scale_error(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
-    # The mean cancels where targets are of both signs, and distances from a first mean are rounded.
-    off = OFF * np.abs(t).max() + 2.0**-23 * np.ptp(t)
-    off /= abs(mean_of(w, t))
+    off = mean_error(w, t) / abs(mean_of(w, t))
     return nrmse_of(w, p, t, "mean") * (off + SUMS * 2.0**-23)
+
+
+def errors_apart(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
+    # Every state here holds the mean of the errors, which may be near zero: its condition number,
+    # the mean size of the errors over the size of their mean, has no bound. Two are compared.
+    return 2 * mean_error(w, p - t)
 
 
 def within(error: Oracle) -> Oracle:
@@ -271,9 +287,8 @@ def over_columns(error: Oracle) -> Oracle:
 def one(
     id: str, cls: Any, oracle: Oracle, config: Any = None, *, reference: Any = None, **how: Any
 ) -> Case:
-    return Case(
-        id, cls, REGRESSION, used(oracle), config or {}, reference, **({"ulps": SUMS} | how)
-    )
+    how = {"ulps": SUMS, "state_atol": within(errors_apart)} | how
+    return Case(id, cls, REGRESSION, used(oracle), config or {}, reference, **how)
 
 
 def several(id: str, cls: Any, oracle: Oracle, average: str, score: Any, **how: Any) -> Case:
@@ -284,7 +299,7 @@ def several(id: str, cls: Any, oracle: Oracle, average: str, score: Any, **how: 
         columns(oracle, average),
         {"num_outputs": OUTPUTS, "multioutput": average},
         reference=sklearn_of(score, least=2, multioutput=average) if score else None,
-        **({"ulps": SUMS + OUTPUTS} | how),
+        **({"ulps": SUMS + OUTPUTS, "state_atol": over_columns(errors_apart)} | how),
     )
 
 

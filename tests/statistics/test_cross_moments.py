@@ -33,15 +33,15 @@ def draw(rng, offset, size=3 * SIZE):
     return (target + rng.normal(0.1, 0.5, size)).astype(np.float32), target
 
 
-def total(pair):
-    return float(pair[0]) + float(pair[1])
+def total(double):
+    return float(double.high) + float(double.low)
 
 
 def check_moments(seen, preds, target, rtol=1e-6):
     p, t = preds.astype(np.float64), target.astype(np.float64)
     dp, dt = p - p.mean(), t - t.mean()
     assert total(seen.count) == p.size
-    # A mean is kept as a pair: to float32 of the spread, however large it is.
+    # A mean is kept as a double-float: to float32 of the spread, however large it is.
     for mean, x in ((seen.preds_mean, p), (seen.target_mean, t)):
         assert abs(total(mean) - x.mean()) <= 1e-9 * abs(x.mean()) + 1e-7 * x.std()
     np.testing.assert_allclose(total(seen.preds_squares), (dp**2).sum(), rtol)
@@ -83,7 +83,7 @@ def test_what_is_constant_has_no_squares(rng):
         weights = rng.random(SIZE).astype(np.float32)
         seen = update(update(CrossMoments(), x, x, weights), x, x, weights)
         assert total(seen.preds_squares) == total(seen.co_moment) == 0
-        assert float(seen.target_mean[0]) == value
+        assert float(seen.target_mean.high) == value
         moments = Moments().update(x, weights=weights)
         assert moments.variance() == 0
         assert moments.mean == value
@@ -127,15 +127,15 @@ def test_an_example_of_several_values(rng):
     kept = np.delete(np.arange(SIZE), 5)
     for i in range(3):
         column = update(CrossMoments(), preds[kept, i], target[kept, i])
-        np.testing.assert_allclose(seen.co_moment[0][i], column.co_moment[0], 1e-5)
-        np.testing.assert_allclose(seen.target_squares[0][i], column.target_squares[0], 1e-6)
+        np.testing.assert_allclose(seen.co_moment.high[i], column.co_moment.high, 1e-5)
+        np.testing.assert_allclose(seen.target_squares.high[i], column.target_squares.high, 1e-6)
 
 
 def test_with_x64(rng):
     preds, target = draw(rng, 1e6, SIZE)
     with x64():
         seen = update(CrossMoments(), preds.astype(np.float64), target.astype(np.float64))
-        assert seen.co_moment[0].dtype == jnp.float64
+        assert seen.co_moment.dtype == jnp.float64
         check_moments(seen, preds, target, rtol=1e-12)
 
 

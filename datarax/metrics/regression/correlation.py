@@ -1,47 +1,31 @@
-"""How predictions and targets vary together, from their moments."""
+"""How predictions and targets vary together, computed from their moments."""
 
 import jax
-import jax.numpy as jnp
 
-from datarax import numerics as nx
-from datarax.metrics.base import Metric, check_policy
-from datarax.metrics.regression.per_output import PerOutput, nan_where, or_one
+from datarax._typing import PyTree
+from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
+from datarax.numerics.correlation import correlation_coefficient
 from datarax.statistics.cross_moments import CrossMoments
+from datarax.statistics.fields import state
 from datarax.statistics.loss_total import LossTotal
 
 
-class _Correlation(PerOutput):
-    """A metric that is read from `CrossMoments`: all of them share one in a `Collection`."""
+class CorrelationMetric(PerOutput):
+    """A metric that is computed from `CrossMoments`; in a `Collection`, all of them share one."""
 
-    statistic: CrossMoments
+    statistic: CrossMoments = state()
 
-    def __init__(
-        self,
-        *,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
-        self.statistic = CrossMoments(self._configure(num_outputs, multioutput, on_invalid))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.statistic = CrossMoments(self.example_shape)
 
 
-class PearsonCorrCoef(_Correlation):
-    """Pearson's correlation, `cov(preds, target) / (std(preds) * std(target))`.
+class PearsonCorrCoef(CorrelationMetric):
+    """Pearson's correlation coefficient.
 
-    `update(preds, target, *, weights=None)`: both of one shape and any real dtype, (...), or
-    (..., num_outputs); `weights` broadcast against the leading axes, and count as repetitions. As
-    `scipy.stats.pearsonr`, stable at any offset. NaN where either is constant, as by SciPy, and so
-    for fewer than two examples.
-
-    Args:
-        num_outputs: how many values an example has, on the last axis, each with its own
-            correlation. `None`: all values are one population.
-        multioutput: with `num_outputs`: "uniform_average", or "raw_values" for one an output.
-        on_invalid: for NaN, infinities and negative weights: "exclude" the example and count it,
-            "propagate" (the result is NaN), or "raise" when the result is read on the host.
-
-    Raises:
-        MetricInputError: shapes that differ, even if they broadcast; shows both.
+    cov(preds, target) / (std(preds) * std(target)); stable at any offset. NaN where either is
+    constant, and so for fewer than two examples. As `scipy.stats.pearsonr`. K. Pearson (1895),
+    https://doi.org/10.1098/rspl.1895.0041.
 
     Example:
         >>> import jax.numpy as jnp
@@ -51,38 +35,22 @@ class PearsonCorrCoef(_Correlation):
         0.5
     """
 
-    def _each(self) -> jax.Array:
-        seen = self.statistic
-        return correlation_of(seen.co_moment[0], seen.preds_squares[0], seen.target_squares[0])
+    def by_output(self) -> jax.Array:
+        moments = self.statistic
+        return correlation_coefficient(
+            moments.co_moment.to_float(),
+            moments.preds_squares.to_float(),
+            moments.target_squares.to_float(),
+        )
 
 
-def correlation_of(co: jax.Array, p: jax.Array, t: jax.Array) -> jax.Array:
-    """A co-moment over the roots of both sums of squares; NaN where either is 0."""
-    none = (p == 0) | (t == 0)
-    p, t = or_one(p), or_one(t)
-    # The product of the squares may overflow. Their ratio is exact where they are equal, and so is
-    # a perfect correlation; where it is extreme, one root at a time.
-    ratio = p / t
-    fine = (ratio > 1e-12) & (ratio < 1e12)
-    root = jnp.sqrt(jnp.where(fine, ratio, jnp.ones((), p.dtype)))
-    value = jnp.where(fine, co / t / root, co / jnp.sqrt(p) / jnp.sqrt(t))
-    return nan_where(none, jnp.clip(value, -1, 1))
+class ConcordanceCorrCoef(CorrelationMetric):
+    """Lin's concordance: the correlation, reduced by a difference in location or scale.
 
-
-class ConcordanceCorrCoef(_Correlation):
-    """Lin's concordance: the correlation, less for a difference in location or scale.
-
-    `2 * cov / (var(preds) + var(target) + (mean(preds) - mean(target))**2)`, with the moments of
-    the population (divided by n), as Lin has it; libraries that divide variances by n - 1 are off
-    by as much. `update(preds, target, *, weights=None)` as for `PearsonCorrCoef`. NaN without
-    data, and where both are one constant.
-
-    Lin (1989), https://doi.org/10.2307/2532051.
-
-    Args:
-        num_outputs: as for `PearsonCorrCoef`.
-        multioutput: as for `PearsonCorrCoef`.
-        on_invalid: as for `PearsonCorrCoef`.
+    2 cov / (var(preds) + var(target) + (mean(preds) - mean(target))^2). The moments are those of
+    the population (divided by n), as in Lin's paper; libraries that divide the variances by n - 1
+    give another value. NaN without data, and where both are the same constant. L. I. Lin (1989),
+    https://doi.org/10.2307/2532051.
 
     Example:
         >>> import jax.numpy as jnp
@@ -92,25 +60,21 @@ class ConcordanceCorrCoef(_Correlation):
         0.6667
     """
 
-    def _each(self) -> jax.Array:
-        seen = self.statistic
-        mean = seen.target_mean
-        apart = nx.pair_add(seen.preds_mean, (-mean[0], -mean[1]))
-        squares = nx.pair_add(seen.preds_squares, seen.target_squares)
-        between = nx.pair_product(seen.count, nx.pair_product(apart, apart))
-        co = seen.co_moment
-        return nx.pair_divide((2 * co[0], 2 * co[1]), nx.pair_add(squares, between))
+    def by_output(self) -> jax.Array:
+        moments = self.statistic
+        difference = moments.preds_mean - moments.target_mean
+        squares = moments.preds_squares + moments.target_squares
+        # All terms times n: sums about the means, not variances.
+        between = moments.count * (difference * difference)
+        return (moments.co_moment * 2 / (squares + between)).to_float()
 
 
-class CosineSimilarity(Metric):
+class CosineSimilarity(RegressionMetric):
     """The mean over rows of the cosine of the angle between prediction and target.
 
-    `update(preds, target, *, weights=None)`: both (..., D), of any real dtype; `weights` broadcast
-    against the leading axes, one a row. A row of zeros has similarity 0, as for
-    `sklearn.metrics.pairwise.cosine_similarity`. No data gives NaN.
-
-    Args:
-        on_invalid: as for `PearsonCorrCoef`.
+    `preds` and `target` are (..., D), and `weights` broadcast against the leading axes, one per
+    row. A row of zeros has similarity 0. No data gives NaN. As
+    `sklearn.metrics.pairwise.cosine_similarity`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -120,9 +84,7 @@ class CosineSimilarity(Metric):
         0.5
     """
 
-    def __init__(self, *, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = LossTotal("cosine")
+    statistic = LossTotal("cosine")
 
-    def compute(self) -> jax.Array:
+    def compute(self) -> PyTree:
         return self.statistic.mean

@@ -1,58 +1,43 @@
-"""Errors by other measures than their square: relative, logarithmic, robust, extreme."""
+"""Means of a loss other than the square: relative, logarithmic and robust errors, deviances."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from datarax._errors import MetricInputError
-from datarax.metrics.regression.per_output import PerOutput, nan_where
+from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
+from datarax.numerics.scaling import nan_where, real_power
+from datarax.statistics.fields import field, state
 from datarax.statistics.loss_total import LossTotal
-from datarax.statistics.losses import power_of
-
-# As scikit-learn's: the least target that a percentage is taken of.
-_LEAST_TARGET = float(np.finfo(np.float64).eps)
+from datarax.statistics.losses import LossName
 
 
 class LossMetric(PerOutput):
-    """The mean of a loss, or what else is read from its total."""
+    """A metric that is computed from the total of a loss: its mean, unless a subclass differs."""
 
-    statistic: LossTotal
-    _loss = ""
-    _parameter = 0.0
+    loss: ClassVar[LossName]
+    parameter: float = field(default=0.0, init=False)
+    """The parameter of the loss, where it has one."""
 
-    def __init__(
-        self,
-        *,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
-        self._measure(self._parameter, num_outputs, multioutput, on_invalid)
+    statistic: LossTotal = state()
 
-    def _measure(
-        self, parameter: float, num_outputs: int | None, multioutput: str, on_invalid: str
-    ) -> None:
-        shape = self._configure(num_outputs, multioutput, on_invalid)
-        self.statistic = LossTotal(self._loss, parameter, shape)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.statistic = LossTotal(self.loss, self.parameter, self.example_shape)
 
-    def _each(self) -> jax.Array:
+    def by_output(self) -> jax.Array:
         return self.statistic.mean
 
 
-class MeanSquaredLogError(LossMetric):
-    """The mean of `(log(1 + preds) - log(1 + target))**2`, or its root: an error of ratios.
+class MeanSquaredLogError(SquareOrRoot, LossMetric):
+    """The mean squared difference of logarithms, or its root: an error of ratios.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`; values of at most -1 cannot
-    be used. As `sklearn.metrics.mean_squared_log_error`. The difference of the logarithms is taken
-    as one of a quotient, so nothing cancels. No data gives NaN.
-
-    Args:
-        squared: False for the root, of each output.
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    The mean of (log(1 + preds) - log(1 + target))^2. The difference is computed as the logarithm of
+    a quotient, so that nothing cancels. Examples with a value of at most -1 are excluded and
+    counted. No data gives NaN. As `sklearn.metrics.mean_squared_log_error`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -62,34 +47,17 @@ class MeanSquaredLogError(LossMetric):
         0.2402
     """
 
-    _loss = "squared log"
+    loss = "squared log"
 
-    def __init__(
-        self,
-        *,
-        squared: bool = True,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(num_outputs=num_outputs, multioutput=multioutput, on_invalid=on_invalid)
-        self.squared = bool(squared)
-
-    def _each(self) -> jax.Array:
-        return self.statistic.mean if self.squared else jnp.sqrt(self.statistic.mean)
+    def square_by_output(self) -> jax.Array:
+        return self.statistic.mean
 
 
 class MeanAbsolutePercentageError(LossMetric):
-    """The mean of `|preds - target| / max(|target|, 2.2e-16)`: 0.1 is 10 percent.
+    """The mean absolute error relative to the target; 0.1 is 10 percent.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`. As
-    `sklearn.metrics.mean_absolute_percentage_error`: a target of 0 gives a huge value, which a
-    larger bound elsewhere makes a smaller one. No data gives NaN.
-
-    Args:
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    The mean of |preds - target| / max(|target|, 2^-52). A target of 0 gives a huge value. No data
+    gives NaN. As `sklearn.metrics.mean_absolute_percentage_error`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -99,20 +67,16 @@ class MeanAbsolutePercentageError(LossMetric):
         0.375
     """
 
-    _loss = "absolute percentage"
-    _parameter = _LEAST_TARGET
+    loss = "absolute percentage"
+    parameter = 2.0**-52  # the least divisor, as in scikit-learn
 
 
 class SymmetricMeanAbsolutePercentageError(LossMetric):
-    """The mean of `2 |preds - target| / (|preds| + |target|)`, from 0 to 2; 0 where both are 0.
+    """The mean absolute error relative to the mean size of prediction and target.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`. scikit-learn has none;
-    definitions without the 2, from 0 to 1, are half of this one. No data gives NaN.
-
-    Args:
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    The mean of 2 |preds - target| / (|preds| + |target|), from 0 to 2; 0 where both are 0.
+    Definitions without the factor 2 go from 0 to 1, and are half of this one. No data gives NaN.
+    scikit-learn has none.
 
     Example:
         >>> import jax.numpy as jnp
@@ -122,19 +86,14 @@ class SymmetricMeanAbsolutePercentageError(LossMetric):
         0.75
     """
 
-    _loss = "symmetric percentage"
+    loss = "symmetric percentage"
 
 
 class WeightedMeanAbsolutePercentageError(LossMetric):
-    """The sum of absolute errors over that of absolute targets, `sum |e| / sum |target|`.
+    """The sum of absolute errors divided by the sum of absolute targets.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`; an example's weight counts
-    in both sums. scikit-learn has none. NaN without data, and where each target is 0.
-
-    Args:
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    sum(w * |preds - target|) / sum(w * |target|). NaN without data, and where every target is 0.
+    scikit-learn has none.
 
     Example:
         >>> import jax.numpy as jnp
@@ -144,19 +103,15 @@ class WeightedMeanAbsolutePercentageError(LossMetric):
         0.5
     """
 
-    _loss = "weighted percentage"
+    loss = "weighted percentage"
 
 
 class LogCoshError(LossMetric):
-    """The mean of `log(cosh(preds - target))`: `e**2 / 2` near zero, and `|e| - log 2` far off.
+    """The mean of the logarithm of the hyperbolic cosine of the error.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`. Neither overflows where e is
-    large, nor cancels where it is small. scikit-learn has none. No data gives NaN.
-
-    Args:
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    The mean of log(cosh(e)), with e = preds - target: near e^2 / 2 for small errors, and near
+    |e| - log 2 for large ones. It does not overflow where e is large, nor cancel where e is small.
+    No data gives NaN. scikit-learn has none.
 
     Example:
         >>> import jax.numpy as jnp
@@ -166,20 +121,18 @@ class LogCoshError(LossMetric):
         499.87
     """
 
-    _loss = "log cosh"
+    loss = "log cosh"
 
 
 class HuberLoss(LossMetric):
-    """The mean of `e**2 / 2` up to `|e| = delta`, and of `delta (|e| - delta / 2)` beyond.
+    """The mean of a loss that is quadratic for small errors and linear for large ones.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`. No data gives NaN. Huber
-    (1964), https://doi.org/10.1214/aoms/1177703732.
+    The mean of e^2 / 2 where |e| <= delta, and of delta (|e| - delta / 2) beyond, with
+    e = preds - target. No data gives NaN. P. J. Huber (1964),
+    https://doi.org/10.1214/aoms/1177703732.
 
-    Args:
-        delta: where the square turns into a line; above 0.
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    Raises:
+        MetricInputError: a delta that is not positive and finite.
 
     Example:
         >>> import jax.numpy as jnp
@@ -188,177 +141,142 @@ class HuberLoss(LossMetric):
         1.0
     """
 
-    _loss = "huber"
+    loss = "huber"
+    delta: float = field(default=1.0, kw_only=False)
+    """The absolute error above which the loss is linear; above 0."""
 
-    def __init__(
-        self,
-        *,
-        delta: float = 1.0,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
-        parameter = checked(delta, "delta", "a number above 0", lambda x: x > 0)
-        self._measure(parameter, num_outputs, multioutput, on_invalid)
+    def __post_init__(self) -> None:
+        self.delta = _finite(self.delta, "delta", "a number above 0", lambda x: x > 0)
+        self.parameter = self.delta
+        super().__post_init__()
 
 
 class QuantileLoss(LossMetric):
-    """The pinball loss, least for predictions of the target's quantile `q`.
+    """The pinball loss, which is least for predictions of the quantile `q` of the target.
 
-    The mean of `q * (target - preds)` where the prediction is below, else of
-    `(1 - q) * (preds - target)`. `update(preds, target, *, weights=None)` as for
-    `MeanSquaredError`. As `sklearn.metrics.mean_pinball_loss`. No data gives NaN.
+    The mean of q (target - preds) where the prediction is too low, and of (1 - q) (preds - target)
+    where it is too high. No data gives NaN. As `sklearn.metrics.mean_pinball_loss`. R. Koenker and
+    G. Bassett (1978), https://doi.org/10.2307/1913643.
 
-    Args:
-        q: the quantile, from 0 to 1.
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    Raises:
+        MetricInputError: a q that is not from 0 to 1.
 
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import QuantileLoss
-        >>> metric = QuantileLoss(q=0.75).update(jnp.array([1.0, 5.0]), jnp.array([3.0, 3.0]))
+        >>> metric = QuantileLoss(0.75).update(jnp.array([1.0, 5.0]), jnp.array([3.0, 3.0]))
         >>> print(metric.compute())
         1.0
     """
 
-    _loss = "quantile"
+    loss = "quantile"
+    q: float = field(default=0.5, kw_only=False)
+    """The quantile, from 0 to 1; 0.5 gives half of the mean absolute error."""
 
-    def __init__(
-        self,
-        *,
-        q: float = 0.5,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
-        parameter = checked(q, "q", "a number from 0 to 1", lambda x: 0 <= x <= 1)
-        self._measure(parameter, num_outputs, multioutput, on_invalid)
+    def __post_init__(self) -> None:
+        self.q = _finite(self.q, "q", "a number from 0 to 1", lambda x: 0 <= x <= 1)
+        self.parameter = self.q
+        super().__post_init__()
 
 
 class MinkowskiDistance(LossMetric):
-    """`sum(w * |preds - target|**p)**(1 / p)`: over all data, so that it grows with them.
+    """The Minkowski distance between predictions and targets: it grows with the number of examples.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`. As
-    `scipy.spatial.distance.minkowski`. No data gives NaN.
+    sum(w * |preds - target|^p)^(1 / p). No data gives NaN. As `scipy.spatial.distance.minkowski`.
 
-    Args:
-        p: the power, at least 1: 1 for the sum of absolute errors, 2 for Euclid's distance.
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    Raises:
+        MetricInputError: a p that is not finite and at least 1.
 
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import MinkowskiDistance
-        >>> metric = MinkowskiDistance(p=2).update(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0]))
+        >>> metric = MinkowskiDistance(2).update(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0]))
         >>> print(metric.compute())
         5.0
     """
 
-    _loss = "power"
+    loss = "power"
+    p: float = field(default=2.0, kw_only=False)
+    """The power, at least 1: 1 gives the sum of absolute errors, 2 the Euclidean distance."""
 
-    def __init__(
-        self,
-        *,
-        p: float = 2.0,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
-        parameter = checked(p, "p", "a number of at least 1", lambda x: x >= 1)
-        self._measure(parameter, num_outputs, multioutput, on_invalid)
+    def __post_init__(self) -> None:
+        self.p = _finite(self.p, "p", "a number of at least 1", lambda x: x >= 1)
+        self.parameter = self.p
+        super().__post_init__()
 
-    def _each(self) -> jax.Array:
-        total, p = self.statistic.total.value, self.statistic.parameter
-        root = jnp.sqrt(total) if p == 2 else power_of(total, 1 / p)
+    def by_output(self) -> jax.Array:
+        total = self.statistic.total.value
+        root = jnp.sqrt(total) if self.p == 2 else real_power(total, 1 / self.p)
         return nan_where(self.statistic.scale.value == 0, root)
 
 
 class TweedieDeviance(LossMetric):
-    """The mean deviance of a Tweedie distribution whose variance is the mean to a power.
+    """The mean deviance of a Tweedie distribution, whose variance is a power of its mean.
 
-    0 is the normal (the squared error), 1 Poisson, 2 gamma, 3 inverse Gaussian:
-    `2 (target**(2 - k) / ((1 - k) (2 - k)) - target * preds**(1 - k) / (1 - k)
-    + preds**(2 - k) / (2 - k))` with k the power, and its limits at 1 and 2. `update(preds, target,
-    *, weights=None)` as for `MeanSquaredError`. As `sklearn.metrics.mean_tweedie_deviance`, where
-    predictions near the target do not cancel. No data gives NaN.
+    The mean of 2 (target^(2 - k) / ((1 - k) (2 - k)) - target preds^(1 - k) / (1 - k)
+    + preds^(2 - k) / (2 - k)) with k the power, and its limits at 1 and 2. Predictions near the
+    target do not cancel. No data gives NaN. As `sklearn.metrics.mean_tweedie_deviance`.
 
-    What the distribution cannot give cannot be used: predictions must be positive, save for power
-    0; targets not negative from power 1 on, and positive from 2 on.
+    Predictions must be positive, unless the power is 0. Targets must not be negative from power 1
+    on, and must be positive from power 2 on. Other examples are excluded and counted.
 
-    Jørgensen (1987), https://doi.org/10.1111/j.2517-6161.1987.tb01685.x.
+    B. Jørgensen (1987), https://doi.org/10.1111/j.2517-6161.1987.tb01685.x.
 
-    Args:
-        power: any number but those between 0 and 1.
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    Raises:
+        MetricInputError: a power between 0 and 1.
 
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import TweedieDeviance
-        >>> metric = TweedieDeviance(power=2).update(jnp.array([1.0, 2.0]), jnp.array([2.0, 2.0]))
+        >>> metric = TweedieDeviance(2).update(jnp.array([1.0, 2.0]), jnp.array([2.0, 2.0]))
         >>> print(round(float(metric.compute()), 4))
         0.3069
     """
 
-    _loss = "tweedie"
+    loss = "tweedie"
+    power: float = field(default=0.0, kw_only=False)
+    """The power, any number that is not between 0 and 1: 0 is the normal distribution (the squared
+    error), 1 Poisson, 2 gamma, 3 inverse Gaussian."""
 
-    def __init__(
-        self,
-        *,
-        power: float = 0.0,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
+    def __post_init__(self) -> None:
         outside = "a number that is not between 0 and 1"
-        parameter = checked(power, "power", outside, lambda x: x <= 0 or x >= 1)
-        self._measure(parameter, num_outputs, multioutput, on_invalid)
+        self.power = _finite(self.power, "power", outside, lambda x: x <= 0 or x >= 1)
+        self.parameter = self.power
+        super().__post_init__()
 
 
 class CriticalSuccessIndex(LossMetric):
-    """Hits over hits, misses and false alarms, of values that reach a threshold: the threat score.
+    """The fraction of predicted or observed events that are both: the threat score.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`: an event is a value of at
-    least `threshold`, predicted by `preds`, observed in `target`. scikit-learn's `jaccard_score` of
-    the events is the same. NaN without data, and where nothing was predicted or observed.
+    hits / (hits + misses + false alarms), where an event is a value of at least `threshold`,
+    predicted by `preds` and observed in `target`. NaN without data, and where nothing was predicted
+    or observed. As `sklearn.metrics.jaccard_score` of the events. J. T. Schaefer (1990),
+    https://doi.org/10.1175/1520-0434(1990)005<0570:TCSIAA>2.0.CO;2.
 
-    Schaefer (1990), https://doi.org/10.1175/1520-0434(1990)005<0570:TCSIAA>2.0.CO;2.
-
-    Args:
-        threshold: from which on a value is an event.
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    Raises:
+        MetricInputError: a threshold that is not a finite number.
 
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import CriticalSuccessIndex
-        >>> metric = CriticalSuccessIndex(threshold=0.5)
+        >>> metric = CriticalSuccessIndex(0.5)
         >>> print(metric.update(jnp.array([0.9, 0.2, 0.5]), jnp.array([1.0, 0.7, 0.0])).compute())
         0.33333334
     """
 
-    _loss = "critical success"
+    loss = "critical success"
+    threshold: float = field(kw_only=False)
+    """The least value that is an event."""
 
-    def __init__(
-        self,
-        *,
-        threshold: float,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
-        parameter = checked(threshold, "threshold", "a number", lambda x: True)
-        self._measure(parameter, num_outputs, multioutput, on_invalid)
+    def __post_init__(self) -> None:
+        self.threshold = _finite(self.threshold, "threshold", "a number", lambda x: True)
+        self.parameter = self.threshold
+        super().__post_init__()
 
 
-def checked(value: Any, name: str, expected: str, fits: Any) -> float:
-    """A number of the configuration, as a Python float."""
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (number and np.isfinite(value) and fits(value)):
+def _finite(value: float, name: str, expected: str, fits: Callable[[float], bool]) -> float:
+    """A finite number that fits, as a Python float; anything else is refused."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (is_number and np.isfinite(value) and fits(float(value))):
         raise MetricInputError(f"{name}={value!r}; expected {expected}")
     return float(value)

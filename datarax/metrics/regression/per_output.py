@@ -1,69 +1,83 @@
-"""What metrics of real predictions share: one value an output, and how they are combined."""
+"""Metrics of real predictions and targets, and how the values of several outputs are combined."""
 
-from typing import Any
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import choice, positive_int
-from datarax.metrics.base import Metric, check_policy
+from datarax._checks import positive_int
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric, shareable
+from datarax.statistics.fields import state
 
-MULTIOUTPUT = ("uniform_average", "raw_values")
+
+class RegressionMetric(Metric):
+    """A metric of real predictions and targets."""
+
+    statistic: Any = state()
+
+    @shareable
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            preds: predictions of any real dtype, (...); with `num_outputs`, (..., num_outputs).
+            target: of exactly the shape of `preds`.
+            weights: broadcast against the leading axes, and count as repetitions; zero leaves an
+                example out.
+
+        Raises:
+            MetricInputError: shapes that differ, even if they would broadcast; shows both.
+            MetricTypeError: values that are not real numbers.
+        """
+        return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 
 
-class PerOutput(Metric):
-    """A metric with a value for each of `num_outputs`, which are averaged."""
+class PerOutput(RegressionMetric):
+    """A metric with one value per output; a subclass defines `by_output`."""
 
-    num_outputs: int | None
-    multioutput: str
+    num_outputs: int | None = None
+    """How many outputs an example has, on the last axis; each has its own value. `None`: all values
+    are one population."""
+    multioutput: Literal["uniform_average", "raw_values"] = "uniform_average"
+    """How the values of `num_outputs` are combined: "uniform_average" is their mean, "raw_values"
+    gives one value per output."""
 
-    def _configure(
-        self,
-        num_outputs: int | None,
-        multioutput: str,
-        on_invalid: str,
-        allowed: tuple[str, ...] = MULTIOUTPUT,
-    ) -> tuple[int, ...]:
-        """Checks and keeps the arguments that all have; gives the shape of one example."""
-        if num_outputs is not None:
-            positive_int(num_outputs, "num_outputs")
-        choice(multioutput, allowed, "multioutput")
-        self.num_outputs, self.multioutput = num_outputs, multioutput
-        self.on_invalid = check_policy(on_invalid)
-        return () if num_outputs is None else (num_outputs,)
+    def __post_init__(self) -> None:
+        if self.num_outputs is not None:
+            positive_int(self.num_outputs, "num_outputs")
 
-    def compute(self) -> jax.Array:
-        return self._combined(self._each())
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        """The shape of one example: `()` or `(num_outputs,)`."""
+        return () if self.num_outputs is None else (self.num_outputs,)
 
-    def _each(self) -> jax.Array:
-        """The value of each output; a scalar where there is one."""
-        raise TypeError(type(self).__name__)
+    def by_output(self) -> jax.Array:
+        """The value of each output, of shape `example_shape`."""
+        raise TypeError(f"{type(self).__name__} does not define by_output()")
 
-    def _spread(self) -> jax.Array:
-        """What each output counts by "variance_weighted"."""
-        raise TypeError(type(self).__name__)
+    def output_weights(self, values: jax.Array) -> jax.Array:
+        """How much each output counts in the average of their values."""
+        return jnp.ones_like(values)
 
-    def _combined(self, values: jax.Array) -> jax.Array:
+    def compute(self) -> PyTree:
+        values = self.by_output()
         if self.num_outputs is None or self.multioutput == "raw_values":
             return values
-        weights = jnp.ones_like(values)
-        if self.multioutput == "variance_weighted":
-            # As scikit-learn: alike, where no output varies.
-            spread = self._spread()
-            weights = jnp.where(jnp.any(spread > 0), spread / or_one(jnp.max(spread)), weights)
+        weights = self.output_weights(values)
         return jnp.sum(values * weights) / jnp.sum(weights)
 
 
-def or_one(x: jax.Array) -> jax.Array:
-    """`x` as a divisor: 1 where it is zero."""
-    return jnp.where(x == 0, jnp.ones((), x.dtype), x)
+class SquareOrRoot(PerOutput):
+    """A mean of squares or its root; a subclass defines `square_by_output`."""
 
+    squared: bool = True
+    """False takes the root of the value of each output."""
 
-def nan_where(condition: jax.Array, value: jax.Array) -> jax.Array:
-    """NaN where the condition holds, else the value."""
-    return jnp.where(condition, jnp.asarray(jnp.nan, value.dtype), value)
+    def square_by_output(self) -> jax.Array:
+        """The value of each output, without the root."""
+        raise TypeError(f"{type(self).__name__} does not define square_by_output()")
 
-
-def float_of(pair: Any) -> jax.Array:
-    """The nearest float to a pair."""
-    return jnp.asarray(pair[0])
+    def by_output(self) -> jax.Array:
+        value = self.square_by_output()
+        return value if self.squared else jnp.sqrt(value)

@@ -1,56 +1,40 @@
-"""Errors of real predictions, and how much of the target's variance they leave."""
+"""Errors of real predictions, and how much of the variance of the target they explain."""
+
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
-from datarax._checks import choice, positive_int
-from datarax.metrics.regression.per_output import (
-    MULTIOUTPUT,
-    PerOutput,
-    float_of,
-    nan_where,
-    or_one,
-)
+from datarax._checks import positive_int
+from datarax._typing import PyTree
+from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaling import nan_where, one_where_zero
 from datarax.statistics.cross_moments import Residuals
+from datarax.statistics.fields import state
 
 
-class _ResidualMetric(PerOutput):
-    """A metric that is read from `Residuals`: all of them share one in a `Collection`."""
+class ResidualMetric(PerOutput):
+    """A metric that is computed from `Residuals`; in a `Collection`, all of them share one."""
 
-    statistic: Residuals
+    statistic: Residuals = state()
 
-    def __init__(
-        self,
-        *,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
-        self.statistic = Residuals(self._configure(num_outputs, multioutput, on_invalid))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.statistic = Residuals(self.example_shape)
 
-    def _mean_square(self) -> jax.Array:
-        return nx.pair_divide(self.statistic.squares, self.statistic.count)
+    @property
+    def mean_square(self) -> jax.Array:
+        """The mean squared error of each output."""
+        return (self.statistic.squares / self.statistic.count).to_float()
 
 
-class MeanSquaredError(_ResidualMetric):
-    """The mean squared error, `sum(w * (preds - target)**2) / sum(w)`, or its root.
+class MeanSquaredError(SquareOrRoot, ResidualMetric):
+    """The mean squared error, or its root.
 
-    `update(preds, target, *, weights=None)`: both of one shape and any real dtype, (...), or
-    (..., num_outputs); `weights` broadcast against the leading axes. As
-    `sklearn.metrics.mean_squared_error`. Errors are taken first, so an offset of both costs
-    nothing. No data gives NaN.
-
-    Args:
-        squared: False for the root, of each output, as `RootMeanSquaredError`.
-        num_outputs: how many values an example has, on the last axis, each with its own error.
-            `None`: all values are one population.
-        multioutput: with `num_outputs`: "uniform_average", or "raw_values" for one an output.
-        on_invalid: for NaN, infinities and negative weights: "exclude" the example and count it,
-            "propagate" (the result is NaN), or "raise" when the result is read on the host.
-
-    Raises:
-        MetricInputError: shapes that differ, even if they broadcast; shows both.
+    sum(w * e^2) / sum(w), with e = preds - target. Errors are taken before anything is summed, so
+    that a common offset costs no precision. No data gives NaN. As
+    `sklearn.metrics.mean_squared_error`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -60,32 +44,15 @@ class MeanSquaredError(_ResidualMetric):
         5.0
     """
 
-    def __init__(
-        self,
-        *,
-        squared: bool = True,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(num_outputs=num_outputs, multioutput=multioutput, on_invalid=on_invalid)
-        self.squared = bool(squared)
-
-    def _each(self) -> jax.Array:
-        value = self._mean_square()
-        return value if self.squared else jnp.sqrt(value)
+    def square_by_output(self) -> jax.Array:
+        return self.mean_square
 
 
-class RootMeanSquaredError(MeanSquaredError):
+class RootMeanSquaredError(ResidualMetric):
     """The root of the mean squared error, in the unit of the target.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`. With several outputs, the
-    roots are averaged, as by `sklearn.metrics.root_mean_squared_error`. No data gives NaN.
-
-    Args:
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    sqrt(sum(w * e^2) / sum(w)), with e = preds - target. With several outputs, the roots are
+    averaged. No data gives NaN. As `sklearn.metrics.root_mean_squared_error`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -95,30 +62,16 @@ class RootMeanSquaredError(MeanSquaredError):
         3.0
     """
 
-    def __init__(
-        self,
-        *,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(
-            squared=False, num_outputs=num_outputs, multioutput=multioutput, on_invalid=on_invalid
-        )
+    def by_output(self) -> jax.Array:
+        return jnp.sqrt(self.mean_square)
 
 
-class NormalizedRootMeanSquaredError(_ResidualMetric):
-    """The root mean squared error, divided by a scale of the target.
+class NormalizedRootMeanSquaredError(ResidualMetric):
+    """The root mean squared error divided by a scale of the target.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`. scikit-learn has none, and
-    others disagree on the scale, so it is an argument. NaN without data, and where the scale is 0.
-
-    Args:
-        normalization: "range" (greatest less least target), "mean" (its absolute value) or "std"
-            (of the population) of the target.
-        num_outputs: as for `MeanSquaredError`; each output has its own scale.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    sqrt(sum(w * e^2) / sum(w)) / scale, with e = preds - target; each output has its own scale. NaN
+    without data, and where the scale is 0. scikit-learn has none, and other libraries disagree on
+    the scale.
 
     Example:
         >>> import jax.numpy as jnp
@@ -128,40 +81,32 @@ class NormalizedRootMeanSquaredError(_ResidualMetric):
         3.0
     """
 
-    def __init__(
-        self,
-        *,
-        normalization: str = "range",
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
-        choice(normalization, ("range", "mean", "std"), "normalization")
-        self.normalization = normalization
-        shape = self._configure(num_outputs, multioutput, on_invalid)
-        self.statistic = Residuals(shape, extremes=normalization == "range")
+    normalization: Literal["range", "mean", "std"] = "range"
+    """The scale: "range" is the greatest less the least target, "mean" the absolute value of their
+    mean, "std" the standard deviation of the population."""
 
-    def _each(self) -> jax.Array:
-        seen = self.statistic
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.statistic = Residuals(self.example_shape, extremes=self.normalization == "range")
+
+    def by_output(self) -> jax.Array:
+        scale = self.scale_by_output()
+        return nan_where(scale == 0, jnp.sqrt(self.mean_square) / one_where_zero(scale))
+
+    def scale_by_output(self) -> jax.Array:
+        """What the error of each output is divided by."""
+        residuals = self.statistic
         if self.normalization == "range":
-            scale = seen.greatest.value - seen.least.value
-        elif self.normalization == "mean":
-            scale = jnp.abs(float_of(seen.target_mean))
-        else:
-            scale = jnp.sqrt(nx.pair_divide(seen.target_squares, seen.count))
-        return nan_where(scale == 0, jnp.sqrt(self._mean_square()) / or_one(scale))
+            return residuals.greatest.value - residuals.least.value
+        if self.normalization == "mean":
+            return jnp.abs(residuals.target_mean.to_float())
+        return jnp.sqrt((residuals.target_squares / residuals.count).to_float())
 
 
-class MeanAbsoluteError(_ResidualMetric):
-    """The mean absolute error, `sum(w * |preds - target|) / sum(w)`.
+class MeanAbsoluteError(ResidualMetric):
+    """The mean absolute error.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`. As
-    `sklearn.metrics.mean_absolute_error`. No data gives NaN.
-
-    Args:
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    sum(w * |preds - target|) / sum(w). No data gives NaN. As `sklearn.metrics.mean_absolute_error`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -171,22 +116,15 @@ class MeanAbsoluteError(_ResidualMetric):
         2.0
     """
 
-    def _each(self) -> jax.Array:
-        return nx.pair_divide(self.statistic.absolute.parts, self.statistic.count)
+    def by_output(self) -> jax.Array:
+        return (self.statistic.absolute.double / self.statistic.count).to_float()
 
 
-class RelativeSquaredError(_ResidualMetric):
-    """The squared errors, beside those of the target's own mean: `1 - R2`, or its root.
+class RelativeSquaredError(SquareOrRoot, ResidualMetric):
+    """The squared errors relative to those of predicting the mean of the target, or the root.
 
-    `sum(w * (preds - target)**2) / sum(w * (target - mean)**2)`. `update(preds, target, *,
-    weights=None)` as for `MeanSquaredError`. scikit-learn has none. NaN without data, and where
-    the target is constant, as then its mean has no error to compare with.
-
-    Args:
-        squared: False for the root, of each output.
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `MeanSquaredError`.
-        on_invalid: as for `MeanSquaredError`.
+    sum(w * (preds - target)^2) / sum(w * (target - mean)^2), which is 1 - R2. NaN without data, and
+    where the target is constant, because then its mean has no error. scikit-learn has none.
 
     Example:
         >>> import jax.numpy as jnp
@@ -196,73 +134,57 @@ class RelativeSquaredError(_ResidualMetric):
         2.5
     """
 
-    def __init__(
-        self,
-        *,
-        squared: bool = True,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(num_outputs=num_outputs, multioutput=multioutput, on_invalid=on_invalid)
-        self.squared = bool(squared)
-
-    def _each(self) -> jax.Array:
-        value = nx.pair_divide(self.statistic.squares, self.statistic.target_squares)
-        return value if self.squared else jnp.sqrt(value)
+    def square_by_output(self) -> jax.Array:
+        return (self.statistic.squares / self.statistic.target_squares).to_float()
 
 
-class _Explained(_ResidualMetric):
-    """One less the share of the target's variance that is left; how constant targets score."""
+class ExplainedMetric(ResidualMetric):
+    """1 less the fraction of the variance of the target that is left unexplained."""
 
-    def __init__(
-        self,
-        *,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        force_finite: bool = True,
-        on_invalid: str = "exclude",
-    ):
-        allowed = (*MULTIOUTPUT, "variance_weighted")
-        shape = self._configure(num_outputs, multioutput, on_invalid, allowed)
-        self.force_finite = bool(force_finite)
-        self.statistic = Residuals(shape)
+    multioutput: Literal[  # type: ignore[assignment]
+        "uniform_average", "raw_values", "variance_weighted"
+    ] = "uniform_average"
+    """How the values of `num_outputs` are combined: "uniform_average" is their mean, "raw_values"
+    gives one value per output, and "variance_weighted" weighs each output by the variance of its
+    target."""
+    force_finite: bool = True
+    """Whether a constant target gives 1 where nothing is left unexplained, and else 0. False gives
+    NaN and minus infinity."""
 
-    def _score(self, left: nx.Pair) -> jax.Array:
+    def explained(self, left: DoubleFloat) -> jax.Array:
+        """`1 - left / (squares of the target about its mean)`, for each output."""
         squares = self.statistic.target_squares
-        explained = nx.pair_divide(nx.pair_add(squares, (-left[0], -left[1])), squares)
-        perfect = left[0] == 0
+        value = ((squares - left) / squares).to_float()
+        perfect = left.high == 0
         if self.force_finite:
-            constant = perfect.astype(explained.dtype)
+            of_constant = perfect.astype(value.dtype)
         else:
-            constant = nan_where(perfect, jnp.full_like(explained, -jnp.inf))
-        value = jnp.where(squares[0] > 0, explained, constant)
-        return nan_where(self.statistic.count[0] == 0, value)
+            of_constant = nan_where(perfect, jnp.full_like(value, -jnp.inf))
+        value = jnp.where(squares.high > 0, value, of_constant)
+        return nan_where(self.statistic.count.high == 0, value)
 
-    def _spread(self) -> jax.Array:
-        return float_of(self.statistic.target_squares)
+    def output_weights(self, values: jax.Array) -> jax.Array:
+        if self.multioutput != "variance_weighted":
+            return super().output_weights(values)
+        # As in scikit-learn: all outputs weigh the same where no target varies.
+        squares = self.statistic.target_squares.to_float()
+        relative = squares / one_where_zero(jnp.max(squares))
+        return jnp.where(jnp.any(squares > 0), relative, 1)
 
 
-class R2Score(_Explained):
-    """The coefficient of determination, `1 - sum(w * e**2) / sum(w * (target - mean)**2)`.
+class R2Score(ExplainedMetric):
+    """The coefficient of determination.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`; `e` is `preds - target`,
-    and the mean is that of the targets. As `sklearn.metrics.r2_score`, a constant target included;
-    stable at any offset. NaN without data, and for a single example.
+    1 - sum(w * (preds - target)^2) / sum(w * (target - mean)^2), where the mean is that of the
+    targets; stable at any offset. NaN without data, and for a single example. As
+    `sklearn.metrics.r2_score`, a constant target included.
 
-    Weights count as repetitions: one example of weight 2 is two equal ones, a constant target,
-    where scikit-learn counts rows and gives NaN; and constant targets of a total weight of at most
-    1 are one example.
+    Weights count as repetitions: one example of weight 2 is two equal examples, a constant target,
+    where scikit-learn counts rows and gives NaN. Constant targets of a total weight of at most 1
+    are one example.
 
-    Args:
-        adjusted: the number of regressors k: `1 - (1 - R2) * (n - 1) / (n - k - 1)`, with n the
-            total weight; NaN unless n exceeds k + 1. 0 leaves R2 as it is.
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: with `num_outputs`: "uniform_average", "raw_values" for one an output, or
-            "variance_weighted", by the variance of each output's target.
-        force_finite: a constant target gives 1 where each prediction is right, and else 0; False:
-            NaN and minus infinity.
-        on_invalid: as for `MeanSquaredError`.
+    Raises:
+        MetricInputError: `adjusted` that is not an integer of at least 0.
 
     Example:
         >>> import jax.numpy as jnp
@@ -272,51 +194,33 @@ class R2Score(_Explained):
         0.9486
     """
 
-    def __init__(
-        self,
-        *,
-        adjusted: int = 0,
-        num_outputs: int | None = None,
-        multioutput: str = "uniform_average",
-        force_finite: bool = True,
-        on_invalid: str = "exclude",
-    ):
-        super().__init__(
-            num_outputs=num_outputs,
-            multioutput=multioutput,
-            force_finite=force_finite,
-            on_invalid=on_invalid,
-        )
-        positive_int(adjusted, "adjusted", least=0)
-        self.adjusted = adjusted
+    adjusted: int = 0
+    """The number k of regressors to adjust for: 1 - (1 - R2) (n - 1) / (n - k - 1), with n the
+    total weight; NaN unless n exceeds k + 1. 0 does not adjust."""
 
-    def _each(self) -> jax.Array:
-        n = self.statistic.count[0]
-        alone = (n <= 1) & (self.statistic.target_squares[0] == 0)
-        return nan_where(alone, self._score(self.statistic.squares))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive_int(self.adjusted, "adjusted", least=0)
 
-    def compute(self) -> jax.Array:
+    def by_output(self) -> jax.Array:
+        residuals = self.statistic
+        single = (residuals.count.high <= 1) & (residuals.target_squares.high == 0)
+        return nan_where(single, self.explained(residuals.squares))
+
+    def compute(self) -> PyTree:
         value = super().compute()
         if not self.adjusted:
             return value
-        n = jnp.max(self.statistic.count[0])  # one for all outputs
-        free = n - (self.adjusted + 1)
-        return nan_where(free <= 0, 1 - (1 - value) * ((n - 1) / or_one(free)))
+        n = jnp.max(self.statistic.count.high)  # the same for all outputs
+        freedom = n - (self.adjusted + 1)
+        return nan_where(freedom <= 0, 1 - (1 - value) * ((n - 1) / one_where_zero(freedom)))
 
 
-class ExplainedVariance(_Explained):
-    """The share of the target's variance explained, `1 - var(preds - target) / var(target)`.
+class ExplainedVariance(ExplainedMetric):
+    """The fraction of the variance of the target that is explained.
 
-    `update(preds, target, *, weights=None)` as for `MeanSquaredError`. Unlike `R2Score`, a constant
-    bias of the predictions costs nothing. As `sklearn.metrics.explained_variance_score`. NaN
-    without data.
-
-    Args:
-        num_outputs: as for `MeanSquaredError`.
-        multioutput: as for `R2Score`.
-        force_finite: a constant target gives 1 where the error is constant, and else 0; False: NaN
-            and minus infinity.
-        on_invalid: as for `MeanSquaredError`.
+    1 - var(preds - target) / var(target). Unlike in `R2Score`, a constant bias of the predictions
+    costs nothing. No data gives NaN. As `sklearn.metrics.explained_variance_score`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -326,5 +230,5 @@ class ExplainedVariance(_Explained):
         1.0
     """
 
-    def _each(self) -> jax.Array:
-        return self._score(self.statistic.error_squares)
+    def by_output(self) -> jax.Array:
+        return self.explained(self.statistic.error_squares)

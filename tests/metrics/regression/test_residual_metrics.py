@@ -216,6 +216,16 @@ def test_tweedie_deviance_of_near_predictions(rng):
         np.testing.assert_allclose(value, want, 1e-6)
 
 
+def test_tweedie_deviance_of_targets_far_below_the_predictions():
+    preds, target = np.float32([1, 3, 7e3]), np.float32([1e-9, 1e-6, 1e-3])
+    for power in (1, 1.5, 2, 3):
+        # One at a time, so that the greatest deviance does not hide the others.
+        for p, t in zip(preds, target, strict=True):
+            want = sklearn.metrics.mean_tweedie_deviance([float(t)], [float(p)], power=power)
+            value = value_of(metrics.TweedieDeviance(power), p[None], t[None])
+            np.testing.assert_allclose(value, want, 1e-6)
+
+
 def test_where_a_deviance_is_not_defined():
     preds, target = np.float32([1, -1, 0, 1, 1, 1]), np.float32([1, 1, 1, 0, -1, 2])
     for power, invalid in ((0, 0), (-1, 2), (1, 3), (2, 4)):
