@@ -1,4 +1,4 @@
-"""Edges of masks, and how far every pixel is from them."""
+"""The edges of masks, the distance of each pixel from them, and percentiles of distances."""
 
 from fractions import Fraction
 
@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from datarax import numerics as nx
+from datarax.numerics.double_float import DoubleFloat
 
 
 def edges(mask: jax.Array) -> jax.Array:
-    """Pixels of a mask (N, H, W) with one beside, above or below that is not of it.
+    """The pixels of a mask (N, H, W) with a neighbour beside, above or below that is not in it.
 
-    Beyond the image nothing is of it.
+    Pixels beyond the image are not in the mask.
     """
     around = jnp.pad(mask, ((0, 0), (1, 1), (1, 1)))
     rows, columns = around[:, :, 1:-1], around[:, 1:-1]
@@ -24,25 +24,25 @@ def edges(mask: jax.Array) -> jax.Array:
 def squared_distance(
     points: jax.Array, spacing: tuple[float, float], dtype: jnp.dtype
 ) -> jax.Array:
-    """Of each pixel (N, H, W), the square of the distance to the nearest of the points.
+    """For each pixel (N, H, W), the square of the distance to the nearest of the points.
 
-    Infinite without points. Exact but for rounding: first within columns, by the last point above
-    and the first below; then the least over columns (Saito and Toriwaki 1994): `H * W * W` steps
-    an image, and the memory of one more image.
+    Infinite where there are no points. Within 6 ulp, by rounding alone: first within columns, from
+    the last point above and the first below; then the least over columns. T. Saito and J.-I.
+    Toriwaki (1994), https://doi.org/10.1016/0031-3203(94)90133-3. `H * W * W` steps for an image,
+    and the memory of one more image.
     """
     height, width = points.shape[1:]
     row = jnp.broadcast_to(jnp.arange(height, dtype=jnp.int32)[None, :, None], points.shape)
-    far = jnp.int32(2 * height)
+    far = 2 * height
     above = lax.cummax(jnp.where(points, row, -far), axis=1)
     below = lax.cummin(jnp.where(points, row, 2 * far), axis=1, reverse=True)
     rows = jnp.minimum(row - above, below - row)
-    infinite = jnp.asarray(jnp.inf, dtype)
-    vertical = jnp.where(rows < far, rows.astype(dtype) * jnp.asarray(spacing[0], dtype), infinite)
+    vertical = jnp.where(rows < far, rows.astype(dtype) * spacing[0], jnp.inf)
     square = vertical * vertical
     columns = jnp.arange(width, dtype=jnp.int32)
 
     def through(k: jax.Array, least: jax.Array) -> jax.Array:
-        aside = jnp.abs(columns - k).astype(dtype) * jnp.asarray(spacing[1], dtype)
+        aside = jnp.abs(columns - k).astype(dtype) * spacing[1]
         column = lax.dynamic_slice_in_dim(square, k, 1, 2)
         return jnp.minimum(least, column + (aside * aside)[None, None, :])
 
@@ -50,22 +50,22 @@ def squared_distance(
 
 
 def percentile_of(values: jax.Array, where: jax.Array, percent: float) -> jax.Array:
-    """The percentile of `values` (N, K) where the mask holds, as `numpy.percentile` by default.
+    """The percentile of `values` (N, K) in a mask, interpolated as `numpy.percentile` does: (N,).
 
-    Not finite where nothing is in the mask.
+    Not finite where the mask is empty. Within 4 ulp for values that are not negative.
     """
     if percent == 100:
-        return jnp.max(jnp.where(where, values, jnp.asarray(-jnp.inf, values.dtype)), -1)
-    ordered = jnp.sort(jnp.where(where, values, jnp.asarray(jnp.inf, values.dtype)), -1)
+        return jnp.max(jnp.where(where, values, -jnp.inf), -1)
+    ordered = jnp.sort(jnp.where(where, values, jnp.inf), -1)
     last = jnp.maximum(jnp.sum(where, -1, dtype=jnp.int32) - 1, 0)
-    # The place times the share, as a pair: a float32 would lose what lies between two values.
+    # As a double-float: in float32, the product of the last index and the share would lose the
+    # fraction between two values. As a quotient of integers: in Python, percent / 100 is rounded.
     share = Fraction(percent) / 100
     high = np.asarray(float(share), values.dtype)
     low = np.asarray(float(share - Fraction(float(high))), values.dtype)
-    shares = (jnp.broadcast_to(x, last.shape) for x in (jnp.asarray(high), jnp.asarray(low)))
-    place = nx.pair_scale((next(shares), next(shares)), last.astype(values.dtype))
-    start = jnp.floor(place[0])
+    place = DoubleFloat(jnp.asarray(high), jnp.asarray(low)) * last.astype(values.dtype)
+    start = jnp.floor(place.high)
     below = jnp.minimum(start.astype(jnp.int32), last)
     above = jnp.minimum(below + 1, last)
     a, b = (jnp.take_along_axis(ordered, x[:, None], -1)[:, 0] for x in (below, above))
-    return a + (b - a) * ((place[0] - start) + place[1])
+    return a + (b - a) * ((place.high - start) + place.low)

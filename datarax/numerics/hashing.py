@@ -1,24 +1,28 @@
-"""64 bits that look random, from the value of a number: the same for equal numbers of any dtype."""
+"""A hash of numbers to 64 bits: by value, so that equal numbers of any dtype have equal hashes."""
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from datarax import numerics as nx
 from datarax._checks import is_integer
+from datarax.numerics.limbs import negate_limbs
 
-# Odd numbers with no pattern of bits: of the fractional parts of the roots of 2, 3, 5, 7, 11, 13.
+Words = tuple[jax.Array, jax.Array]
+"""64 bits for each element: the upper and the lower 32, as uint32."""
+
+# Odd numbers without a pattern of bits: from the fractional parts of the roots of 2, 3, 5, 7, 11
+# and 13.
 _ROUNDS = (0x6A09E667, 0xBB67AE85, 0x3C6EF373, 0xA54FF53B, 0x510E527F, 0x9B05688D)
-_FRACTION = 0x5BE0CD19  # marks what is no integer
+_FRACTION = 0x5BE0CD19  # marks numbers that are not integers
 
 
-def hashed(x: jax.Array) -> nx.Pair:
-    """Two uint32 words for each finite number; distinct ones of 32 bits have distinct words.
+def hashed(x: jax.Array) -> Words:
+    """The hash of each finite number; distinct numbers of 32 bits have distinct hashes.
 
-    Equal numbers have equal ones, whatever their dtype: 3, 3 as uint8 and 3.0; -0.0 and 0.0.
+    Equal numbers have equal hashes, whatever their dtype: 3, 3 as uint8 and 3.0; -0.0 and 0.0.
     """
-    left, right = _words(x)
-    # A Feistel network: whatever its rounds do, it maps 64 bits one to one.
+    left, right = _bits_of_value(x)
+    # A Feistel network: it maps 64 bits one to one, whatever the function in its rounds.
     for key in _ROUNDS:
         left, right = right, left ^ _mixed(right ^ jnp.uint32(key))
     return left, right
@@ -31,25 +35,24 @@ def _mixed(x: jax.Array) -> jax.Array:
     return x ^ (x >> 16)
 
 
-def _words(x: jax.Array) -> nx.Pair:
-    """64 bits that tell numbers apart by value: an integer's own, or a float's."""
+def _bits_of_value(x: jax.Array) -> Words:
+    """64 bits that are equal exactly for equal numbers: those of an integer, or of a float."""
     if is_integer(x):
-        return _of_integer(x)
+        return _bits_of_integer(x)
     if x.dtype.itemsize < 4:
         x = x.astype(jnp.float32)
     size = jnp.abs(x)
     whole = (size == jnp.floor(size)) & (size < 2.0**63)
-    # Both parts are exact: their bits are some of the float's.
-    size = jnp.where(whole, size, jnp.zeros((), x.dtype))
+    # Both limbs are exact: each holds some of the bits of the float.
+    size = jnp.where(whole, size, 0)
     high = jnp.floor(size * 2.0**-32)
-    words = high.astype(jnp.int32), (size - high * 2.0**32).astype(jnp.uint32)
-    minus = nx.wide_negative(words)
-    words = tuple(jnp.where(x < 0, a, b) for a, b in zip(minus, words, strict=True))
-    integer = lax.bitcast_convert_type(words[0], jnp.uint32), words[1]
-    return _chosen(whole, integer, _of_fraction(x))
+    limbs = high.astype(jnp.int32), (size - high * 2.0**32).astype(jnp.uint32)
+    upper, lower = _where(x < 0, negate_limbs(limbs), limbs)
+    integer = lax.bitcast_convert_type(upper, jnp.uint32), lower
+    return _where(whole, integer, _bits_of_fraction(x))
 
 
-def _of_integer(x: jax.Array) -> nx.Pair:
+def _bits_of_integer(x: jax.Array) -> Words:
     if x.dtype.itemsize == 8:
         return _halves(lax.bitcast_convert_type(x, jnp.uint64))
     if x.dtype == jnp.uint32:
@@ -58,19 +61,19 @@ def _of_integer(x: jax.Array) -> nx.Pair:
     return lax.bitcast_convert_type(x >> 31, jnp.uint32), lax.bitcast_convert_type(x, jnp.uint32)
 
 
-def _of_fraction(x: jax.Array) -> nx.Pair:
+def _bits_of_fraction(x: jax.Array) -> Words:
     if x.dtype.itemsize == 4:
         mark = jnp.full(x.shape, _FRACTION, jnp.uint32)
         return mark, lax.bitcast_convert_type(x, jnp.uint32)
     narrow = x.astype(jnp.float32)
     own = _halves(lax.bitcast_convert_type(x, jnp.uint64))
-    return _chosen(narrow.astype(x.dtype) == x, _of_fraction(narrow), own)
+    return _where(narrow.astype(x.dtype) == x, _bits_of_fraction(narrow), own)
 
 
-def _chosen(which: jax.Array, a: nx.Pair, b: nx.Pair) -> nx.Pair:
-    return jnp.where(which, a[0], b[0]), jnp.where(which, a[1], b[1])
+def _where(condition: jax.Array, a: Words, b: Words) -> Words:
+    return jnp.where(condition, a[0], b[0]), jnp.where(condition, a[1], b[1])
 
 
-def _halves(bits: jax.Array) -> nx.Pair:
+def _halves(bits: jax.Array) -> Words:
     low = jnp.asarray(0xFFFFFFFF, bits.dtype)
     return (bits >> jnp.asarray(32, bits.dtype)).astype(jnp.uint32), (bits & low).astype(jnp.uint32)

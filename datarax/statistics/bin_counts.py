@@ -1,4 +1,4 @@
-"""Values by bins with given edges."""
+"""The weight of values by bins with given edges."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -8,6 +8,7 @@ import numpy as np
 
 from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
@@ -15,51 +16,49 @@ from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.state import State
 
 
-class BinCounts(State):
-    """The weight of values by bins: below all edges, between each two, above all.
+class BinCounts(State, kw_only=False):
+    """The weight of values by bins: below all edges, between each two, above all edges."""
 
-    Args:
-        edges: at least two, finite, in increasing order. Bins are half-open, `[edge, next)`, but
-            the last, which holds its upper edge.
-    """
+    edges: Sequence[float]
+    """At least two, finite, in increasing order. Bins are half-open, `[edge, next)`, except the
+    last, which includes its upper edge."""
 
     invalid = MetricAccumulator(0)
 
-    def __init__(self, edges: Sequence[float]):
+    def __post_init__(self) -> None:
+        given = self.edges
         try:
-            self.edges = tuple(map(float, edges))
+            self.edges = tuple(map(float, given))
         except (TypeError, ValueError):
-            raise MetricInputError(f"edges={edges!r}; expected numbers") from None
-        if len(self.edges) < 2 or not np.isfinite(self.edges).all() or _falls(self.edges):
+            raise MetricInputError(f"edges={given!r}; expected numbers") from None
+        increasing = np.isfinite(self.edges).all() and (np.diff(self.edges) > 0).all()
+        if len(self.edges) < 2 or not increasing:
             raise MetricInputError(
-                f"edges={edges!r}; expected at least two finite numbers in increasing order"
+                f"edges={given!r}; expected at least two finite numbers in increasing order"
             )
-        # Below all bins comes first, above all last.
+        # The first is below all bins, the last above all bins.
         self.counts = ScatterCounts((len(self.edges) + 1,))
 
-    def update(self, values: Any, *, weights: Any = None) -> Self:
+    def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; `weights` broadcast against their leading axes.
 
         NaN and infinities are excluded and counted, unless their weight is zero.
         """
         x = replicated(as_float(numeric(values, "values")))
         w, invalid = rows_weight(jnp.isfinite(x), weights)
-        edges, last = _as_thresholds(self.edges, default_float())
+        edges, last = _thresholds(self.edges, default_float())
         place = jnp.searchsorted(jnp.asarray(edges), x, side="right").astype(jnp.int32)
-        highest = jnp.int32(len(edges))
+        highest = len(edges)
         place = jnp.where((place == highest) & (x <= jnp.asarray(last)), highest - 1, place)
         return self.replace(counts=self.counts.add(place, w), invalid=self.invalid.update(invalid))
 
 
-def _falls(edges: tuple[float, ...]) -> bool:
-    return bool((np.diff(edges) <= 0).any())
+def _thresholds(edges: Sequence[float], dtype: Any) -> tuple[Any, Any]:
+    """The edges as floats of the values' dtype, such that each value falls into the same bin.
 
-
-def _as_thresholds(edges: tuple[float, ...], dtype: Any) -> tuple[Any, Any]:
-    """The edges as floats of the values' dtype that tell the same values apart.
-
-    A value is at or above an edge exactly if it is at or above the next float from the edge up;
-    and at or below the last edge if it is at or below the next float down.
+    A value is at or above an edge exactly if it is at or above the least float that is not below
+    the edge; it is at or below the last edge exactly if it is at or below the greatest float that
+    is not above the edge.
     """
     exact = np.asarray(edges)
     near = exact.astype(dtype)

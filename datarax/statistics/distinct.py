@@ -1,6 +1,6 @@
 """How many distinct values there were, from a few thousand small registers."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ from jax import lax
 
 from datarax._checks import default_float, is_integer, numeric, positive_int
 from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, Weights
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.hashing import hashed
 from datarax.statistics.accumulator import MetricAccumulator
@@ -17,17 +18,14 @@ from datarax.statistics.scatter_counts import extreme_at
 from datarax.statistics.state import State
 
 
-class Distinct(State):
+class Distinct(State, kw_only=False):
     """HyperLogLog: an estimate of how many distinct values there were.
 
-    Each value has 64 bits that look random. The first `precision` of them name a register, which
-    keeps the greatest number of zeros (and one) that lead the rest: merging is a maximum, and how
-    often a value comes is of no matter. P. Flajolet et al. (2007),
-    https://doi.org/10.46298/dmtcs.3545. The estimate is that of O. Ertl (2017),
-    https://arxiv.org/abs/1702.01284, whose one formula is unbiased from none to 2**60.
-
-    Args:
-        precision: from 4 to 16; there are `2**precision` registers of a byte.
+    Each value is hashed to 64 bits. The first `precision` bits select a register, which keeps the
+    greatest number of leading zeros (plus one) among the remaining bits. Merging is a maximum, and
+    repeated values change nothing. P. Flajolet et al. (2007), https://doi.org/10.46298/dmtcs.3545.
+    The estimate is that of O. Ertl (2017), https://arxiv.org/abs/1702.01284: one formula, unbiased
+    from none to 2**60.
 
     Example:
         >>> import jax.numpy as jnp
@@ -37,22 +35,25 @@ class Distinct(State):
         40 0.81%
     """
 
+    precision: int = 14
+    """From 4 to 16: there are `2**precision` registers of one byte."""
+
     invalid = MetricAccumulator(0)
 
-    def __init__(self, precision: int = 14):
-        positive_int(precision, "precision", least=4)
-        if precision > 16:
-            raise MetricInputError(f"precision={precision}; expected an integer from 4 to 16")
-        self.precision = precision
-        self.registers = MetricAccumulator(np.zeros(1 << precision, np.uint8), MetricReduceOp.max)
+    def __post_init__(self) -> None:
+        positive_int(self.precision, "precision", least=4)
+        if self.precision > 16:
+            raise MetricInputError(f"precision={self.precision}; expected an integer from 4 to 16")
+        empty = np.zeros(1 << self.precision, np.uint8)
+        self.registers = MetricAccumulator(empty, MetricReduceOp.max)
 
     @property
     def standard_error(self) -> float:
         """The standard deviation of the estimate, as a part of it."""
         return 1.04 / 2 ** (self.precision / 2)
 
-    def update(self, values: Any, *, weights: Any = None) -> Self:
-        """Folds in `values` of any shape; those of weight zero do not count.
+    def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
+        """Folds in `values` of any shape; a value of weight zero does not count.
 
         NaN and infinities are excluded and counted, unless their weight is zero.
         """
@@ -63,31 +64,32 @@ class Distinct(State):
         size = 1 << self.precision
         place = (high >> (32 - self.precision)).astype(jnp.int32)
         rest = high << self.precision
-        beyond = jnp.uint32(32 - self.precision) + lax.clz(low)
+        beyond = (32 - self.precision) + lax.clz(low)
         zeros = jnp.where(rest == 0, beyond, lax.clz(rest))
-        place = jnp.where(w.astype(jnp.bool_), place, jnp.int32(size))
-        rank = (zeros + jnp.uint32(1)).astype(jnp.uint8)
+        place = jnp.where(w.astype(jnp.bool_), place, size)
+        rank = (zeros + 1).astype(jnp.uint8)
         return self.replace(
             registers=extreme_at(self.registers, place, rank),
             invalid=self.invalid.update(invalid),
         )
 
     def count(self) -> jax.Array:
-        """The estimate, a float; 0 where there were none."""
+        """The estimate, a float; 0 where there is no data."""
         registers, dtype = self.registers.value, default_float()
         size = registers.size
         empty = jnp.sum(registers == 0, dtype=jnp.int32).astype(dtype)
-        filled = jnp.where(registers > 0, jnp.exp2(-registers.astype(dtype)), jnp.zeros((), dtype))
-        weight = jnp.sum(filled) + size * _sigma(empty, size)
-        return jnp.where(empty == size, jnp.zeros((), dtype), size**2 / (2 * np.log(2)) / weight)
+        filled = jnp.where(registers > 0, jnp.exp2(-registers.astype(dtype)), 0)
+        weight = jnp.sum(filled) + size * _weight_of_empty(empty, size)
+        return jnp.where(empty == size, 0, size**2 / (2 * np.log(2)) / weight)
 
 
-def _sigma(empty: jax.Array, size: int) -> jax.Array:
-    """The weight of the empty ones: `x + sum(2**(k - 1) * x**(2**k) for k = 1, 2, ...)`.
+def _weight_of_empty(empty: jax.Array, size: int) -> jax.Array:
+    """Ertl's sigma of the share `x` of empty registers: `x + sum(2**(k - 1) * x**(2**k))`, k >= 1.
 
-    With x the part of them, by its logarithm: squaring again and again would lose all digits.
+    By the logarithm of `x`: repeated squaring would lose all digits.
     """
     k = jnp.arange(1, 2 * size.bit_length(), dtype=empty.dtype)
     log = jnp.log1p(-(size - empty) / size)
-    terms = jnp.exp2(k - 1) * jnp.exp(jnp.where(log < 0, jnp.exp2(k) * log, jnp.zeros_like(k)))
-    return jnp.where(empty > 0, empty / size + jnp.sum(terms), jnp.zeros((), empty.dtype))
+    # Where all are empty the logarithm is 0; where none is, the sum is not used.
+    terms = jnp.exp2(k - 1) * jnp.exp(jnp.where(log < 0, jnp.exp2(k) * log, 0))
+    return jnp.where(empty > 0, empty / size + jnp.sum(terms), 0)

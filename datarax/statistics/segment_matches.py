@@ -1,84 +1,88 @@
-"""Segments of images matched one to one: what panoptic quality is read from."""
+"""Segments of images matched one to one, from which panoptic quality is computed."""
 
 import math
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import as_float, default_float, is_integer, numeric, positive_int, same_shape
+from datarax._checks import as_float, is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.labels import in_range
+from datarax.statistics.fields import field
+from datarax.statistics.labels import equals, in_range
 from datarax.statistics.state import State
 
 
 class Matches(NamedTuple):
-    """Of one image, by class: matched segments, others predicted, others there, sum of IoU."""
+    """The matches in one image, each of shape (C,)."""
 
     matched: jax.Array
+    """Pairs of a predicted and a true segment that match."""
     spurious: jax.Array
+    """Predicted segments without a match."""
     missed: jax.Array
+    """True segments without a match."""
     overlap: jax.Array
+    """The sum of the IoU of matched segments."""
 
 
 class SegmentMatches(State):
-    """By class: segments matched, predicted in vain and missed, and the sum of matched IoU.
+    """By class: matched, spurious and missed segments, and the sum of the IoU of matched ones.
 
-    Args:
-        num_classes: C; each pixel is of a class from 0 to `num_classes - 1`.
-        things: the classes whose segments are told apart; the others have one in an image.
-        max_segments: segments of a class are numbered from 0 to `max_segments - 1`.
-        ignore_index: the class of pixels that are not labelled.
-
-    Two segments of one class match where their IoU exceeds 1/2, which no two of an image can with
-    the same one. Pixels whose target is not labelled are not looked at, and a predicted segment
-    that lies mostly on such is not counted.
+    Two segments of one class match where their IoU exceeds 1/2, which at most one segment of an
+    image can with another. Pixels whose target is not labelled are excluded, and a predicted
+    segment of which more than half lies on such pixels is not counted.
     """
+
+    num_classes: int = field(kw_only=False)
+    """C: the class of each pixel is from 0 to `num_classes - 1`."""
+    things: tuple[int, ...]
+    """The classes whose segments have numbers; each other class has one segment in an image."""
+    max_segments: int = 64
+    """The segments of a class in an image are numbered from 0 to `max_segments - 1`."""
+    ignore_index: int | None = None
+    """The class of pixels that are not labelled, not one of the classes counted."""
 
     invalid = MetricAccumulator(0)
 
-    def __init__(
-        self,
-        num_classes: int,
-        *,
-        things: tuple[int, ...],
-        max_segments: int = 64,
-        ignore_index: int | None = None,
-    ):
-        positive_int(num_classes, "num_classes")
-        positive_int(max_segments, "max_segments")
-        self.things = tuple(sorted(set(things)))
-        if not all(isinstance(x, int) and 0 <= x < num_classes for x in self.things):
+    def __post_init__(self) -> None:
+        positive_int(self.num_classes, "num_classes")
+        positive_int(self.max_segments, "max_segments")
+        given = self.things
+        self.things = tuple(sorted(set(given)))
+        if not all(isinstance(x, int) and 0 <= x < self.num_classes for x in self.things):
             raise MetricInputError(
-                f"things={things!r}; expected classes from 0 to {num_classes - 1}"
+                f"things={given!r}; expected classes from 0 to {self.num_classes - 1}"
             )
-        if ignore_index is not None and 0 <= ignore_index < num_classes:
+        if self.ignore_index is not None and 0 <= self.ignore_index < self.num_classes:
             raise MetricInputError(
-                f"ignore_index={ignore_index} is one of {num_classes} classes; expected another"
+                f"ignore_index={self.ignore_index} is one of {self.num_classes} classes; expected "
+                f"another"
             )
-        self.num_classes, self.max_segments = num_classes, max_segments
-        self.ignore_index = ignore_index
-        zeros = np.zeros(num_classes)
+        zeros = np.zeros(self.num_classes)
         self.matched, self.spurious = MetricAccumulator(zeros), MetricAccumulator(zeros)
         self.missed, self.overlap = MetricAccumulator(zeros), MetricAccumulator(zeros)
 
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
-        """Folds in images (N, ..., 2): of each pixel its class, and the number of its segment.
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """Folds in images (N, ..., 2): for each pixel its class and the number of its segment.
+
+        An image with a class or a number out of range is excluded and counted.
 
         Raises:
             MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: classes or numbers that are no integers.
+            MetricTypeError: classes or numbers that are not integers.
         """
         preds, target = numeric(preds, "preds"), numeric(target, "target")
         same_shape(preds, target)
         if preds.ndim < 3 or preds.shape[-1] != 2:
             raise MetricInputError(
-                f"preds and target of shape {preds.shape}; expected images (N, ..., 2), of each "
-                f"pixel its class and the number of its segment"
+                f"preds and target of shape {preds.shape}; expected images (N, ..., 2): for "
+                f"each pixel its class and the number of its segment"
             )
         for name, x in (("preds", preds), ("target", target)):
             if not is_integer(x):
@@ -92,56 +96,52 @@ class SegmentMatches(State):
             valid &= jnp.all(fine, -1)
         w, invalid = rows_weight(valid, weights)
         found: Matches = jax.lax.map(lambda pair: self._matches(*pair), tuple(images))
-        by_image, zero = as_float(w)[:, None], jnp.zeros((), default_float())
+        by_image = as_float(w)[:, None]
         changes = {
-            name: getattr(self, name).update(
-                jnp.where(by_image != zero, as_float(x) * by_image, zero)
-            )
+            name: getattr(self, name).update(jnp.where(by_image != 0, as_float(x) * by_image, 0))
             for name, x in found._asdict().items()
         }
         return self.replace(**changes, invalid=self.invalid.update(invalid))
 
     def _segments(self, image: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Which pixels can be used, and the segment of each: by class, then by number.
+        """Which pixels can be used, and the index of their segment: by class, then by number.
 
-        Pixels that are not labelled, or cannot be used, are of the segment after the last.
+        A pixel that is not labelled or cannot be used has the index after the last.
         """
         label, number = image[..., 0], image[..., 1]
-        unlabelled = jnp.zeros(label.shape, jnp.bool_)
-        if self.ignore_index is not None:
-            unlabelled = label.astype(jnp.int32) == self.ignore_index
+        unlabelled = equals(label, self.ignore_index)
         known = in_range(label, self.num_classes)
-        label = jnp.where(known, label.astype(jnp.int32), jnp.int32(0))
+        label = jnp.where(known, label.astype(jnp.int32), 0)
         is_thing = np.zeros(self.num_classes, bool)
         is_thing[list(self.things)] = True
         thing = jnp.asarray(is_thing)[label]
         fine = known & (~thing | in_range(number, self.max_segments))
-        number = jnp.where(thing & fine, number.astype(jnp.int32), jnp.int32(0))
-        last = jnp.int32(self.num_classes * self.max_segments)
+        number = jnp.where(thing & fine, number.astype(jnp.int32), 0)
+        last = self.num_classes * self.max_segments
         return fine | unlabelled, jnp.where(fine, label * self.max_segments + number, last)
 
     def _matches(self, preds: jax.Array, target: jax.Array) -> Matches:
-        """The matches of one image, from the segment of each pixel."""
+        """The matches in one image, from the index of the segment of each pixel."""
         size, shape = self.max_segments, (self.num_classes, self.max_segments)
-        none = jnp.int32(self.num_classes * size)
+        none = self.num_classes * size
 
         def area(segment: jax.Array, where: jax.Array, length: int) -> jax.Array:
-            place = jnp.where(where, segment, jnp.int32(length))
-            return jnp.zeros(length, jnp.int32).at[place].add(jnp.int32(1), mode="drop")
+            place = jnp.where(where, segment, length)  # out of range is dropped
+            return jnp.zeros(length, jnp.int32).at[place].add(1, mode="drop")
 
         labelled = target != none
-        on_labelled = area(preds, labelled & (preds != none), shape[0] * size).reshape(shape)
-        beside = area(preds, ~labelled & (preds != none), shape[0] * size).reshape(shape)
-        there = area(target, labelled, shape[0] * size).reshape(shape)
+        # The area of each segment (C, S); of predicted ones, on labelled pixels and elsewhere.
+        on_labelled = area(preds, labelled & (preds != none), none).reshape(shape)
+        elsewhere = area(preds, ~labelled & (preds != none), none).reshape(shape)
+        there = area(target, labelled, none).reshape(shape)
+        # Of each predicted with each true segment of its class, (C, S, S).
         same = labelled & (preds // size == target // size)
-        both = area(preds * size + target % size, same, shape[0] * size * size)
-        both = both.reshape(*shape, size)
+        both = area(preds * size + target % size, same, none * size).reshape(*shape, size)
         union = on_labelled[:, :, None] + there[:, None, :] - both
-        match = both > union - both
-        ratio = as_float(both) / as_float(jnp.maximum(union, 1))
-        overlap = jnp.where(match, ratio, jnp.zeros((), ratio.dtype))
-        spurious = (on_labelled > 0) | (beside > 0)
-        spurious &= ~jnp.any(match, 2) & (beside <= on_labelled)
+        match = both > union - both  # IoU > 1/2
+        overlap = jnp.where(match, as_float(both) / as_float(jnp.maximum(union, 1)), 0)
+        spurious = (on_labelled > 0) | (elsewhere > 0)
+        spurious &= ~jnp.any(match, 2) & (elsewhere <= on_labelled)
         missed = (there > 0) & ~jnp.any(match, 1)
         return Matches(
             jnp.sum(match, (1, 2), dtype=jnp.int32),

@@ -1,4 +1,4 @@
-"""States ordered by a step that is given: the last value, and totals in which old values decay."""
+"""States ordered by a step that comes with each value: the last value, and totals that decay."""
 
 from typing import Any, Self
 
@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from datarax._checks import as_float, default_float, numeric, real
+from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, Weights
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import numbered_steps, rows_weight
@@ -22,12 +24,12 @@ _FIRST = -(2**31)
 
 
 def _none(dtype: Any) -> Any:
-    """The maximum of nothing."""
+    """The maximum of no values."""
     return identity(MetricReduceOp.max, (), np.dtype(dtype))[0]
 
 
 class Newest(LeafState):
-    """The value of the greatest step; of several, the greatest."""
+    """The value of the greatest step; of several values of that step, the greatest."""
 
     step: jax.Array = state()
     value: jax.Array = state()
@@ -36,12 +38,11 @@ class Newest(LeafState):
         return {"step": _none("int32"), "value": _none(default_float())}
 
     def of(self, x: jax.Array, step: jax.Array, counts: jax.Array) -> Self:
-        """The newest of a batch, of those that count."""
-        newest = jnp.max(step, initial=jnp.int32(_FIRST), where=counts)
-        low = jnp.asarray(-jnp.inf, x.dtype)
-        # -0.0 becomes 0.0, as a maximum of both is either.
-        x = jnp.where(x == 0, jnp.zeros((), x.dtype), x)
-        last = jnp.max(x, initial=low, where=counts & (step == newest))
+        """The newest value of a batch, among those that count."""
+        newest = jnp.max(step, initial=_FIRST, where=counts)
+        # -0.0 becomes 0.0, as the maximum of the two may be either.
+        x = jnp.where(x == 0, 0, x)
+        last = jnp.max(x, initial=-jnp.inf, where=counts & (step == newest))
         return self.with_parts({"step": newest, "value": last})
 
     def combine(self, other: Any) -> Self:
@@ -78,23 +79,23 @@ class DecayedSums(LeafState, kw_only=False):
         return {"step": _none("int32"), "total": (zero, zero), "weight": (zero, zero)}
 
     def of(self, x: jax.Array, w: jax.Array, step: jax.Array) -> Self:
-        """The sums of a batch; `step` broadcasts against `x` and its weights `w`."""
-        counts, zero = w > 0, jnp.zeros((), x.dtype)
-        step = jnp.broadcast_to(step, x.shape)
-        newest = jnp.max(step, initial=jnp.int32(_FIRST), where=counts)
+        """The sums of a batch, from values `x`, their weights `w` and steps, of one shape."""
+        counts = w > 0
+        newest = jnp.max(step, initial=_FIRST, where=counts)
         w = w * self._decay_since(newest, step).high
         axes = tuple(range(x.ndim))
-        total = sum_floats(jnp.where(counts, x, zero) * w, axes)
+        total = sum_floats(jnp.where(counts, x, 0) * w, axes)
         return self._holding(newest, total, sum_floats(w, axes))
 
     def _holding(self, step: jax.Array, total: DoubleFloat, weight: DoubleFloat) -> Self:
         return self.with_parts({"step": step, "total": tuple(total), "weight": tuple(weight)})
 
     def _decay_since(self, newest: jax.Array, step: jax.Array) -> DoubleFloat:
-        """`decay ** (newest - step)`; as a float32 it would err more with every update."""
-        # Unsigned, the difference of any two is right.
+        """`decay ** (newest - step)` as a double-float: float32 errors would accumulate."""
+        # The difference of unsigned integers is right for any two steps.
         since = newest.astype(jnp.uint32) - step.astype(jnp.uint32)
         dtype = default_float()
+        # By repeated squaring: the factor for each bit of the number of steps.
         squares = np.array([self.decay ** (2**k) for k in range(32)])
         high = squares.astype(dtype)
         factors = DoubleFloat(jnp.asarray(high), jnp.asarray((squares - high).astype(dtype)))
@@ -126,12 +127,12 @@ class DecayedSums(LeafState, kw_only=False):
 
 
 class LastStep(State):
-    """The value of the greatest step."""
+    """The value of the greatest step, among values that can be used."""
 
     newest = Newest()
     invalid = MetricAccumulator(0)
 
-    def update(self, values: Any, step: Any, *, weights: Any = None) -> Self:
+    def update(self, values: ArrayLike, step: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; `step` and `weights` broadcast on their leading axes."""
         x = as_float(numeric(values, "values"))
         step, known = numbered_steps(step, x)
@@ -142,21 +143,29 @@ class LastStep(State):
             invalid=self.invalid.update(invalid),
         )
 
+    @property
+    def value(self) -> jax.Array:
+        """NaN where there is no data."""
+        last = jnp.asarray(self.newest.value)
+        return nan_where(~jnp.isfinite(last), last)
+
 
 class DecayedTotal(State, kw_only=False):
-    """A total and a weight in which each step back counts `decay` times as much."""
+    """A total and a weight that decay by the factor `decay` with each step."""
 
     decay: float
+    """Above 0, at most 1."""
 
     invalid = MetricAccumulator(0)
 
     def __post_init__(self) -> None:
-        if not 0 < real(self.decay, "decay") <= 1:
+        is_number = isinstance(self.decay, int | float) and not isinstance(self.decay, bool)
+        if not is_number or not 0 < self.decay <= 1:
             raise MetricInputError(f"decay={self.decay!r}; expected a number above 0, at most 1")
         self.decay = float(self.decay)
-        self.sums = DecayedSums(float(self.decay))
+        self.sums = DecayedSums(self.decay)
 
-    def update(self, values: Any, step: Any, *, weights: Any = None) -> Self:
+    def update(self, values: ArrayLike, step: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; `step` and `weights` broadcast on their leading axes."""
         x = as_float(numeric(values, "values"))
         step, known = numbered_steps(step, x)

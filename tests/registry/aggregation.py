@@ -1,4 +1,4 @@
-"""Values, of any shape: Mean, Sum, Max, Min, MinMax, Variance, Std."""
+"""Metrics of values: Mean, Sum, Max, Min, MinMax, Variance, Std."""
 
 from collections.abc import Callable
 from functools import partial
@@ -80,7 +80,7 @@ def sum_of(w: np.ndarray, values: np.ndarray) -> float:
 
 
 def sum_error(w: np.ndarray, values: np.ndarray) -> float:
-    # Products are rounded, and those of one batch are added in any order: gamma(n + 1).
+    # Products are rounded, and the products of a batch are added in any order: gamma(n + 1).
     terms = (BATCH + 1) * max(1, values.size // max(1, len(values)))
     return sum_bound(terms, fsum(np.abs(w[w > 0] * values[w > 0]))) + TINY
 
@@ -99,14 +99,14 @@ def variance_of(w: np.ndarray, values: np.ndarray, ddof: float = 0) -> float:
     n = fsum(w)
     if n <= ddof or not n:
         return np.nan
-    # The mean of so few float32 is exact enough in float64 that its square error vanishes.
+    # In float64 the error of the mean of so few float32 values is negligible, once squared.
     distance = x - fsum(w * x) / n
     return fsum(w * distance**2) / (n - ddof)
 
 
 def variance_error(w: np.ndarray, values: np.ndarray, ddof: float = 0) -> float:
-    # Distances from a batch's mean are off by gamma(n)**2 of the values, as it is found in two
-    # steps; the square of a distance by twice that times the distance.
+    # The mean of a batch is found in two steps, so distances from it are off by gamma(n)**2 of the
+    # values. The square of a distance is off by twice that times the distance.
     if not (w > 0).any():
         return 0.0
     off = sum_bound(BATCH + 1, 1.0) ** 2 * np.abs(values[w > 0]).max()
@@ -120,8 +120,8 @@ def std_error(w: np.ndarray, values: np.ndarray) -> float:
     return float(np.sqrt(error) if not v > error else error / np.sqrt(v))
 
 
-# The sum of n squares in any order is off by n units, the squares and weights by 3; the means of
-# batches by n of the distances, which counts twice in the merge; formulas by 13.
+# In units of 2**-24: the sum of n squares in any order is off by n, the squares and weights by 3,
+# the means of batches by n of the distances, which counts twice in the merge, and formulas by 13.
 MOMENTS = 3 * BATCH + 16
 
 CASES = [

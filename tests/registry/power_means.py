@@ -1,4 +1,4 @@
-"""Powers of values: RootMeanSquare, Norm, GeometricMean, HarmonicMean."""
+"""Metrics of powers of values: RootMeanSquare, Norm, GeometricMean, HarmonicMean."""
 
 from collections.abc import Callable
 from functools import partial
@@ -67,16 +67,16 @@ def harmonic(w: np.ndarray, values: np.ndarray) -> float:
 
 def scipys(function: Callable[..., float]) -> Callable[..., float | None]:
     def mean(w: np.ndarray, values: np.ndarray) -> float | None:
-        used = w > 0  # a total weight of zero divides by zero
-        # 1 / -0.0 less 1 / 0.0 would be no number.
+        used = w > 0  # SciPy divides by a total weight of zero
+        # Without negative zeros: the sum of 1 / -0.0 and 1 / 0.0 would be NaN.
         return float(function(values[used] + 0.0, weights=w[used])) if used.any() else None
 
     return mean
 
 
 CASES = [
-    # A square and its product with a weight are rounded, halved by the root; the quotient and the
-    # root: 3 units of 2**-24, each at most half of one in the last place.
+    # A square and its product with a weight are rounded, which the root halves; so are the quotient
+    # and the root: 3 units of 2**-24, each at most half a unit in the last place.
     Case(
         "root_mean_square",
         metrics.RootMeanSquare,
@@ -97,8 +97,8 @@ CASES = [
         atol=lambda w, values: TINY,
         exact=True,
     ),
-    # The mean of logarithms of significands from -1/2 to 1/2, the rest of the mean exponent, no
-    # more, and their sum are off by 4 units of 2**-25 or so; the power of two by 2 of 2**-24.
+    # The mean of the logarithms of significands, from -1/2 to 1/2, the fraction of the mean
+    # exponent and their sum are off by about 4 units of 2**-25; the power of two by 2 of 2**-24.
     Case(
         "geometric_mean",
         metrics.GeometricMean,
@@ -107,7 +107,7 @@ CASES = [
         reference=scipys(stats.gmean),
         ulps=4,
     ),
-    # A reciprocal, its product with a weight, the quotient, and one over it.
+    # Rounded are a reciprocal, its product with a weight, the quotient, and its reciprocal.
     Case(
         "harmonic_mean",
         metrics.HarmonicMean,

@@ -1,4 +1,4 @@
-"""Values with a step or a time: LastValue, ExponentialMovingAverage, Rate."""
+"""Metrics of values with a step or a time: LastValue, ExponentialMovingAverage, Rate."""
 
 from functools import partial
 
@@ -45,19 +45,19 @@ def last(w: np.ndarray, values: np.ndarray, step: np.ndarray) -> float:
     return values[used & (step == step[used].max())].max() if used.any() else np.nan
 
 
-def faded(w: np.ndarray, step: np.ndarray) -> np.ndarray:
+def decayed(w: np.ndarray, step: np.ndarray) -> np.ndarray:
     age = step[w > 0].max(initial=-(2**31)) - step
     return w * DECAY ** np.maximum(age, 0)
 
 
 def moving_average(w: np.ndarray, values: np.ndarray, step: np.ndarray) -> float:
-    w = faded(w, step)
+    w = decayed(w, step)
     return fsum(w[w > 0] * values[w > 0]) / fsum(w) if (w > 0).any() else np.nan
 
 
 def moving_average_error(w: np.ndarray, values: np.ndarray, step: np.ndarray) -> float:
-    # A factor and its two products are rounded, once in the total and once in the weight.
-    w = faded(w, step)
+    # Each factor and its two products are rounded, in the total and in the weight.
+    w = decayed(w, step)
     size = fsum(w[w > 0] * np.abs(values[w > 0])) / max(fsum(w), TINY)
     return sum_bound(6, size) + TINY
 

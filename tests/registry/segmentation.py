@@ -52,7 +52,7 @@ PIXELS = Inputs(
         },
     },
 )
-# The same, where an image counts as a whole.
+# The same, where a whole image is valid or not.
 IMAGES = Inputs(
     "images",
     draw=images,
@@ -63,7 +63,7 @@ IMAGES = Inputs(
 
 
 def counts_of(w: Any, preds: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """By class: pixels right, predicted, and there."""
+    """By class: pixels predicted right, pixels predicted, and pixels in the target."""
     w = np.broadcast_to(w, preds.shape)
     masks = [(preds == c, target == c) for c in range(PIXEL_CLASSES)]
     return np.array([[fsum(w[p & t]), fsum(w[p]), fsum(w[t])] for p, t in masks]).T
@@ -91,7 +91,7 @@ def overlap_of(
         iou = right / (predicted + there - right)
     ratio = 2 * iou / (1 + iou) if dice else iou
     if average == "weighted":
-        # Of classes that are never the target, all are alike.
+        # If no class is the target, all have equal weight.
         return mean_of(ratio, there if there.any() else 1.0)
     if average is None:
         return ratio if w.any() else np.full(ratio.shape, np.nan)
@@ -158,7 +158,7 @@ def masks(rng: np.random.Generator, size: int, *, fill: float = 0.3, seed: int =
 
 
 def empty(rng: np.random.Generator, size: int) -> Arrays:
-    """Both masks, of every other image."""
+    """Masks of which every other image is empty."""
     drawn = masks(rng, size)
     return {
         name: x * (np.arange(size) % 2)[:, None, None].astype(np.int32) for name, x in drawn.items()
@@ -184,7 +184,7 @@ MASKS = Inputs(
 
 
 def edge_of(mask: np.ndarray) -> np.ndarray:
-    """Where the pixels are that have one beside them that is not of the mask."""
+    """The positions of pixels with a neighbour that is not in the mask."""
     points = {tuple(p) for p in np.argwhere(mask)}
     around = ((0, 1), (0, -1), (1, 0), (-1, 0))
     edge = [p for p in points if any((p[0] + i, p[1] + j) not in points for i, j in around)]
@@ -234,7 +234,7 @@ def segments(
     other = np.stack([blobs(rng, size, labels), blobs(rng, size, range(NUMBERS))], -1)
     chosen = rng.random((*target.shape[:-1], 1)) < right
     preds, names = np.where(chosen, target, other), rng.permutation(NUMBERS)
-    preds[..., 1] = names[preds[..., 1]]  # the same segments by other numbers
+    preds[..., 1] = names[preds[..., 1]]  # other numbers for the same segments
     for x, share in ((target, unlabelled), (preds, unlabelled / 2)):
         x[rng.random(x.shape[:-1]) < share, 0] = VOID
     return {"preds": preds.astype(np.int32), "target": target.astype(np.int32)}
@@ -251,7 +251,7 @@ def segments_in_range(preds: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 class Segments(Inputs):
-    """Spoilt are classes: the number of a segment is not looked at in all of them."""
+    """Inputs whose classes are spoilt, as the number of a segment is not used in all of them."""
 
     def spoilt(self, rng: np.random.Generator, arrays: Arrays, rows: np.ndarray) -> Arrays:
         spoilt = {name: x.copy() for name, x in arrays.items()}
@@ -277,7 +277,7 @@ SEGMENTS = Segments(
 
 
 def panoptic_counts(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """By class: the weight of matched, of spurious and of missed segments, and of matched IoU."""
+    """By class: the weights of matched, spurious and missed segments, and the sum of IoU."""
 
     def segments_of(image: np.ndarray, label: int) -> list[np.ndarray]:
         own = image[..., 0] == label
@@ -324,9 +324,9 @@ def panoptic_of(
 
 PIXEL_CONFIG = {"num_classes": PIXEL_CLASSES}
 PANOPTIC = {"num_classes": KINDS, "things": THINGS, "max_segments": NUMBERS, "ignore_index": VOID}
-# The mean of C ratios, each rounded once: a rounding for each weight, each sum and the quotient.
+# The mean of C ratios, each rounded once, with one rounding of each weight, sum and quotient.
 AVERAGE = 2 * PIXEL_CLASSES + 2
-# Sums of 16 products by weights, of one sign; their quotient.
+# The quotient of sums of 16 products with weights, of one sign.
 BY_IMAGE = 20
 
 CASES = [
@@ -370,7 +370,7 @@ CASES = [
         PIXELS,
         generalized_of_all,
         PIXEL_CONFIG | {"aggregate": "dataset"},
-        ulps=12,  # a weight 3, a product 1, sums of 3 terms 2, of both, and the quotient
+        ulps=12,  # a weight 3, a product 1, both sums of 3 terms 2, the quotient 1
         exact=True,
     ),
     *(

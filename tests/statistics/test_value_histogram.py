@@ -1,4 +1,4 @@
-"""Quantiles from bins: the bounds hold the exact one, and are as narrow as promised."""
+"""Quantiles from bins: the bounds contain the exact quantile, and are as narrow as documented."""
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ def fold(histogram, values, weights):
 
 
 def seen(values, weights=None):
-    """A histogram of a few values, filled up with some of weight zero: one program serves all."""
+    """A histogram of a few values, padded with values of weight zero: one program serves all."""
     missing = (0, SIZE - np.size(values))
     weights = np.ones(np.shape(values)) if weights is None else np.asarray(weights)
     values, weights = (np.pad(np.asarray(x, np.float32), missing) for x in (values, weights))
@@ -44,7 +44,7 @@ def seen(values, weights=None):
 @each_draw
 @pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf"])
 @pytest.mark.parametrize("bits", [10, 16])
-def test_bounds_hold_the_exact_quantile(draw, method, bits, rng):
+def test_bounds_contain_the_exact_quantile(draw, method, bits, rng):
     for weights in (np.ones(SIZE), rng.integers(0, 3, SIZE), rng.choice([0, 0.125, 0.5], SIZE)):
         values = draw(rng).astype(np.float32)
         histogram = fold(ValueHistogram(bits=bits), values, weights.astype(np.float32))
@@ -85,7 +85,7 @@ def test_bfloat16_is_exact(rng):
 @pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf"])
 def test_few_values_agree_with_numpy(method, rng):
     for size in (1, 2, 3, 4, 10):
-        # Numbers of seven bits have a bin each.
+        # Each number of seven bits has its own bin.
         values = rng.choice(256, size, replace=False) / 8 - 16
         histogram = seen(values)
         want = np.quantile(values, QS, method=method)
@@ -108,18 +108,18 @@ def test_large_counts():
     merge = jax.jit(ValueHistogram.merge)
     for _ in range(5):
         million = merge(million, million)
-    # 32 * 500 million, of which a part of 0.5 is reached exactly at 249.
+    # Of 32 * 500 million, half is reached exactly at 249.
     assert million.quantile(0.5, method="averaged_inverted_cdf") == 249.5
 
 
-def test_a_part_is_the_decimal_number_written():
+def test_q_is_the_decimal_number_written():
     histogram = seen(np.arange(10))
     for k in range(1, 11):
         assert histogram.quantile(k / 10) == k - 1
 
 
 def test_interpolated_by_rank_within_a_bin():
-    # 65 integers above 2**14 share one bin of 2**7; a rank is told, as they are evenly spread.
+    # 65 integers from 2**14 share one bin of width 2**7; they are even, so interpolation is exact.
     histogram = seen(2**14 + np.arange(65))
     assert histogram.quantile(0.25) == 2**14 + 16
     assert histogram.relative_error == 2.0**-7
@@ -127,7 +127,7 @@ def test_interpolated_by_rank_within_a_bin():
     assert (lower, upper) == (2**14, 2**14 + 64)
 
 
-def test_no_data_and_what_cannot_be_used():
+def test_no_data_and_invalid_values():
     some = seen([np.nan, np.inf, -np.inf, 3.0])
     assert int(some.invalid.value) == 3
     assert some.quantile(0.5) == 3

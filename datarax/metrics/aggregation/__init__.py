@@ -1,1 +1,1 @@
-"""Aggregation: sums, means, extremes, quantiles and rates of whatever a step computes."""
+"""Aggregation: sums, means, extremes, quantiles and rates of any values."""

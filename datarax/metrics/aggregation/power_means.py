@@ -1,23 +1,22 @@
-"""Means and norms of powers of whatever a step puts out."""
+"""Power means and norms of values."""
 
-import jax
+import math
+
 import jax.numpy as jnp
 
 from datarax._checks import choice
-from datarax.metrics.aggregation.summary import Extremes
-from datarax.metrics.base import Metric, check_policy
+from datarax._typing import PyTree
+from datarax.metrics.aggregation.value_metric import ValueMetric
+from datarax.statistics.extremes import Extremes
+from datarax.statistics.fields import state
 from datarax.statistics.power_total import PowerTotal
 
 
-class RootMeanSquare(Metric):
-    """The weighted root of the mean square, `sqrt(sum(w * x**2) / sum(w))`.
+class RootMeanSquare(ValueMetric):
+    """The weighted root mean square.
 
-    `update(values, *, weights=None)`: `values` of any shape and real dtype; `weights` broadcast
-    against their leading axes. Squares of large and tiny values neither overflow nor vanish. No
-    data gives NaN.
-
-    Args:
-        on_invalid: as for `Mean`.
+    `sqrt(sum(w * x**2) / sum(w))`. Squares of large and tiny values neither overflow nor underflow.
+    No data gives NaN. As `scipy.stats.pmean(p=2)` of absolute values.
 
     Example:
         >>> import jax.numpy as jnp
@@ -26,24 +25,21 @@ class RootMeanSquare(Metric):
         5.0
     """
 
-    def __init__(self, *, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = PowerTotal(2)
+    statistic = PowerTotal(2)
 
-    def compute(self) -> jax.Array:
+    def compute(self) -> PyTree:
         return self.statistic.mean()
 
 
-class Norm(Metric):
-    """The norm of all values as one vector: `sum(w * |x|**ord)**(1 / ord)`, or the greatest `|x|`.
+class Norm(ValueMetric):
+    """The norm of all values as one vector.
 
-    `update(values, *, weights=None)` as for `RootMeanSquare`; weights count as repetitions. It is
-    the norm of all that was seen, so a gradient's where each of its arrays is handed in once. As
-    `numpy.linalg.norm` of a vector, but no data gives NaN.
+    `sum(w * |x|**ord)**(1 / ord)`, or the greatest `|x|` where `ord` is infinite. To get the norm
+    of a gradient, update with each of its arrays once. No data gives NaN. As `numpy.linalg.norm`
+    of a vector in all else.
 
-    Args:
-        ord: 1, 2 or infinity (`float("inf")`, `math.inf`, `jnp.inf`).
-        on_invalid: as for `Mean`.
+    Raises:
+        MetricInputError: an `ord` other than 1, 2 and infinity.
 
     Example:
         >>> import jax.numpy as jnp
@@ -53,27 +49,29 @@ class Norm(Metric):
         7.0 5.0 4.0
     """
 
-    def __init__(self, *, ord: float = 2, on_invalid: str = "exclude"):
-        choice(ord, (1, 2, float("inf")), "ord")
-        self.ord, self.on_invalid = ord, check_policy(on_invalid)
-        self.statistic = PowerTotal(int(ord)) if ord <= 2 else Extremes()
+    ord: float = 2
+    """The order: 1, 2 or infinity (`float("inf")`, `math.inf`, `jnp.inf`)."""
 
-    def compute(self) -> jax.Array:
+    statistic: PowerTotal | Extremes = state()
+
+    def __post_init__(self) -> None:
+        choice(self.ord, (1, 2, math.inf), "ord")
+        if self.ord == math.inf:
+            self.statistic = Extremes()
+        else:
+            self.statistic = PowerTotal(1 if self.ord == 1 else 2)
+
+    def compute(self) -> PyTree:
         if isinstance(self.statistic, PowerTotal):
             return self.statistic.norm()
-        top = jnp.maximum(self.statistic.greatest.value, -self.statistic.least.value)
-        return jnp.where(jnp.isfinite(top), top, jnp.asarray(jnp.nan, top.dtype))
+        return jnp.maximum(self.statistic.maximum, -self.statistic.minimum)
 
 
-class GeometricMean(Metric):
-    """The weighted geometric mean, `exp(sum(w * log(x)) / sum(w))`, of values not below zero.
+class GeometricMean(ValueMetric):
+    """The weighted geometric mean of values that are not negative.
 
-    `update(values, *, weights=None)` as for `RootMeanSquare`. One zero makes it zero, as in
-    `scipy.stats.gmean`; negative values, for which SciPy gives NaN, cannot be used: they are
-    excluded and counted. No data gives NaN.
-
-    Args:
-        on_invalid: as for `Mean`.
+    `exp(sum(w * log(x)) / sum(w))`. One zero makes it zero, as in `scipy.stats.gmean`. Negative
+    values, for which SciPy gives NaN, are excluded and counted as invalid. No data gives NaN.
 
     Example:
         >>> import jax.numpy as jnp
@@ -82,23 +80,17 @@ class GeometricMean(Metric):
         4.0
     """
 
-    def __init__(self, *, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = PowerTotal(0)
+    statistic = PowerTotal(0)
 
-    def compute(self) -> jax.Array:
+    def compute(self) -> PyTree:
         return self.statistic.mean()
 
 
-class HarmonicMean(Metric):
-    """The weighted harmonic mean, `sum(w) / sum(w / x)`, of values not below zero.
+class HarmonicMean(ValueMetric):
+    """The weighted harmonic mean of values that are not negative.
 
-    `update(values, *, weights=None)` as for `RootMeanSquare`. One zero makes it zero, its limit, as
-    in `scipy.stats.hmean`; negative values, which SciPy refuses, cannot be used: they are excluded
-    and counted. No data gives NaN.
-
-    Args:
-        on_invalid: as for `Mean`.
+    `sum(w) / sum(w / x)`. One zero makes it zero, the limit, as in `scipy.stats.hmean`. Negative
+    values, which SciPy refuses, are excluded and counted as invalid. No data gives NaN.
 
     Example:
         >>> import jax.numpy as jnp
@@ -107,9 +99,7 @@ class HarmonicMean(Metric):
         3.0
     """
 
-    def __init__(self, *, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = PowerTotal(-1)
+    statistic = PowerTotal(-1)
 
-    def compute(self) -> jax.Array:
+    def compute(self) -> PyTree:
         return self.statistic.mean()

@@ -1,91 +1,98 @@
-"""Quantiles and histograms of whatever a step puts out."""
+"""Quantiles and histograms of values."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
 
-from datarax._checks import choice, positive_int
+from datarax._checks import positive_int
 from datarax._errors import MetricInputError
-from datarax.metrics.base import Metric, check_policy
-from datarax.numerics.exact import Exact
+from datarax._typing import PyTree
+from datarax.metrics.aggregation.value_metric import ValueMetric
 from datarax.statistics.bin_counts import BinCounts
-from datarax.statistics.value_histogram import METHODS, ValueHistogram, check_q
+from datarax.statistics.fields import field, state
+from datarax.statistics.value_histogram import Method, ValueHistogram, checked_q
 
 
-class Quantile(Metric):
-    """Quantiles of values of any size and sign, without a range: the estimate, and sure bounds.
+class HistogramQuantile(ValueMetric):
+    """A quantile that is read from bins of constant relative width; a subclass says which one."""
 
-    `update(values, *, weights=None)`: `values` of any shape and real dtype, all one population;
-    `weights` broadcast against their leading axes and count as repetitions. `compute` gives a
-    scalar, or for a tuple of `q` an array (Q,); no data gives NaN. Values are kept as float32 in
-    bins of relative width `2**(9 - bits)`, see `datarax.statistics.ValueHistogram`: that is the
-    most by which the estimate may be off (`relative_error`), and it is exact where a bin holds one
-    distinct value, so for ties, for bfloat16 at 16 bits, and for `q` of 0 and 1.
+    bits: int = 16
+    """The resolution of the bins, from 10 to 22: each bit more halves their width and doubles the
+    memory. See `datarax.statistics.ValueHistogram`."""
 
-    NumPy interpolates linearly between neighbours by default, which is not defined under weights;
-    here a quantile is by default one of the values, as `numpy.quantile(..., method=
-    "inverted_cdf")`. Hyndman and Fan (1996), https://doi.org/10.2307/2684934.
+    statistic: ValueHistogram = state()
 
-    Args:
-        q: a number from 0 to 1, or a tuple of such.
-        method: "inverted_cdf", the least value at or below which lies a part `q` of the weight,
-            or "averaged_inverted_cdf", its mean with the next where that part is exactly `q`.
-        bits: of the bins, from 10 to 22; each bit more halves their width and doubles memory.
-        on_invalid: as for `Mean`.
+    def __post_init__(self) -> None:
+        self.statistic = ValueHistogram.from_fields(self)
+
+    def definition(self) -> tuple[float | Sequence[float], Method]:
+        """The part of the weight, or several, and the method; see `ValueHistogram.quantile`."""
+        raise TypeError(f"{type(self).__name__} does not define definition()")
+
+    @property
+    def relative_error(self) -> float:
+        """The greatest error of the estimate, relative to the value."""
+        return self.statistic.relative_error
+
+    def compute(self) -> PyTree:
+        q, method = self.definition()
+        return self.statistic.quantile(q, method=method)
+
+    def bounds(self) -> tuple[jax.Array, jax.Array]:
+        """`(lower, upper)`: certain to contain the exact quantile of the values as float32.
+
+        They are the least and the greatest value in its bin, in the shape of `compute`.
+        """
+        q, method = self.definition()
+        return self.statistic.quantile_bounds(q, method=method)
+
+
+class Quantile(HistogramQuantile):
+    """Quantiles of values of any size and sign, estimated without a range, with certain bounds.
+
+    `compute` gives a scalar, or for several `q` an array (Q,). Values are kept as float32 in bins
+    of relative width `2**(9 - bits)`, see `datarax.statistics.ValueHistogram`. That is the greatest
+    error of the estimate (`relative_error`), and `bounds()` contain the exact quantile. The
+    estimate is exact where a bin holds one distinct value: for ties, for bfloat16 values with 16
+    bits, and for `q` of 0 and 1. No data gives NaN.
+
+    As `numpy.quantile(..., method="inverted_cdf")`: a quantile is one of the values. NumPy's
+    default, linear interpolation between neighbours, is not defined under weights. R. J. Hyndman
+    and Y. Fan (1996), https://doi.org/10.2307/2684934.
 
     Raises:
-        MetricInputError: a `q`, a `method` or `bits` other than these.
+        MetricInputError: a `q` that is not from 0 to 1, or `bits` that are not from 10 to 22.
 
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import Quantile
-        >>> metric = Quantile(q=(0.5, 0.99)).update(jnp.arange(-1000, 1001))
+        >>> metric = Quantile((0.5, 0.99)).update(jnp.arange(-1000, 1001))
         >>> print(metric.compute(), metric.relative_error)
         [  0. 980.] 0.0078125
         >>> print(*metric.bounds())
         [  0. 980.] [  0. 983.]
     """
 
-    def __init__(
-        self,
-        *,
-        q: float | Sequence[float],
-        method: str = "inverted_cdf",
-        bits: int = 16,
-        on_invalid: str = "exclude",
-    ):
-        choice(method, METHODS, "method")
-        self.q, self.method = check_q(q), method
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = ValueHistogram(bits=bits)
+    q: float | Sequence[float] = field(kw_only=False)
+    """A number from 0 to 1, or a tuple of such numbers."""
+    method: Method = "inverted_cdf"
+    """"inverted_cdf" gives the least value at or below which a part `q` of the weight lies;
+    "averaged_inverted_cdf" gives its mean with the next value where that part is exactly `q`."""
 
-    @property
-    def relative_error(self) -> float:
-        """How far the estimate may be off, as a part of the value."""
-        return self.statistic.relative_error
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.q = checked_q(self.q)
 
-    def compute(self) -> jax.Array:
-        return self.statistic.quantile(self.q, method=self.method)
-
-    def bounds(self) -> tuple[jax.Array, jax.Array]:
-        """`(lower, upper)`: certain to hold the exact quantile of the values as float32.
-
-        They are the least and the greatest value of its bin, in the shape of `compute`.
-        """
-        return self.statistic.quantile_bounds(self.q, method=self.method)
+    def definition(self) -> tuple[float | Sequence[float], Method]:
+        return self.q, self.method
 
 
-class Median(Quantile):
-    """The weighted median; of an even number of values the mean of the middle two.
+class Median(HistogramQuantile):
+    """The weighted median; of an even number of values, the mean of the middle two.
 
-    As `numpy.median`. `update`, `bounds()` and `relative_error` as for `Quantile`; no data gives
-    NaN.
-
-    Args:
-        bits: of the bins, as for `Quantile`.
-        on_invalid: as for `Mean`.
+    An estimate as `Quantile` gives it, with the same `bounds()` and `relative_error`. No data gives
+    NaN. As `numpy.median`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -94,23 +101,17 @@ class Median(Quantile):
         2.5
     """
 
-    def __init__(self, *, bits: int = 16, on_invalid: str = "exclude"):
-        super().__init__(q=0.5, method="averaged_inverted_cdf", bits=bits, on_invalid=on_invalid)
+    def definition(self) -> tuple[float | Sequence[float], Method]:
+        return 0.5, "averaged_inverted_cdf"
 
 
-class Histogram(Metric):
-    """The weight of values by bins with given edges, and of those below and above all bins.
+class Histogram(ValueMetric):
+    """The weight of values by bins with given edges, and below and above all bins.
 
-    `update(values, *, weights=None)` as for `Mean`. `compute` gives a dict: "counts" (B,), the
-    total weight of each bin; "below" and "above", that of what lies outside. No data gives 0.
-    `edges` are those of the bins. Bins are half-open, `[edge, next)`, but the last, which holds
-    its upper edge, as in `numpy.histogram`; that drops what lies outside without a word.
-
-    Args:
-        edges: of the bins, in increasing order; or
-        num_bins: how many bins of equal width there are in
-        range: `(lowest, highest)`.
-        on_invalid: as for `Mean`.
+    `compute` gives a dict: "counts" (B,), the total weight in each bin; "below" and "above", the
+    weight of values outside of all bins, which `numpy.histogram` drops. Bins are half-open,
+    `[edge, next)`, except the last, which includes its upper edge, as in `numpy.histogram`. No
+    data gives 0.
 
     Raises:
         MetricInputError: neither `edges`, nor `num_bins` and `range`, or all of them; or edges that
@@ -125,42 +126,37 @@ class Histogram(Metric):
         [2. 2.] 1.0 0.0 (0.0, 0.5, 1.0)
     """
 
-    def __init__(
-        self,
-        *,
-        edges: Sequence[float] | None = None,
-        num_bins: int | None = None,
-        range: tuple[float, float] | None = None,
-        on_invalid: str = "exclude",
-    ):
-        if (edges is None) == (num_bins is None) or (num_bins is None) != (range is None):
+    edges: Sequence[float] | None = None
+    """The edges of the bins in increasing order, one more than there are bins."""
+    num_bins: int | None = None
+    """Instead of `edges`: the number of bins of equal width in `range`. The metric then has the
+    `edges` that result, and neither `num_bins` nor `range`."""
+    range: tuple[float, float] | None = None
+    """`(lowest, highest)`: the outer edges of `num_bins` bins."""
+
+    statistic: BinCounts = state()
+
+    def __post_init__(self) -> None:
+        if (self.edges is None) == (self.num_bins is None) or (self.num_bins is None) != (
+            self.range is None
+        ):
             raise MetricInputError("Histogram: give edges=, or both num_bins= and range=")
-        if edges is None:
-            positive_int(num_bins, "num_bins")
-            lowest, highest = _bounds_of(range)
-            edges = np.linspace(lowest, highest, num_bins + 1).tolist()  # type: ignore[operator]
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = BinCounts(edges)
+        if self.edges is None:
+            self.edges = _equal_bins(self.num_bins, self.range)
+            self.num_bins = self.range = None
+        self.statistic = BinCounts(self.edges)
+        self.edges = self.statistic.edges
 
-    @property
-    def edges(self) -> tuple[float, ...]:
-        """The edges of the bins, one more than there are bins."""
-        return self.statistic.edges
-
-    def compute(self) -> dict[str, Any]:
-        return self._parts(self.statistic.counts.exact)
-
-    def _parts(self, counts: jax.Array | Exact) -> dict[str, Any]:
-        return {
-            "counts": counts[1:-1],
-            "below": counts[0],
-            "above": counts[-1],
-        }
+    def compute(self) -> PyTree:
+        counts = self.statistic.counts.exact
+        return {"counts": counts[1:-1], "below": counts[0], "above": counts[-1]}
 
 
-def _bounds_of(range: Any) -> tuple[float, float]:
+def _equal_bins(num_bins: int | None, limits: tuple[float, float] | None) -> Sequence[float]:
+    """The edges of bins of equal width."""
+    positive_int(num_bins, "num_bins")
     try:
-        lowest, highest = map(float, range)
+        lowest, highest = map(float, limits)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise MetricInputError(f"range={range!r}; expected (lowest, highest)") from None
-    return lowest, highest
+        raise MetricInputError(f"range={limits!r}; expected (lowest, highest)") from None
+    return np.linspace(lowest, highest, num_bins + 1).tolist()  # type: ignore[operator]

@@ -1,30 +1,52 @@
-"""What a stream is at now: its last value, a mean in which older values fade, a rate."""
+"""Metrics of the latest values: the last one, a mean in which old values decay, a rate."""
 
 from typing import Any, Self
 
-import jax
 import jax.numpy as jnp
 
-from datarax import numerics as nx
 from datarax._checks import as_float, numeric
-from datarax.metrics.base import Metric, check_policy
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric, shareable
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import on_leading_axes, rows_weight
+from datarax.statistics.fields import state
 from datarax.statistics.steps import DecayedTotal, LastStep
 from datarax.statistics.weighted_total import WeightedTotal
 
 
-class LastValue(Metric):
-    """The value of the greatest step; of several values of that step, on any device, the greatest.
+class SteppedMetric(Metric):
+    """A metric of values, each with the step it belongs to; a subclass makes the `statistic`.
 
-    `update(values, step, *, weights=None)`: `values` of any shape; `step`, integers of 32 bits, and
-    `weights` broadcast against their leading axes. Devices and processes have no common order in
-    time, so what is last is what its step says, in whatever order batches are merged. Where the
-    weight is zero, and where a value is NaN or infinite, it does not count: the last that does is
-    taken. No data gives NaN.
+    Devices and processes have no common order in time. The step of a value decides how old it is,
+    so the result does not depend on the order in which batches and devices are merged.
+    """
 
-    Args:
-        on_invalid: as for `Mean`.
+    # Any state whose `update` takes values, steps and weights.
+    statistic: Any = state()
+
+    @shareable
+    def update(self, values: ArrayLike, step: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            values: of any shape and real dtype.
+            step: integers that broadcast against the leading axes of `values`; those that do not
+                fit 32 bits are excluded with their values and counted as invalid.
+            weights: broadcast against the leading axes of `values`. A value of weight zero does
+                not count, nor does its step.
+
+        Raises:
+            MetricInputError: a step or weights that do not broadcast; shows both shapes.
+            MetricTypeError: steps that are not integers.
+        """
+        return self.replace(statistic=self.statistic.update(values, step, weights=weights))
+
+
+class LastValue(SteppedMetric):
+    """The value of the greatest step.
+
+    Of several values of that step, on any device, the greatest. NaN and infinities are excluded:
+    the result is the last value that can be used. No data gives NaN.
 
     Example:
         >>> import jax.numpy as jnp
@@ -34,31 +56,22 @@ class LastValue(Metric):
         0.25
     """
 
-    def __init__(self, *, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = LastStep()
+    statistic = LastStep()
 
-    def compute(self) -> jax.Array:
-        last = jnp.asarray(self.statistic.newest.value)
-        return jnp.where(jnp.isfinite(last), last, jnp.asarray(jnp.nan, last.dtype))
+    def compute(self) -> PyTree:
+        return self.statistic.value
 
 
-class ExponentialMovingAverage(Metric):
-    """A mean in which a value counts `decay` times as much for each step since.
+class ExponentialMovingAverage(SteppedMetric):
+    """A mean in which the weight of a value decays by a factor for each step since.
 
     `sum(w * decay**(last - step) * x) / sum(w * decay**(last - step))`, where `last` is the
-    greatest step there was. `update(values, step, *, weights=None)` as for `LastValue`. With one
-    value a step it is the bias-corrected average of Adam (D. P. Kingma and J. Ba, 2015,
-    https://arxiv.org/abs/1412.6980), from the first step on. As age is by step, in whatever
-    order batches are merged, and over whatever devices, the result is one. No data gives NaN.
-
-    Args:
-        decay: above 0, at most 1 (the plain mean); half of what is `log(0.5) / log(decay)` steps
-            old is left.
-        on_invalid: as for `Mean`.
+    greatest step. With one value for each step it is the bias-corrected average of Adam (D. P.
+    Kingma and J. Ba, 2015, https://arxiv.org/abs/1412.6980), from the first step on. No data gives
+    NaN.
 
     Raises:
-        MetricInputError: a `decay` other than these.
+        MetricInputError: a `decay` that is not a number above 0 and at most 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -68,34 +81,33 @@ class ExponentialMovingAverage(Metric):
         2.0
     """
 
-    def __init__(self, *, decay: float = 0.99, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = DecayedTotal(decay)
+    decay: float = 0.99
+    """Above 0 and at most 1, which gives the plain mean. The weight of a value is halved after
+    `log(0.5) / log(decay)` steps."""
 
-    def compute(self) -> jax.Array:
+    statistic: DecayedTotal = state()
+
+    def __post_init__(self) -> None:
+        self.statistic = DecayedTotal.from_fields(self)
+
+    def compute(self) -> PyTree:
         return self.statistic.mean
 
 
 class Rate(Metric):
-    """A count per second of wall time: `sum(w * x)` over the greatest elapsed time.
+    """A count per second of wall time: `sum(w * x)` divided by the greatest elapsed time.
 
-    `update(values, elapsed, *, weights=None)`: `values`, what is counted (examples, tokens), of any
-    shape; `elapsed`, the seconds from the start of the run or window to the end of this step, by
-    the host's clock, broadcasts against their leading axes. Counts of devices and processes that
-    work at the same time add up, and their times do not: the greatest is taken. A program on the
-    devices cannot read a clock, so the host hands the time in:
+    Counts of devices and processes that work at the same time add up. Their times do not: the
+    greatest is taken. A program on a device cannot read a clock, so the host passes the time:
 
         start = time.perf_counter()
         for batch in batches:
             step(batch)
             metric = metric.update(tokens, elapsed=time.perf_counter() - start)
 
-    A step that is dispatched is not done: where the host runs ahead of the devices the rate is that
-    of dispatch, until it waits for them. After `reset()`, start the clock anew. Not finite or
-    negative times are excluded and counted with their values. No data, or no time, gives NaN.
-
-    Args:
-        on_invalid: as for `Mean`.
+    JAX dispatches a step and returns before it is done. While the host runs ahead of the devices,
+    the rate is that of dispatch. After `reset()`, start the clock again. No data, or no time, gives
+    NaN.
 
     Example:
         >>> from datarax.metrics import Rate
@@ -103,15 +115,23 @@ class Rate(Metric):
         400.0
     """
 
+    counted = WeightedTotal()
+    elapsed = MetricAccumulator(0.0, "max")
     invalid = MetricAccumulator(0)
 
-    def __init__(self, *, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.counted = WeightedTotal()
-        self.elapsed = MetricAccumulator(0.0, "max")
+    def update(self, values: ArrayLike, elapsed: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
 
-    def update(self, values: Any, elapsed: Any, *, weights: Any = None) -> Self:
-        """A new metric with the batch folded in; no communication."""
+        Args:
+            values: what is counted (examples, tokens), of any shape.
+            elapsed: seconds by the host's clock from the start of the run to the end of this step;
+                broadcasts against the leading axes of `values`. A time that is negative or not
+                finite is excluded with its values and counted as invalid.
+            weights: broadcast against the leading axes of `values`.
+
+        Raises:
+            MetricInputError: times or weights that do not broadcast; shows both shapes.
+        """
         x = numeric(values, "values")
         seconds = as_float(numeric(elapsed, "elapsed"))
         seconds = jnp.broadcast_to(on_leading_axes(seconds, x.shape, "elapsed"), x.shape)
@@ -123,6 +143,5 @@ class Rate(Metric):
             invalid=self.invalid.update(invalid),
         )
 
-    def compute(self) -> jax.Array:
-        seconds = self.elapsed.value
-        return nx.pair_divide(self.counted.total.parts, (seconds, jnp.zeros_like(seconds)))
+    def compute(self) -> PyTree:
+        return self.counted.total.double / self.elapsed.value

@@ -1,30 +1,21 @@
-"""Means, sums, extremes and spreads of whatever a step puts out."""
-
-from typing import Any, Self
+"""Means, sums, extremes and variances of values."""
 
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, numeric
-from datarax.distributed.merge_ops import MetricReduceOp
-from datarax.metrics.base import Metric, check_policy
-from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import rows_weight
+from datarax._checks import real
+from datarax._typing import PyTree
+from datarax.metrics.aggregation.value_metric import ValueMetric
+from datarax.statistics.extremes import Extremes
 from datarax.statistics.moments import Moments
-from datarax.statistics.state import State
 from datarax.statistics.weighted_total import WeightedTotal
 
 
-class Mean(Metric):
-    """The weighted mean of values of any shape: `sum(w * x) / sum(w)` over all that was seen.
+class Mean(ValueMetric):
+    """The weighted mean of values of any shape.
 
-    `update(values, *, weights=None)`: `values` of any shape and real dtype; `weights` broadcast
-    against their leading axes. Accumulated in float32 pairs (float64 with x64). No data, or a
-    total weight of zero, gives NaN.
-
-    Args:
-        on_invalid: what to do with NaN, infinities and negative weights: "exclude" and count
-            them, "propagate" (the result is NaN), or "raise" when the result is read on the host.
+    `sum(w * x) / sum(w)` over all values that were seen, accumulated in double-floats. No data, or
+    a total weight of zero, gives NaN. As `numpy.average`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -34,25 +25,20 @@ class Mean(Metric):
         1.25 nan
     """
 
-    def __init__(self, *, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = WeightedTotal()
+    statistic = WeightedTotal()
 
-    def compute(self) -> jax.Array:
+    def compute(self) -> PyTree:
         return self.statistic.mean
 
 
 WeightedMean = Mean
 
 
-class Sum(Metric):
-    """The weighted sum of values of any shape, `sum(w * x)`; 0 where there is no data.
+class Sum(ValueMetric):
+    """The weighted sum of values of any shape.
 
-    `update(values, *, weights=None)` as for `Mean`. Integers add up exactly to 2**48: `compute`
-    gives the nearest float32 (float64 with x64), `results` and a collector the exact number.
-
-    Args:
-        on_invalid: as for `Mean`.
+    `sum(w * x)`. Integers add up exactly to 2**48: `compute` gives the nearest float32 (float64
+    with x64), `results` and a collector give the exact number. No data gives 0. As `numpy.sum`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -61,40 +47,16 @@ class Sum(Metric):
         16777217.0
     """
 
-    def __init__(self, *, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = WeightedTotal()
+    statistic = WeightedTotal()
 
-    def compute(self) -> Any:
+    def compute(self) -> PyTree:
         return self.statistic.total.exact
 
 
-class Extremes(State):
-    """The least and the greatest value, and how many could not be used."""
+class Max(ValueMetric):
+    """The greatest value.
 
-    least = MetricAccumulator(float("inf"), MetricReduceOp.min)
-    greatest = MetricAccumulator(float("-inf"), MetricReduceOp.max)
-    invalid = MetricAccumulator(0)
-
-    def update(self, values: Any, *, weights: Any = None) -> Self:
-        """Folds in `values` of any shape; where the weight is zero they do not count."""
-        x = as_float(numeric(values, "values"))
-        w, invalid = rows_weight(jnp.isfinite(x), weights)
-        counts = jnp.broadcast_to(w.astype(jnp.bool_), x.shape)
-        return self.replace(
-            least=self.least.update(x, where=counts),
-            greatest=self.greatest.update(x, where=counts),
-            invalid=self.invalid.update(invalid),
-        )
-
-
-class Max(Metric):
-    """The greatest value. NaN where there is no data.
-
-    `update(values, *, weights=None)`: values of any shape; those of weight zero do not count.
-
-    Args:
-        on_invalid: as for `Mean`.
+    No data gives NaN. As `numpy.max`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -103,19 +65,16 @@ class Max(Metric):
         4.0
     """
 
-    def __init__(self, *, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = Extremes()
+    statistic = Extremes()
 
-    def compute(self) -> jax.Array:
-        return _or_nan(self.statistic.greatest.value)
+    def compute(self) -> PyTree:
+        return self.statistic.maximum
 
 
-class Min(Metric):
-    """The least value. NaN where there is no data. As `Max` in all else.
+class Min(ValueMetric):
+    """The least value.
 
-    Args:
-        on_invalid: as for `Mean`.
+    No data gives NaN. As `numpy.min`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -124,21 +83,16 @@ class Min(Metric):
         1.0
     """
 
-    def __init__(self, *, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = Extremes()
+    statistic = Extremes()
 
-    def compute(self) -> jax.Array:
-        return _or_nan(self.statistic.least.value)
+    def compute(self) -> PyTree:
+        return self.statistic.minimum
 
 
-class MinMax(Metric):
-    """The least and the greatest value: a dict of "min" and "max". NaN where there is no data.
+class MinMax(ValueMetric):
+    """The least and the greatest value: a dict of "min" and "max".
 
-    `update` as for `Max`.
-
-    Args:
-        on_invalid: as for `Mean`.
+    No data gives NaN for both. As `numpy.min` and `numpy.max`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -147,26 +101,21 @@ class MinMax(Metric):
         {'max': 4.0, 'min': 1.0}
     """
 
-    def __init__(self, *, on_invalid: str = "exclude"):
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = Extremes()
+    statistic = Extremes()
 
-    def compute(self) -> dict[str, jax.Array]:
-        return {
-            "min": _or_nan(self.statistic.least.value),
-            "max": _or_nan(self.statistic.greatest.value),
-        }
+    def compute(self) -> PyTree:
+        return {"min": self.statistic.minimum, "max": self.statistic.maximum}
 
 
-class Variance(Metric):
-    """The weighted variance, `sum(w * (x - mean)**2) / (sum(w) - ddof)`, stable at any offset.
+class Variance(ValueMetric):
+    """The weighted variance of values of any shape, stable at any offset.
 
-    `update(values, *, weights=None)`: values of any shape, all one population; weights count as
-    repetitions. NaN unless the total weight exceeds `ddof`.
+    `sum(w * (x - mean)**2) / (sum(w) - ddof)`. NaN unless the total weight exceeds `ddof`. As
+    `numpy.var`. T. F. Chan, G. H. Golub and R. J. LeVeque (1979), Updating formulae and a pairwise
+    algorithm for computing sample variances.
 
-    Args:
-        ddof: 0 for the population's variance (as `numpy.var`), 1 for the unbiased estimate.
-        on_invalid: as for `Mean`.
+    Raises:
+        MetricInputError: a `ddof` that is not a number.
 
     Example:
         >>> import jax.numpy as jnp
@@ -175,20 +124,23 @@ class Variance(Metric):
         1.0
     """
 
-    def __init__(self, *, ddof: float = 0, on_invalid: str = "exclude"):
-        self.ddof, self.on_invalid = ddof, check_policy(on_invalid)
-        self.statistic = Moments()
+    ddof: float = 0
+    """0 for the variance of the population, 1 for the unbiased estimate from a sample."""
+
+    statistic = Moments()
+
+    def __post_init__(self) -> None:
+        real(self.ddof, "ddof")
 
     def compute(self) -> jax.Array:
         return self.statistic.variance(self.ddof)
 
 
-class Std(Metric):
-    """The weighted standard deviation, the root of `Variance`, in all else the same.
+class Std(Variance):
+    """The weighted standard deviation of values of any shape: the root of `Variance`.
 
-    Args:
-        ddof: as for `Variance`.
-        on_invalid: as for `Mean`.
+    `sqrt(sum(w * (x - mean)**2) / (sum(w) - ddof))`. NaN unless the total weight exceeds `ddof`.
+    As `numpy.std`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -197,14 +149,5 @@ class Std(Metric):
         1.0
     """
 
-    def __init__(self, *, ddof: float = 0, on_invalid: str = "exclude"):
-        self.ddof, self.on_invalid = ddof, check_policy(on_invalid)
-        self.statistic = Moments()
-
     def compute(self) -> jax.Array:
-        return jnp.sqrt(self.statistic.variance(self.ddof))
-
-
-def _or_nan(x: jax.Array) -> jax.Array:
-    # Infinities are never counted, so one here is the identity: no data.
-    return jnp.where(jnp.isfinite(x), x, jnp.asarray(jnp.nan, x.dtype))
+        return jnp.sqrt(super().compute())

@@ -1,1 +1,1 @@
-"""Segmentations of images: overlap, panoptic quality and distance of boundaries."""
+"""Segmentation of images: overlap, panoptic quality, distances between edges."""

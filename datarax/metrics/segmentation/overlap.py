@@ -1,66 +1,86 @@
-"""Overlap of segmentations, from counts of pixels by class."""
+"""Overlap of segmentations: ratios of counts of pixels by class."""
 
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Callable
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, choice, is_integer, numeric, same_shape
-from datarax._errors import MetricInputError, MetricTypeError
-from datarax.metrics.base import Metric, check_policy, shareable
-from datarax.metrics.classification.accuracy import Accuracy
-from datarax.metrics.classification.count_ratio import AveragedRatio, Counts
+from datarax._checks import positive_int
+from datarax._typing import ArrayLike, Average, PyTree, Weights
+from datarax.metrics.base import Metric, shareable
+from datarax.metrics.classification.count_ratio import Counts
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.pairs import or_nan
-from datarax.statistics.batches import rows_weight
+from datarax.numerics.scaling import weighted_mean
 from datarax.statistics.class_counts import ClassCounts
 from datarax.statistics.fields import state
-from datarax.statistics.labels import in_range
-from datarax.statistics.state import State
-from datarax.statistics.weighted_total import WeightedTotal
+from datarax.statistics.image_overlap import ImageOverlap, generalized_dice
+
+Ratio = Callable[[Counts], tuple[DoubleFloat, DoubleFloat]]
+"""A numerator and a denominator by class."""
 
 
-class Overlap(AveragedRatio):
-    """A ratio of pixels for each class, of all images together."""
+class PixelMetric(Metric):
+    """A metric of the classes of pixels; by default all images are counted together."""
 
     num_classes: int
-    include_background: bool = True
+    """C, how many classes there are; 0 is the background."""
     ignore_index: int | None = None
-    zero_division: ClassVar[float] = float("nan")
+    """A target that excludes its pixel, without counting it as invalid."""
 
-    statistic: ClassCounts = state()
+    # A `ClassCounts`, or another state whose `update` takes the same arguments.
+    statistic: Any = state()
 
     def __post_init__(self) -> None:
+        positive_int(self.num_classes, "num_classes", least=2)
         self.statistic = ClassCounts.from_fields(self)
 
     @shareable
-    def update(self, preds, target, *, weights=None) -> Self:
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the images folded in; no communication.
+
+        Args:
+            preds: predicted classes (N, H, W), or scores (N, H, W, C); any number of axes for
+                pixels.
+            target: integer classes (N, H, W). A class out of range is excluded and counted.
+            weights: by image or by pixel: broadcast against the leading axes of `target`.
+
+        Raises:
+            MetricInputError: shapes that do not go together; shows both.
+            MetricTypeError: classes that are not integers.
+        """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 
-    def counts(self) -> Counts:
+
+class ClassOverlap(PixelMetric):
+    """A ratio of counts of pixels for each class, averaged; a subclass defines `ratio`."""
+
+    average: Average = "macro"
+    """"macro" is the mean over the classes that occur, among the targets or the predictions;
+    "weighted" weighs them by how often each is the target; "micro" adds up the pixels of all
+    classes; `None` gives one value per class."""
+    include_background: bool = True
+    """Whether class 0 is one of the classes that are averaged."""
+
+    def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        """The numerator and the denominator, by class."""
+        raise TypeError(f"{type(self).__name__} does not define ratio()")
+
+    def compute(self) -> PyTree:
         counts = Counts.of(self.statistic)
-        return counts if self.include_background else Counts(*(x[1:] for x in counts))
+        if not self.include_background:
+            counts = Counts(*(each[1:] for each in counts))
+        return averaged_ratio(self.ratio, counts, self.average)
 
 
-class MeanIoU(Overlap):
+class MeanIoU(ClassOverlap):
     """Intersection over union of the predicted pixels and those of the class, averaged.
 
-    `TP / (TP + FP + FN)` of the pixels of all images together: one quotient a class, not a mean
-    over images. `update(preds, target, *, weights=None)`: predicted classes (N, H, W), or scores
-    (N, H, W, C), and integer classes (N, H, W), of any number of axes; weights by image or by
-    pixel. Exact to one rounding a class. A class that occurs in neither is left out of the mean;
-    by itself it is NaN, and so is no data. scikit-learn: `jaccard_score` of all pixels.
-
-    M. Everingham and others (2010), https://doi.org/10.1007/s11263-009-0275-4.
-
-    Args:
-        num_classes: C, how many classes there are; 0 is the background.
-        average: "macro" is the mean over the classes that occur, "weighted" by how often each is
-            the target; "micro" adds up the pixels of all classes; `None` gives one per class.
-        include_background: whether class 0 is one of the classes that are averaged.
-        ignore_index: a target that leaves its pixel out.
-        on_invalid: for classes out of range and negative weights: "exclude" the pixel and count
-            it, "propagate" (the result is NaN), or "raise" when read on the host.
+    TP / (TP + FP + FN) over the pixels of all images together: one quotient for each class, not a
+    mean over images. A class that is neither predicted nor a target has NaN, and is excluded from
+    the mean. No data gives NaN. As `sklearn.metrics.jaccard_score` of all pixels. Exact to one
+    rounding for each class. M. Everingham and others (2010),
+    https://doi.org/10.1007/s11263-009-0275-4.
 
     Example:
         >>> import jax.numpy as jnp
@@ -74,22 +94,14 @@ class MeanIoU(Overlap):
         return c.tp, c.positives + c.fp
 
 
-class Dice(Overlap):
-    """The Dice coefficient of the predicted pixels and those of the class, averaged; the F1 score.
+class Dice(ClassOverlap):
+    """The Dice coefficient of the predicted pixels and those of the class, averaged: F1.
 
-    `2 TP / (2 TP + FP + FN)` of the pixels of all images together. `update` as for `MeanIoU`. A
-    class that occurs in neither is left out of the mean; by itself it is NaN, and so is no data.
-    Other libraries average the coefficients of images, which depends on how pixels are cut into
-    images: for that, `GeneralizedDice`. scikit-learn: `f1_score` of all pixels.
-
-    L. R. Dice (1945), https://doi.org/10.2307/1932409.
-
-    Args:
-        num_classes: as for `MeanIoU`.
-        average: as for `MeanIoU`.
-        include_background: as for `MeanIoU`.
-        ignore_index: as for `MeanIoU`.
-        on_invalid: as for `MeanIoU`.
+    2 TP / (2 TP + FP + FN) over the pixels of all images together. Other libraries average the
+    coefficients of images, which depend on how pixels are divided into images; `GeneralizedDice`
+    does that. A class that is neither predicted nor a target has NaN, and is excluded from the
+    mean. No data gives NaN. As `sklearn.metrics.f1_score` of all pixels. L. R. Dice (1945),
+    https://doi.org/10.2307/1932409.
 
     Example:
         >>> import jax.numpy as jnp
@@ -103,20 +115,12 @@ class Dice(Overlap):
         return c.tp * 2, c.predicted_positives + c.positives
 
 
-class PixelAccuracy(Accuracy):
-    """The fraction of pixels that were predicted right, overall or by class.
+class PixelAccuracy(PixelMetric):
+    """The fraction of pixels that are predicted right, overall or by class.
 
-    `update` as for `MeanIoU`. No data gives NaN. scikit-learn: `accuracy_score`, with
-    `average="macro"` `balanced_accuracy_score`, of all pixels.
-
-    J. Long, E. Shelhamer and T. Darrell (2015), https://doi.org/10.1109/CVPR.2015.7298965.
-
-    Args:
-        num_classes: as for `MeanIoU`.
-        average: "micro" counts all pixels alike; "macro" is the mean accuracy of the classes that
-            occur among the targets, `None` that of each.
-        ignore_index: as for `MeanIoU`.
-        on_invalid: as for `MeanIoU`.
+    TP / (TP + FN) over the pixels of all images together. No data gives NaN. As
+    `sklearn.metrics.accuracy_score` of all pixels, "macro" as `balanced_accuracy_score`. J. Long,
+    E. Shelhamer and T. Darrell (2015), https://doi.org/10.1109/CVPR.2015.7298965.
 
     Example:
         >>> import jax.numpy as jnp
@@ -126,81 +130,25 @@ class PixelAccuracy(Accuracy):
         0.75
     """
 
-    num_classes: int
     average: Literal["micro", "macro"] | None = "micro"
-    num_labels: ClassVar[None] = None
-    threshold: ClassVar[float] = 0.5
-    top_k: ClassVar[int] = 1
+    """"micro" counts all pixels alike; "macro" is the mean over the classes that are targets;
+    `None` gives one value per class."""
+
+    def compute(self) -> PyTree:
+        counts = Counts.of(self.statistic)
+        return averaged_ratio(lambda c: (c.tp, c.positives), counts, self.average)
 
 
-class ImageOverlap(State):
-    """The total of the generalised Dice score of each image."""
+class GeneralizedDice(PixelMetric):
+    """The Dice coefficient of all classes at once, in which small ones weigh as much as large ones.
 
-    def __init__(self, num_classes: int, include_background: bool, ignore_index: int | None):
-        # Checked as the counts of all images are.
-        ClassCounts(num_classes=num_classes, ignore_index=ignore_index)
-        self.num_classes, self.ignore_index = num_classes, ignore_index
-        self.include_background = include_background
-        self.scores = WeightedTotal()
-
-    def update(self, preds: Any, target: Any, *, weights: Any = None) -> Self:
-        """Folds in images: predicted classes (N, ...) or scores (N, ..., C), classes (N, ...)."""
-        preds, target = numeric(preds, "preds"), numeric(target, "target")
-        if preds.ndim == target.ndim + 1 and preds.shape[-1] == self.num_classes:
-            finite = jnp.all(jnp.isfinite(preds), -1)
-            preds = jnp.argmax(preds, -1).astype(jnp.int32)
-        else:
-            finite = jnp.ones(preds.shape, jnp.bool_)
-        same_shape(preds, target)
-        if not (is_integer(preds) and is_integer(target)):
-            raise MetricTypeError(
-                f"preds has dtype {preds.dtype} and target {target.dtype}; expected integer "
-                f"classes, or for preds scores of shape {(*target.shape, self.num_classes)}"
-            )
-        if target.ndim < 2:
-            raise MetricInputError(
-                f"target of shape {target.shape}; expected images, along a leading axis"
-            )
-        pixels = tuple(range(1, target.ndim))
-        ignored = jnp.zeros(target.shape, jnp.bool_)
-        if self.ignore_index is not None:
-            ignored = target.astype(jnp.int32) == self.ignore_index
-        valid = finite & in_range(preds, self.num_classes) & in_range(target, self.num_classes)
-        w, invalid = rows_weight(jnp.all(valid | ignored, pixels), weights)
-        seen = ~ignored & valid
-        classes = jnp.arange(not self.include_background, self.num_classes, dtype=jnp.int32)
-
-        def of_class(label: jax.Array) -> tuple[jax.Array, ...]:
-            p, t = (seen & (x.astype(jnp.int32) == label) for x in (preds, target))
-            return tuple(jnp.sum(x, pixels, dtype=jnp.int32) for x in (p & t, p, t))
-
-        counts = jax.vmap(of_class, out_axes=-1)(classes)
-        score = _generalized(*map(as_float, counts))
-        # An image without any of the classes has no score.
-        some = ~jnp.isnan(score)
-        w = jnp.where(some, w, jnp.zeros((), w.dtype))
-        score = jnp.where(some, score, jnp.zeros((), score.dtype))
-        return self.replace(scores=self.scores.add(score, w, invalid))
-
-
-class GeneralizedDice(Metric):
-    """The Dice coefficient of all classes at once, small ones weighing as much as large ones.
-
-    `2 sum(v * TP) / sum(v * (2 TP + FP + FN))` over classes, `v = 1 / (TP + FN)**2`; a class that
-    is not among the targets has the greatest weight of those that are. `update` as for
-    `MeanIoU`, weights by image. The mean over images; one with a class out of range is left out
-    as a whole, and one that holds none of the classes, predicted or not, has no score and is
-    left out uncounted. No data gives NaN. Not in scikit-learn.
-
-    C. H. Sudre and others (2017), https://doi.org/10.1007/978-3-319-67558-9_28, after W. R. Crum
-    and others (2006), https://doi.org/10.1109/TMI.2006.880587.
-
-    Args:
-        num_classes: as for `MeanIoU`.
-        aggregate: "image" is the mean over images, "dataset" one score of all pixels together.
-        include_background: as for `MeanIoU`.
-        ignore_index: as for `MeanIoU`.
-        on_invalid: as for `MeanIoU`; with `aggregate="image"` it is images that are left out.
+    2 sum(v TP) / sum(v (2 TP + FP + FN)) over classes, with v = 1 / (TP + FN)^2; a class that is
+    not a target has the greatest v of those that are. With `aggregate="image"` weights are by
+    image, an image with a class out of range is excluded as a whole and counted, and an image that
+    holds none of the classes, predicted or not, has no score and is excluded without being counted.
+    No data gives NaN. Not in scikit-learn. C. H. Sudre and others (2017),
+    https://doi.org/10.1007/978-3-319-67558-9_28, after W. R. Crum and others (2006),
+    https://doi.org/10.1109/TMI.2006.880587.
 
     Example:
         >>> import jax.numpy as jnp
@@ -211,39 +159,34 @@ class GeneralizedDice(Metric):
         0.5
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        aggregate: str = "image",
-        include_background: bool = True,
-        ignore_index: int | None = None,
-        on_invalid: str = "exclude",
-    ):
-        choice(aggregate, ("image", "dataset"), "aggregate")
-        choice(include_background, (False, True), "include_background")
-        self.on_invalid, self.include_background = check_policy(on_invalid), include_background
-        self.statistic = (
-            ImageOverlap(num_classes, include_background, ignore_index)
-            if aggregate == "image"
-            else ClassCounts(num_classes=num_classes, ignore_index=ignore_index)
-        )
+    aggregate: Literal["image", "dataset"] = "image"
+    """"image" is the mean over images; "dataset" is one score of the pixels of all images."""
+    include_background: bool = True
+    """Whether class 0 is one of the classes in the score."""
 
-    def compute(self) -> jax.Array:
-        if isinstance(self.statistic, ImageOverlap):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.aggregate == "image":
+            self.statistic = ImageOverlap.from_fields(self)
+
+    def compute(self) -> PyTree:
+        if self.aggregate == "image":
             return self.statistic.scores.mean
         counts = Counts.of(self.statistic)
-        start = 0 if self.include_background else 1
         parts = (counts.tp, counts.predicted_positives, counts.positives)
-        return or_nan(_generalized(*(x.high[start:] for x in parts)), counts.total.high[0])
+        start = 0 if self.include_background else 1
+        return generalized_dice(*(each.to_float()[start:] for each in parts))
 
 
-def _generalized(right: jax.Array, predicted: jax.Array, actual: jax.Array) -> jax.Array:
-    """The generalised Dice score over the last axis; NaN where there is no pixel."""
-    present, one = actual > 0, jnp.ones((), actual.dtype)
-    least = jnp.min(jnp.where(present, actual, jnp.inf), -1, keepdims=True)
-    # Over the greatest weight, which classes that are absent have too.
-    share = jnp.where(present, least / jnp.where(present, actual, one), one)
-    v = share * share
-    above, below = jnp.sum(v * right, -1), jnp.sum(v * (predicted + actual), -1)
-    return 2 * above / below
+def averaged_ratio(ratio: Ratio, counts: Counts, average: Average) -> jax.Array:
+    """A ratio of counts by class, averaged over the classes whose denominator is not zero."""
+    if average == "micro":
+        counts = counts.summed()
+    numerator, denominator = ratio(counts)
+    value = (numerator / denominator).to_float()  # NaN where the denominator is zero
+    if average == "micro":
+        return value[0]
+    if average is None:
+        return value
+    support = counts.positives.to_float()
+    return weighted_mean(value, support if average == "weighted" else jnp.ones_like(value))

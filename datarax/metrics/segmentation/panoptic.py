@@ -1,42 +1,32 @@
-"""Panoptic segmentation: classes of pixels and segments of things at once."""
+"""Panoptic segmentation: the classes of pixels and the segments of things at once."""
 
-import jax
+from typing import Literal, Self
+
 import jax.numpy as jnp
 
-from datarax import numerics as nx
-from datarax._checks import choice
-from datarax.metrics.base import Metric, check_policy
-from datarax.numerics.pairs import weighted_mean
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric, shareable
+from datarax.numerics.scaling import nan_where, weighted_mean
+from datarax.statistics.fields import state
 from datarax.statistics.segment_matches import SegmentMatches
 
 
 class PanopticQuality(Metric):
-    """The IoU of matched segments, over matched, spurious and missed ones, averaged over classes.
+    """The IoU of matched segments over matched, spurious and missed segments, averaged.
 
-    `sum(IoU) / (TP + FP / 2 + FN / 2)`: a predicted and a true segment of one class and image
-    match where their IoU exceeds 1/2. `update(preds, target, *, weights=None)`: integers
-    (N, H, W, 2), of each pixel its class and the number of its segment; weights (N,). The number
-    is not looked at in classes that are no things. Counts are of all images together. A class
-    without a segment is left out of the mean; by itself it is NaN, and so is no data.
+    sum(IoU) / (TP + FP / 2 + FN / 2) for each class, over all images together: a predicted and a
+    true segment of one class and image match where their IoU exceeds 1/2. A class without segments
+    has NaN, and is excluded from the mean. No data gives NaN.
 
-    Matching takes `num_classes * max_segments**2` integers of memory, one image after the other.
+    Matching takes `num_classes * max_segments**2` integers of memory, for one image at a time.
 
-    A. Kirillov and others (2019), https://doi.org/10.1109/CVPR.2019.00963. As there, pixels
-    without a target label are not looked at, and a predicted segment of which more than half lies
-    there is no false positive.
+    A. Kirillov and others (2019), https://doi.org/10.1109/CVPR.2019.00963. As there, pixels without
+    a target label are excluded, and a predicted segment of which more than half lies on such pixels
+    is not a false positive.
 
-    Args:
-        num_classes: how many classes there are, things and stuff, from 0.
-        things: the classes whose segments are told apart, as `(1, 2)`; of the others, stuff, each
-            is one segment of an image.
-        max_segments: segments of a class in an image are numbered from 0 to `max_segments - 1`.
-        ignore_index: the class, out of range, of pixels that are not labelled; predicted, it is
-            of no segment.
-        quality: "panoptic"; or its factors: "segmentation", the mean IoU of matched segments (0
-            where there are but unmatched ones), and "recognition", their F1 score.
-        average: "macro" is the mean over the classes that occur, `None` gives one per class.
-        on_invalid: for classes and numbers out of range, and negative weights: "exclude" the
-            image and count it, "propagate" (the result is NaN), or "raise" when read on the host.
+    Raises:
+        MetricInputError: sizes that are not positive integers, `things` that are not classes, or an
+            `ignore_index` that is one.
 
     Example:
         >>> import jax.numpy as jnp
@@ -48,36 +38,53 @@ class PanopticQuality(Metric):
         0.6667
     """
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        things: tuple[int, ...],
-        max_segments: int = 64,
-        ignore_index: int | None = None,
-        quality: str = "panoptic",
-        average: str | None = "macro",
-        on_invalid: str = "exclude",
-    ):
-        choice(quality, ("panoptic", "segmentation", "recognition"), "quality")
-        choice(average, ("macro", None), "average")
-        self.quality, self.average = quality, average
-        self.on_invalid = check_policy(on_invalid)
-        self.statistic = SegmentMatches(
-            num_classes, things=tuple(things), max_segments=max_segments, ignore_index=ignore_index
-        )
+    num_classes: int
+    """How many classes there are, things and stuff, numbered from 0."""
+    things: tuple[int, ...]
+    """The classes whose segments have numbers, for example `(1, 2)`. Each of the others, stuff, is
+    one segment of an image."""
+    max_segments: int = 64
+    """The segments of a class in an image are numbered from 0 to `max_segments - 1`."""
+    ignore_index: int | None = None
+    """The class, out of range, of pixels that are not labelled; a pixel predicted as it belongs to
+    no segment."""
+    quality: Literal["panoptic", "segmentation", "recognition"] = "panoptic"
+    """"panoptic" is the product of the other two: "segmentation", the mean IoU of matched segments
+    (0 where no segment is matched), and "recognition", the F1 score of matching."""
+    average: Literal["macro"] | None = "macro"
+    """"macro" is the mean over the classes that occur; `None` gives one value per class."""
 
-    def compute(self) -> jax.Array:
+    statistic: SegmentMatches = state()
+
+    def __post_init__(self) -> None:
+        self.statistic = SegmentMatches.from_fields(self)
+        self.things = self.statistic.things
+
+    @shareable
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the images folded in; no communication.
+
+        Args:
+            preds: integers (N, H, W, 2): for each pixel its class and the number of its segment,
+                which is not used in classes that are not things.
+            target: the same of the true segments. An image with a class or a number out of range
+                is excluded and counted.
+            weights: by image, (N,).
+
+        Raises:
+            MetricInputError: shapes that do not go together; shows both.
+            MetricTypeError: classes or numbers that are not integers.
+        """
+        return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
+
+    def compute(self) -> PyTree:
         seen = self.statistic
-        matched, overlap, *others = (
-            each.parts for each in (seen.matched, seen.overlap, seen.spurious, seen.missed)
-        )
-        unmatched = nx.pair_add(*others)
-        segments = nx.pair_add(matched, (unmatched[0] / 2, unmatched[1] / 2))
+        matched, overlap = seen.matched.double, seen.overlap.double
+        segments = matched + (seen.spurious.double + seen.missed.double) * 0.5
         if self.quality == "segmentation":
-            value = nx.pair_divide(overlap, matched)
-            value = jnp.where(matched[0] > 0, value, jnp.zeros((), value.dtype))
-            value = jnp.where(segments[0] > 0, value, jnp.asarray(jnp.nan, value.dtype))
+            value = jnp.where(matched.high > 0, (overlap / matched).to_float(), 0)
+            value = nan_where(~(segments.high > 0), value)
         else:
-            value = nx.pair_divide(overlap if self.quality == "panoptic" else matched, segments)
+            part = overlap if self.quality == "panoptic" else matched
+            value = (part / segments).to_float()
         return value if self.average is None else weighted_mean(value, jnp.ones_like(value))

@@ -1,4 +1,4 @@
-"""Distinct counts: as near as their standard error says, and of values, whatever their dtype."""
+"""Distinct counts: within their standard error, and by value for every dtype."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ def fold(metric, values, weights):
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("precision", [10, 14])
-def test_as_near_as_the_standard_error_says(kind, precision, rng):
+def test_errors_are_within_the_standard_error(kind, precision, rng):
     values = kind(rng)
     values = values.astype(np.int32 if values.dtype == np.int64 else np.float32)
     metric = Cardinality(precision=precision)
@@ -35,7 +35,7 @@ def test_as_near_as_the_standard_error_says(kind, precision, rng):
         used = (np.arange(SIZE) >= first) & (np.arange(SIZE) < first + count)
         assert np.unique(values[used]).size == count
         got = float(fold(metric, values, used).compute())
-        # Beyond 4.5 standard errors once in 150,000; of few, two may share a register.
+        # Beyond 4.5 standard errors once in 150,000. Two of a few values may share a register.
         assert abs(got - count) <= 4.5 * metric.standard_error * count + (count > 1)
 
 
@@ -46,12 +46,12 @@ def test_the_standard_error_is_the_one_documented(rng):
     values = rng.integers(-(2**31), 2**31, (trials, count)).astype(np.int32)
     states = jax.vmap(lambda x: metric.update(x))(values)
     got = np.asarray(jax.jit(jax.vmap(lambda m: m.compute()))(states)) / count - 1
-    # Of 300 trials, the standard deviation is known to 4 %, and the mean to 0.75 %.
+    # From 300 trials, the standard deviation is known to 4 %, and the mean to 0.75 %.
     assert 0.8 < got.std() / metric.standard_error < 1.25
     assert abs(got.mean()) < 0.04
 
 
-def test_repetition_and_order_are_of_no_matter(rng):
+def test_repetition_and_order_do_not_matter(rng):
     values = np.arange(5000, dtype=np.int32)
     once = Cardinality().update(values).compute()
     assert Cardinality().update(np.tile(rng.permutation(values), 3)).compute() == once
@@ -59,7 +59,7 @@ def test_repetition_and_order_are_of_no_matter(rng):
     assert halves.compute() == once
 
 
-def test_equal_values_of_any_dtype_are_one():
+def test_equal_values_of_any_dtype_count_once():
     integers = [
         jnp.array([0, 1, 3, 100]).astype(dtype)
         for dtype in ("int32", "uint8", "int16", "uint32", "float32", "bfloat16", "float16")
@@ -88,7 +88,7 @@ def test_equal_values_with_x64_and_without():
     np.testing.assert_array_equal(np.array(narrow)[:, 1:3], whole)
 
 
-def test_distinct_values_are_hashed_apart(rng):
+def test_distinct_values_have_distinct_hashes(rng):
     values = np.unique(rng.integers(-(2**31), 2**31, 200_000).astype(np.int32))
     high, low = (np.asarray(x).astype(np.uint64) for x in jax.jit(hashed)(values))
     assert np.unique(high << np.uint64(32) | low).size == values.size
@@ -99,7 +99,7 @@ def test_distinct_values_are_hashed_apart(rng):
             assert abs(share - 0.5) < 2.5 / np.sqrt(values.size)
 
 
-def test_what_cannot_be_used_is_no_value():
+def test_invalid_values_are_excluded_and_counted():
     seen = Cardinality().update(jnp.array([1.0, jnp.nan, jnp.inf, -jnp.inf, 1.0]))
     assert round(float(seen.compute())) == 1
     assert int(seen.invalid_count()) == 3

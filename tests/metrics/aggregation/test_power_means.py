@@ -36,7 +36,7 @@ def test_over_the_whole_range_of_floats(metric, reference, rng):
         rng.lognormal(size=SIZE) * 1e34,
         rng.lognormal(size=SIZE) * 1e-34,
         10.0 ** rng.uniform(-35, 35, SIZE),
-        # About the sizes at which values are scaled.
+        # Near the sizes from which on values are scaled.
         2.0 ** rng.uniform(38, 42, SIZE),
         2.0 ** rng.uniform(-42, -38, SIZE),
         2.0 ** rng.choice([-40.0, 40.0], SIZE),
@@ -66,7 +66,7 @@ def test_equal_values_are_their_own_mean(rng):
 
 
 def test_long_streams_do_not_stall():
-    # 3 * 2**34 values: float32 sums would stop to grow long before.
+    # 3 * 2**34 values: float32 sums would stop growing long before.
     for metric, want in [(Norm(ord=1), 3 * 2**36), (Norm(), 2**18 * math.sqrt(12))]:
         seen = metric.update(jnp.full((3,), 4.0))
         for _ in range(34):

@@ -17,9 +17,9 @@ def fold(metric, values):
     return metric.update(values)
 
 
-def test_as_certain_and_as_near_as_documented(rng):
+def test_bounds_and_errors_are_as_documented(rng):
     qs = (0.01, 0.5, 0.95, 0.999)
-    metric = Quantile(q=qs)
+    metric = Quantile(qs)
     assert metric.relative_error == 2**-7
     for values in (rng.normal(size=SIZE), rng.lognormal(0, 9, SIZE), rng.normal(1e6, 1, SIZE)):
         values = values.astype(np.float32)
@@ -37,18 +37,18 @@ def test_a_bit_more_halves_the_bins(rng):
     widths = []
     for bits in (10, 12):
         # The bins of 1.3 are [1, 1.5) and [1.25, 1.375).
-        lower, upper = fold(Quantile(q=0.3, bits=bits), values).bounds()
+        lower, upper = fold(Quantile(0.3, bits=bits), values).bounds()
         widths.append(float(upper - lower))
         assert widths[-1] < 2.0 ** (9 - bits)
     assert widths[0] > 0.25 > 2 * widths[1]
 
 
-def test_types_of_the_definition():
+def test_definitions_of_the_quantile():
     # Hyndman and Fan (1996), definitions 1 and 2, of four values: 1 is reached at 0.25 exactly.
     values = jnp.array([4.0, 1.0, 3.0, 2.0])
     qs = (0, 0.25, 0.26, 0.5, 1)
-    one = fold(Quantile(q=qs, method="inverted_cdf"), values).compute()
-    two = fold(Quantile(q=qs, method="averaged_inverted_cdf"), values).compute()
+    one = fold(Quantile(qs, method="inverted_cdf"), values).compute()
+    two = fold(Quantile(qs, method="averaged_inverted_cdf"), values).compute()
     assert one.tolist() == [1, 1, 2, 2, 4]
     assert two.tolist() == [1, 1.5, 2, 2.5, 4]
 
@@ -64,7 +64,7 @@ def test_median(rng):
 
 def test_share_one_statistic(rng):
     values = rng.normal(size=SIZE).astype(np.float32)
-    collection = datarax.Collection({"median": Median(), "tails": Quantile(q=(0.05, 0.95))})
+    collection = datarax.Collection({"median": Median(), "tails": Quantile((0.05, 0.95))})
     seen = collection.update(values=values)
     alone = jax.tree.leaves(Median())
     assert len(jax.tree.leaves(seen)) == len(alone)
@@ -73,7 +73,7 @@ def test_share_one_statistic(rng):
 
 def test_numbers_beyond_float32_are_excluded_with_x64():
     with x64():
-        metric = Quantile(q=1.0).update(jnp.array([1.0, 1e300]))
+        metric = Quantile(1.0).update(jnp.array([1.0, 1e300]))
         assert metric.compute() == 1
         assert metric.compute().dtype == jnp.float64
         assert int(metric.invalid_count()) == 1
@@ -94,7 +94,7 @@ def test_configuration_of_a_quantile_is_checked(config, message):
         Quantile(**config)
 
 
-# The decimal edges are no floats: values beside them tell whether an edge was rounded.
+# Decimal edges are not floats: values next to them show whether an edge was rounded.
 EDGES = {
     "tenths": {"range": (0, 1), "num_bins": 10},
     "thirds": {"range": (-1, 1), "num_bins": 3},

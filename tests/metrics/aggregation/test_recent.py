@@ -53,13 +53,13 @@ def test_age_is_by_step():
     assert late.update(2.0, step=7).compute() == (8 + 2 / 8) / 1.125
     assert late.update(2.0, step=10).compute() == 5
     masked = late.update(jnp.array([5.0]), step=12, weights=jnp.array([0.0]))
-    assert (masked.compute(), int(masked.statistic.faded.step)) == (8, 10)
-    # Whatever is older than a float can say is gone.
+    assert (masked.compute(), int(masked.statistic.sums.step)) == (8, 10)
+    # Very old values have a weight of zero.
     assert late.update(2.0, step=2**31 - 1).compute() == 2
     assert late.update(2.0, step=-(2**31)).compute() == 8
 
 
-def test_order_of_batches_and_merges_is_of_no_matter(rng):
+def test_the_order_of_batches_and_merges_does_not_matter(rng):
     values = rng.normal(3, 1, (6, 8)).astype(np.float32)
     steps = rng.permutation(6).astype(np.int32)
     for metric in (ExponentialMovingAverage(decay=0.8), LastValue()):
@@ -73,7 +73,7 @@ def test_order_of_batches_and_merges_is_of_no_matter(rng):
         )
 
 
-def test_no_decay_is_the_mean(rng):
+def test_without_decay_it_is_the_mean(rng):
     values = rng.normal(size=40).astype(np.float32)
     steps = rng.integers(-(2**31), 2**31, 40).astype(np.int32)
     got = ExponentialMovingAverage(decay=1.0).update(values, steps).compute()
@@ -97,7 +97,7 @@ def test_last_is_by_step_and_then_by_value():
     assert ends.compute() == 2
 
 
-def test_the_last_that_can_be_used():
+def test_the_last_valid_value():
     metric = LastValue().update(jnp.array([1.0, jnp.nan]), step=jnp.array([1, 2]))
     assert metric.compute() == 1
     assert int(metric.invalid_count()) == 1
@@ -154,8 +154,8 @@ def test_rate_by_a_real_clock():
     np.testing.assert_allclose(float(metric.compute()), tokens / elapsed, rtol=3e-7)
 
 
-def test_rate_of_several_at_a_time():
-    # Two processes that work side by side for 2 and 4 seconds: counts add up, times do not.
+def test_rate_of_two_processes():
+    # Two processes that work at the same time for 2 and 4 s: counts add up, times do not.
     one = Rate().update(jnp.array([10, 20]), elapsed=jnp.array([1.0, 2.0]))
     other = Rate().update(50, elapsed=4.0)
     assert one.compute() == 15
@@ -169,7 +169,7 @@ def test_rate_counts_exactly():
     assert float(metric.update(1024, elapsed=1024.0).compute()) == 2**24 + 2
 
 
-def test_rate_of_what_cannot_be_used():
+def test_rate_excludes_invalid_values():
     metric = Rate().update(jnp.array([10, 20, 30]), elapsed=jnp.array([2.0, -1.0, jnp.nan]))
     assert (float(metric.compute()), int(metric.invalid_count())) == (5, 2)
     assert np.isnan(Rate().update(3, elapsed=0.0).compute())

@@ -99,7 +99,7 @@ def test_the_mean_of_1e9_equal_floats(value):
 
 
 def test_a_mean_that_cancels(rng):
-    # Half a million values of size 1e6, their opposites, and a little: 12.5 in all.
+    # Half a million values of size 1e6, their negations, and values that add up to 12.5.
     half = (rng.standard_normal(500_000) * 1e6).astype(np.float32)
     x = rng.permutation(np.concatenate([half, -half, np.full(1000, 0.0125, np.float32)]))
     metric = jax.jit(lambda x: lax.scan(lambda m, v: (m.update(v), None), Mean(), x)[0])(x)
@@ -196,16 +196,16 @@ def test_ragged_batches_give_what_one_batch_gives(rng):
     nll = (rng.integers(20, 60, 100) / np.float32(8)).astype(np.float32)
     ragged = update(update(Mean(), nll[:97]), nll[97:])
     assert_same(ragged.compute(), update(Mean(), nll).compute(), np.float32)
-    # And merging is what updating is.
+    # Merging gives what updating gives.
     assert_same(
         update(Mean(), nll[:97]).merge(update(Mean(), nll[97:])).compute(), ragged.compute()
     )
 
 
-# Extremes of the extremes.
+# Extremes.
 
 
-def test_max_and_min_leave_nan_and_infinities_out():
+def test_max_and_min_exclude_nan_and_infinities():
     x = jnp.asarray([jnp.nan, 2.0, -jnp.inf, -3.0, jnp.inf])
     for make, want in ((Max, 2.0), (Min, -3.0)):
         metric = make().update(x)
@@ -269,4 +269,5 @@ def test_any_shape_of_values(rng):
 
 def test_names():
     assert WeightedMean is Mean is datarax.metrics.WeightedMean
-    assert repr(Variance(ddof=1)) == "Variance(ddof=1, on_invalid='exclude')"
+    assert repr(Variance(ddof=1)) == "Variance(ddof=1)"
+    assert repr(Std(ddof=1, on_invalid="raise")) == "Std(ddof=1, on_invalid='raise')"

@@ -1,4 +1,4 @@
-"""Segmentation: worked examples, distances and matches in larger images, refusals."""
+"""Segmentation: worked examples, distances and matches in larger images, errors."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ PREDS = np.array([[[0, 1, 1], [0, 0, 1]], [[0, 0, 0], [1, 1, 0]]], np.int32)
 
 
 def test_worked_example():
-    # By class, right / predicted / there: 5 / 7 / 6, 4 / 5 / 5 and 0 / 0 / 1.
+    # By class, pixels right / predicted / in the target: 5 / 7 / 6, 4 / 5 / 5 and 0 / 0 / 1.
     iou = metrics.MeanIoU(num_classes=3, average=None)
     dice = metrics.Dice(num_classes=3, average=None)
     accuracy = metrics.PixelAccuracy(num_classes=3, average=None)
@@ -41,7 +41,7 @@ def test_worked_example():
     assert_within_ulps(generalized, (first + second) / 2, 8)
 
 
-def test_a_class_in_neither_is_left_out():
+def test_a_class_that_does_not_occur_is_not_averaged():
     metric = metrics.MeanIoU(num_classes=4)
     by_class = metrics.MeanIoU(num_classes=4, average=None)
     assert_within_ulps(
@@ -135,7 +135,7 @@ def test_masks_that_are_empty():
     preds, target = np.zeros((3, 4, 5), bool), np.zeros((3, 4, 5), bool)
     preds[0, 1, 1] = target[0, 1, 4] = preds[1, 0, 0] = True
     metric = update(metrics.HausdorffDistance(spacing=(1.0, 0.5)), preds, target)
-    # The second has no distance; the third, nothing to measure.
+    # The second has no distance and is invalid; the third has two empty masks.
     assert metric.compute() == 1.5
     assert int(metric.invalid_count()) == 1
     with pytest.warns(datarax.InvalidValuesWarning, match="1 values or examples"):
@@ -150,7 +150,7 @@ def stacked(classes: list[int], numbers: list[int]) -> np.ndarray:
 
 
 def test_panoptic_worked_example():
-    # Stuff 0; of things 1, one segment of IoU 2/3 and one that is missed; of 2, one in vain.
+    # Class 0 is stuff; class 1 has a match of IoU 2/3 and a missed segment; class 2 a spurious one.
     target = stacked([0, 0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0, 1, 1])
     preds = stacked([0, 0, 0, 0, 1, 1, 2, 2, 2], [7, 8, 9, 0, 3, 3, 0, 0, 0])
     for quality, want in (
@@ -164,28 +164,28 @@ def test_panoptic_worked_example():
         assert_within_ulps(update(metric, preds, target).compute(), np.float32(want), 2)
 
 
-def test_what_is_not_labelled_is_not_looked_at():
+def test_pixels_without_a_label_are_excluded():
     metric = metrics.PanopticQuality(
         num_classes=2, things=(1,), max_segments=4, ignore_index=9, average=None
     )
     target = stacked([0, 0, 0, 1, 1, 9, 9, 9, 9], [0, 0, 0, 0, 0, 5, 6, 0, 0])
-    # A segment of IoU 1 without the two pixels beside it, and one that lies there altogether.
+    # A segment with IoU 1 but for two pixels without a label, and one on such pixels only.
     preds = stacked([0, 0, 0, 1, 1, 1, 1, 1, 1], [0, 0, 0, 2, 2, 2, 2, 3, 3])
     np.testing.assert_array_equal(update(metric, preds, target).compute(), [1, 1])
-    # Half of it is not more than half: in vain.
+    # A segment of which exactly half has no label is spurious.
     preds = stacked([0, 0, 1, 1, 1, 1, 9, 9, 9], [0, 0, 3, 2, 2, 3, 0, 0, 0])
     got = update(metric, preds, target).compute()
     assert_within_ulps(got, np.float32([2 / 3, 1 / 1.5]), 2)
 
 
-def test_half_is_no_match():
+def test_an_iou_of_one_half_is_no_match():
     metric = metrics.PanopticQuality(num_classes=1, things=(0,), max_segments=2)
     target, preds = stacked([0] * 4, [0] * 4), stacked([0] * 4, [0, 0, 1, 1])
     assert update(metric, preds, target).compute() == 0.0
 
 
 def test_many_segments():
-    # Each segment a row, found up to a quarter: IoU 3/4, and a sliver beside it.
+    # Each segment is a row, of which a quarter is predicted as another class: IoU 3/4.
     rows = np.broadcast_to(np.arange(50)[:, None], (50, 40))
     sliver = np.arange(40) < 10
     target = np.stack([np.ones_like(rows), rows], -1)[None].astype(np.int32)
@@ -195,7 +195,7 @@ def test_many_segments():
     np.testing.assert_array_equal(got, [np.nan, 0.75, 0.0])
 
 
-def test_refusals():
+def test_configuration_is_checked():
     with pytest.raises(datarax.MetricInputError, match="include_background='no'"):
         metrics.MeanIoU(num_classes=2, include_background="no")
     with pytest.raises(datarax.MetricInputError, match="average='samples'"):
