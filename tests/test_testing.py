@@ -173,23 +173,23 @@ BROKEN = {
     ChangesItsDtype: "keeps the configuration",
     SniffsValues: "jit equals eager",
     RoundsOutsideJit: "jit equals eager",
-    ZeroOfNothing: "no data",
-    ConfigurationAsData: "goes back to no data",
+    ZeroOfNothing: "gives an empty metric",
+    ConfigurationAsData: "gives an empty metric",
     AveragesOnMerge: "identity of merge",
     KeepsTheLatest: "merge is commutative",
     NotAssociative: "merge is associative",
-    KeepsTheGreater: "one that saw both streams",
-    MeanOfMeans: "cut into batches",
+    KeepsTheGreater: "one metric that was updated with all",
+    MeanOfMeans: "split of examples into batches",
     EverySecond: "order of examples",
     OneBufferTwice: "donated",
     ResetsToWeakTypes: "traced once",
     CallsTheHost: "vmap",
-    LoadsAnything: "refuses another configuration",
+    LoadsAnything: "not into another configuration",
     SavesTheMetric: "state_dict() is plain",
     CopiesEmpty: "a copy",
     ForgetsWeights: "repetition",
-    LeaksNaN: "absence",
-    DoesNotSync: "sync() replicates",
+    LeaksNaN: "weight zero",
+    DoesNotSync: "sync() a replicated type",
     FirstDeviceOnly: "per_device",
 }
 
@@ -209,7 +209,7 @@ def test_a_broken_law_is_named(cls, rng):
 def test_every_law_is_broken_by_some_metric():
     unbroken = [law for law in LAWS if not any(part in law for part in BROKEN.values())]
     # Whatever breaks this one changes its type, and so breaks the first.
-    assert unbroken == ["the empty state is a carry of lax.scan and lax.while_loop"]
+    assert unbroken == ["the empty state can be the carry of lax.scan and lax.while_loop"]
 
 
 @pytest.mark.parametrize("size", [8, 7, 2])
@@ -231,7 +231,7 @@ def test_the_message_says_where_and_how_far(rng):
     with pytest.raises(AssertionError) as caught:
         check_metric(Halves(), batches, ulps=2, atol=0.5, empty=0.0)
     assert str(caught.value) == (
-        "Halves breaks a law: the order of examples is of no matter\n"
+        "Halves breaks a law: the order of examples does not matter\n"
         "the value['halves'][1] is 15.0, expected 12.0: 3.15e+06 ulps apart, 2 are allowed, "
         "or a distance of 0.5 (1 of 2 differ)"
     )

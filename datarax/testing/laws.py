@@ -1,4 +1,4 @@
-"""The laws that any metric must obey."""
+"""The laws that every metric must obey, as checks of one metric on a few batches."""
 
 import copy
 import math
@@ -30,35 +30,42 @@ def check_metric(
     empty: Any = math.nan,
     compare_states: bool = True,
 ) -> None:
-    """Raises unless `metric` obeys the laws that every metric must obey, on these batches.
+    """Raises unless `metric` obeys the laws of metrics on these batches.
 
-    Merging is associative and commutative, and `reset()` its identity; how examples are ordered,
-    cut into batches and spread over devices is of no matter; an integer weight is a repetition,
-    and weight zero an absence, even of NaN, where `update` takes `weights`; the state keeps its
-    shapes and dtypes, is traced once, may be donated, is a carry of `lax.scan` and
-    `lax.while_loop`, and passes through `vmap`, `shard_map`, `state_dict()`, copies and pickles;
-    no data gives `empty`.
+    The laws are:
 
-    Integers are compared exactly. Floats, of results and of states, agree within `ulps` units in
-    the last place, so that whole numbers agree exactly below `2**23 / ulps`. NaN equals only NaN.
+    - Merging is associative and commutative, and an empty metric is its identity.
+    - The result does not depend on the order of the examples, on how they are split into batches,
+      or on how they are sharded over devices.
+    - If `update` takes `weights`: an integer weight is the same as repeating the example, and an
+      example of weight zero does not count, even if it holds NaN.
+    - The state keeps its shapes and dtypes, is traced once, may be donated, and can be the carry of
+      `lax.scan` and `lax.while_loop`.
+    - The metric works with `vmap`, `shard_map`, `per_device`, `state_dict()`, copies and pickles.
+    - The result of no data is `empty`.
+
+    Integers are compared exactly. Floats of results and states must agree within `ulps` units in
+    the last place; whole numbers below `2**23 / ulps` must then be equal. NaN equals only NaN.
 
     Args:
-        metric: with no data yet.
-        batches: at least three, alike in shapes and dtypes, of valid data. Each is what `update`
-            takes: a dict of keyword arguments, a tuple of positional ones, or an array. The arrays
-            of a batch have one leading axis, of at least two examples.
-        ulps: how many units in the last place two floats may be apart; of a collection, one number
-            for all its members, or a dict with one for each.
-        atol: a distance at which they are equal all the same, for results that cancel.
-        state_atol: the same for the numbers of the state.
-        empty: the result where there is no data: a number, for all of it, or a pytree like it.
-        compare_states: False for a state that may hold the same data in another order, as a
-            `Buffer`'s: then only results are compared.
+        metric: a metric without data.
+        batches: at least three batches of valid data, with the same shapes and dtypes. A batch is a
+            dict of keyword arguments of `update`, a tuple of positional arguments, or one array.
+            All arrays of a batch share one leading axis, with at least two examples.
+        ulps: the largest accepted difference of two floats, in units in the last place. For a
+            collection, it may be a dict with one number for each member.
+        atol: an absolute difference that is accepted too, for results in which terms cancel; a
+            number or a dict, as for `ulps`.
+        state_atol: an absolute difference that is accepted too for the numbers of the state.
+        empty: the expected result of no data: a number for every part of it, or a pytree with the
+            structure of the result.
+        compare_states: False if the state may hold the same data in another order, as a `Buffer`
+            does; then only results are compared.
 
     Raises:
-        AssertionError: a law is broken; names the metric, the law, and what differs.
-        MetricInputError: batches on which the laws cannot be checked.
-        MetricTypeError: something that is not a metric.
+        AssertionError: a law is broken; the error names the metric, the law and the difference.
+        MetricInputError: the laws cannot be checked on such batches.
+        MetricTypeError: `metric` is not a plain metric.
 
     Example:
         >>> import jax
@@ -78,7 +85,7 @@ def check_metric(
         ...     check_metric(MeanOfMeans(), losses)
         ... except AssertionError as error:
         ...     print(str(error).splitlines()[0])
-        MeanOfMeans breaks a law: how examples are cut into batches is of no matter
+        MeanOfMeans breaks a law: the split of examples into batches does not matter
     """
     subject = Subject(metric, batches, ulps, atol, state_atol, empty, compare_states)
     for law, check in LAWS.items():
@@ -92,7 +99,7 @@ def check_metric(
             raise AssertionError(f"{name} breaks a law: {law}\n{what}") from error
 
 
-# In the order in which they are checked: a law leans only on those above it.
+# The laws in the order in which they are checked. A check relies only on the laws before it.
 LAWS: dict[str, Callable[[Subject], None]] = {}
 
 
@@ -110,13 +117,13 @@ def _keeps_its_type(s: Subject) -> None:
     updated = apply(s.metric, s.calls[0])
     was, now = jax.tree.structure(s.metric), jax.tree.structure(updated)
     if was != now:
-        raise Unequal(f"it was {was}, and after an update it is {now}")
+        raise Unequal(f"before the update it was {was}, after it {now}")
     assert_within_ulps(numbers(s.metric), numbers(before), name="the metric that was updated")
     leaves = jax.tree_util.tree_leaves_with_path(s.metric)
     for (path, x), y in zip(leaves, jax.tree.leaves(updated), strict=True):
         x, y = described(x), described(jnp.asarray(y))
         if x != y:
-            raise Unequal(f"{jax.tree_util.keystr(path)} was {x}, and after an update it is {y}")
+            raise Unequal(f"before the update {jax.tree_util.keystr(path)} was {x}, after it {y}")
 
 
 @_law("jit equals eager")
@@ -128,10 +135,10 @@ def _jit(s: Subject) -> None:
     s.same_value(read(eager)[0], eager.compute())
 
 
-@_law("reset() goes back to no data, whose result is the documented one")
+@_law("reset() gives an empty metric, whose result is the documented one")
 def _empties(s: Subject) -> None:
     empty = numbers(s.metric.reset())
-    assert_within_ulps(numbers(s.metric), empty, name="the metric handed in")
+    assert_within_ulps(numbers(s.metric), empty, name="the given metric")
     assert_within_ulps(numbers(s.used.reset()), empty, name="the state after reset()")
     value, want = read(s.metric)[0], s.empty
     leaves, structure = flatten(value)
@@ -160,18 +167,18 @@ def _associative(s: Subject) -> None:
     s.same(merge(merge(a, b), c), merge(a, merge(b, c)))
 
 
-@_law("two that are merged equal one that saw both streams")
+@_law("two merged metrics equal one metric that was updated with all batches")
 def _one_stream(s: Subject) -> None:
     s.same(merge(s.fold(s.calls[:1]), s.fold(s.calls[1:])), s.used)
 
 
-@_law("how examples are cut into batches is of no matter")
+@_law("the split of examples into batches does not matter")
 def _batching(s: Subject) -> None:
     rest = jax.tree.map(lambda *xs: jnp.concatenate(xs), *s.calls[1:])
     s.same(s.fold([s.calls[0], rest]), s.used)
 
 
-@_law("the order of examples is of no matter")
+@_law("the order of examples does not matter")
 def _order(s: Subject) -> None:
     s.same(s.fold(jax.tree.map(lambda x: x[::-1], s.calls[::-1])), s.used)
 
@@ -180,7 +187,7 @@ def _order(s: Subject) -> None:
 def _donation(s: Subject) -> None:
     eager = apply(s.metric, s.calls[0])
     s.same(fold(eager, s.calls[1:]), s.used)
-    s.same(fold(eager.reset(), s.calls), s.used, exactly=True)  # of a state that is gone
+    s.same(fold(eager.reset(), s.calls), s.used, exactly=True)  # reset after donation
 
 
 @_law("batches of one shape are traced once")
@@ -204,19 +211,19 @@ def _one_trace(s: Subject) -> None:
     for name, state in states.items():
         before = traces
         for call in s.calls:
-            jax.eval_shape(update, state, call)  # traces as a call would, and compiles nothing
+            jax.eval_shape(update, state, call)  # traces like a call, but does not compile
         if before and traces != before:
             types = ", ".join(str(jax.typeof(leaf)) for leaf in jax.tree.leaves(state))
-            raise Unequal(f"a state that is {name} is traced anew: {types}")
+            raise Unequal(f"the {name} state is traced again: {types}")
 
 
-@_law("the empty state is a carry of lax.scan and lax.while_loop")
+@_law("the empty state can be the carry of lax.scan and lax.while_loop")
 def _carry(s: Subject) -> None:
     s.same(subject.scanned(s.metric, s.stacked), s.used)
     jax.eval_shape(subject.looped, s.metric, s.stacked)
 
 
-@_law("vmap over states equals one at a time")
+@_law("vmap over states equals updating one state at a time")
 def _vmap(s: Subject) -> None:
     states = [s.fold([call]) for call in s.calls]
     stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *states)
@@ -227,7 +234,7 @@ def _vmap(s: Subject) -> None:
         s.same_value(value, read(state)[0])
 
 
-@_law("state_dict() is plain, restores, and refuses another configuration")
+@_law("state_dict() is plain and can be loaded, but not into another configuration")
 def _saving(s: Subject) -> None:
     saved = s.used.state_dict()
     _check_plain(saved, "state_dict()")
@@ -249,7 +256,7 @@ def _check_plain(node: Any, path: str) -> None:
 
 
 def _altered(saved: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Copies of a state dict, each with another value in one field of its configuration."""
+    """For each field of a state dict's configuration: a copy in which its value is different."""
 
     def fields(node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for key, value in node.items() if isinstance(node, dict) else ():
@@ -272,7 +279,7 @@ def _altered(saved: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def _copies(s: Subject) -> None:
     used = s.used
     copies = [copy.copy(used), copy.deepcopy(used)]
-    # Python pickles a class by its name; one that is defined within a function cannot be.
+    # A pickle stores a class by its name, so a class defined in a function cannot be pickled.
     if all(_is_importable(type(state)) for state in walk(used)):
         copies.append(pickle.loads(pickle.dumps(used)))
     for each in copies:
@@ -288,7 +295,7 @@ def _is_importable(cls: type) -> bool:
     return found is cls
 
 
-@_law("an integer weight is a repetition")
+@_law("an integer weight equals a repetition")
 def _repetition(s: Subject) -> None:
     if s.takes_weights:
         weights, repeated = s.repeats()
@@ -296,7 +303,7 @@ def _repetition(s: Subject) -> None:
         s.same(s.fold(s.weighted(weights, s.calls)), s.fold(repeated))
 
 
-@_law("weight zero is an absence, whatever the example holds")
+@_law("an example of weight zero does not count, whatever it holds")
 def _absence(s: Subject) -> None:
     if s.takes_weights:
         weights, repeated = s.repeats()
@@ -310,14 +317,14 @@ def _absence(s: Subject) -> None:
         s.same(s.fold(s.weighted(weights, jax.tree.map(spoilt, s.calls))), s.fold(repeated))
 
 
-@_law("inside shard_map, varying() makes it a carry, and sync() replicates it")
+@_law("inside shard_map, varying() gives the type of a carry, and sync() a replicated type")
 def _shard_map(s: Subject) -> None:
-    # Types only: the numbers are those of `per_device`, which syncs inside shard_map too.
+    # Only types are checked. The law of `per_device`, which syncs inside shard_map, checks values.
     jax.eval_shape(partial(subject.synced, devices=s.devices()), s.metric, s.stacked)
 
 
 @_law("per_device equals one device")
 def _per_device(s: Subject) -> None:
-    # Weights pad what does not divide.
+    # If `update` takes weights, `per_device` pads the batch, so any number of devices will do.
     devices = jax.local_device_count() if s.takes_weights else s.devices()
     s.same(subject.shard(s.metric, s.calls, devices), s.used)

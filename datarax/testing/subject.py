@@ -1,4 +1,4 @@
-"""A metric under test: how it is folded, merged, carried and spread, and how two are compared."""
+"""A metric under test: running it in all ways that the laws need, and comparing two metrics."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -21,12 +21,13 @@ from datarax.wrappers.per_device import per_device
 
 AXIS = "devices"
 Tolerance = float | Mapping[str, float]
+"""A tolerance for all values, or one for each member of a collection by its name."""
 
-# Jitted once for all subjects: a second check of an equal metric compiles nothing.
+# These functions are jitted at module level, so a second check of an equal metric does not compile.
 
 
 def apply(metric: Metric, call: Any) -> Metric:
-    """An eager update with the arguments of a call."""
+    """An eager update with the arguments of one call."""
     args, kwargs = call
     return metric.update(*args, **kwargs)
 
@@ -37,7 +38,7 @@ def _update(metric: Metric, call: Any) -> Metric:
 
 
 def fold(metric: Metric, calls: Iterable[Any]) -> Metric:
-    """Updates under `jit`, the state donated at each: what is JAX's in `metric` is lost."""
+    """Updates under `jit` with the state donated, which deletes the JAX arrays of `metric`."""
     for call in calls:
         metric = _update(metric, call)
     return metric
@@ -51,7 +52,7 @@ def merge(a: Metric, b: Metric) -> Metric:
 
 @jax.jit
 def read(metric: Metric) -> tuple[Any, Any]:
-    """The value, and the count of what could not be used."""
+    """The value, and the number of values that could not be used."""
     return metric.compute(), metric.invalid_count()
 
 
@@ -61,12 +62,12 @@ def _over(metric: Metric, calls: Any) -> Metric:
 
 @jax.jit
 def scanned(metric: Metric, calls: Any) -> Metric:
-    """All calls, stacked, in a `lax.scan`."""
+    """Updates with stacked calls in a `lax.scan`."""
     return _over(metric, calls)
 
 
 def looped(metric: Metric, calls: Any) -> Metric:
-    """All calls, stacked, in a `lax.while_loop`."""
+    """Updates with stacked calls in a `lax.while_loop`."""
     count = jax.tree.leaves(calls)[0].shape[0]
 
     def body(carry: Any) -> Any:
@@ -78,13 +79,13 @@ def looped(metric: Metric, calls: Any) -> Metric:
 
 @jax.jit
 def vmapped(metrics: Metric, calls: Any) -> tuple[Metric, Any]:
-    """Each of several metrics, stacked, with its own call; and their values."""
+    """Updates each of several stacked metrics with its own call; returns them and their values."""
     updated = jax.vmap(apply)(metrics, calls)
     return updated, jax.vmap(lambda metric: metric.compute())(updated)
 
 
 def synced(metric: Metric, calls: Any, devices: int) -> Metric:
-    """All calls, stacked, in a scan on each of several devices, and then a sync."""
+    """Updates with stacked calls in a scan on each of several devices, and then syncs."""
 
     def local(metric: Metric, calls: Any) -> Metric:
         return _over(metric.varying(AXIS), calls).sync(AXIS)
@@ -94,11 +95,11 @@ def synced(metric: Metric, calls: Any, devices: int) -> Metric:
 
 
 def shard(metric: Metric, calls: Iterable[Any], devices: int) -> Metric:
-    """All calls on a `per_device` metric, synced."""
+    """Updates a `per_device` metric with all calls, and syncs it."""
     copies = per_device(metric, _mesh(devices), AXIS)
     for args, kwargs in calls:
         copies = copies.update(*args, **kwargs)
-    # Waiting for a collective: simulated devices deadlock without.
+    # Simulated devices may deadlock if several programs with a collective are in flight.
     return jax.device_get(jax.block_until_ready(copies.sync()))
 
 
@@ -107,7 +108,7 @@ def _mesh(devices: int) -> Mesh:
 
 
 class Subject:
-    """A metric, its batches as calls of `update`, and what counts as equal."""
+    """A metric, its batches as calls of `update`, and the tolerances for comparing results."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class Subject:
             raise MetricTypeError(
                 f"check_metric expects a plain datarax.Metric; got {kind(metric)}"
             )
-        # NumPy copies, which donation cannot delete.
+        # Copies as NumPy arrays, which donation cannot delete.
         self.metric: Metric = jax.tree.map(np.array, metric)
         self.calls = [_as_call(batch) for batch in batches]
         self.ulps, self.atol, self.state_atol, self.empty = ulps, atol, state_atol, empty
@@ -132,9 +133,9 @@ class Subject:
         sizes = {x.shape[0] if x.ndim else 0 for x in jax.tree.leaves(self.calls)}
         if len(self.calls) < 3 or len(shapes) != 1 or len(sizes) != 1 or min(sizes) < 2:
             raise MetricInputError(
-                f"check_metric expects at least 3 batches, alike in shapes and dtypes, of arrays "
-                f"that have one leading axis of at least 2 examples; got {len(self.calls)}: "
-                f"{'; '.join(sorted(shapes))}"
+                f"check_metric expects at least 3 batches with the same shapes and dtypes, of "
+                f"arrays that share one leading axis of at least 2 examples; got "
+                f"{len(self.calls)}: {'; '.join(sorted(shapes))}"
             )
         self.size = sizes.pop()
         calls = self.metric.calls(*self.calls[0])
@@ -142,21 +143,21 @@ class Subject:
         self.takes_weights = all("weights" in call.takes for call in leaves)
 
     def fold(self, calls: Iterable[Any]) -> Metric:
-        """The metric with these calls folded in."""
+        """The metric updated with these calls."""
         return fold(self.metric, calls)
 
     @property
     def used(self) -> Metric:
-        """The metric with all calls folded in."""
+        """The metric updated with all calls."""
         return self.fold(self.calls)
 
     @property
     def stacked(self) -> Any:
-        """All calls as one, along a new leading axis."""
+        """All calls stacked along a new leading axis."""
         return jax.tree.map(lambda *xs: jnp.stack(xs), *self.calls)
 
     def same(self, got: Metric, want: Metric, *, exactly: bool = False) -> None:
-        """Compares results, and what they were read from."""
+        """Raises unless two metrics have the same result and the same state."""
         (a, unusable), (b, expected) = read(got), read(want)
         self.same_value(a, b, exactly=exactly)
         assert_within_ulps(unusable, expected, name="invalid_count()")
@@ -166,7 +167,7 @@ class Subject:
             assert_within_ulps(numbers(got), numbers(want), ulps, atol=atol, name="the state")
 
     def same_value(self, got: Any, want: Any, *, exactly: bool = False) -> None:
-        """Compares values: those of each member of a collection within its own tolerance."""
+        """Raises unless two values agree; each member of a collection has its own tolerance."""
         by_member = isinstance(self.ulps, Mapping) or isinstance(self.atol, Mapping)
         if not by_member:
             got, want = {"": got}, {"": want}
@@ -182,12 +183,15 @@ class Subject:
                 raise
 
     def weighted(self, weights: Any, calls: Any) -> list[Any]:
-        """The calls with these weights, as floats."""
+        """The calls with these weights added, as float32."""
         w = jnp.asarray(weights, jnp.float32)
         return [(args, {**kwargs, "weights": w}) for args, kwargs in calls]
 
     def repeats(self) -> tuple[np.ndarray[Any, Any], Any]:
-        """Weights 2, 0, 2, 0, ...; and batches of the same size with examples repeated so."""
+        """The weights 2, 0, 2, 0, ..., and the calls with each example repeated that often.
+
+        If the number of examples is odd, the last weight is 1, so that the size stays the same.
+        """
         weights = np.tile([2, 0], self.size)[: self.size]
         if self.size % 2:
             weights[-1] = 1
@@ -195,12 +199,12 @@ class Subject:
         return weights, jax.tree.map(lambda x: x[rows], self.calls)
 
     def devices(self) -> int:
-        """A number of devices that the examples of a batch divide by."""
+        """The largest number of devices, among divisors of all devices, that divides a batch."""
         return math.gcd(self.size, jax.local_device_count())
 
 
 def _tolerance(tolerance: Tolerance, key: str) -> float:
-    """The tolerance of a member's value, by its name; without a name, the largest there is."""
+    """The tolerance for a member of a collection; the largest one if no name matches `key`."""
     if not isinstance(tolerance, Mapping):
         return tolerance
     names = [name for name in tolerance if key == name or key.startswith(f"{name}/")]
@@ -217,12 +221,12 @@ def _as_call(batch: Any) -> Any:
 
 
 def described(x: Any) -> str:
-    """`float32[8, 3]`."""
+    """The dtype and shape of an array, like `float32[8, 3]`."""
     return f"{x.dtype}{list(x.shape)}"
 
 
 def numbers(state: Metric) -> dict[str, Any]:
-    """The numbers of a state by where they are, those that are kept in two words as one."""
+    """The numbers of a state by path; a double-float or a pair of limbs is one `Exact`."""
     leaves = jax.tree_util.tree_leaves_with_path(state.canonical(), is_leaf=_is_two_parts)
     return {
         jax.tree_util.keystr(path): Exact(*leaf) if _is_two_parts(leaf) else leaf

@@ -1,4 +1,4 @@
-"""Strict comparison of numbers."""
+"""Comparison of numbers in units in the last place."""
 
 from typing import Any
 
@@ -6,32 +6,35 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from datarax._typing import PyTree
 from datarax.numerics.exact import Exact
 
 
 class Unequal(AssertionError):
-    """A comparison that failed; `member` is that of a collection whose values differ."""
+    """Two pytrees differ by more than the tolerance."""
 
     member: str | None = None
+    """The name of the member whose values differ, if the metric is a collection."""
 
 
 def assert_within_ulps(
-    got: Any, want: Any, ulps: float = 0, *, atol: float = 0.0, name: str = "value"
+    got: PyTree, want: PyTree, ulps: float = 0, *, atol: float = 0.0, name: str = "value"
 ) -> None:
-    """Raises unless two pytrees have one structure, one shape a leaf, and nearly equal numbers.
+    """Raises unless two pytrees have the same structure and shapes, and nearly equal numbers.
 
-    NaN equals only NaN, an infinity only itself, and an integer only its equal. Two JAX arrays
-    must have one dtype; of NumPy arrays and Python numbers none is asked.
+    NaN equals only NaN, an infinity equals only itself, and two integers must be equal. If both
+    arrays are JAX arrays, their dtypes must be the same; the dtypes of NumPy arrays and Python
+    numbers are not compared.
 
     Args:
-        got: a pytree of arrays, `Exact` or numbers, whose dtype sets the unit in the last place.
-        want: the same.
-        ulps: how many units in the last place of the larger the two may be apart.
-        atol: a distance at which they are equal all the same, for results that cancel.
-        name: what to call them in the message.
+        got: a pytree of arrays, `Exact` or numbers. Its dtypes set the unit in the last place.
+        want: a pytree of the same structure.
+        ulps: the largest accepted difference, in units in the last place of the larger number.
+        atol: an absolute difference that is accepted too, for results in which terms cancel.
+        name: the name of the value in the message.
 
     Raises:
-        AssertionError: names the place in the pytree, both numbers and their distance.
+        AssertionError: the message has the place in the pytree, both numbers and their difference.
 
     Example:
         >>> import jax.numpy as jnp
@@ -51,8 +54,8 @@ def assert_within_ulps(
         _compare(a, b, ulps, atol, name + jax.tree_util.keystr(path))
 
 
-def flatten(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    """Paths and leaves, and the structure; an `Exact` is a leaf."""
+def flatten(tree: PyTree) -> tuple[list[tuple[Any, Any]], Any]:
+    """Pairs of path and leaf, and the structure; an `Exact` is a leaf."""
     return jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: isinstance(x, Exact))
 
 
@@ -69,7 +72,7 @@ def _compare(got: Any, want: Any, ulps: float, atol: float, name: str) -> None:
         dtype = got.high.dtype if isinstance(got, Exact) else a.dtype
         a, b = a.astype(np.float64), b.astype(np.float64)
         unit = _unit(np.fmax(np.abs(a), np.abs(b)), dtype)
-        with np.errstate(invalid="ignore"):  # infinity less infinity
+        with np.errstate(invalid="ignore"):  # infinity minus infinity
             equal = (a == b) | (np.isnan(a) & np.isnan(b))
             equal |= np.abs(a - b) <= np.maximum(ulps * unit, atol)
     if equal.all():
@@ -90,9 +93,9 @@ def _is_whole(x: np.ndarray[Any, Any]) -> bool:
 
 
 def _unit(magnitude: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
-    """The unit in the last place of finite magnitudes in a float dtype; NaN of all others.
+    """The unit in the last place of magnitudes in a float dtype; NaN if a magnitude is not finite.
 
-    Against an integer, the unit is that of float32.
+    For other dtypes, it is the unit of float32.
     """
     info = jnp.finfo(dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.float32)
     exponent = np.frexp(np.maximum(magnitude, float(info.tiny)))[1]
