@@ -1,9 +1,10 @@
-"""What metrics cost a training loop: none, never collected, collected, and waited for.
+"""The cost of metrics in a training loop, in four loops.
 
-An MLP learns scikit-learn's digits on the default device, a GPU where there is one. Each batch is
-drawn and distorted on the host while the device is at work on the last, as in any real loop; that
-is what reading a value each few steps puts an end to. The four loops take turns, so that a machine
-that slows down slows all of them.
+The loops have no metrics, metrics that are not collected, metrics with a collector, and metrics
+that the loop waits for. An MLP learns scikit-learn's digits on the default device, which is a GPU
+if there is one. The host draws and distorts each batch while the device computes the one before,
+as in a real loop; waiting for a value every few steps prevents that. The four loops take turns, so
+that a slower phase of the machine affects all of them.
 """
 
 import itertools
@@ -65,7 +66,7 @@ def step(state: Any, metrics: Any, images: jax.Array, labels: jax.Array) -> tupl
 
 
 class Loop:
-    """One of the four loops: a turn takes `STEPS` steps and gives the seconds of each step."""
+    """One of the four loops. A turn runs `STEPS` steps and returns the mean seconds per step."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray):
         self.rng = np.random.default_rng(0)
@@ -73,7 +74,7 @@ class Loop:
         self.state, self.metrics = initial(self.rng), METRICS
         self.collector = datarax.AsyncMetricCollector(METRICS, max_in_flight=4).bind()
         self.read: list[Any] = []
-        self.worked = 0.0  # seconds of this thread, not counting those in which it waits
+        self.worked = 0.0  # processor seconds of this thread, which exclude waiting
 
     def batch(self) -> tuple[np.ndarray, np.ndarray]:
         rows = self.rng.integers(0, len(self.labels), BATCH)
@@ -129,8 +130,8 @@ def main() -> None:
     device = jax.devices()[0]
     print(f"jax {jax.__version__}, {device.device_kind}, {os.cpu_count()} cores")
     print(f"an MLP of {HIDDEN} units, batches of {BATCH}; {ROUNDS} turns of {STEPS} steps\n")
-    print(f"{'':32}{'milliseconds a step':>21}{'against no collection':>23}")
-    # Turn by turn, each against its neighbour: what slows the machine slows both.
+    print(f"{'':32}{'milliseconds per step':>21}{'over no collection':>23}")
+    # The ratio is taken turn by turn, because a slower phase of the machine affects both loops.
     base = np.array(seconds["metrics, no collection"])
     for label, times in seconds.items():
         ratio = float(np.median(np.array(times) / base))
@@ -138,8 +139,8 @@ def main() -> None:
     collected = made[list(loops)[2]]
     worked = collected.worked / ROUNDS / STEPS
     share = 100 * worked / float(np.median(base))
-    print(f"\nwork of the collector's calls: {1e3 * worked:.3f} milliseconds a step, {share:.1f}%")
-    print(f"read last: {collected.read[-1]}")
+    print(f"\ncollector's own work: {1e3 * worked:.3f} milliseconds per step, {share:.1f}%")
+    print(f"last results: {collected.read[-1]}")
 
 
 if __name__ == "__main__":

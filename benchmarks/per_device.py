@@ -1,7 +1,8 @@
-"""What metrics cost a training step on 8 simulated devices: none, `per_device`, and a collective.
+"""The cost of metrics in a training step on 8 simulated devices.
 
-Each step is waited for: simulated devices deadlock when steps that hold a collective pile up.
-The contestants take turns; each is given by the median of its steps.
+Compared are no metrics, metrics on global arrays, which need a collective, and `per_device`. The
+benchmark waits for each step, because simulated devices may deadlock if several steps with a
+collective are in flight. The variants take turns; the median of the steps is reported.
 """
 
 import os
@@ -27,8 +28,8 @@ KINDS = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
 
 
 def collection(size: int) -> datarax.Collection:
-    """`size` metrics, of statistics of their own."""
-    loss = {"loss": Mean(), "worst": Max(), "spread": Std(), "total": Sum(on_invalid="propagate")}
+    """A collection of `size` metrics, each with a statistic of its own."""
+    loss = {"loss": Mean(), "worst": Max(), "std": Std(), "total": Sum(on_invalid="propagate")}
     metrics = {name: metric.from_outputs(values="loss") for name, metric in loss.items()}
     metrics |= {
         f"top {k} but {label}": Accuracy(num_classes=CLASSES, top_k=k, ignore_index=label)
@@ -59,7 +60,7 @@ def collectives(compiled: Any) -> int:
 
 
 def milliseconds(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """The median time of each call, waited for, over rounds in which all take turns."""
+    """The median time of each call and its results, over rounds in which all take turns."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(STEPS):
         for name, call in calls.items():
@@ -85,7 +86,7 @@ def main() -> None:
 
     print(f"jax {jax.__version__}, {jax.device_count()} simulated devices, {os.cpu_count()} cores")
     print(f"{ROWS} rows, {FEATURES} features, {CLASSES} classes; median of {STEPS} steps\n")
-    print(f"{'a step':34}{'collectives':>12}{'milliseconds':>14}{'over none':>11}")
+    print(f"{'step':34}{'collectives':>12}{'milliseconds':>14}{'over none':>11}")
     for label, step in {"train": train, "evaluate": evaluate}.items():
         calls, counts = {}, {}
         for name, metrics in kinds.items():
@@ -98,7 +99,7 @@ def main() -> None:
             over = spent - times["no metrics"]
             print(f"{f'{label}, {name}':34}{counts[name]:>12}{spent:>14.2f}{over:>+11.2f}")
 
-    print(f"\n{'a sync':34}{'collectives':>12}{'milliseconds':>14}")
+    print(f"\n{'sync':34}{'collectives':>12}{'milliseconds':>14}")
     syncs, counts = {}, {}
     for size in (1, 20):
         metrics = kinds[f"per_device, Collection of {size}"]

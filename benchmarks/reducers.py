@@ -1,6 +1,7 @@
-"""What the reducers cost, against one `lax.psum` a metric, on 8 simulated devices.
+"""The cost of the reducers on 8 simulated devices, compared with `lax.psum` for each metric.
 
-Each step is waited for: simulated devices deadlock when steps that hold a collective pile up.
+The benchmark waits for each step, because simulated devices may deadlock if several steps with a
+collective are in flight.
 """
 
 import os
@@ -42,7 +43,7 @@ def masked_global(metrics: Metrics, weights: jax.Array) -> Metrics:
 
 
 def measured(step: Callable[..., Any], *args: Any) -> tuple[int, float]:
-    """The all-reduces of the compiled program, and the median microseconds a step."""
+    """The number of all-reduces in the compiled program, and the median microseconds per step."""
     compiled = jax.jit(step).lower(*args).compile()
     all_reduces = len(re.findall(r" all-reduce(?:-start)?\(", compiled.as_text() or ""))
     jax.block_until_ready(compiled(*args))
@@ -68,9 +69,9 @@ def main() -> None:
         local = {name: x[:8] for name, x in metrics.items()}
         metrics, local = jax.device_put((metrics, local), rows)
         cases = [
-            ("jit, a quotient of sums each", naive_global, metrics, weights),
+            ("jit, two sums per metric", naive_global, metrics, weights),
             ("jit, reduce_mean", masked_global, metrics, weights),
-            ("shard_map, two psums each", over(mesh, naive_collective), local, sizes),
+            ("shard_map, two psums per metric", over(mesh, naive_collective), local, sizes),
             ("shard_map, reduce_mean_collective", over(mesh, packed_collective), local, sizes),
         ]
         for label, step, *args in cases:

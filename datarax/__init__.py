@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from datarax import distributed as distributed
     from datarax import io as io
     from datarax import metrics as metrics
+    from datarax import numerics as numerics
     from datarax import statistics as statistics
     from datarax import testing as testing
     from datarax import training as training
@@ -38,7 +39,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # These load at first use, because they import JAX. Only `datarax.training` imports Flax.
-_PACKAGES = ("distributed", "io", "metrics", "statistics", "testing", "training", "wrappers")
+_PACKAGES = (
+    "distributed",
+    "io",
+    "metrics",
+    "numerics",
+    "statistics",
+    "testing",
+    "training",
+    "wrappers",
+)
 _LAZY = {
     "Exact": "datarax.numerics.exact",
     "MetricReduceOp": "datarax.distributed.merge_ops",

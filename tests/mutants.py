@@ -21,12 +21,8 @@ from tests.registry import GROUPS
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The merge table and the arithmetic below it; the statistics and the formulas are found.
+# The merge table; arithmetic, statistics and formulas are found.
 BASE = {
-    "datarax/numerics/double_float.py": [
-        "tests/numerics/test_double_float.py",
-        "tests/statistics/test_accumulator.py",
-    ],
     "datarax/distributed/merge_ops.py": [
         "tests/statistics/test_accumulator.py",
         "tests/statistics/test_device_merge.py",
@@ -44,7 +40,7 @@ LAWS = (
 def targets() -> dict[str, list[str]]:
     """Each file to mutate, and the tests that are to notice: its own, and the laws that read it."""
     found = dict(BASE)
-    for folder in ("statistics", "metrics"):
+    for folder in ("numerics", "statistics", "metrics"):
         for path in sorted((ROOT / "datarax" / folder).rglob("*.py")):
             if path.name not in ("__init__.py", "state.py", "base.py"):
                 name = str(path.relative_to(ROOT))
@@ -83,10 +79,11 @@ def _uses(state: State, module: str) -> bool:
 
 @lru_cache
 def _imported(module: str) -> tuple[str, ...]:
-    """The private modules that a module imports: what it shares with its kin."""
+    """The modules of arithmetic, statistics and formulas that a module imports names of."""
     found = vars(sys.modules[module]).values()
     names = {getattr(x, "__module__", None) or getattr(x, "__name__", "") for x in found}
-    return tuple(name for name in names if name.rpartition(".")[2].startswith("_"))
+    folders = ("datarax.numerics.", "datarax.statistics.", "datarax.metrics.")
+    return tuple(name for name in names if str(name).startswith(folders))
 
 
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from datarax._checks import as_float, choice
+from datarax._checks import as_float
 from datarax._errors import (
     InvalidValuesError,
     InvalidValuesWarning,
@@ -275,12 +275,6 @@ def arguments(metric: Metric) -> list[tuple[str, bool]]:
         for name, parameter in inspect.signature(update).parameters.items()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
-
-
-def check_policy(on_invalid: str) -> str:
-    """Temporary."""
-    choice(on_invalid, ("exclude", "propagate", "raise"), "on_invalid")
-    return on_invalid
 
 
 def _read_under_policy(formula: Callable[..., Any]) -> Callable[..., Any]:

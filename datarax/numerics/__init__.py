@@ -2,5 +2,3 @@
 
 from datarax.numerics.double_float import DoubleFloat as DoubleFloat
 from datarax.numerics.exact import Exact as Exact
-from datarax.numerics.pairs import *  # noqa: F403
-from datarax.numerics.pairs import Pair, Wide  # noqa: F401

@@ -90,11 +90,6 @@ class ScatterCounts(LeafState, kw_only=False):
         return DoubleFloat(*_flush(self.recent, self.flushed))
 
     @property
-    def parts(self) -> Any:
-        """Temporary."""
-        return tuple(self.double)
-
-    @property
     def value(self) -> jax.Array:
         """The table, rounded to the default float."""
         return self.double.high

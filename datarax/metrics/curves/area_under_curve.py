@@ -75,14 +75,14 @@ def _ordered_pairs(groups: Groups, max_fpr: float = 1.0) -> DoubleFloat:
     Ties count half. Of the negatives, the fraction `max_fpr` with the highest scores is counted.
     At least, estimated and at most: of the pairs within a bin none, half or all are ordered.
     """
-    negatives, order = groups.negatives, DoubleFloat.of(0.5, groups.negatives.dtype)
+    negatives, share = groups.negatives, None
     if max_fpr < 1:
-        above = groups.negatives_above
-        share = share_among_highest(negatives, above, max_fpr)
-        negatives, order = negatives * share, share * 0.5
+        share = share_among_highest(negatives, groups.negatives_above, max_fpr)
+        negatives = negatives * share
     with_lower_bins = groups.positives_above * negatives
-    within_bin = groups.positives * negatives
-    half, tie = within_bin * order, groups.is_tie
+    within_bin, tie = groups.positives * negatives, groups.is_tie
+    # Straight lines: of a bin that the limit cuts, the positives rise with the share.
+    half = within_bin * 0.5 if share is None else within_bin * share * 0.5
     # One array for all three cases, which is less to compile.
     cases = [half.map(lambda x: jnp.where(tie, x, 0)), half, where(tie, half, within_bin)]
     return (stack(cases) + with_lower_bins[None]).sum()
