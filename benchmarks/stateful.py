@@ -24,7 +24,7 @@ from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum
 from datarax.training import StatefulMetric
 
 ROUNDS, CALLS = 40, 50
-# Newer versions of Flax have a faster mode, for states in which no Variable is shared.
+# Newer versions of Flax have a mode for states in which no Variable is shared.
 HAS_TREE_MODE = "graph" in inspect.signature(nnx.jit).parameters
 
 Call = Callable[[], Any]
