@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from datarax._checks import as_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import predictions, rows_weight
 from datarax.statistics.state import State
 from datarax.statistics.weighted_total import WeightedTotal
@@ -74,4 +75,5 @@ def generalized_dice(right: jax.Array, predicted: jax.Array, actual: jax.Array) 
     least = jnp.min(jnp.where(present, actual, jnp.inf), -1, keepdims=True)
     share = jnp.where(present, least / jnp.where(present, actual, 1), 1)
     v = share * share
-    return 2 * jnp.sum(v * right, -1) / jnp.sum(v * (predicted + actual), -1)
+    above, below = jnp.sum(v * right, -1), jnp.sum(v * (predicted + actual), -1)
+    return nan_where(below <= 0, 2 * above / below)
