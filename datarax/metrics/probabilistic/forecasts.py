@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore, ProbabilityScore
 from datarax.statistics.batches import Examples, rows_weight
 from datarax.statistics.fields import field
@@ -126,7 +127,8 @@ class ContinuousRankedProbabilityScore(MeanScore):
             valid &= x[..., 1] >= 0
             score = _normal_score(y - x[..., 0], x[..., 1])
         else:
-            score = _ensemble_score(jnp.sort(x - y[..., None], -1), fair=self.fair)
+            distance = unsharded(x - y[..., None], -1)
+            score = _ensemble_score(jnp.sort(distance, -1), fair=self.fair)
         return self.replace(statistic=self.statistic.add(score, *rows_weight(valid, weights)))
 
 
