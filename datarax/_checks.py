@@ -68,7 +68,7 @@ def as_float(x: jax.Array) -> jax.Array:
     return x.astype(default_float())
 
 
-def default_float() -> Any:
+def default_float() -> np.dtype[Any]:
     """The default float dtype: float64 if x64 is enabled, else float32."""
     return jax.dtypes.canonicalize_dtype(float)
 

@@ -20,6 +20,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from datarax import Collection, Metric, MetricAccumulator, per_device
+from datarax._typing import PyTree
 from datarax.cli.verification import Predictions
 from datarax.distributed import (
     all_gather,
@@ -140,7 +141,7 @@ class Count(Metric):
     def update(self, real: jax.Array) -> "Count":
         return self.replace(seen=self.seen.update(real))
 
-    def compute(self) -> Any:
+    def compute(self) -> PyTree:
         return self.seen.value
 
 
@@ -295,6 +296,6 @@ def _stacked(outputs: list[dict[str, jax.Array]], mesh: Mesh) -> dict[str, jax.A
     )
 
 
-def on_host(tree: Any) -> Any:
+def on_host(tree: PyTree) -> PyTree:
     """A pytree of replicated arrays as NumPy arrays."""
     return jax.tree.map(np.asarray, tree)

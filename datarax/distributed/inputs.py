@@ -37,7 +37,7 @@ def is_number(dtype: Any) -> bool:
 
 
 def checked_ops(
-    ops: Any, names: list[str], caller: str, table: Collection[str]
+    ops: str | Mapping[str, Any], names: list[str], caller: str, table: Collection[str]
 ) -> list[str | None]:
     """The reduction of each metric, "mean" by default; raises unless all are in `table`."""
     chosen = by_name(ops, names, what="reduce_fn", caller=caller, default="mean")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from datarax._checks import x64_enabled
 from datarax.distributed.collectives import from_key, to_key
@@ -62,7 +63,7 @@ def merge_op(op: MetricReduceOp, dtype: np.dtype) -> MergeOp:
     return _TABLE["sum of integers" if dtype.itemsize < 8 else "sum of 64-bit integers"]
 
 
-def state_dtype(op: MetricReduceOp, dtype: Any) -> np.dtype:
+def state_dtype(op: MetricReduceOp, dtype: DTypeLike) -> np.dtype:
     """The dtype in which values of `dtype` are accumulated without stalling or overflowing.
 
     Floats: float32, or float64 if x64 is enabled and `op` is a sum, or if they are float64 already.
@@ -92,7 +93,7 @@ def identity(op: MetricReduceOp, shape: tuple[int, ...], dtype: np.dtype) -> Par
 
 
 @lru_cache(maxsize=4096)
-def zeros(shape: tuple[int, ...], dtype: str) -> Any:
+def zeros(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     """Read-only zeros; the same array each time, as with `identity`."""
     array = np.zeros(shape, dtype)
     array.flags.writeable = False

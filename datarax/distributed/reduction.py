@@ -1,7 +1,7 @@
 """The implementation of the reducers, over global arrays and between devices."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -30,7 +30,7 @@ from datarax.distributed.names import by_name, named_leaves
 def reduce(
     caller: str,
     metrics: PyTree,
-    ops: Any,
+    ops: str | Mapping[str, Any],
     weights: NamedWeights,
     axis: Axis,
     *,
@@ -108,7 +108,7 @@ REDUCTIONS: dict[str, Callable[..., jax.Array]] = {
 def collect(
     caller: str,
     metrics: PyTree,
-    ops: Any,
+    ops: str | Mapping[str, Any],
     axis_name: AxisName,
     weights: NamedWeights,
     *,

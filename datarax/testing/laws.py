@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from datarax._errors import ConfigurationMismatchError
+from datarax._typing import PyTree
 from datarax.metrics.base import Metric
 from datarax.statistics.state import walk
 from datarax.testing import subject
@@ -22,12 +23,12 @@ from datarax.testing.ulps import Unequal, assert_within_ulps, flatten
 
 def check_metric(
     metric: Metric,
-    batches: Iterable[Any],
+    batches: Iterable[PyTree],
     *,
     ulps: Tolerance = 4,
     atol: Tolerance = 0.0,
     state_atol: float = 0.0,
-    empty: Any = math.nan,
+    empty: PyTree = math.nan,
     compare_states: bool = True,
 ) -> None:
     """Raises unless `metric` obeys the laws of metrics on these batches.
@@ -195,7 +196,7 @@ def _one_trace(s: Subject) -> None:
     traces = 0
 
     @jax.jit
-    def update(metric: Metric, call: Any) -> Metric:
+    def update(metric: Metric, call: PyTree) -> Metric:
         nonlocal traces
         traces += 1
         return apply(metric, call)

@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import ArrayLike, PyTree
 from datarax.metrics.base import Call, Metric
 from datarax.numerics.exact import Exact
 from datarax.testing.ulps import Unequal, assert_within_ulps
@@ -26,18 +27,18 @@ Tolerance = float | Mapping[str, float]
 # These functions are jitted at module level, so a second check of an equal metric does not compile.
 
 
-def apply(metric: Metric, call: Any) -> Metric:
+def apply(metric: Metric, call: PyTree) -> Metric:
     """An eager update with the arguments of one call."""
     args, kwargs = call
     return metric.update(*args, **kwargs)
 
 
 @partial(jax.jit, donate_argnums=0)
-def _update(metric: Metric, call: Any) -> Metric:
+def _update(metric: Metric, call: PyTree) -> Metric:
     return apply(metric, call)
 
 
-def fold(metric: Metric, calls: Iterable[Any]) -> Metric:
+def fold(metric: Metric, calls: Iterable[PyTree]) -> Metric:
     """Updates under `jit` with the state donated, which deletes the JAX arrays of `metric`."""
     for call in calls:
         metric = _update(metric, call)
@@ -51,26 +52,26 @@ def merge(a: Metric, b: Metric) -> Metric:
 
 
 @jax.jit
-def read(metric: Metric) -> tuple[Any, Any]:
+def read(metric: Metric) -> tuple[PyTree, jax.Array]:
     """The value, and the number of values that could not be used."""
     return metric.compute(), metric.invalid_count()
 
 
-def _over(metric: Metric, calls: Any) -> Metric:
+def _over(metric: Metric, calls: PyTree) -> Metric:
     return lax.scan(lambda state, call: (apply(state, call), None), metric, calls)[0]
 
 
 @jax.jit
-def scanned(metric: Metric, calls: Any) -> Metric:
+def scanned(metric: Metric, calls: PyTree) -> Metric:
     """Updates with stacked calls in a `lax.scan`."""
     return _over(metric, calls)
 
 
-def looped(metric: Metric, calls: Any) -> Metric:
+def looped(metric: Metric, calls: PyTree) -> Metric:
     """Updates with stacked calls in a `lax.while_loop`."""
     count = jax.tree.leaves(calls)[0].shape[0]
 
-    def body(carry: Any) -> Any:
+    def body(carry: PyTree) -> PyTree:
         i, state = carry
         return i + 1, apply(state, jax.tree.map(lambda x: x[i], calls))
 
@@ -78,23 +79,23 @@ def looped(metric: Metric, calls: Any) -> Metric:
 
 
 @jax.jit
-def vmapped(metrics: Metric, calls: Any) -> tuple[Metric, Any]:
+def vmapped(metrics: Metric, calls: PyTree) -> tuple[Metric, PyTree]:
     """Updates each of several stacked metrics with its own call; returns them and their values."""
     updated = jax.vmap(apply)(metrics, calls)
     return updated, jax.vmap(lambda metric: metric.compute())(updated)
 
 
-def synced(metric: Metric, calls: Any, devices: int) -> Metric:
+def synced(metric: Metric, calls: PyTree, devices: int) -> Metric:
     """Updates with stacked calls in a scan on each of several devices, and then syncs."""
 
-    def local(metric: Metric, calls: Any) -> Metric:
+    def local(metric: Metric, calls: PyTree) -> Metric:
         return _over(metric.varying(AXIS), calls).sync(AXIS)
 
     specs = P(), P(None, AXIS)
     return jax.shard_map(local, mesh=_mesh(devices), in_specs=specs, out_specs=P())(metric, calls)
 
 
-def shard(metric: Metric, calls: Iterable[Any], devices: int) -> Metric:
+def shard(metric: Metric, calls: Iterable[PyTree], devices: int) -> Metric:
     """Updates a `per_device` metric with all calls, and syncs it."""
     copies = per_device(metric, _mesh(devices), AXIS)
     for args, kwargs in calls:
@@ -113,11 +114,11 @@ class Subject:
     def __init__(
         self,
         metric: Metric,
-        batches: Iterable[Any],
+        batches: Iterable[PyTree],
         ulps: Tolerance,
         atol: Tolerance,
         state_atol: float,
-        empty: Any,
+        empty: PyTree,
         compare_states: bool,
     ):
         if not isinstance(metric, Metric) or metric.owns_mesh:
@@ -142,7 +143,7 @@ class Subject:
         leaves = jax.tree.leaves(calls, is_leaf=lambda node: isinstance(node, Call))
         self.takes_weights = all("weights" in call.takes for call in leaves)
 
-    def fold(self, calls: Iterable[Any]) -> Metric:
+    def fold(self, calls: Iterable[PyTree]) -> Metric:
         """The metric updated with these calls."""
         return fold(self.metric, calls)
 
@@ -152,7 +153,7 @@ class Subject:
         return self.fold(self.calls)
 
     @property
-    def stacked(self) -> Any:
+    def stacked(self) -> PyTree:
         """All calls stacked along a new leading axis."""
         return jax.tree.map(lambda *xs: jnp.stack(xs), *self.calls)
 
@@ -166,7 +167,7 @@ class Subject:
             ulps, atol = (0, 0.0) if exactly else (ulps, atol)
             assert_within_ulps(numbers(got), numbers(want), ulps, atol=atol, name="the state")
 
-    def same_value(self, got: Any, want: Any, *, exactly: bool = False) -> None:
+    def same_value(self, got: PyTree, want: PyTree, *, exactly: bool = False) -> None:
         """Raises unless two values agree; each member of a collection has its own tolerance."""
         by_member = isinstance(self.ulps, Mapping) or isinstance(self.atol, Mapping)
         if not by_member:
@@ -182,7 +183,7 @@ class Subject:
                 error.member = key or None
                 raise
 
-    def weighted(self, weights: Any, calls: Any) -> list[Any]:
+    def weighted(self, weights: ArrayLike, calls: PyTree) -> list[Any]:
         """The calls with these weights added, as float32."""
         w = jnp.asarray(weights, jnp.float32)
         return [(args, {**kwargs, "weights": w}) for args, kwargs in calls]
@@ -211,7 +212,7 @@ def _tolerance(tolerance: Tolerance, key: str) -> float:
     return tolerance[max(names, key=len)] if names else max(tolerance.values())
 
 
-def _as_call(batch: Any) -> Any:
+def _as_call(batch: PyTree) -> PyTree:
     args, kwargs = (), {}
     if isinstance(batch, dict):
         kwargs = batch

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 from datarax._errors import ConfigurationMismatchError, DataraxError, MetricTimeoutError
+from datarax.metrics.base import Metric
 from datarax.statistics.state import states_in
 from datarax.statistics.state_dicts import plain
 
@@ -237,7 +238,7 @@ def _named(processes: list[int]) -> str:
     return f"process{many} {listed} of {jax.process_count()} {have} not reached it"
 
 
-def check_agreement(metric: Any, timeout: float | None = None) -> None:
+def check_agreement(metric: Metric, timeout: float | None = None) -> None:
     """Raises on every process unless all hold the same metrics in the same configuration.
 
     The processes compare digests, and where those differ the descriptions themselves; nothing is
@@ -261,7 +262,7 @@ def check_agreement(metric: Any, timeout: float | None = None) -> None:
         agree(Barrier(), metric, timeout, "comparing the metrics of all processes")
 
 
-def agree(barrier: Barrier, metric: Any, timeout: float | None, about: str) -> None:
+def agree(barrier: Barrier, metric: Metric, timeout: float | None, about: str) -> None:
     """Does what `check_agreement` does, in the next round of `barrier`."""
     described = json.dumps(describe(metric), sort_keys=True)
     barrier.publish(described, timeout)

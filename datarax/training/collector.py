@@ -21,6 +21,7 @@ from datarax._errors import (
     NotAddressableError,
     WindowError,
 )
+from datarax._typing import PyTree
 from datarax.metrics.base import Metric, Reading, read
 from datarax.statistics.state_dicts import check_same
 from datarax.training.agreement import Barrier, agree
@@ -234,7 +235,7 @@ class AsyncMetricCollector:
         self._stateful.state.set_value(empty)
         return None
 
-    def ready(self) -> list[tuple[Any, Any]]:
+    def ready(self) -> list[tuple[Any, PyTree]]:
         """The finished windows that were not read before, as `(step, results)`. It never waits.
 
         Raises:
@@ -257,7 +258,7 @@ class AsyncMetricCollector:
             pairs.append((self._finished.popleft().step, results))
         return pairs
 
-    def collect_results(self, timeout: float | None = None) -> Any:
+    def collect_results(self, timeout: float | None = None) -> PyTree:
         """Waits for the oldest window and returns its results.
 
         Args:
@@ -346,7 +347,7 @@ class AsyncMetricCollector:
         else:
             barrier.arrive(self._timeout)
 
-    def _read(self, window: _Window) -> Any:
+    def _read(self, window: _Window) -> PyTree:
         with _naming(window.name):
             return window.reading.on_host(type(self._like).__name__)
 

@@ -6,6 +6,8 @@ from flax import nnx
 
 from datarax._checks import kind
 from datarax._errors import MetricTypeError
+from datarax._typing import PyTree
+from datarax.distributed.collectives import AxisName
 from datarax.metrics.base import Metric
 
 
@@ -56,7 +58,7 @@ class StatefulMetric(nnx.Metric):
             kwargs = metric.arguments_from(kwargs, "StatefulMetric: the metric")
         self.state.set_value(metric.update(*args, **kwargs))
 
-    def sync(self, axis_name: Any = None) -> None:
+    def sync(self, axis_name: AxisName | None = None) -> None:
         """Merges the metric over the devices along `axis_name`, in place.
 
         Call it inside `shard_map` or `pmap`. For a `per_device` metric, it takes no axis name and
@@ -68,7 +70,7 @@ class StatefulMetric(nnx.Metric):
         """
         self.state.set_value(self.metric.synced_in_place(axis_name))
 
-    def compute(self) -> Any:
+    def compute(self) -> PyTree:
         """The value of the metric; see `Metric.compute`."""
         return self.metric.compute()
 

@@ -1,6 +1,6 @@
 """Several metrics as one. Outputs are routed by name, and equal statistics are shared."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import jax
@@ -12,6 +12,7 @@ from datarax._errors import (
     MetricTypeError,
     UnknownMetricError,
 )
+from datarax._typing import PyTree
 from datarax.metrics.base import Metric, Reading, shares_statistic
 
 _Member = tuple[str, Any, int]
@@ -95,7 +96,7 @@ class Collection(Metric):
             f"Collection has no metric {name!r}; it has: {', '.join(map(repr, self))}"
         )
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return (name for name, _, _ in self.members)
 
     def __len__(self) -> int:
@@ -262,7 +263,8 @@ def _all_equal(ours: Metric, theirs: Metric) -> bool:
     )
 
 
-def _flat(values: Any) -> dict[str, Any]:
+def _flat(values: Iterable[tuple[str, PyTree]]) -> dict[str, Any]:
+    """Nested dicts as one dict, with names like "outer/inner"."""
     flat = {}
     for name, value in values:
         if isinstance(value, dict):
@@ -272,5 +274,6 @@ def _flat(values: Any) -> dict[str, Any]:
     return flat
 
 
-def _prefixed(parts: Any) -> dict[str, Any]:
+def _prefixed(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Several dicts as one; the name of each is put before its keys, unless they are empty."""
     return {f"{n}/{key}".rstrip("/"): value for n, part in parts for key, value in part.items()}

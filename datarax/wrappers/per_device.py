@@ -1,6 +1,7 @@
 """A metric with one copy of its state on each device, so that updates do not communicate."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -132,7 +133,7 @@ class PerDevice(Metric):
             )
             raise
 
-    def sync(self, axis_name: Any = None) -> Metric:
+    def sync(self, axis_name: AxisName | None = None) -> Metric:
         """The copies merged into a plain, replicated metric; one collective if they are small."""
         if axis_name is not None:
             raise MetricInputError(
@@ -147,7 +148,7 @@ class PerDevice(Metric):
     def invalid_count(self) -> Any:
         return self.sync().invalid_count()
 
-    def synced_in_place(self, axis_name: Any) -> Self:
+    def synced_in_place(self, axis_name: AxisName | None) -> Self:
         """The metric itself: the copies are merged when they are read."""
         if axis_name is not None:
             self.sync(axis_name)  # raises
@@ -169,7 +170,7 @@ class PerDevice(Metric):
     def from_outputs(self, **outputs: str) -> Self:
         return self.with_parts({"copies": self.copies.from_outputs(**outputs)})
 
-    def arguments_from(self, outputs: Any, caller: str) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
         return self.copies.arguments_from(outputs, caller)
 
     def combine(self, other: Any) -> Self:
@@ -218,8 +219,8 @@ class PerDevice(Metric):
 
 
 @jax.jit
-def _update(metric: PerDevice, calls: Any) -> Metric:
-    def local(copies: Metric, calls: Any) -> Metric:
+def _update(metric: PerDevice, calls: PyTree) -> Metric:
+    def local(copies: Metric, calls: PyTree) -> Metric:
         return _stacked(_own(copies).apply(calls))
 
     return metric._mapped(local, out_specs=P(metric.axis_names))(metric.copies, calls)

@@ -268,14 +268,14 @@ def rounds():
         barrier.arrive(TIMEOUT)
         processes.mark("passed")
         before = barrier.missing(barrier.round - 1)
-        barriers[1].meet(TIMEOUT, "let the other pass")
+        barriers[1].wait(TIMEOUT, "let the other pass")
     else:
-        barriers[1].meet(TIMEOUT, "let the other pass")
+        barriers[1].wait(TIMEOUT, "let the other pass")
         before = None
         barrier.arrive(TIMEOUT)
     if rank == 1:
         barrier.mark_waiting(barrier.round - 1)
-    barriers[2].meet(TIMEOUT, "both have passed")
+    barriers[2].wait(TIMEOUT, "both have passed")
     keys = barrier._call("key_value_dir_get", "", deadline=float("inf"))
     threads = [thread.name for thread in threading.enumerate()]
     return (
@@ -297,6 +297,6 @@ def test_a_barrier_holds_its_rounds_together():
         assert before in (None, "process 1 of 2 has not reached it")
         assert after == "all processes have reached it, but these processes do not wait for it: 0"
         assert beyond == "processes 0, 1 of 2 have not reached it"
-        # Where each is, who waits, the newest verdict: a long run leaves no more.
+        # Round, who waits, and the last outcome: a long run leaves no more keys.
         assert len(keys) <= 4, keys
         assert threads == ["MainThread"]
