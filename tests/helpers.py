@@ -1,4 +1,4 @@
-"""What several tests share: meshes, data whose sums are exact, strict comparison, compiled text.
+"""What several tests share: meshes, exact data, compiled updates, strict comparison, program text.
 
 The data of `draw` are small multiples of 1/8, so that every sum of them in a test is exact in
 float32 in whatever order it is taken. Sums, maxima and minima are then compared exactly, and a mean
@@ -51,6 +51,30 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any = "float32
     if jnp.issubdtype(dtype, jnp.integer):
         return rng.integers(-120, 120, shape).astype(dtype)
     return (rng.integers(-120, 120, shape) / 8).astype(dtype)
+
+
+@jax.jit
+def update(metric: Any, *args: Any, **kwargs: Any) -> Any:
+    """A metric or statistic after an update; a configuration is compiled once for all tests."""
+    return metric.update(*args, **kwargs)
+
+
+@jax.jit
+def value_of(metric: Any, *args: Any, **kwargs: Any) -> Any:
+    """The value after an update, in one program: for what is asked once."""
+    return metric.update(*args, **kwargs).compute()
+
+
+@jax.jit
+def merge(a: Any, b: Any) -> Any:
+    """Two metrics or statistics as one."""
+    return a.merge(b)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    """Logits as probabilities, over the last dimension."""
+    p = np.exp(x - x.max(-1, keepdims=True))
+    return p / p.sum(-1, keepdims=True)
 
 
 def wide(x: Any) -> np.ndarray:

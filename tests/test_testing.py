@@ -91,24 +91,24 @@ class RoundsOutsideJit(Ratio):
 
 
 class AveragesOnMerge(Ratio):
-    def _merge(self, other):
+    def combine(self, other):
         return jax.tree.map(lambda a, b: ((a + b) / 2).astype(a.dtype), self, other)
 
 
 class KeepsTheLatest(Ratio):
-    def _merge(self, other):
+    def combine(self, other):
         some = other.weight.value > 0
         return jax.tree.map(lambda a, b: jnp.where(some, b, a), self, other)
 
 
 class NotAssociative(Ratio):
-    def _merge(self, other):
+    def combine(self, other):
         both = (self.weight.value > 0) & (other.weight.value > 0)
         return jax.tree.map(lambda a, b: jnp.where(both, (a + b) / 2, a + b), self, other)
 
 
 class KeepsTheGreater(Ratio):
-    def _merge(self, other):
+    def combine(self, other):
         more = self.total.value > other.total.value
         return jax.tree.map(lambda a, b: jnp.where(more, a, b), self, other)
 
@@ -128,7 +128,7 @@ class OneBufferTwice(Ratio):
 
 
 class ResetsToWeakTypes(Ratio):
-    def _reset(self):
+    def reset(self):
         return jax.tree.map(lambda x: jnp.asarray(0.0), self)
 
 

@@ -1,5 +1,6 @@
-"""The leaf that metrics are built from."""
+"""`MetricAccumulator`: the sum, maximum or minimum of all values it was updated with."""
 
+import hashlib
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -17,12 +18,17 @@ from datarax.statistics.state import LeafState
 
 
 class Constant(NamedTuple):
-    """An array as configuration: hashable, compared by value; one value stands for all equal."""
+    """A hashable copy of an array, compared by value, so that an array can be configuration.
+
+    If all elements are equal, only one is stored.
+    """
 
     shape: tuple[int, ...]
     dtype: str
-    """Its name; "float" or "int" where it is the default dtype, with x64 or without."""
+    """The name of the dtype. A default dtype is stored as "float" or "int", so that the constant is
+    the same with x64 and without."""
     values: tuple[Any, ...]
+    """The elements in row-major order, or a single one if all are equal."""
 
     @classmethod
     def of(cls, array: np.ndarray[Any, Any]) -> "Constant":
@@ -44,26 +50,28 @@ class Constant(NamedTuple):
         return values.reshape(self.shape)
 
     def __repr__(self) -> str:
-        if self.shape == ():
-            return repr(self.values[0])
-        values = self.values[0] if len(self.values) == 1 else list(self.values[:6])
-        return f"{values} of shape {self.shape}"
+        values: Any = self.values[0] if len(self.values) == 1 else list(self.values)
+        if len(self.values) > 16:
+            digest = hashlib.sha256(repr(self.values).encode()).hexdigest()[:8]
+            values = f"{len(self.values)} values (sha256 {digest})"
+        named = f"{values}" if self.dtype in ("float", "int") else f"{self.dtype}({values})"
+        return named if self.shape == () else f"{named} of shape {self.shape}"
 
 
 class MetricAccumulator(LeafState, kw_only=False):
-    """One array, accumulated by sum, maximum or minimum.
+    """An array that is accumulated by sum, maximum or minimum.
 
-    Integer sums are exact up to 2**63 and float sums are compensated, so that no number of
-    batches makes them stall, both without x64; bfloat16 and float16 are accumulated in float32.
+    Integer sums are exact up to 2**63. Float sums are compensated: they keep growing, however many
+    batches there are. Neither needs x64. Values in bfloat16 and float16 are accumulated in float32.
 
     Args:
-        initial_value: a Python number or a NumPy or JAX array; its shape and dtype are the
-            accumulator's. It counts once, however often the accumulator is merged or synced.
+        initial_value: a Python number or a NumPy or JAX array. The accumulator has its shape and
+            dtype. It counts once, however often the accumulator is merged or synced.
         reduce_op: `MetricReduceOp` or its name: "sum", "max", "min".
 
     Raises:
-        MetricInputError: an unknown `reduce_op`, or an `initial_value` that does not fit or is NaN.
-        MetricTypeError: an `initial_value` that is traced, or no number.
+        MetricInputError: `reduce_op` is unknown, or `initial_value` is NaN or does not fit its dtype.
+        MetricTypeError: `initial_value` is traced, or is not a number.
 
     Example:
         >>> import jax.numpy as jnp
@@ -78,6 +86,9 @@ class MetricAccumulator(LeafState, kw_only=False):
     reduce_op: MetricReduceOp | str = MetricReduceOp.sum
 
     parts: Parts = state()
+    """One array, or two for a number that one does not hold: see `datarax.distributed.merge_ops`.
+    They leave out `initial_value`, which is added when the value is read, so that it counts once.
+    """
 
     def __post_init__(self) -> None:
         if self.reduce_op not in tuple(MetricReduceOp):
@@ -91,6 +102,7 @@ class MetricAccumulator(LeafState, kw_only=False):
         dtype = state_dtype(self.reduce_op, np.dtype(jnp.dtype(self.initial_value.dtype)))
         start = self.initial_value.array()
         whole = jnp.issubdtype(dtype, jnp.integer)
+        # A sum of integers holds 64 bits, also where its dtype is int32: see `dtype`.
         values = start.astype(np.int64 if whole and self.reduce_op == "sum" else dtype)
         if whole and (values != start).any():
             raise MetricInputError(
@@ -110,21 +122,21 @@ class MetricAccumulator(LeafState, kw_only=False):
 
     @property
     def dtype(self) -> np.dtype:
-        """The dtype values are kept in; an integer sum of int32 counts to 2**63 all the same."""
+        """The dtype of the first part. An integer sum of dtype int32 has two parts: 64 bits."""
         return np.dtype(self.parts[0].dtype)
 
     def update(self, value: Any, *, where: Any = None) -> Self:
         """A new accumulator with `value` folded in.
 
         Args:
-            value: of shape (..., *shape): leading axes are a batch, and are reduced.
-            where: a mask over those leading axes; what it excludes is not looked at.
+            value: of shape (..., *shape). The leading axes are a batch, and are reduced.
+            where: a mask over the leading axes. Values that it excludes are ignored, even NaN.
 
         Raises:
-            MetricInputError: a shape that does not end in the accumulator's, or an integer that
-                does not fit.
-            MetricTypeError: floats into an integer accumulator, or, for a maximum or minimum,
-                integers of a dtype that it does not hold.
+            MetricInputError: the shape of `value` does not end in the shape of the accumulator, or
+                an integer does not fit.
+            MetricTypeError: `value` holds floats and the accumulator integers; or, for a maximum or
+                minimum, integers of a dtype that does not fit the accumulator.
         """
         if isinstance(value, Exact):
             return self.replace(
@@ -161,6 +173,7 @@ class MetricAccumulator(LeafState, kw_only=False):
                 f"{x.dtype}; give it an initial_value of a dtype that holds both"
             )
         row = merge_op(self.reduce_op, self.dtype)
+        # A sum takes values in their own dtype: the record of the merge operation widens them.
         if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4:
             x = x.astype(jnp.float32)
         if self.reduce_op is not MetricReduceOp.sum:
@@ -174,6 +187,7 @@ class MetricAccumulator(LeafState, kw_only=False):
                     f"{x.shape}; expected a mask over its leading {batch} axes"
                 )
             mask = jax.lax.expand_dims(mask, range(mask.ndim, x.ndim))
+            # An excluded value becomes the identity, which changes no sum, maximum or minimum.
             neutral = identity(self.reduce_op, (), self.dtype)[0]
             x = jnp.where(mask, x, jnp.asarray(neutral, x.dtype))
         folded = row.over_axis(x, tuple(range(batch)), self.dtype)
@@ -181,9 +195,9 @@ class MetricAccumulator(LeafState, kw_only=False):
 
     @property
     def value(self) -> Any:
-        """What has been accumulated, the initial value included.
+        """The accumulated value, with the initial value.
 
-        Sums of integers are an `Exact` where x64 is disabled; all else is an array.
+        An array; but an `Exact` for a sum of integers without x64.
         """
         parts = self._started()
         if len(parts) == 1 or jnp.issubdtype(self.dtype, jnp.floating):
@@ -192,12 +206,12 @@ class MetricAccumulator(LeafState, kw_only=False):
 
     @property
     def exact(self) -> Any:
-        """As `value`, but float sums with the part that `value` rounds away, as `Exact`."""
+        """The value without rounding: for a float sum, an `Exact` that holds both parts."""
         parts = self._started()
         return Exact(*parts) if len(parts) == 2 and self.dtype.itemsize == 4 else parts[0]
 
     def _started(self) -> Parts:
-        """The parts, the initial value included."""
+        """The parts, merged with the initial value unless it is the identity."""
         start = self.initial_value.array()
         parts = self.parts
         neutral = identity(self.reduce_op, (), self.dtype)[0]
@@ -209,12 +223,16 @@ class MetricAccumulator(LeafState, kw_only=False):
 
     @property
     def double(self) -> DoubleFloat:
-        """A sum of floats as a double-float, without what `value` rounds away."""
+        """A sum of floats as a double-float: it keeps the digits that `value` rounds away."""
         return DoubleFloat(*self._started())
 
     def with_value(self, value: DoubleFloat) -> Self:
-        """The same sum of floats, holding this value."""
+        """A copy of this sum of floats that holds `value`."""
         return self.with_parts({"parts": (value.high, value.low)})
+
+    def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        config, parts = super().described()
+        return config | {"dtype": self.dtype.name}, parts  # it differs with x64
 
     def combine(self, other: Any) -> Self:
         row = merge_op(self.reduce_op, self.dtype)
@@ -233,9 +251,10 @@ class MetricAccumulator(LeafState, kw_only=False):
 
 
 def _checked_initial(value: Any) -> np.ndarray[Any, Any]:
+    """The initial value as a NumPy array of booleans, integers or floats without NaN."""
     if isinstance(value, Tracer):
         raise MetricTypeError(
-            "MetricAccumulator: initial_value is traced, and it is configuration: pass a "
+            "MetricAccumulator: initial_value is traced, but it is configuration: pass a "
             "Python number or a NumPy array instead"
         )
     start = np.asarray(value)
@@ -243,11 +262,12 @@ def _checked_initial(value: Any) -> np.ndarray[Any, Any]:
     if not (whole or jnp.issubdtype(start.dtype, jnp.floating)):
         raise MetricTypeError(f"MetricAccumulator: initial_value has dtype {start.dtype}")
     if not whole and np.isnan(start).any():
-        raise MetricInputError("MetricAccumulator: initial_value is NaN; all results would be")
+        raise MetricInputError("MetricAccumulator: initial_value is NaN; then every result would be NaN")
     return start
 
 
 def _initial_parts(acc: MetricAccumulator, start: np.ndarray[Any, Any]) -> Parts:
+    """The initial value in the form of the parts: a value, two limbs, or a double-float."""
     if len(acc.parts) == 1:
         return (jnp.asarray(start, acc.dtype),)
     if jnp.issubdtype(acc.dtype, jnp.integer):
@@ -256,7 +276,11 @@ def _initial_parts(acc: MetricAccumulator, start: np.ndarray[Any, Any]) -> Parts
 
 
 def _python_int(value: int, acc: MetricAccumulator) -> Any:
-    """A Python integer of any size: parts for a sum of integers, else what JAX is to make of it."""
+    """Converts a Python integer of any size, which JAX may not be able to do.
+
+    Returns the two limbs for a scalar sum of integers if 32 bits are too few; else an array or a
+    number.
+    """
     info = np.iinfo(np.int32)
     if acc.reduce_op is not MetricReduceOp.sum and jnp.issubdtype(acc.dtype, jnp.integer):
         info = np.iinfo(acc.dtype)
@@ -276,6 +300,7 @@ def _python_int(value: int, acc: MetricAccumulator) -> Any:
 
 
 def _parts(value: Exact, acc: MetricAccumulator) -> Parts:
+    """The parts of an `Exact`, in the form of the parts of the accumulator."""
     is_integer = jnp.issubdtype(acc.dtype, jnp.integer)
     is_sum = acc.reduce_op is MetricReduceOp.sum and (is_integer or len(acc.parts) == 2)
     if value.shape != acc.shape or not is_sum:

@@ -1,4 +1,4 @@
-"""Declared configuration: annotated class attributes become the arguments of a constructor."""
+"""Fields: annotated class attributes that become the arguments of the constructor."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ REQUIRED = inspect.Parameter.empty
 
 
 class Field(NamedTuple):
-    """How an annotated class attribute becomes an argument; made by `field`."""
+    """How an annotated class attribute becomes an argument of the constructor."""
 
     default: Any = REQUIRED
     kw_only: bool = True
@@ -21,12 +21,13 @@ class Field(NamedTuple):
 
 
 def field(*, default: Any = REQUIRED, kw_only: bool = True, init: bool = True) -> Any:
-    """A field of configuration that needs more than an annotation and a default.
+    """Declares a field with options that an annotation and a default cannot express.
 
     Args:
-        default: the value if none is given; without it, the argument is required.
+        default: the value if the argument is not given. Without a default, it is required.
         kw_only: False if the argument may also be given by position.
-        init: False for what is no argument of the constructor.
+        init: False if the constructor has no such argument. The field keeps its default until
+            `__post_init__` or `replace` sets it.
 
     Example:
         >>> import datarax
@@ -43,21 +44,25 @@ def field(*, default: Any = REQUIRED, kw_only: bool = True, init: bool = True) -
     return Field(default, kw_only, init)
 
 
-_STATE = Field(init=False)
+_STATE = Field(init=False)  # compared by identity
 
 
 def state(*, init: Literal[False] = False) -> Any:
-    """Declares the type of an attribute that holds state, made by a hook: not configuration."""
+    """Declares an attribute that holds state, so that its annotation does not make it a field.
+
+    `__post_init__` sets the attribute; of a `LeafState`, `empty` does.
+    """
     return _STATE
 
 
 def collect_fields(
     cls: type, inherited: Mapping[str, Field], is_state: Callable[[Any], bool], kw_only: bool
 ) -> dict[str, Field]:
-    """The fields of a class, its own before those of its bases.
+    """The fields of a class and its bases; of keyword arguments, its own come first.
 
-    An attribute that a class body sets without an annotation is another default of an inherited
-    field; a `ClassVar` or a property of that name fixes it, and it is no argument any more.
+    A class body may change an inherited field. An attribute of that name without an annotation
+    sets a new default. A `ClassVar` or a property of that name removes the field: it is no longer
+    an argument.
     """
     body, annotations, own = vars(cls), inspect.get_annotations(cls), {}
     for name, annotation in annotations.items():
@@ -67,19 +72,20 @@ def collect_fields(
         if _is_class_var(annotation):
             continue
         if value is _STATE:
-            delattr(cls, name)
+            delattr(cls, name)  # a marker, not a default
             continue
         if not isinstance(value, Field):
             value = Field(value)
         elif name in body:
             delattr(cls, name)
         own[name] = value._replace(annotation=annotation, kw_only=value.kw_only and kw_only)
+    kept = {}
     for name, given in inherited.items():
         fixed = isinstance(body.get(name), property) or _is_class_var(annotations.get(name))
-        if name in own or fixed:
-            continue
-        own[name] = given._replace(default=body[name]) if name in body else given
-    return own
+        if name not in own and not fixed:
+            kept[name] = given._replace(default=body[name]) if name in body else given
+    # By position, those of the bases come first, as in a dataclass.
+    return {n: f for n, f in kept.items() if not f.kw_only} | own | kept
 
 
 def _is_class_var(annotation: Any) -> bool:
@@ -106,8 +112,8 @@ def bound_fields(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     """The value of each field, from the arguments of a constructor.
 
     Raises:
-        MetricTypeError: an argument that is missing or that there is not; names what there is.
-        MetricInputError: a value that the annotation does not allow.
+        MetricTypeError: an argument is missing or unknown; lists the arguments.
+        MetricInputError: the annotation does not allow a value.
     """
     signature = inspect.signature(cls)
     try:
@@ -124,7 +130,10 @@ def bound_fields(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
 
 
 def allowed_values(annotation: Any) -> tuple[Any, ...] | None:
-    """The values that a `Literal`, `bool`, or union of them allows; None for any other type."""
+    """The values that an annotation allows: a `Literal`, `bool`, `None`, or a union of these.
+
+    None for any other annotation, which is not checked.
+    """
     if annotation is bool:
         return (False, True)
     if annotation is None or annotation is type(None):
@@ -143,6 +152,7 @@ def shown_fields(instance: Any) -> str:
     shown = []
     for name, given in instance.fields.items():
         value = getattr(instance, name)
+        # The types are compared, because True == 1; the identity, because NaN != NaN.
         same = value is given.default or (
             type(value) is type(given.default) and value == given.default
         )

@@ -1,4 +1,4 @@
-"""Tables of counts too large to add up in every update: a batch changes a few cells in place."""
+"""`ScatterCounts`: a large table of counts, of which each batch updates a few cells in place."""
 
 import math
 from functools import partial
@@ -21,20 +21,23 @@ from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
 from datarax.statistics.state import LeafState
 
-_FULL = 2**31 - 1
-_CHUNK = 2**14
+_FULL = 2**31 - 1  # the greatest int32
+_CHUNK = 2**14  # cells that are flushed at a time
 
 
 class ScatterCounts(LeafState, kw_only=False):
-    """A table of sums of weights, to which each example adds in a few cells.
+    """A table of sums of weights. Each example adds its weight to a few cells.
 
-    Where weights are booleans, a scatter adds to 32-bit integers in place; before any of them
-    could overflow, all are flushed to double-floats, exact to 2**48 (2**53 with x64). So an update
-    costs what the batch holds, and not what the table holds. Weights that are floats add a whole
-    table of double-floats.
+    Boolean weights are counted: a scatter adds them to 32-bit integers in place, so the cost of an
+    update depends on the size of the batch, not of the table. Before an integer can overflow, all
+    of them are flushed: added to double-floats and set to zero. Double-floats are exact to 2**48
+    (2**53 with x64).
+
+    Float weights are summed to a table for the batch, which is added to the double-floats. The cost
+    depends on the size of the table.
 
     Args:
-        shape: of the table.
+        shape: the shape of the table.
     """
 
     shape: tuple[int, ...]
@@ -42,9 +45,9 @@ class ScatterCounts(LeafState, kw_only=False):
     recent: jax.Array = state()
     """Counts since the last flush, int32."""
     pending: jax.Array = state()
-    """At most how many were added since then to any cell."""
+    """An upper bound for every cell of `recent`: how many counts were added since the flush."""
     flushed: tuple[jax.Array, jax.Array] = state()
-    """All before, as the parts of a double-float."""
+    """The sums up to the last flush, and all float weights: the two parts of a double-float."""
 
     def __post_init__(self) -> None:
         self.shape = tuple(self.shape)
@@ -62,14 +65,18 @@ class ScatterCounts(LeafState, kw_only=False):
         }
 
     def add(self, place: jax.Array, weights: jax.Array) -> Self:
-        """Adds `weights` at the flat indices `place` (int32); what lies beyond the table is lost.
+        """Adds `weights` at the flat indices `place`.
 
-        `weights` has the shape of `place`: booleans, or floats of the default dtype, not negative.
+        Args:
+            place: int32 indices into the flattened table. Indices past its end are ignored.
+            weights: booleans, or floats of the default dtype that are not negative, of the shape of
+                `place`.
         """
         if weights.dtype != jnp.bool_:
             batch = scatter_sum(place, weights, math.prod(self.shape)).reshape(*self.shape)
             total = DoubleFloat(*self.flushed) + batch
             return self.with_parts({"flushed": (total.high, total.low)})
+        # Flush first if one cell could overflow, even if the whole batch falls into that cell.
         full = jnp.asarray(self.pending) > _FULL - place.size
         table = jax.tree.map(lambda x: x.reshape(-1), replicated((self.recent, self.flushed)))
         recent, flushed = _flush_where(full, table)
@@ -86,7 +93,7 @@ class ScatterCounts(LeafState, kw_only=False):
 
     @property
     def double(self) -> DoubleFloat:
-        """The table as double-floats."""
+        """The table as double-floats, with all recent counts flushed."""
         return DoubleFloat(*_flush(self.recent, self.flushed))
 
     @property
@@ -96,7 +103,7 @@ class ScatterCounts(LeafState, kw_only=False):
 
     @property
     def exact(self) -> Any:
-        """The table with the part that `value` rounds away."""
+        """The table without rounding: an `Exact` that holds both parts of the double-floats."""
         double = self.double
         return Exact(double.high, double.low) if double.dtype.itemsize == 4 else double.high
 
@@ -104,6 +111,8 @@ class ScatterCounts(LeafState, kw_only=False):
         return self._holding(self.double)
 
     def _holding(self, table: DoubleFloat) -> Self:
+        """A copy with this table, all of it flushed."""
+        # The leading axes of a stacked state, for example one table per device.
         stacked = table.shape[: table.ndim - len(self.shape)]
         return self.with_parts(
             {
@@ -127,13 +136,14 @@ class ScatterCounts(LeafState, kw_only=False):
 
 
 def _flush(recent: Any, flushed: Any) -> tuple[jax.Array, jax.Array]:
+    """The parts of the double-floats `flushed + recent`."""
     recent, flushed = jax.tree.map(jnp.asarray, (recent, flushed))
     total = DoubleFloat(*flushed) + double_from_int(recent, flushed[0].dtype)
     return total.high, total.low
 
 
 def _flush_where(full: jax.Array, table: Any) -> Any:
-    """A flat table of recent and flushed counts, with all of them flushed if it is full."""
+    """Flushes a flat table, the pair of recent and flushed counts, if `full` is true."""
     size = table[0].size
     chunk, once = max(1, min(size, _CHUNK)), full.astype(jnp.int32)
 
@@ -141,30 +151,32 @@ def _flush_where(full: jax.Array, table: Any) -> Any:
         # The last chunk may overlap the one before it, whose recent counts are zero by then.
         start = jnp.minimum(i * jnp.int32(chunk), jnp.int32(size - chunk))
         part = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, chunk), table)
-        # A loop again, or the compiler would fuse this with the writing, and copy all for it.
+        # A loop of one round. Without it, the compiler fuses the sum with the write below, and then
+        # copies the whole table.
         part = lax.fori_loop(0, once, lambda _, p: (p[0] - p[0], _flush(*p)), part)
         return jax.tree.map(
             lambda x, new: lax.dynamic_update_slice_in_dim(x, new, start, 0), table, part
         )
 
-    # A loop of no rounds, mostly: unlike a conditional, it leaves the table where it is. By chunks,
-    # as a program sets aside memory for what it may need, in every call.
+    # A loop that mostly has no rounds. A `lax.cond` would copy the table in every call. The loop
+    # goes by chunks, because a program reserves the memory of the flush even if it does not flush.
     return lax.fori_loop(0, once * jnp.int32(-(-size // chunk)), flush, table)
 
 
 @partial(jax.jit, inline=True)
 def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
-    """A table (size,) with `weights` added at flat indices; what lies beyond it is lost."""
+    """A table (size,) with `weights` added at the indices `place`; others are ignored."""
     ones = jnp.ones((), table.dtype) if weights.dtype == jnp.bool_ else replicated(weights)
     place = _beyond_if_zero(place, weights, table.size)
     return table.at[place].add(ones.reshape(-1) if ones.ndim else ones, mode="drop")
 
 
 def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
-    """The total of `weights` (floats) at each of `size` flat indices."""
+    """The sum of the float `weights` at each of `size` flat indices."""
     place, weights = _beyond_if_zero(place, weights, size), replicated(weights).reshape(-1)
-    # A scatter adds one by one, and would stall: into several rows, then their sum; and what it
-    # adds is split, so that most of it adds up exactly.
+    # A scatter adds one weight at a time, so a large sum would absorb small weights. Two remedies:
+    # several rows are summed apart, and then added; and each weight is split into two parts, of
+    # which the upper parts add up exactly.
     rows = max(1, min(place.size // 64, place.size // max(size, 1)))
     row = jnp.arange(place.size, dtype=jnp.int32) % rows
     empty = jnp.zeros((rows, size), weights.dtype)
@@ -176,7 +188,7 @@ def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
 
 
 def _beyond_if_zero(place: jax.Array, weights: jax.Array, size: int) -> jax.Array:
-    """The flat indices, with those of weight zero beyond the table."""
+    """The flat indices; `size`, which is past the end of the table, where the weight is zero."""
     counts = replicated(weights).astype(jnp.bool_)
     return jnp.where(counts, replicated(place), jnp.int32(size)).reshape(-1)
 
@@ -184,7 +196,10 @@ def _beyond_if_zero(place: jax.Array, weights: jax.Array, size: int) -> jax.Arra
 def extreme_at(
     extreme: MetricAccumulator, place: jax.Array, values: jax.Array
 ) -> MetricAccumulator:
-    """A maximum or minimum with `values` folded in at flat indices, in place, as `add_at`."""
+    """A maximum or minimum updated with `values` at flat indices, in place.
+
+    Indices past its end are ignored.
+    """
     (part,) = extreme.parts
     flat = jnp.asarray(part).reshape(-1).at[replicated(place).reshape(-1)]
     fold = flat.max if extreme.reduce_op is MetricReduceOp.max else flat.min

@@ -1,8 +1,8 @@
-"""State: immutable pytrees that merge. Everything distributed follows from this one class.
+"""`State`: an immutable pytree that can be merged, synced over devices, reset and saved.
 
-A `State` holds configuration (declared fields, static) and state (accumulators and other states,
-its children). Merging, syncing, resetting and saving are written here once, over the children.
-Only a `LeafState` holds arrays itself, and says what merging means for them.
+A `State` holds configuration (its declared fields, which are static) and children (accumulators and
+other states). `merge`, `sync`, `reset` and saving are defined here once: each applies to every
+child in turn. A `LeafState` holds arrays instead of children, and defines how they merge.
 """
 
 import enum
@@ -32,17 +32,19 @@ from datarax.statistics.fields import (
 from datarax.statistics.state_dicts import Saveable, check_same
 
 SMALL_STATE_BYTES = 1 << 20
-"""Up to this many bytes a device, `sync` is one collective in all; above, one for each kind."""
+"""The most bytes per device that `sync` gathers in one collective. A larger state takes one
+collective for each kind of merge."""
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field, state))
 class _StateType(type):
-    """Makes an instance: its arguments, the states of its class, its hook; then freezes it."""
+    """Creates an instance: makes its states, runs its constructor, then freezes it."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         self: Any = object.__new__(cls)
-        # States in a class body are templates: each instance makes its own from their fields, as
-        # the dtypes of a state depend on whether x64 is enabled when it is made.
+        # A state in a class body is a template: each instance gets a new state with the same
+        # fields. The template itself may have the wrong dtypes, because x64 may have been enabled
+        # or disabled since the class was defined.
         for name, template in cls.templates.items():  # type: ignore[attr-defined]
             vars(self)[name] = _made_anew(template)
         vars(self).update({n: f.default for n, f in cls.fields.items() if not f.init})  # type: ignore[attr-defined]
@@ -53,23 +55,30 @@ class _StateType(type):
 class State(Saveable, metaclass=_StateType):
     """An immutable pytree with an identity and an associative `merge`.
 
-    Configuration is declared as annotated class attributes, which are the keyword arguments of the
-    constructor; their values must be hashable, and are static under `jit`. An attribute whose
-    annotation is a `Literal` or `bool` takes no other value. All other attributes are set in the
-    class body or in `__post_init__`, which runs after the fields are set: it checks them, and
-    makes the state that depends on them.
+    Annotated class attributes are fields: they declare the configuration, and are the keyword
+    arguments of the constructor. Their values must be hashable, and are static under `jit`. A field
+    annotated with a `Literal` or `bool` accepts only the values that the annotation allows.
+
+    All other attributes are set in the class body or in `__post_init__`. `__post_init__` runs after
+    the fields are set. It checks them, and makes the states that depend on them.
     """
 
     fields: ClassVar[dict[str, Field]] = {}
+    """The fields of the class and its bases, by name."""
     templates: ClassVar[dict[str, "State"]] = {}
+    """The states that the class body and those of its bases define, by name."""
     holds_arrays: ClassVar[bool] = False
+    """Whether arrays are children; if not, an array as an attribute is an error."""
 
+    # The names of the children, sorted; and the static part of the pytree: these names, and the
+    # names and values of all other attributes. `_aux` is None until the instance is frozen.
     _children: tuple[str, ...] = ()
     _aux: Any = None
 
     def __init_subclass__(cls, kw_only: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         inherited: dict[str, Field] = {}
+        # If several bases have a field of the same name, the first base wins.
         for base in cls.__bases__:
             inherited |= {
                 n: f for n, f in getattr(base, "fields", {}).items() if n not in inherited
@@ -94,11 +103,15 @@ class State(Saveable, metaclass=_StateType):
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Checks the fields, and makes the state that depends on them."""
+        """Checks the fields, and makes the states that depend on them."""
 
     @classmethod
     def from_fields(cls, owner: "State", **others: Any) -> Self:
-        """One whose fields have the values of `others`, or of the fields of `owner` so called."""
+        """An instance that copies the values of the fields it has in common with `owner`.
+
+        A metric makes its statistic in this way. `others` are further arguments, and take
+        precedence over the fields of `owner`.
+        """
         names = [name for name in cls.fields if name in owner.fields]
         return cls(**{name: getattr(owner, name) for name in names} | others)
 
@@ -113,6 +126,7 @@ class State(Saveable, metaclass=_StateType):
         raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
 
     def __setstate__(self, attributes: dict[str, Any]) -> None:
+        # For `pickle` and `copy`. The static part is built again in this process.
         vars(self).update(attributes)
         vars(self)["_aux"] = None
         _seal(self)
@@ -120,12 +134,12 @@ class State(Saveable, metaclass=_StateType):
     def replace(self, **changes: Any) -> Self:
         """A copy with these attributes changed.
 
-        A state keeps its place; a field of configuration may change if the same data would have
-        led to the same state under it: `metric.replace(on_invalid="raise")`.
+        Any child may be replaced. A field may be changed if it does not affect what the state
+        holds: `metric.replace(on_invalid="raise")`.
 
         Raises:
-            AttributeError: an attribute that there is not.
-            MetricInputError: configuration under which the state would have been another.
+            AttributeError: an attribute does not exist.
+            MetricInputError: with the new field, the same data would have given another state.
         """
         for name in changes:
             if not hasattr(self, name):
@@ -135,12 +149,14 @@ class State(Saveable, metaclass=_StateType):
         return copy.with_parts({name: v for name, v in changes.items() if name not in config})
 
     def _reconfigured(self, changes: dict[str, Any]) -> Self:
-        if type(self).__init__ is not State.__init__:
+        """A copy with these fields changed: a new instance that takes over the children."""
+        if type(self).__init__ is not State.__init__:  # its arguments are not the fields
             return self.with_parts(changes)
         given = {name: getattr(self, name) for name in self.fields} | changes
         fresh = type(self)(**{name: v for name, v in given.items() if self.fields[name].init})
         set_later = {name: v for name, v in given.items() if not self.fields[name].init}
         parts = {name: getattr(self, name) for name in self._children}
+        # The structure of a child includes its configuration, but not the values of its arrays.
         same = fresh._children == self._children and all(
             jax.tree.structure(getattr(fresh, name)) == jax.tree.structure(part)
             for name, part in parts.items()
@@ -154,57 +170,66 @@ class State(Saveable, metaclass=_StateType):
         return fresh.with_parts(parts | set_later)
 
     def with_parts(self, parts: dict[str, Any]) -> Self:
-        """A copy with these attributes, not checked: see `replace`."""
+        """A copy with these attributes changed, without the checks of `replace`."""
         copy: Any = object.__new__(type(self))
         vars(copy).update(vars(self))
         vars(copy).update(parts)
-        if parts.keys() <= set(self._children):
+        if parts.keys() <= set(self._children):  # the static part stays as it is
             return copy
         vars(copy)["_aux"] = None
         return _seal(copy)
 
-    # What follows from the children; a leaf state defines it.
+    # Methods that apply to every child. A `LeafState` overrides them.
 
     def combine(self, other: Self) -> Self:
-        """The two merged, without a check that they may be: see `merge`."""
+        """The merge of the two, without the checks of `merge`."""
         return self._over_children(lambda a, b: a.combine(b), other)
 
     def canonical(self) -> Self:
-        """The one form of all states that hold the same data."""
+        """The canonical form: states that hold the same data have equal canonical forms."""
         return self._over_children(lambda a: a.canonical())
 
     def reset(self) -> Self:
-        """The same, empty: the identity of `merge`."""
+        """An empty state of the same configuration: the identity of `merge`."""
         return self._over_children(lambda a: a.reset())
 
     def derive(self, coarser: "State") -> "State | None":
-        """What `coarser`, fed the same inputs, would hold; None unless this state tells."""
+        """The state `coarser` after the same inputs, if it can be computed from this one.
+
+        `coarser` gives the class and the configuration. None if it cannot be computed.
+        """
         return None
 
     def unusable(self) -> list[Any]:
-        """Counts of what this state itself, without its children, could not use."""
+        """How many values this state could not use, as a list of counts.
+
+        It leaves out what its children could not use: `walk` visits them, too.
+        """
         count = self.children().get("invalid")
         return [] if count is None else [count.value]
 
-    # The lifecycle.
+    # Merging, syncing, saving.
 
     def merge(self, other: Self) -> Self:
-        """The two as if one had seen both streams of data.
+        """The state that results if one state sees the data of both.
 
         Raises:
-            ConfigurationMismatchError: another class, configuration or shape; names the field.
+            ConfigurationMismatchError: the two differ in class, configuration or shape; names the
+                field.
         """
         check_same(self, other, "merge")
         return self.combine(other)
 
     def sync(self, axis_name: AxisName) -> Self:
-        """The merge over all devices along `axis_name`, on every one of them.
+        """Merges the states of all devices along `axis_name`; every device gets the result.
 
-        Only inside `shard_map` or `pmap`. One collective for everything while the state is small
-        (`SMALL_STATE_BYTES` a device): every device gathers all copies and merges them in the
-        same order, so the result is deterministic and `out_specs=P()` accepts it. Above that, one
-        all-reduce for each kind: sums of integers, of floats, maxima, minima; and a gather for
-        what no elementwise collective merges.
+        Call it inside `shard_map` or `pmap`. The number of collectives depends on the size:
+
+        - Up to `SMALL_STATE_BYTES` per device, one collective gathers all states. Every device
+          merges them in the same order, so the result is deterministic, and `out_specs=P()`
+          accepts it.
+        - Above that, there is one all-reduce for each kind: sums of integers, sums of floats,
+          maxima, minima. States that no elementwise collective can merge are gathered.
 
         Raises:
             AxisNotBoundError: `axis_name` is not bound here.
@@ -218,15 +243,16 @@ class State(Saveable, metaclass=_StateType):
         return treedef.unflatten(merge_leaf_states(states, axis_name, size))
 
     def varying(self, axis_name: AxisName) -> Self:
-        """The same state, marked as differing between the devices along `axis_name`.
+        """The same state, marked as varying over the devices along `axis_name`.
 
-        A state made outside `shard_map` counts as replicated, and the first local update makes it
-        varying: mark it before it becomes the carry of a `lax.scan` or `lax.while_loop`.
+        Call it inside `shard_map`, before a state that was made outside becomes the carry of a
+        `lax.scan` or `lax.while_loop`. Such a state counts as replicated, and an update makes it
+        varying, but the type of a carry must not change.
         """
         return jax.tree.map(lambda leaf: collectives.mark_varying(leaf, axis_name), self)
 
     def children(self) -> dict[str, Any]:
-        """The states, or pytrees of states (of a leaf state: the arrays), by attribute."""
+        """The children by attribute: states or pytrees of states; for a `LeafState`, its arrays."""
         return {name: getattr(self, name) for name in self._children}
 
     def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -236,6 +262,7 @@ class State(Saveable, metaclass=_StateType):
         return self.with_parts(parts)
 
     def _over_children(self, function: Callable[..., Any], *others: Self) -> Self:
+        """A copy in which `function` of each child, and of its likes in `others`, replaces it."""
         def apply(name: str) -> Any:
             parts = [getattr(each, name) for each in (self, *others)]
             return jax.tree.map(function, *parts, is_leaf=lambda x: isinstance(x, State))
@@ -246,16 +273,20 @@ class State(Saveable, metaclass=_StateType):
         return f"{type(self).__name__}({shown_fields(self)})"
 
 
-# Freezing, and the pytree.
+# How an instance is frozen, flattened and unflattened.
 
 
 class _Nan(enum.Enum):
-    """NaN in the static part of a pytree: it equals itself, also after pickling."""
+    """Stands for NaN in the static part of a pytree, because NaN does not equal itself.
+
+    A member of an enumeration equals itself, also after pickling.
+    """
 
     NAN = "nan"
 
 
 def _seal(self: State) -> Any:
+    """Sorts the attributes into children and static ones, and so freezes the instance."""
     children, config = [], []
     for name, value in vars(self).items():
         if name in ("_children", "_aux"):
@@ -264,6 +295,7 @@ def _seal(self: State) -> Any:
             children.append(name)
             continue
         if isinstance(value, float) and math.isnan(value):
+            # `math.nan` for every NaN: `find_difference` compares configurations by identity first.
             vars(self)[name], value = math.nan, _Nan.NAN
         try:
             hash(value)
@@ -281,6 +313,7 @@ def _seal(self: State) -> Any:
 
 
 def _holds_state(value: Any, owner: type[State]) -> bool:
+    """Whether an attribute is a child: a state, states in containers, or arrays if `owner` may."""
     if isinstance(value, State):
         return True
     if isinstance(value, dict):
@@ -301,6 +334,7 @@ def _flatten_with_keys(self: State) -> tuple[tuple[Any, ...], Any]:
 
 def _unflatten(cls: type[State]) -> Callable[[Any, Any], State]:
     def unflatten(aux: Any, children: Any) -> State:
+        # JAX may pass any objects as children, so nothing is checked here.
         self = object.__new__(cls)
         names, config = aux
         for name, value in config:
@@ -313,10 +347,11 @@ def _unflatten(cls: type[State]) -> Callable[[Any, Any], State]:
 
 
 class LeafState(State):
-    """A state that holds arrays, and says how they merge; a missing method is an error.
+    """A state that holds arrays and defines how they merge.
 
-    A subclass declares its configuration as any `State`, and defines five methods: `empty`,
-    `combine`, `canonical`, and for merging over a mesh `to_mesh` and `from_mesh`.
+    A subclass declares its configuration like any `State`, and its arrays with `state()`. It must
+    define five methods: `empty`, `combine`, `canonical`, `to_mesh` and `from_mesh`. A class that
+    lacks one raises a `TypeError` when it is defined.
     """
 
     holds_arrays: ClassVar[bool] = True
@@ -336,29 +371,38 @@ class LeafState(State):
 
     @abstractmethod
     def empty(self) -> dict[str, Any]:
-        """The arrays of no data, by attribute: NumPy arrays, the same objects in each call."""
+        """The arrays of the empty state, by attribute.
+
+        They are read-only NumPy arrays, and every call returns the same objects, as from
+        `datarax.distributed.merge_ops.zeros`.
+        """
 
     @abstractmethod
     def combine(self, other: Any) -> Self:
-        """The two merged: associative and commutative, with `empty` as the identity."""
+        """The merge of the two: associative and commutative, with `empty` as the identity."""
 
     @abstractmethod
     def canonical(self) -> Self:
-        """The one form of all states that hold the same data."""
+        """The canonical form: states that hold the same data have equal canonical forms.
+
+        Returns `self` if only one form is possible.
+        """
 
     @abstractmethod
     def to_mesh(self) -> tuple[str, list[jax.Array]]:
-        """Which elementwise collective merges this state, and its operands.
+        """The elementwise collective that merges this state over devices, and its operands.
 
-        "sum", "max" or "min"; `("gather", [])` where none does: copies are gathered and combined.
+        The collective is "sum", "max" or "min". If none of them merges the state, return
+        `("gather", [])`: then the states of all devices are gathered, and merged by `combine`.
         """
 
     @abstractmethod
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        """The merged state, from what the collective gives for the operands of `to_mesh`."""
+        """The merged state, from the results of the collective for the operands of `to_mesh`."""
 
     def reset(self) -> Self:
-        # A stacked state (one copy a device, say) stays stacked: its arrays have leading axes.
+        # A stacked state (for example, one copy per device) stays stacked: its arrays have leading
+        # axes, over which the empty arrays are broadcast.
         def shaped(empty: Any, now: Any) -> Any:
             return (
                 empty if jnp.shape(now) == empty.shape else np.broadcast_to(empty, jnp.shape(now))
@@ -375,7 +419,7 @@ def states_in(tree: Any) -> list[State]:
 
 
 def walk(root: State) -> Iterator[State]:
-    """A state and all states within it."""
+    """Yields a state, and all states within it."""
     yield root
     for child in root.children().values():
         for each in states_in(child):
@@ -383,6 +427,7 @@ def walk(root: State) -> Iterator[State]:
 
 
 def _made_anew(template: State) -> State:
+    """A new state with the fields of `template`, or `template` if it has its own constructor."""
     given = {name: getattr(template, name) for name, each in template.fields.items() if each.init}
     is_declared = type(template).__init__ is State.__init__
     return type(template)(**given) if is_declared else template

@@ -1,4 +1,4 @@
-"""Comparing, saving and loading states: by configuration, and parts by name."""
+"""Compares, saves and loads states, by their configuration and their named parts."""
 
 import re
 from typing import Any, Self
@@ -8,18 +8,22 @@ import numpy as np
 from datarax._errors import ConfigurationMismatchError
 
 FORMAT = 2
-"""The version of the layout of `state_dict()`. Version 1 had no number, and named modules."""
+"""The version of the layout of `state_dict()`. Version 1 stored no version number, and stored the
+module of a class instead of its public name."""
 
 
 class Saveable:
-    """What has a configuration and named parts: arrays, others of its kind, or pytrees of both."""
+    """The base of objects that have a configuration and named parts.
+
+    A part is an array, another `Saveable`, or a pytree of both.
+    """
 
     def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What is compared and saved: the configuration, and the parts by name."""
+        """The configuration and the parts, each by name: all that is compared and saved."""
         raise TypeError(f"{type(self).__name__} does not define described()")
 
     def restored(self, parts: dict[str, Any]) -> Self:
-        """A copy with parts as `described` gives them, which are not checked."""
+        """A copy with these parts, named as in `described`; they are not checked."""
         raise TypeError(f"{type(self).__name__} does not define restored()")
 
     def state_dict(self) -> dict[str, Any]:
@@ -27,7 +31,7 @@ class Saveable:
         return {"format": FORMAT, **self.saved()}
 
     def saved(self) -> dict[str, Any]:
-        """What `state_dict` gives, without the format version."""
+        """The same as `state_dict()`, without the format version."""
         config, parts = self.described()
         return {
             "type": type_name(self),
@@ -36,11 +40,11 @@ class Saveable:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Self:
-        """This state with the arrays of `state_dict`.
+        """A copy of this state that holds the arrays of `state_dict`.
 
         Raises:
-            ConfigurationMismatchError: they are of another format, class, configuration, shape or
-                dtype; names the field. Nothing is half-loaded.
+            ConfigurationMismatchError: `state_dict` has another format, class, configuration,
+                shape or dtype; names the field. This state stays unchanged.
         """
         where = type(self).__name__
         _check_is_saved(state_dict, where)
@@ -53,7 +57,10 @@ class Saveable:
         return self.loaded(state_dict, where)
 
     def loaded(self, saved: Any, where: str) -> Self:
-        """This state with the arrays of one that was saved; `where` names it in errors."""
+        """A copy of this state that holds the arrays of `saved`, a dict from `saved()`.
+
+        `where` is the name of this state in error messages.
+        """
         _check_is_saved(saved, where)
         if saved["type"] != type_name(self):
             raise ConfigurationMismatchError(
@@ -71,7 +78,10 @@ class Saveable:
 
 
 def type_name(state: Saveable) -> str:
-    """The class by its public name: of a class of datarax, the package that exports it."""
+    """The public name of the class. For a class of datarax, the package replaces the module.
+
+    So a class may move between the modules of a package, and saved states can still be loaded.
+    """
     module = type(state).__module__
     if module.startswith("datarax."):
         module = ".".join(module.split(".")[:2])
@@ -79,14 +89,17 @@ def type_name(state: Saveable) -> str:
 
 
 def check_same(a: Any, b: Any, action: str) -> None:
-    """Raises `ConfigurationMismatchError`, which names the field, unless the two may merge."""
+    """Raises `ConfigurationMismatchError`, which names the field, if the two cannot be merged."""
     difference = find_difference(a, b, type(a).__name__)
     if difference:
         raise ConfigurationMismatchError(f"cannot {action}: {difference}")
 
 
 def find_difference(a: Any, b: Any, path: str) -> str | None:
-    """The first place where two states differ in class, configuration, structure or shape."""
+    """A description of the first difference in class, configuration, structure or shape.
+
+    None if there is no difference. `path` is the name of the two in the description.
+    """
     structured = Saveable | dict | tuple | list
     if type(a) is not type(b) and (isinstance(a, structured) or isinstance(b, structured)):
         return f"{path} is a {type(a).__name__} in one and a {type(b).__name__} in the other"
@@ -94,6 +107,7 @@ def find_difference(a: Any, b: Any, path: str) -> str | None:
         (ours, a), (theirs, b) = a.described(), b.described()
         for name in sorted(ours.keys() | theirs.keys()):
             mine, other = ours.get(name, "not there"), theirs.get(name, "not there")
+            # The identity is compared first, because NaN does not equal itself.
             if mine is not other and mine != other:
                 return f"{path}.{name} is {mine!r} in one and {other!r} in the other"
     if isinstance(a, structured):
@@ -106,14 +120,15 @@ def find_difference(a: Any, b: Any, path: str) -> str | None:
 
 
 def plain(value: Any) -> Any:
-    """A configuration value as JSON holds it, the same in every process."""
-    if isinstance(value, tuple | list):
+    """A configuration value in a form that JSON can hold, and that is equal in every process."""
+    if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
         return [plain(item) for item in value]
     if isinstance(value, float) and value != value:
-        return "nan"  # which equals itself
+        return "nan"  # NaN does not equal itself, the string does
     if value is None or isinstance(value, bool | int | float | str):
+        # A member of a string enumeration becomes a plain string.
         return str(value) if isinstance(value, str) else value
-    # A function goes by its name: the address differs from process to process.
+    # The `repr` of a function contains its address, which differs between processes.
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
@@ -126,6 +141,7 @@ def _saved_part(part: Any) -> Any:
 
 
 def _items(value: Any) -> dict[str, Any]:
+    """The items of a dict, tuple or list by key or index, as strings."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
     return {str(key): item for key, item in pairs}
 
@@ -141,6 +157,7 @@ def _check_is_saved(saved: Any, where: str) -> None:
 
 
 def _loaded_part(like: Any, saved: Any, where: str) -> Any:
+    """The saved part in the structure of the part `like`, checked for structure, shape, dtype."""
     if isinstance(like, Saveable):
         return like.loaded(saved, where)
     if isinstance(like, dict | tuple | list):
@@ -156,7 +173,7 @@ def _loaded_part(like: Any, saved: Any, where: str) -> Any:
         if isinstance(like, dict):
             return dict(zip(like, loaded.values(), strict=True))
         return type(like)(loaded.values())
-    array = np.array(saved)  # a copy, so that the state is no one else's
+    array = np.array(saved)  # a copy: the caller may change its array later
     if array.shape != like.shape or array.dtype != like.dtype:
         raise ConfigurationMismatchError(
             f"{where} is {array.dtype}{list(array.shape)} in the saved state; "

@@ -21,7 +21,7 @@ from datarax.cli.verification import (
 NAMES = ["examples", "loss", "accuracy", "worst_loss", "least_confidence"]
 
 
-def draw(rng: np.random.Generator, rows: int = 50) -> Predictions:
+def random_predictions(rng: np.random.Generator, rows: int = 50) -> Predictions:
     logits = rng.normal(0, 4, (rows, 10)).astype(np.float32)
     mask = rng.random(rows) < 0.7
     mask[:2] = True, False
@@ -29,7 +29,7 @@ def draw(rng: np.random.Generator, rows: int = 50) -> Predictions:
 
 
 def test_reference_against_scipy(rng):
-    predictions = draw(rng)
+    predictions = random_predictions(rng)
     logits = predictions.logits[predictions.mask].astype(np.float64)
     labels = predictions.labels[predictions.mask]
     losses = -log_softmax(logits, axis=1)[np.arange(len(labels)), labels]
@@ -44,7 +44,7 @@ def test_reference_against_scipy(rng):
 
 
 def test_reference_does_not_look_at_padding(rng):
-    predictions = draw(rng)
+    predictions = random_predictions(rng)
     expected = reference(predictions)
     predictions.logits[~predictions.mask] = np.nan
     predictions.labels[~predictions.mask] = 99
@@ -52,7 +52,7 @@ def test_reference_does_not_look_at_padding(rng):
 
 
 def test_reference_of_nothing(rng):
-    predictions = draw(rng)
+    predictions = random_predictions(rng)
     empty = reference(predictions._replace(mask=np.zeros(50, bool)))
     assert empty.pop("examples") == 0
     assert len(empty) == 4
@@ -73,7 +73,7 @@ def test_a_number_without_reference_is_an_error(reported):
 
 
 def test_quality_against_its_definition(rng):
-    predictions = draw(rng, 200)
+    predictions = random_predictions(rng, 200)
     logits, labels = predictions.logits.astype(np.float64), predictions.labels
     found = quality_reference(predictions)
     chosen, confidence = logits.argmax(axis=1), softmax(logits, axis=1).max(axis=1)
@@ -92,7 +92,7 @@ def test_quality_against_its_definition(rng):
 
 
 def test_quality_that_is_wrong_is_noticed(rng):
-    right = quality_reference(draw(rng, 200))
+    right = quality_reference(random_predictions(rng, 200))
     bounds = right["auroc"] - 1e-3, right["auroc"] + 1e-3
     assert max(quality_differences(right, bounds, right).values()) == 0
     for name, value in right.items():
@@ -111,7 +111,7 @@ def checked(reported: list[demo.Reported]) -> tuple[bool, str]:
 
 
 def right(rng: np.random.Generator, where: str) -> demo.Reported:
-    predictions = draw(rng)
+    predictions = random_predictions(rng)
     return demo.Reported(where, reference(predictions), predictions)
 
 

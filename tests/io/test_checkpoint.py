@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax.io import pack, restore, save, unpack
 from datarax.metrics import Max, Mean, Sum
-from tests.helpers import make_mesh, place
+from tests.helpers import make_mesh, place, update
 from tests.helpers import x64 as with_x64
 from tests.io.kinds import (
     KINDS,
@@ -33,11 +33,6 @@ def results(metric):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", datarax.InvalidValuesWarning)
         return metric.results()
-
-
-@jax.jit
-def fold(metric, batch):
-    return metric.update(**batch)
 
 
 def through_numpy(metric, like):
@@ -60,11 +55,11 @@ def check_plain(node):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_comes_back_bit_for_bit(tmp_path, rng, kind):
-    empty, update = KINDS[kind]
-    update = jax.jit(update)
-    seen = update(update(empty, draw(rng, 30)), draw(rng, 30))
-    other, more = update(empty, draw(rng, 30)), draw(rng, 30)
-    after = update(seen, more)
+    empty, own_update = KINDS[kind]
+    step = jax.jit(own_update)
+    seen = step(step(empty, draw(rng, 30)), draw(rng, 30))
+    other, more = step(empty, draw(rng, 30)), draw(rng, 30)
+    after = step(seen, more)
     for number, (metric, like) in enumerate([(seen, other), (seen, empty), (empty, seen)]):
         path = tmp_path / "nested folder" / str(number)
         save(path, metric)
@@ -74,19 +69,19 @@ def test_every_kind_comes_back_bit_for_bit(tmp_path, rng, kind):
         if number == 0:
             for each in restored:
                 assert_same_results(results(each), results(seen))
-                assert_same_bits(update(each, more), after)
+                assert_same_bits(step(each, more), after)
 
 
 def test_64_bits_come_back_too(tmp_path, rng):
     with with_x64():
-        seen = fold(everything(), draw(rng, 30))
+        seen = update(everything(), **draw(rng, 30))
         seen = seen.replace(greatest=seen["greatest"].update(values=jnp.float64(1e300)))
         save(tmp_path / "x64", seen)
         assert_same_bits(restore(str(tmp_path / "x64"), everything()), seen)
 
 
 def test_what_comes_back_is_ones_own(rng):
-    seen = fold(everything(), draw(rng, 30))
+    seen = update(everything(), **draw(rng, 30))
     saved = seen.state_dict()
     kept = copy.deepcopy(saved)
     back = everything().load_state_dict(saved)
@@ -120,7 +115,7 @@ def spread(metric, layout):
 
 
 def updated(metric, batch):
-    return jax.block_until_ready(fold(metric, place(batch, metric.mesh, P(metric.axis_names))))
+    return jax.block_until_ready(update(metric, **place(batch, metric.mesh, P(metric.axis_names))))
 
 
 def test_saved_on_8_devices_restored_on_others(tmp_path, rng):
@@ -133,7 +128,7 @@ def test_saved_on_8_devices_restored_on_others(tmp_path, rng):
     for layout in LAYOUTS:
         back = restore(tmp_path / "a", spread(several(), layout))
         jax.tree.map(np.testing.assert_array_equal, back.sync(), merged)
-    want = results(fold(fold(several(), first), more))
+    want = results(update(update(several(), **first), **more))
     back = updated(restore(tmp_path / "a", spread(several(), LAYOUTS[2])), more)
     assert_same_results(without_rows(results(back)), without_rows(want), 2e-6)
 

@@ -41,7 +41,7 @@ def spread(kind="auto"):
     return datarax.per_device(make(), make_mesh(kind, {"data": jax.device_count()}), "data")
 
 
-def fold(metric, own):
+def folded_over_processes(metric, own):
     """Each process its own examples, of which there may be none."""
     batch, real = global_batch(own, metric.mesh, metric.axis_names, rows=ROWS)
     return jax.block_until_ready(metric.update(**batch, weights=real))
@@ -52,7 +52,7 @@ def fold(metric, own):
 
 def save_own(folder, parts):
     own = parts[jax.process_index()]
-    metric = fold(spread(), own)
+    metric = folded_over_processes(spread(), own)
     save(folder / "all", metric)
     save(folder / "twice", metric.reset(), overwrite=True)
     save(folder / "twice", metric, overwrite=True)
@@ -80,14 +80,14 @@ def restore_and_go_on(folder, parts):
     before = metric.results()
     plain = restore(folder / "all", make())
     save(folder / "again", plain)  # the same on every process: nothing of it is one's own
-    metric = fold(metric, parts[jax.process_index()])
+    metric = folded_over_processes(metric, parts[jax.process_index()])
     return before, metric.results(), plain.results()
 
 
 # The test.
 
 
-def draw(rng, counts):
+def random_parts(rng, counts):
     def some(rows):
         return {
             "values": rng.integers(0, 5, rows, np.int32),
@@ -99,7 +99,7 @@ def draw(rng, counts):
 
 def test_saved_by_4_processes_restored_on_2_and_on_1(tmp_path, rng):
     counts = [*rng.multinomial(42, [0.5, 0.3, 0.2]) % ROWS, 0]  # the last has no example
-    parts, more = draw(rng, counts), draw(rng, [20, 22])
+    parts, more = random_parts(rng, counts), random_parts(rng, [20, 22])
     everyone = processes.run(save_own, 4, tmp_path, parts, timeout=180)
     want = everyone[0][0]
     assert want["count"] == sum(counts)

@@ -28,12 +28,12 @@ OTHERS = {
     "threshold": (
         Accuracy(threshold=0.9),
         Accuracy(),
-        r"Accuracy\.statistic\.threshold is 0.9 in the saved state and 0.5 here",
+        r"Accuracy\.threshold is 0.9 in the saved state and 0.5 here",
     ),
     "classes": (
         Accuracy(num_classes=3),
         Accuracy(num_classes=4),
-        r"Accuracy\.statistic\.num_classes is 3 in the saved state and 4 here",
+        r"Accuracy\.num_classes is 3 in the saved state and 4 here",
     ),
     "task": (Accuracy(num_classes=3), Accuracy(num_labels=3), "num_classes is 3 .* and None here"),
     "average": (
@@ -56,7 +56,7 @@ OTHERS = {
     "member": (
         datarax.Collection({"a": Mean(), "in": datarax.Collection({"b": Accuracy()})}),
         datarax.Collection({"a": Mean(), "in": datarax.Collection({"b": Accuracy(threshold=1)})}),
-        r"Collection\.in\.b\.statistic\.threshold is 0.5 in the saved state and 1.0 here",
+        r"Collection\.in\.b\.threshold is 0.5 in the saved state and 1.0 here",
     ),
 }
 
@@ -94,7 +94,7 @@ def test_another_shape_operation_or_width_is_refused():
     refuses(wide, Sum(), "'int64'.* in the saved state and .*'int32'.* here")
     # Arrays that do not fit the configuration beside them.
     saved = Total((2,)).state_dict()
-    words = saved["state"]["total"]["state"]["words"]
+    words = saved["state"]["total"]["state"]["parts"]
     for array in (np.zeros(3, np.float32), np.zeros(2, np.float64), np.zeros(2, np.int32), 0):
         words["0"] = array
         with pytest.raises(

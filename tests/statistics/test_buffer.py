@@ -23,7 +23,6 @@ def contents(buffer):
 def test_it_keeps_the_first_rows_in_order(rng, shape, dtype):
     x = draw(rng, (20, *shape), dtype)
     buffer, sizes = Buffer(13, shape, dtype), [0, 1, 5, 0, 6, 8]
-    update = jax.jit(lambda buffer, x: buffer.update(x))
     for start, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
         buffer = update(buffer, x[start : start + size])
     kept, lost = contents(buffer)

@@ -1,15 +1,12 @@
 """`ClassCounts`: right, predicted, actual and total, against plain loops over the examples."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from datarax import MetricInputError, MetricTypeError
 from datarax.statistics import ClassCounts
-from tests.helpers import sum_bound
-
-update = jax.jit(lambda counts, *args: counts.update(*args[:2], weights=args[2]))
+from tests.helpers import sum_bound, update
 
 
 def read(counts):
@@ -40,7 +37,9 @@ def test_multiclass(rng, size, weighting):
         weighting
     ]
     want = by_hand(scores, target, np.ones(120) if w is None else np.float64(w), size)
-    counts = update(update(ClassCounts(num_classes=size), scores, target, w), scores, target, w)
+    counts = update(
+        update(ClassCounts(num_classes=size), scores, target, weights=w), scores, target, weights=w
+    )
     want = [(2 * np.asarray(x)).tolist() for x in want]
     assert read(counts) == want
     # Labels instead of scores, and more axes than one.
@@ -48,7 +47,7 @@ def test_multiclass(rng, size, weighting):
     if w is not None:
         w = w.reshape(10, 12)
     counts = update(
-        ClassCounts(num_classes=size), labels.reshape(10, 12), target.reshape(10, 12), w
+        ClassCounts(num_classes=size), labels.reshape(10, 12), target.reshape(10, 12), weights=w
     )
     assert read(counts.merge(counts)) == want
 
@@ -57,14 +56,14 @@ def test_multiclass(rng, size, weighting):
 def test_top_k(rng, top_k):
     scores = rng.standard_normal((80, 5)).astype(np.float32)
     target = rng.integers(0, 5, 80)
-    counts = update(ClassCounts(num_classes=5, top_k=top_k), scores, target, None)
+    counts = update(ClassCounts(num_classes=5, top_k=top_k), scores, target)
     assert read(counts) == by_hand(scores, target, np.ones(80), 5, top_k)
 
 
 @pytest.mark.parametrize("top_k", [1, 2])
 def test_zeros_of_both_signs_are_one_score(top_k):
     scores, target = np.float32([[-0.0, 0.0, 5.0 * (top_k - 1)]]), np.array([0])
-    counts = update(ClassCounts(num_classes=3, top_k=top_k), scores, target, None)
+    counts = update(ClassCounts(num_classes=3, top_k=top_k), scores, target)
     assert read(counts)[0] == [1, 0, 0]
 
 
@@ -81,12 +80,14 @@ def test_binary_and_multilabel(rng):
             [w.sum()] * 3,
             0,
         ]
-        counts = update(ClassCounts(num_labels=3, threshold=threshold), scores, target, w)
+        counts = update(ClassCounts(num_labels=3, threshold=threshold), scores, target, weights=w)
         assert read(counts) == want
         each = np.broadcast_to(w[:, None], (90, 3))
-        counts = update(ClassCounts(num_labels=3, threshold=threshold), scores, target, each)
+        counts = update(
+            ClassCounts(num_labels=3, threshold=threshold), scores, target, weights=each
+        )
         assert read(counts) == want
-        binary = update(ClassCounts(threshold=threshold), scores[:, 0], target[:, 0], w)
+        binary = update(ClassCounts(threshold=threshold), scores[:, 0], target[:, 0], weights=w)
         assert read(binary) == [want[0][:1], want[1][:1], want[2][:1], w.sum(), 0]
 
 
@@ -109,7 +110,7 @@ def test_labels_of_every_dtype_and_out_of_range(rng, dtypes):
         valid = [
             0 <= int(t) < size and 0 <= int(p) < size for t, p in zip(target, preds, strict=True)
         ]
-        counts = update(ClassCounts(num_classes=size), preds, target, None)
+        counts = update(ClassCounts(num_classes=size), preds, target)
         good = np.asarray(valid)
         hits = target.astype(int)[good & (target.astype(int) == preds.astype(int))]
         assert read(counts) == [
@@ -138,16 +139,14 @@ def test_ignored_targets(rng, dtype, index):
     scores[rng.random(100) < 0.1] = np.nan
     finite = np.isfinite(scores[:, 0])
     kept = (target != index) & (target >= 0) & (target < 3) & finite
-    counts = update(
-        ClassCounts(num_classes=3, ignore_index=index), scores, target.astype(dtype), None
-    )
+    counts = update(ClassCounts(num_classes=3, ignore_index=index), scores, target.astype(dtype))
     _, predicted, actual, total, invalid = read(counts)
     assert actual == np.bincount(target[kept], minlength=3).tolist()
     assert (sum(predicted), total) == (kept.sum(), kept.sum())
     # Ignored is not invalid, whatever its scores.
     assert invalid == ((target != index) & ~kept).sum()
     binary = ClassCounts(ignore_index=index)
-    counts = update(binary, scores[:, 0], target.astype(dtype), None)
+    counts = update(binary, scores[:, 0], target.astype(dtype))
     kept = (target != index) & ((target == 0) | (target == 1)) & finite
     assert read(counts)[3] == kept.sum()
     assert read(counts)[4] == ((target != index) & ~kept).sum()
@@ -156,7 +155,7 @@ def test_ignored_targets(rng, dtype, index):
 def test_scores_that_cannot_be_used(rng):
     scores = np.float32([[0.1, 0.9], [np.nan, 1.0], [0.2, np.inf], [-np.inf, 0.0], [0.7, 0.3]])
     target = np.asarray([1, 1, 1, 0, 1])
-    assert read(update(ClassCounts(num_classes=2), scores, target, None)) == [
+    assert read(update(ClassCounts(num_classes=2), scores, target)) == [
         [0, 1],
         [1, 1],
         [0, 2],
@@ -164,7 +163,7 @@ def test_scores_that_cannot_be_used(rng):
         3,
     ]
     w = np.float32([1, 0, 0, 1, -1])
-    assert read(update(ClassCounts(num_classes=2), scores, target, w)) == [
+    assert read(update(ClassCounts(num_classes=2), scores, target, weights=w)) == [
         [0, 1],
         [0, 1],
         [0, 1],
@@ -172,9 +171,9 @@ def test_scores_that_cannot_be_used(rng):
         2,
     ]
     # Multilabel: label by label.
-    counts = update(ClassCounts(num_labels=2), scores, np.asarray([[1, 1]] * 5), None)
+    counts = update(ClassCounts(num_labels=2), scores, np.asarray([[1, 1]] * 5))
     assert read(counts) == [[1, 2], [1, 2], [3, 4], [3, 4], 3]
-    counts = update(ClassCounts(), scores[:, 0], np.asarray([1, 1, 2, 0, -1]), None)
+    counts = update(ClassCounts(), scores[:, 0], np.asarray([1, 1, 2, 0, -1]))
     assert read(counts) == [[0], [0], [1], 1, 4]
 
 
@@ -183,8 +182,8 @@ def test_counts_do_not_stall():
     n = 2**24 + 6
     labels = jnp.full((n,), 7, jnp.int8)
     for size, weights in ((8, jnp.ones((n,), jnp.bfloat16)), (100, jnp.ones((n,))), (100, None)):
-        counts = update(ClassCounts(num_classes=size), labels, labels, weights)
-        counts = counts.merge(update(counts.reset(), labels[:1], labels[:1], None))
+        counts = update(ClassCounts(num_classes=size), labels, labels, weights=weights)
+        counts = counts.merge(update(counts.reset(), labels[:1], labels[:1]))
         for part in (counts.right, counts.predicted, counts.actual):
             assert np.asarray(part.exact).tolist() == [0] * 7 + [n + 1] + [0] * (size - 8)
         assert float(counts.total.exact) == n + 1
@@ -194,7 +193,7 @@ def test_counts_do_not_stall():
 def test_float_weights(rng, size):
     n = 100_000
     labels, w = rng.integers(0, size, n), rng.random(n).astype(np.float32)
-    counts = update(ClassCounts(num_classes=size), labels, labels, w)
+    counts = update(ClassCounts(num_classes=size), labels, labels, weights=w)
     want = np.bincount(labels, w.astype(np.float64), size)
     # No more roundings than a few rows and their sum take; Higham's bound for that many.
     bound = sum_bound(max(64, n // size // 4), want)

@@ -8,19 +8,9 @@ from jax import lax
 
 from datarax import MetricInputError
 from datarax.statistics import CrossMoments, LossTotal, Moments, PairBuffer, Residuals
-from tests.helpers import x64
+from tests.helpers import merge, update, x64
 
 SIZE = 1000
-
-
-@jax.jit
-def update(stat, preds, target, weights=None):
-    return stat.update(preds, target, weights=weights)
-
-
-@jax.jit
-def merge(a, b):
-    return a.merge(b)
 
 
 @jax.jit
@@ -28,7 +18,7 @@ def one_by_one(preds, target):
     return lax.scan(lambda s, x: (s.update(*x), None), CrossMoments(), (preds, target))[0]
 
 
-def draw(rng, offset, size=3 * SIZE):
+def near_pairs(rng, offset, size=3 * SIZE):
     target = rng.normal(offset, 1, size).astype(np.float32)
     return (target + rng.normal(0.1, 0.5, size)).astype(np.float32), target
 
@@ -52,7 +42,7 @@ def check_moments(seen, preds, target, rtol=1e-6):
 
 @pytest.mark.parametrize("offset", [0, 1e4, -1e6])
 def test_cross_moments_at_any_offset(rng, offset):
-    preds, target = draw(rng, offset)
+    preds, target = near_pairs(rng, offset)
     seen = CrossMoments()
     for start in range(0, preds.size, SIZE):
         seen = update(seen, preds[start : start + SIZE], target[start : start + SIZE])
@@ -61,10 +51,12 @@ def test_cross_moments_at_any_offset(rng, offset):
 
 
 def test_merged_and_weighted(rng):
-    preds, target = draw(rng, 1e6, SIZE)
-    parts = [update(CrossMoments(), preds, target, rng.random(SIZE) < part) for part in (0.3, 0)]
+    preds, target = near_pairs(rng, 1e6, SIZE)
+    parts = [
+        update(CrossMoments(), preds, target, weights=rng.random(SIZE) < part) for part in (0.3, 0)
+    ]
     weights = rng.integers(0, 4, SIZE).astype(np.float32)
-    weighted = update(CrossMoments(), preds, target, weights)
+    weighted = update(CrossMoments(), preds, target, weights=weights)
     copies = np.repeat(np.arange(SIZE), weights.astype(int))
     check_moments(weighted, preds[copies], target[copies])
     # The empty one is the identity, to the bit.
@@ -81,7 +73,7 @@ def test_what_is_constant_has_no_squares(rng):
     for value in np.array([1e6 / 3, -0.1, 1e-30, 3e30], np.float32):
         x = np.full(SIZE, value)
         weights = rng.random(SIZE).astype(np.float32)
-        seen = update(update(CrossMoments(), x, x, weights), x, x, weights)
+        seen = update(update(CrossMoments(), x, x, weights=weights), x, x, weights=weights)
         assert total(seen.preds_squares) == total(seen.co_moment) == 0
         assert float(seen.target_mean.high) == value
         moments = Moments().update(x, weights=weights)
@@ -90,7 +82,7 @@ def test_what_is_constant_has_no_squares(rng):
 
 
 def test_residuals_keep_squares_and_extremes(rng):
-    preds, target = draw(rng, 1e6, SIZE)
+    preds, target = near_pairs(rng, 1e6, SIZE)
     seen = update(update(Residuals(extremes=True), preds, target), preds, target)
     error = preds.astype(np.float64) - target
     np.testing.assert_allclose(total(seen.squares), 2 * (error**2).sum(), 1e-6)
@@ -101,7 +93,7 @@ def test_residuals_keep_squares_and_extremes(rng):
 
 
 def test_10_billion_examples(rng):
-    preds, target = draw(rng, 1e6, SIZE)
+    preds, target = near_pairs(rng, 1e6, SIZE)
     for stat in (CrossMoments(), Residuals()):
         seen = update(stat, preds, target)
         once = seen
@@ -120,7 +112,7 @@ def test_10_billion_examples(rng):
 
 
 def test_an_example_of_several_values(rng):
-    preds, target = (x.reshape(-1, 3) for x in draw(rng, 1e4))
+    preds, target = (x.reshape(-1, 3) for x in near_pairs(rng, 1e4))
     preds[5, 1] = np.nan
     seen = update(CrossMoments((3,)), preds, target)
     assert int(seen.invalid.value) == 1  # an example, whose other values do not count
@@ -132,7 +124,7 @@ def test_an_example_of_several_values(rng):
 
 
 def test_with_x64(rng):
-    preds, target = draw(rng, 1e6, SIZE)
+    preds, target = near_pairs(rng, 1e6, SIZE)
     with x64():
         seen = update(CrossMoments(), preds.astype(np.float64), target.astype(np.float64))
         assert seen.co_moment.dtype == jnp.float64
@@ -154,8 +146,8 @@ def test_a_buffer_of_pairs_is_the_same_in_any_order(rng):
     preds, target = (rng.integers(0, 3, 20).astype(np.float32) for _ in range(2))
     weights = rng.choice(np.float32([0, 0.5, 2]), 20)
     order = rng.permutation(20)
-    a = update(PairBuffer(30), preds, target, weights)
-    b = update(PairBuffer(30), preds[order], target[order], weights[order])
+    a = update(PairBuffer(30), preds, target, weights=weights)
+    b = update(PairBuffer(30), preds[order], target[order], weights=weights[order])
     for x, y in zip(jax.tree.leaves(a.canonical()), jax.tree.leaves(b.canonical()), strict=True):
         np.testing.assert_array_equal(x, y)
     both = merge(a, b)

@@ -9,17 +9,7 @@ from jax import lax
 
 from datarax import MetricInputError
 from datarax.statistics import Moments
-from tests.helpers import assert_same, draw
-
-
-@jax.jit
-def update(stat, x, weights=None):
-    return stat.update(x, weights=weights)
-
-
-@jax.jit
-def merge(a, b):
-    return a.merge(b)
+from tests.helpers import assert_same, draw, merge, update
 
 
 @jax.jit
@@ -99,10 +89,10 @@ def test_weights_are_repetitions(rng):
     x = (rng.standard_normal(500) * 3 + 100).astype(np.float32)
     w = rng.integers(0, 5, 500)
     for weights in (w, w.astype(np.float32), w.astype(jnp.bfloat16)):
-        stat = update(Moments(order=4), x[:100], weights[:100])
-        check(update(stat, x[100:], weights[100:]), np.repeat(x, w))
-    check(update(Moments(order=4), x, w > 2), x[w > 2])
-    stat = update(Moments(), x, np.float32(0.25))
+        stat = update(Moments(order=4), x[:100], weights=weights[:100])
+        check(update(stat, x[100:], weights=weights[100:]), np.repeat(x, w))
+    check(update(Moments(order=4), x, weights=w > 2), x[w > 2])
+    stat = update(Moments(), x, weights=np.float32(0.25))
     assert_same(stat.count, 125, np.float32)
     np.testing.assert_allclose(stat.variance(ddof=5), x.var(dtype=np.float64) * 125 / 120, 1e-5)
 

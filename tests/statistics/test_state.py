@@ -176,7 +176,7 @@ def test_configuration_must_be_hashable(value, what):
         (Moments((2,)), Moments((3,)), r"shape is \(2,\) in one and \(3,\)"),
         (MetricAccumulator(0), MetricAccumulator(0, "max"), "op is .*sum.* in one and .*max"),
         (MetricAccumulator(0), MetricAccumulator(1), "initial_value is "),
-        (MetricAccumulator(0), MetricAccumulator(0.0), "initial_value is "),
+        (MetricAccumulator(0), MetricAccumulator(0.0), "dtype is "),
         (MetricAccumulator(0.0), MetricAccumulator(np.zeros(2)), "initial_value is "),
         (Nested(), Nested(names=("a", "c")), r"names is \('a', 'b'\) in one and \('a', 'c'\)"),
         (Nested(), Nested(size=3), r"parts holds \['0', '1'\] in one and \['0', '1', '2'\]"),

@@ -7,7 +7,7 @@ import pytest
 
 import datarax
 from datarax.statistics import ValueHistogram
-from tests.helpers import quantile
+from tests.helpers import merge, quantile, update
 
 SIZE = 500
 QS = (0.0, 0.001, 0.1, 0.25, 0.3, 0.5, 0.7, 0.9, 0.999, 1.0)
@@ -28,17 +28,12 @@ DRAWS = {
 each_draw = pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 
 
-@jax.jit
-def fold(histogram, values, weights):
-    return histogram.update(values, weights=weights)
-
-
 def seen(values, weights=None):
     """A histogram of a few values, padded with values of weight zero: one program serves all."""
     missing = (0, SIZE - np.size(values))
     weights = np.ones(np.shape(values)) if weights is None else np.asarray(weights)
     values, weights = (np.pad(np.asarray(x, np.float32), missing) for x in (values, weights))
-    return fold(ValueHistogram(), values, weights)
+    return update(ValueHistogram(), values, weights=weights)
 
 
 @each_draw
@@ -47,7 +42,7 @@ def seen(values, weights=None):
 def test_bounds_contain_the_exact_quantile(draw, method, bits, rng):
     for weights in (np.ones(SIZE), rng.integers(0, 3, SIZE), rng.choice([0, 0.125, 0.5], SIZE)):
         values = draw(rng).astype(np.float32)
-        histogram = fold(ValueHistogram(bits=bits), values, weights.astype(np.float32))
+        histogram = update(ValueHistogram(bits=bits), values, weights=weights.astype(np.float32))
         lower, upper = map(np.asarray, histogram.quantile_bounds(QS, method=method))
         estimate = np.asarray(histogram.quantile(QS, method=method))
         want = np.array([quantile(values, weights, q, method) for q in QS])
@@ -68,7 +63,7 @@ def test_bounds_contain_the_exact_quantile(draw, method, bits, rng):
 def test_ties_are_exact(rng):
     for values in (rng.choice(np.float32([-2.5, 0.1, 1e9]), SIZE), np.full(SIZE, 0.3, np.float32)):
         weights = np.ones(SIZE, np.float32)
-        histogram = fold(ValueHistogram(), values, weights)
+        histogram = update(ValueHistogram(), values, weights=weights)
         lower, upper = map(np.asarray, histogram.quantile_bounds(QS))
         np.testing.assert_array_equal(lower, upper)
         np.testing.assert_array_equal(lower, [quantile(values, weights, q) for q in QS])
@@ -95,7 +90,7 @@ def test_few_values_agree_with_numpy(method, rng):
 def test_weights_agree_with_numpy(rng):
     values = np.exp2(rng.permutation(SIZE) / 8 - 30).astype(np.float32)
     weights = rng.integers(0, 9, SIZE)
-    got = fold(ValueHistogram(), values, weights).quantile(QS)
+    got = update(ValueHistogram(), values, weights=weights).quantile(QS)
     want = np.quantile(values, QS, weights=weights, method="inverted_cdf")
     np.testing.assert_array_equal(np.asarray(got), want)
 
@@ -105,7 +100,6 @@ def test_large_counts():
     histogram = seen([1.0, 2.0, 3.0], [2.0**30, 1.0, 2.0**30])
     assert histogram.quantile(0.5) == 2
     million = seen(np.arange(SIZE), np.full(SIZE, 1e6))
-    merge = jax.jit(ValueHistogram.merge)
     for _ in range(5):
         million = merge(million, million)
     # Of 32 * 500 million, half is reached exactly at 249.

@@ -107,7 +107,7 @@ def test_a_difference_is_the_same_error_on_every_process_and_names_metric_and_fi
                 check_said(said[name], named, odd)
             ((kind, message), nothing), (accepted, results) = collected
             assert kind == "ConfigurationMismatchError"
-            assert "Accuracy.statistic.threshold is" in message
+            assert "Accuracy.threshold is" in message
             assert nothing == []
             assert accepted is True
             assert results == [(1, 1.0)]

@@ -424,7 +424,7 @@ def test_batches_and_merges_are_of_no_matter(rng):
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        (Collection({"low": binary(0.3), "x": Mean()}), "low.statistic.threshold is 0.5 in one"),
+        (Collection({"low": binary(0.3), "x": Mean()}), "low.threshold is 0.5 in one"),
         (Collection({"low": binary(), "x": Max()}), "x is a Mean in one and a Max in the other"),
         (Collection({"low": binary(), "y": Mean()}), "holds ['low', 'x'] in one and ['low', 'y']"),
         (Collection({"low": binary(), "x": of("y", Mean())}), "x.outputs is"),

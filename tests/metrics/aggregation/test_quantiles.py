@@ -7,14 +7,9 @@ import pytest
 
 import datarax
 from datarax.metrics import Histogram, Median, Quantile
-from tests.helpers import x64
+from tests.helpers import update, x64
 
 SIZE = 400
-
-
-@jax.jit
-def fold(metric, values):
-    return metric.update(values)
 
 
 def test_bounds_and_errors_are_as_documented(rng):
@@ -23,7 +18,7 @@ def test_bounds_and_errors_are_as_documented(rng):
     assert metric.relative_error == 2**-7
     for values in (rng.normal(size=SIZE), rng.lognormal(0, 9, SIZE), rng.normal(1e6, 1, SIZE)):
         values = values.astype(np.float32)
-        seen = fold(metric, values)
+        seen = update(metric, values)
         want = np.quantile(values, qs, method="inverted_cdf")
         lower, upper = map(np.asarray, seen.bounds())
         assert (lower <= want).all()
@@ -37,7 +32,7 @@ def test_a_bit_more_halves_the_bins(rng):
     widths = []
     for bits in (10, 12):
         # The bins of 1.3 are [1, 1.5) and [1.25, 1.375).
-        lower, upper = fold(Quantile(0.3, bits=bits), values).bounds()
+        lower, upper = update(Quantile(0.3, bits=bits), values).bounds()
         widths.append(float(upper - lower))
         assert widths[-1] < 2.0 ** (9 - bits)
     assert widths[0] > 0.25 > 2 * widths[1]
@@ -47,8 +42,8 @@ def test_definitions_of_the_quantile():
     # Hyndman and Fan (1996), definitions 1 and 2, of four values: 1 is reached at 0.25 exactly.
     values = jnp.array([4.0, 1.0, 3.0, 2.0])
     qs = (0, 0.25, 0.26, 0.5, 1)
-    one = fold(Quantile(qs, method="inverted_cdf"), values).compute()
-    two = fold(Quantile(qs, method="averaged_inverted_cdf"), values).compute()
+    one = update(Quantile(qs, method="inverted_cdf"), values).compute()
+    two = update(Quantile(qs, method="averaged_inverted_cdf"), values).compute()
     assert one.tolist() == [1, 1, 2, 2, 4]
     assert two.tolist() == [1, 1.5, 2, 2.5, 4]
 
@@ -56,9 +51,9 @@ def test_definitions_of_the_quantile():
 def test_median(rng):
     for size in (5, 6):
         values = rng.choice(100, size, replace=False).astype(np.float32)
-        assert float(fold(Median(), values).compute()) == np.median(values)
+        assert float(update(Median(), values).compute()) == np.median(values)
     assert np.isnan(Median().compute())
-    lower, upper = fold(Median(), np.arange(6, dtype=np.float32)).bounds()
+    lower, upper = update(Median(), np.arange(6, dtype=np.float32)).bounds()
     assert (lower, upper) == (2.5, 2.5)
 
 
@@ -111,7 +106,7 @@ def test_histogram_agrees_with_numpy_at_the_edges(config, rng):
     values = [near, np.nextafter(near, np.float32(9e9)), np.nextafter(near, np.float32(-9e9))]
     values = [np.where(np.abs(x) < np.finfo(np.float32).tiny, 0, x) for x in values]
     values = np.concatenate([*values, rng.normal(size=SIZE - 3 * near.size).astype(np.float32)])
-    seen = fold(metric, values).compute()
+    seen = update(metric, values).compute()
     want = np.histogram(values.astype(np.float64), **_as_numpy(config))[0]
     np.testing.assert_array_equal(np.asarray(seen["counts"]), want)
     assert float(seen["below"]) == (values < edges[0]).sum()

@@ -9,12 +9,7 @@ import pytest
 
 import datarax
 from datarax.metrics import ExponentialMovingAverage, LastValue, Mean, Rate
-from tests.helpers import x64
-
-
-@jax.jit
-def fold(metric, values, step):
-    return metric.update(values, step)
+from tests.helpers import update, x64
 
 
 @jax.jit
@@ -63,11 +58,11 @@ def test_the_order_of_batches_and_merges_does_not_matter(rng):
     values = rng.normal(3, 1, (6, 8)).astype(np.float32)
     steps = rng.permutation(6).astype(np.int32)
     for metric in (ExponentialMovingAverage(decay=0.8), LastValue()):
-        parts = [fold(metric, *call) for call in zip(values, steps, strict=True)]
+        parts = [update(metric, *call) for call in zip(values, steps, strict=True)]
         tree = parts[5].merge(parts[0]).merge(parts[3].merge(parts[1].merge(parts[4])))
         chain = metric
         for i in np.argsort(steps):
-            chain = fold(chain, values[i], steps[i])
+            chain = update(chain, values[i], steps[i])
         np.testing.assert_allclose(
             float(tree.merge(parts[2]).compute()), float(chain.compute()), rtol=3e-7
         )

@@ -13,14 +13,20 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax import InvalidValuesWarning, MetricInputError
 from datarax.metrics import Max, Mean, Min, Std, Sum, Variance, WeightedMean
-from tests.helpers import DTYPES, assert_same, draw, fsum, make_mesh, mean, over_shards, place, wide
+from tests.helpers import (
+    DTYPES,
+    assert_same,
+    draw,
+    fsum,
+    make_mesh,
+    mean,
+    over_shards,
+    place,
+    update,
+    wide,
+)
 
 ALL = (Mean, Sum, Max, Min, Variance, Std)
-
-
-@jax.jit
-def update(metric, values, weights=None):
-    return metric.update(values, weights=weights)
 
 
 def within_one_ulp(got, exact):
@@ -143,7 +149,7 @@ def test_every_dtype_and_weight(rng, dtype, weighting):
     want = {Mean: centre, Sum: (values * each).sum(), Max: used.max(), Min: used.min()}
     for make in ALL:
         metric = functools.reduce(
-            lambda m, i: update(m, x[i : i + 20], None if w is None else w[i : i + 20]),
+            lambda m, i: update(m, x[i : i + 20], weights=None if w is None else w[i : i + 20]),
             (0, 20),
             make(),
         )

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax import Collection, InvalidValuesWarning, MetricInputError
 from datarax.metrics import Accuracy
-from tests.helpers import assert_same, make_mesh, over_shards, place
+from tests.helpers import assert_same, make_mesh, over_shards, place, update
 
 N, C = 240, 5
 
@@ -24,11 +24,6 @@ AVERAGES = {"micro": "micro", "macro": "macro", "weighted": "weighted", "each": 
 def averages(**config):
     """Every average of one task; they share their counts, so one update serves them all."""
     return Collection({name: Accuracy(average=a, **config) for name, a in AVERAGES.items()})
-
-
-@jax.jit
-def update(metric, outputs):
-    return metric.update(**outputs)
 
 
 @jax.jit
@@ -175,15 +170,15 @@ def test_labels_out_of_range_are_excluded_and_reported():
     logits = np.float32([[2, 1, 0], [2, 1, 0], [0, 0, 1], [1, 0, 0]])
     target = np.asarray([0, 1, 7, -100])
     outputs = {"preds": logits, "target": target}
-    metric = update(Accuracy(num_classes=3), outputs)
+    metric = update(Accuracy(num_classes=3), **outputs)
     assert_same(metric.compute(), 0.5, np.float32)
     assert int(metric.invalid_count()) == 2
     with pytest.warns(InvalidValuesWarning, match="Accuracy: 2 values or examples"):
         assert metric.results() == 0.5
-    both = update(Collection({"accuracy": Accuracy(num_classes=3)}), outputs)
+    both = update(Collection({"accuracy": Accuracy(num_classes=3)}), **outputs)
     assert both.results() == {"accuracy": 0.5, "accuracy/invalid": 2}
     # One of the two is declared to be padding: ignored, and not reported.
-    metric = update(Accuracy(num_classes=3, ignore_index=-100), outputs)
+    metric = update(Accuracy(num_classes=3, ignore_index=-100), **outputs)
     assert_same(metric.compute(), 0.5, np.float32)
     assert int(metric.invalid_count()) == 1
 
@@ -236,7 +231,7 @@ def test_two_thresholds_are_two_metrics():
     # In a collection that shares states without comparing thresholds, both values are 1.
     scores, target = np.float32([0.4, 0.5, 0.6, 0.65, 0.8]), np.ones(5, int)
     metrics = Collection({"low": Accuracy(threshold=0.3), "high": Accuracy(threshold=0.7)})
-    got = update(metrics, {"preds": scores, "target": target}).results()
+    got = update(metrics, preds=scores, target=target).results()
     assert got == {"low": 1.0, "high": np.float32(0.2)}
     with pytest.raises(ValueError, match=r"threshold is 0\.3 in one and 0\.7"):
         Accuracy(threshold=0.3).merge(Accuracy(threshold=0.7))
@@ -268,7 +263,7 @@ def test_on_a_mesh_it_is_the_same(rng, kind):
     )
     args = place((scores, target, w), mesh, P(names))
     got = jax.block_until_ready(run(*args))
-    one = update(metrics, {"preds": scores, "target": target, "weights": w}).compute()
+    one = update(metrics, preds=scores, target=target, weights=w).compute()
     spread = datarax.per_device(metrics, mesh, names)
     many = spread.update(preds=args[0], target=args[1], weights=args[2])
     for other in (got, jax.block_until_ready(many.compute())):

@@ -5,7 +5,6 @@ Agreement with oracles and scikit-learn on random data is in `tests/test_laws.py
 
 from fractions import Fraction
 
-import jax
 import numpy as np
 import pytest
 import sklearn.metrics as sk
@@ -13,14 +12,9 @@ import sklearn.metrics as sk
 from datarax import Collection, InvalidValuesWarning, MetricInputError
 from datarax.metrics import F1, Accuracy, CohenKappa, ConfusionMatrix, MatthewsCorrCoef
 from datarax.testing import assert_within_ulps
-from tests.helpers import assert_same, x64
+from tests.helpers import assert_same, update, x64
 
 CELLS = {"preds": np.float32([1, 1, 0, 0]), "target": np.int32([1, 0, 1, 0])}  # TP, FP, FN, TN
-
-
-@jax.jit
-def fold(metric, outputs):
-    return metric.update(**outputs)
 
 
 def of_matrix(metric, matrix):
@@ -28,7 +22,7 @@ def of_matrix(metric, matrix):
     matrix = np.asarray(matrix, np.float32)
     target, preds = np.indices(matrix.shape, np.int32).reshape(2, -1)
     outputs = {"preds": preds, "target": target, "weights": matrix.reshape(-1)}
-    return fold(metric, outputs)
+    return update(metric, **outputs)
 
 
 def exact_kappa(matrix, power):
@@ -72,7 +66,7 @@ def test_against_scikit_learn(rng, classes):
     kappas = {str(w): CohenKappa(num_classes=classes, weights=w) for w in (None, "linear")}
     kappas["quadratic"] = CohenKappa(num_classes=classes, weights="quadratic")
     metrics = Collection(kappas | {"matthews": MatthewsCorrCoef(num_classes=classes)})
-    got, w = fold(metrics, outputs).compute(), outputs["weights"]
+    got, w = update(metrics, **outputs).compute(), outputs["weights"]
     for weights in (None, "linear", "quadratic"):
         want = sk.cohen_kappa_score(target, preds, weights=weights, sample_weight=w)
         np.testing.assert_allclose(got[str(weights)], want, 1e-6, 1e-9)
@@ -109,8 +103,8 @@ def test_at_best_it_is_one_and_at_worst_minus_one(rng):
         assert_same(of_matrix(metric, np.diag(cells)).compute(), np.float32(1))
     n = int(cells[0])
     opposite = CELLS | {"weights": np.float32([0, n, n, 0])}
-    assert_same(fold(MatthewsCorrCoef(), opposite).compute(), np.float32(-1))
-    assert_same(fold(CohenKappa(), opposite).compute(), np.float32(-1))
+    assert_same(update(MatthewsCorrCoef(), **opposite).compute(), np.float32(-1))
+    assert_same(update(CohenKappa(), **opposite).compute(), np.float32(-1))
 
 
 def test_undefined():
@@ -136,15 +130,15 @@ def test_binary_is_two_classes(rng):
     preds, target = rng.integers(0, 2, (2, 64))
     outputs = {"preds": preds, "target": target}
     for metric in (MatthewsCorrCoef, CohenKappa, ConfusionMatrix):
-        one = fold(metric(), outputs).compute()
-        assert_within_ulps(one, fold(metric(num_classes=2), outputs).compute(), 2)
+        one = update(metric(), **outputs).compute()
+        assert_within_ulps(one, update(metric(num_classes=2), **outputs).compute(), 2)
     scores = preds * 0.4 + 0.3
     logits = {"preds": scores.astype(np.float32), "target": target}
     for metric in (MatthewsCorrCoef, CohenKappa, ConfusionMatrix):
-        got = fold(metric(threshold=0.6), logits).compute()
-        assert_within_ulps(got, fold(metric(), outputs).compute(), 0)
-    linear = fold(CohenKappa(weights="linear"), outputs).compute()
-    assert_within_ulps(linear, fold(CohenKappa(), outputs).compute(), 0)
+        got = update(metric(threshold=0.6), **logits).compute()
+        assert_within_ulps(got, update(metric(), **outputs).compute(), 0)
+    linear = update(CohenKappa(weights="linear"), **outputs).compute()
+    assert_within_ulps(linear, update(CohenKappa(), **outputs).compute(), 0)
 
 
 def test_confusion_counts_are_exact():
@@ -155,7 +149,7 @@ def test_confusion_counts_are_exact():
     assert metric.results().tolist() == [[large + 1, 0, 0], [0, 2, 0], [1, 0, 0]]
     binary = ConfusionMatrix()
     for weights in ([large, 1, 2, 3], [1, 0, 0, 0]):
-        binary = fold(binary, CELLS | {"weights": np.float32(weights)})
+        binary = update(binary, **CELLS, weights=np.float32(weights))
     assert binary.results().tolist() == [[3, 1], [2, large + 1]]
     shares = ConfusionMatrix(normalize="all")
     assert shares.update(**CELLS).results().tolist() == [[0.25, 0.25], [0.25, 0.25]]
@@ -165,12 +159,12 @@ def test_labels_out_of_range_are_in_no_cell():
     # 7 and -100 are labels of no class.
     logits = np.float32([[2, 1, 0], [2, 1, 0], [0, 0, 1], [1, 0, 0]])
     outputs = {"preds": logits, "target": np.asarray([0, 1, 7, -100])}
-    metric = fold(ConfusionMatrix(num_classes=3), outputs)
+    metric = update(ConfusionMatrix(num_classes=3), **outputs)
     with pytest.warns(InvalidValuesWarning, match="ConfusionMatrix: 2 values or examples"):
         assert metric.results().tolist() == [[1, 0, 0], [1, 0, 0], [0, 0, 0]]
-    padded = fold(ConfusionMatrix(num_classes=3, ignore_index=-100), outputs)
+    padded = update(ConfusionMatrix(num_classes=3, ignore_index=-100), **outputs)
     assert int(padded.invalid_count()) == 1
-    bad = fold(ConfusionMatrix(num_classes=3, on_invalid="propagate"), outputs)
+    bad = update(ConfusionMatrix(num_classes=3, on_invalid="propagate"), **outputs)
     assert np.isnan(bad.compute()).all()
 
 
@@ -191,7 +185,7 @@ def test_a_label_that_is_always_ignored(rng):
     config = {"num_labels": 2, "ignore_index": -1}
     metrics = {"kappa": CohenKappa(**config), "matthews": MatthewsCorrCoef(**config)}
     metrics["matrix"] = ConfusionMatrix(normalize="all", **config)
-    got = fold(Collection(metrics), outputs).compute()
+    got = update(Collection(metrics), **outputs).compute()
     for value in got.values():
         assert np.isnan(value[1]).all()
     chosen = outputs["preds"][:, 0] > 0.5
@@ -209,9 +203,9 @@ def test_all_share_one_statistic(rng):
     assert len(collection.groups) == 1
     outputs = {"preds": rng.integers(0, 4, 50), "target": rng.integers(0, 4, 50)}
     others = {"f1": F1(**config), "accuracy": Accuracy(**config), "kappa": CohenKappa(**config)}
-    got = fold(Collection(metrics | others), outputs).compute()
+    got = update(Collection(metrics | others), **outputs).compute()
     for name, metric in (metrics | others).items():
-        assert_within_ulps(got[name], fold(metric, outputs).compute(), 2, name=name)
+        assert_within_ulps(got[name], update(metric, **outputs).compute(), 2, name=name)
 
 
 def test_float64(rng):
@@ -223,7 +217,7 @@ def test_float64(rng):
             (CohenKappa, sk.cohen_kappa_score, {"weights": "linear"}),
             (ConfusionMatrix, sk.confusion_matrix, {"normalize": "true"}),
         ):
-            got = fold(metric(num_classes=5, **config), outputs).compute()
+            got = update(metric(num_classes=5, **config), **outputs).compute()
             want = score(target, preds, sample_weight=outputs["weights"], **config)
             assert got.dtype == np.float64
             np.testing.assert_allclose(got, want, 1e-12, 1e-14)

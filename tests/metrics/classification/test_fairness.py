@@ -2,27 +2,22 @@
 
 from fractions import Fraction
 
-import jax
 import numpy as np
 import pytest
 
 from datarax import MetricInputError, MetricTypeError
 from datarax.metrics import GroupFairness, LikelihoodRatios
 from datarax.testing import assert_within_ulps
+from tests.helpers import update
 
 CELLS = {"preds": np.float32([1, 1, 0, 0]), "target": np.int32([1, 0, 1, 0])}  # TP, FP, FN, TN
-
-
-@jax.jit
-def fold(metric, outputs):
-    return metric.update(**outputs)
 
 
 def of_groups(metric, cells):
     """The metric of groups with so many TP, FP, FN and TN each."""
     outputs = {name: np.tile(x, len(cells)) for name, x in CELLS.items()}
     groups = np.repeat(np.arange(len(cells)), 4)
-    return fold(metric, outputs | {"groups": groups, "weights": np.float32(cells).reshape(-1)})
+    return update(metric, **outputs, groups=groups, weights=np.float32(cells).reshape(-1))
 
 
 def expected(cells):
@@ -66,17 +61,17 @@ def test_many_groups(rng):
 
 def test_groups_out_of_range_are_excluded_and_reported():
     outputs = {"preds": np.float32([0.9, 0.1, 0.9, 0.9]), "target": np.int32([1, 1, 1, 1])}
-    metric = fold(GroupFairness(num_groups=2), outputs | {"groups": np.int32([0, 1, 2, -1])})
+    metric = update(GroupFairness(num_groups=2), **outputs, groups=np.int32([0, 1, 2, -1]))
     assert int(metric.invalid_count()) == 2
     results = metric.results()
     assert results.pop("invalid") == 2
     assert results["demographic_parity_difference"] == 1
     padded = outputs | {"groups": np.int32([0, 1, 2, -1]), "weights": np.bool_([1, 1, 0, 0])}
-    assert int(fold(GroupFairness(num_groups=2), padded).invalid_count()) == 0
+    assert int(update(GroupFairness(num_groups=2), **padded).invalid_count()) == 0
     # An ignored target leaves its example out, whatever its group.
     ignoring = GroupFairness(num_groups=2, ignore_index=-5)
     left = outputs | {"groups": np.int32([0, 1, 2, 0]), "target": np.int32([1, 1, -5, -5])}
-    assert int(fold(ignoring, left).invalid_count()) == 0
+    assert int(update(ignoring, **left).invalid_count()) == 0
 
 
 def test_groups_that_cannot_be_compared():
@@ -96,7 +91,7 @@ def test_threshold():
     outputs = {"preds": np.float32([0.4, 0.6]), "target": np.int32([1, 1])}
     outputs["groups"] = np.int32([0, 1])
     for threshold, want in ((0.3, 0), (0.5, 1), (0.6, 0)):
-        got = fold(GroupFairness(num_groups=2, threshold=threshold), outputs).compute()
+        got = update(GroupFairness(num_groups=2, threshold=threshold), **outputs).compute()
         assert float(got["demographic_parity_difference"]) == want
 
 
@@ -117,7 +112,7 @@ def test_configuration_of_groups():
 
 def test_likelihood_ratios_that_are_undefined():
     def of(*cells):
-        return fold(LikelihoodRatios(), CELLS | {"weights": np.float32(cells)}).compute()
+        return update(LikelihoodRatios(), **CELLS, weights=np.float32(cells)).compute()
 
     assert_within_ulps(of(3, 1, 1, 3), {"positive": 3.0, "negative": 1 / 3}, 1)
     assert np.isnan(of(3, 0, 1, 3)["positive"])  # as scikit-learn; the limit is infinite
@@ -130,8 +125,8 @@ def test_likelihood_ratios_that_are_undefined():
 
 def test_likelihood_ratios_by_class(rng):
     target, preds = rng.integers(0, 4, (2, 200))
-    got = fold(LikelihoodRatios(num_classes=4), {"preds": preds, "target": target}).compute()
+    got = update(LikelihoodRatios(num_classes=4), preds=preds, target=target).compute()
     for c in range(4):
         one = {"preds": (preds == c).astype(np.float32), "target": (target == c).astype(np.int32)}
-        binary = fold(LikelihoodRatios(), one).compute()
+        binary = update(LikelihoodRatios(), **one).compute()
         assert_within_ulps({k: x[c] for k, x in got.items()}, binary, 1)

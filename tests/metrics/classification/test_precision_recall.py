@@ -31,7 +31,7 @@ from datarax.metrics import (
     Specificity,
 )
 from datarax.testing import assert_within_ulps
-from tests.helpers import assert_same, x64
+from tests.helpers import assert_same, update, value_of, x64
 
 RATIOS = (
     Precision,
@@ -46,19 +46,9 @@ RATIOS = (
 CELLS = {"preds": np.float32([1, 1, 0, 0]), "target": np.int32([1, 0, 1, 0])}  # TP, FP, FN, TN
 
 
-@jax.jit
-def fold(metric, outputs):
-    return metric.update(**outputs)
-
-
-@jax.jit
-def value_of(metric, outputs):
-    return metric.update(**outputs).compute()
-
-
 def of_cells(metric, *cells):
     """The value of a metric of so many TP, FP, FN and TN."""
-    return value_of(metric, CELLS | {"weights": np.asarray(cells, np.float32)})
+    return value_of(metric, **CELLS, weights=np.asarray(cells, np.float32))
 
 
 def test_a_worked_example():
@@ -94,7 +84,7 @@ def test_a_class_never_predicted(rng, zero_division):
     config: dict[str, Any] = {"num_classes": 6, "zero_division": zero_division}
     averages = ("macro", "weighted", "micro")
     metrics = Collection({a: Precision(average=a, **config) for a in averages})
-    got = fold(metrics, {"preds": preds, "target": target}).compute()
+    got = update(metrics, preds=preds, target=target).compute()
     if zero_division == 0.25:  # which scikit-learn does not have
         each = np.array(sk.precision_score(target, preds, average=None, zero_division=0.0))
         each[3] = 0.25
@@ -111,9 +101,8 @@ def test_micro_averages_of_single_labels_are_the_accuracy(rng):
     accuracy = Fraction(int((target == preds).sum()), 200)
     names = (Precision, Recall, F1, FBeta)
     micro = {c.__name__: c(num_classes=10, average="micro") for c in names}
-    got = fold(
-        Collection(micro | {"accuracy": Accuracy(num_classes=10)}),
-        {"preds": preds, "target": target},
+    got = update(
+        Collection(micro | {"accuracy": Accuracy(num_classes=10)}), preds=preds, target=target
     ).compute()
     for value in got.values():
         assert_same(value, np.float32(float(accuracy)))
@@ -123,7 +112,7 @@ def test_two_thresholds_in_one_collection():
     # In a collection that shares states without comparing thresholds, both values are 1.
     scores, target = np.float32([0.4, 0.5, 0.6, 0.65, 0.8]), np.ones(5, int)
     metrics = Collection({"low": Recall(threshold=0.3), "high": Recall(threshold=0.7)})
-    got = fold(metrics, {"preds": scores, "target": target}).results()
+    got = update(metrics, preds=scores, target=target).results()
     assert got == {"low": 1.0, "high": np.float32(0.2)}
 
 
@@ -132,13 +121,13 @@ def test_labels_out_of_range_are_excluded_and_reported():
     logits = np.float32([[2, 1, 0], [2, 1, 0], [0, 0, 1], [1, 0, 0]])
     target = np.asarray([0, 1, 7, -100])
     metrics = Collection({"f1": F1(num_classes=3), "recall": Recall(num_classes=3, average=None)})
-    got = fold(metrics, {"preds": logits, "target": target}).results()
+    got = update(metrics, preds=logits, target=target).results()
     want = sk.f1_score([0, 1], [0, 0], average="macro")
     assert got.pop("f1") == np.float32(want)
     assert got.pop("recall").tolist() == [1.0, 0.0, 0.0]
     assert got == {"f1/invalid": 2, "recall/invalid": 2}
     padded = F1(num_classes=3, ignore_index=-100)
-    assert int(fold(padded, {"preds": logits, "target": target}).invalid_count()) == 1
+    assert int(update(padded, preds=logits, target=target).invalid_count()) == 1
 
 
 def test_all_that_reads_counts_shares_them():
@@ -160,8 +149,8 @@ def test_counts_of_any_size(rng, scale):
         (Collection(ratios), CELLS, np.float32([5, 3, 2, 11])),
         (Collection(averaged), {"preds": preds, "target": target}, np.ones(64, np.float32)),
     ):
-        got = value_of(metrics, outputs | {"weights": np.float32(scale) * weights})
-        assert_within_ulps(got, value_of(metrics, outputs | {"weights": weights}), 0)
+        got = value_of(metrics, **outputs, weights=np.float32(scale) * weights)
+        assert_within_ulps(got, value_of(metrics, **outputs, weights=weights), 0)
 
 
 def test_counts_above_what_a_float_holds():
@@ -169,9 +158,9 @@ def test_counts_above_what_a_float_holds():
     metric = Precision()
     large = CELLS | {"weights": np.float32([2**34, 2**34, 0, 0])}
     small = CELLS | {"weights": np.float32([1, 0, 0, 0])}
-    metric = fold(metric, large)
+    metric = update(metric, **large)
     for _ in range(3):
-        metric = fold(metric, small)
+        metric = update(metric, **small)
     tp, fp = 2**34 + 3, 2**34
     assert int(np.asarray(metric.statistic.right.exact)[0]) == tp
     assert_within_ulps(metric.compute(), float(Fraction(tp, tp + fp)), 0.5)
@@ -181,8 +170,8 @@ def test_informedness_where_it_cancels():
     # A guess of 10 billion: 4e9 * 3e9 - 2e9 * 6e9 is 0, and one example more is not lost.
     assert_same(of_cells(InformednessYouden(), 4e9, 2e9, 6e9, 3e9), np.float32(0))
     cells = [2**32, 2**32, 2**32, 2**32]
-    metric = fold(InformednessYouden(), CELLS | {"weights": np.float32(cells)})
-    metric = fold(metric, CELLS | {"weights": np.float32([1, 0, 0, 0])})
+    metric = update(InformednessYouden(), **CELLS, weights=np.float32(cells))
+    metric = update(metric, **CELLS, weights=np.float32([1, 0, 0, 0]))
     tp, fp, fn, tn = 2**32 + 1, 2**32, 2**32, 2**32
     want = Fraction(tp, tp + fn) + Fraction(tn, tn + fp) - 1
     # Products are kept to 2**-46, and this is 2**-34.
@@ -208,7 +197,7 @@ def test_labels_without_positives(rng):
     for zero_division in (0.0, 1.0):
         config: dict[str, Any] = {"average": "weighted", "zero_division": zero_division}
         for metric, score in ((Precision, sk.precision_score), (Recall, sk.recall_score)):
-            got = value_of(metric(num_labels=3, **config), {"preds": preds, "target": target})
+            got = value_of(metric(num_labels=3, **config), preds=preds, target=target)
             assert_within_ulps(got, score(target, preds, **config), 4)
 
 
@@ -218,7 +207,7 @@ def test_a_label_that_is_always_ignored(rng):
     target[0], target[1], target[:, 1] = 1, 0, -1
     config: dict[str, Any] = {"num_labels": 3, "ignore_index": -1, "zero_division": 1.0}
     metrics = Collection({"each": F1(average=None, **config), "macro": F1(**config)})
-    got = fold(metrics, {"preds": preds, "target": target}).compute()
+    got = update(metrics, preds=preds, target=target).compute()
     want = [
         sk.f1_score(target[:, i], preds[:, i] > 0.5, zero_division=1.0) if i != 1 else np.nan
         for i in range(3)
@@ -241,7 +230,7 @@ def test_undefined_as_nan_is_one_configuration():
     # NaN is not equal to itself, and two metrics of one configuration must be.
     one, other = (F1(num_classes=3, zero_division=float("nan")) for _ in range(2))
     batch = {"preds": np.int32([0, 1]), "target": np.int32([0, 2])}
-    merged = fold(one, batch).merge(fold(other, batch))
+    merged = update(one, **batch).merge(update(other, **batch))
     assert jax.tree.structure(one) == jax.tree.structure(other)
     assert_within_ulps(other.load_state_dict(merged.state_dict()).compute(), 1 / 3, 1)
     # A collection holds the configuration of its members, which must survive a pickle too.
@@ -257,7 +246,7 @@ def test_float64(rng):
     with x64():
         metrics = Collection({c.__name__: c(num_classes=5) for c in (F1, JaccardIndex)})
         outputs = {"preds": preds, "target": target, "weights": weights}
-        got = fold(metrics, outputs).compute()
+        got = update(metrics, **outputs).compute()
         for name, score in (("F1", sk.f1_score), ("JaccardIndex", sk.jaccard_score)):
             want = score(target, preds, average="macro", sample_weight=weights)
             assert got[name].dtype == jnp.float64

@@ -8,13 +8,9 @@ import sklearn.metrics
 
 import datarax
 from datarax import metrics
+from tests.helpers import update
 
 CONFIG = {"num_clusters": 5, "num_features": 2}
-
-
-@jax.jit
-def update(collection, features, labels, weights=None):
-    return collection.update(features=features, labels=labels, weights=weights)
 
 
 def both() -> datarax.Collection:
@@ -36,7 +32,7 @@ def test_many_points(offset, rng):
     features = np.concatenate([x + np.float32(offset) for x, _ in batches])
     labels = np.concatenate([y for _, y in batches])
     for x, y in batches:
-        collection = update(collection, x + np.float32(offset), y)
+        collection = update(collection, features=x + np.float32(offset), labels=y)
     values = collection.compute()
     exact = features.astype(np.float64) - offset
     want = sklearn.metrics.calinski_harabasz_score(exact, labels)
@@ -56,7 +52,7 @@ def test_many_points(offset, rng):
 def values_of(features: list[list[float]], labels: list[int]) -> dict[str, float]:
     x, y = np.zeros((6, 2), np.float32), np.zeros(6, np.int32)
     x[: len(labels)], y[: len(labels)] = np.reshape(features, (-1, 2)), labels
-    seen = update(both(), x, y, np.arange(6) < len(labels))
+    seen = update(both(), features=x, labels=y, weights=np.arange(6) < len(labels))
     return jax.tree.map(float, seen.compute())
 
 

@@ -12,6 +12,7 @@ import datarax
 from datarax import metrics
 from datarax.numerics.scaling import power_of_two_near_reciprocal as power_of
 from datarax.testing import assert_within_ulps
+from tests.helpers import value_of
 
 # From Wikipedia, "Fleiss' kappa": 14 raters put 10 subjects into 5 categories; kappa 0.210.
 FLEISS = np.array([
@@ -80,15 +81,15 @@ CONFIGS = {
 }
 
 
-@jax.jit
-def read(collection, target, preds, weights):
-    return collection.update(preds=preds, target=target, weights=weights).compute()
-
-
 def of_table(table: np.ndarray) -> dict[str, jax.Array]:
     target, preds = np.indices((4, 3)).reshape(2, -1).astype(np.int32)
     weights = np.pad(table, [(0, n - m) for n, m in zip((4, 3), table.shape, strict=True)])
-    return read(datarax.Collection(CONFIGS), target, preds, weights.reshape(-1).astype(np.float32))
+    return value_of(
+        datarax.Collection(CONFIGS),
+        target=target,
+        preds=preds,
+        weights=weights.reshape(-1).astype(np.float32),
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (4, 3), (2, 3), (4, 2)])

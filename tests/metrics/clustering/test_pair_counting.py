@@ -14,7 +14,7 @@ import sklearn.metrics
 import datarax
 from datarax import metrics
 from datarax.testing import assert_within_ulps
-from tests.helpers import fsum
+from tests.helpers import fsum, update
 
 NAMES = (
     "Rand",
@@ -37,11 +37,6 @@ def every() -> datarax.Collection:
 
 
 @jax.jit
-def folded(collection, preds, target, weights):
-    return collection.update(preds=preds, target=target, weights=weights)
-
-
-@jax.jit
 def read(collection):
     return collection.compute()
 
@@ -56,7 +51,7 @@ def of_table(table: np.ndarray) -> dict[str, float]:
     while rest.any():
         part = rest.astype(np.float32)
         part = np.where(part > rest, np.nextafter(part, np.float32(0)), part)
-        collection = folded(collection, preds, target, part)
+        collection = update(collection, preds=preds, target=target, weights=part)
         rest = rest - part
     return jax.tree.map(float, read(collection))
 
@@ -188,7 +183,7 @@ def test_the_names_of_labels_do_not_matter(rng):
 def test_agrees_with_scikit_learn_on_many_examples(rng):
     target = rng.integers(0, 4, 20_000).astype(np.int32)
     preds = np.where(rng.random(20_000) < 0.4, target, rng.integers(0, 5, 20_000)).astype(np.int32)
-    values = read(folded(every(), preds, target, np.ones(20_000, bool)))
+    values = read(update(every(), preds=preds, target=target, weights=np.ones(20_000, bool)))
     for name, score in (
         ("Rand", sklearn.metrics.rand_score),
         ("AdjustedRand", sklearn.metrics.adjusted_rand_score),
@@ -234,7 +229,10 @@ def test_the_unit_of_weights_does_not_matter(scale):
     target, preds = rng.integers(0, 4, 64), rng.integers(0, 5, 64)
     preds = np.where(rng.random(64) < 0.5, target, preds)
     w = rng.uniform(0, 2, 64).astype(np.float32)
-    both = [read(folded(every(), preds, target, w * np.float32(x))) for x in (1, scale)]
+    both = [
+        read(update(every(), preds=preds, target=target, weights=w * np.float32(x)))
+        for x in (1, scale)
+    ]
     for name in NAMES[3:5] + NAMES[6:]:
         assert both[1][name] == both[0][name], name
     if scale < 1:  # every class holds less than one example

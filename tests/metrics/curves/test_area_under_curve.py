@@ -10,7 +10,7 @@ import datarax
 from datarax import MetricInputError, MetricTypeError
 from datarax.metrics import AUROC, AveragePrecision, Gini, LogAUC
 from datarax.testing import check_metric
-from tests.helpers import x64
+from tests.helpers import update, x64
 from tests.registry.curves import log_auc_of
 
 AREAS = {
@@ -18,11 +18,6 @@ AREAS = {
     AveragePrecision: sklearn.metrics.average_precision_score,
 }
 each_area = pytest.mark.parametrize("cls", AREAS, ids=lambda cls: cls.__name__)
-
-
-@jax.jit
-def update(metric, preds, target, weights=None):
-    return metric.update(preds, target, weights=weights)
 
 
 def read(metric, *others):
@@ -114,7 +109,7 @@ def test_bounds_hold_the_exact_value_of_ten_thousand_data_sets(rng):
 def test_bounds_hold_at_the_default_size(rng, cls, kind):
     preds, target = scores_of(rng, kind, 1000)
     w = rng.uniform(0, 2, 1000).astype(np.float32)
-    metric = update(cls(), preds, target, w)
+    metric = update(cls(), preds, target, weights=w)
     lower, upper = metric.bounds()
     truth = AREAS[cls](target, preds, sample_weight=w)
     assert lower - 1e-6 <= truth <= upper + 1e-6
@@ -191,8 +186,8 @@ def test_partial_areas_agree_with_scikit_learn(rng):
     preds, target = scores_of(rng, "logits", 500)
     w = rng.uniform(0, 2, 500).astype(np.float32)
     for scores in (preds, np.round(preds)):
-        exact = update(AUROC(exact=True, capacity=500), scores, target, w)
-        binned = update(AUROC(), scores, target, w)
+        exact = update(AUROC(exact=True, capacity=500), scores, target, weights=w)
+        binned = update(AUROC(), scores, target, weights=w)
         for max_fpr in (0.05, 1.0):
             want = sklearn.metrics.roc_auc_score(target, scores, sample_weight=w, max_fpr=max_fpr)
             metric = AUROC(max_fpr=max_fpr)
@@ -243,7 +238,7 @@ def test_exact_values(rng, cls, kind):
     w[:2] = 1
     metric = cls(exact=True, capacity=256)
     for rows in np.split(np.arange(200), 4):
-        metric = update(metric, preds[rows], target[rows], w[rows])
+        metric = update(metric, preds[rows], target[rows], weights=w[rows])
     want = AREAS[cls](target, preds, sample_weight=w)
     np.testing.assert_allclose(metric.compute(), want, rtol=1e-6)
     assert metric.bounds() == (metric.compute(), metric.compute())
@@ -296,7 +291,7 @@ def test_subnormal_scores_are_zero(rng):
 
 def test_examples_without_weight_take_no_room():
     preds, target = np.float32([np.nan, 0.3, 0.2, 0.1]), np.array([0, 1, 9, 0])
-    metric = update(AUROC(exact=True, capacity=2), preds, target, np.array([0, 1, 0, 2]))
+    metric = update(AUROC(exact=True, capacity=2), preds, target, weights=np.array([0, 1, 0, 2]))
     assert metric.invalid_count() == 0
     assert metric.compute() == 1
 

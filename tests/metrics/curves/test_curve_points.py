@@ -12,17 +12,13 @@ import sklearn.metrics
 
 from datarax import MetricInputError, metrics
 from datarax.metrics import ROC, PrecisionRecallCurve
+from tests.helpers import update
 
 PREDS = np.float32([0.1, 0.4, 0.35, 0.8])
 TARGET = np.array([0, 0, 1, 1])
 
 
-@jax.jit
-def update(metric, preds, target, weights=None):
-    return metric.update(preds, target, weights=weights)
-
-
-def draw(rng, size):
+def scored_examples(rng, size):
     target = (rng.random(size) < 0.4).astype(np.int32)
     target[:2] = 0, 1
     preds = (rng.normal(size=size) * 2 + target).astype(np.float32)
@@ -44,8 +40,8 @@ def test_the_examples_of_scikit_learn():
 
 
 def test_exact_curves_are_those_of_scikit_learn(rng):
-    preds, target, w = draw(rng, 200)
-    buffer = update(metrics.AUROC(exact=True, capacity=256), preds, target, w)
+    preds, target, w = scored_examples(rng, 200)
+    buffer = update(metrics.AUROC(exact=True, capacity=256), preds, target, weights=w)
     points = len(np.unique(preds)) + 1
     for cls, score in (
         (ROC, lambda *x, **w: sklearn.metrics.roc_curve(*x, **w, drop_intermediate=False)),
@@ -62,9 +58,9 @@ def test_exact_curves_are_those_of_scikit_learn(rng):
 
 @pytest.mark.parametrize("exact", [{}, {"exact": True, "capacity": 3000}], ids=["binned", "exact"])
 def test_thinned_curves_keep_to_the_exact_one(rng, exact):
-    preds, target, w = draw(rng, 3000)
+    preds, target, w = scored_examples(rng, 3000)
     points = 64
-    metric = update(ROC(num_points=points, **exact), preds, target, w)
+    metric = update(ROC(num_points=points, **exact), preds, target, weights=w)
     fpr, tpr, thresholds = metric.compute()
     for c, rate in ((0, fpr), (1, tpr)):
         own = w * (target == c)
@@ -91,8 +87,8 @@ def test_one_class_only():
 
 def test_points_against_all_thresholds(rng):
     """On fresh data, from scikit-learn's curves; the exact buffer has every threshold."""
-    preds, target, w = draw(rng, 200)
-    buffer = update(metrics.AUROC(exact=True, capacity=256), preds, target, w).statistic
+    preds, target, w = scored_examples(rng, 200)
+    buffer = update(metrics.AUROC(exact=True, capacity=256), preds, target, weights=w).statistic
     fpr, tpr, _ = sklearn.metrics.roc_curve(target, preds, sample_weight=w, drop_intermediate=False)
     precision, recall, _ = sklearn.metrics.precision_recall_curve(target, preds, sample_weight=w)
     for least in (0.3, 0.9):
@@ -130,7 +126,7 @@ def test_what_no_threshold_reaches():
 
 
 def test_distance_gain_and_lift(rng):
-    preds, target, _ = draw(rng, 500)
+    preds, target, _ = scored_examples(rng, 500)
     statistic = update(metrics.AUROC(exact=True, capacity=512), preds, target).statistic
     distance = metrics.KolmogorovSmirnov().replace(statistic=statistic).compute()
     compared: Any = scipy.stats.ks_2samp(preds[target == 1], preds[target == 0])
@@ -163,9 +159,9 @@ def test_configurations_that_are_refused(make, message):
 @pytest.mark.parametrize("scale", [2.0**-100, 2.0**100])
 def test_the_unit_of_weights_does_not_matter(scale):
     """Of ratios of products of weights, which would overflow, or be lost."""
-    preds, target, w = draw(np.random.default_rng(0), 64)
+    preds, target, w = scored_examples(np.random.default_rng(0), 64)
     scored = metrics.AUROC().statistic
-    both = [update(scored, preds, target, x) for x in (w, w * np.float32(scale))]
+    both = [update(scored, preds, target, weights=x) for x in (w, w * np.float32(scale))]
     for metric in (
         metrics.AUROC(),
         metrics.AUROC(max_fpr=0.3),

@@ -3,7 +3,6 @@
 from fractions import Fraction
 from functools import partial
 from math import ceil
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,25 +15,10 @@ from datarax.metrics import CalibrationError, ReliabilityDiagram
 from datarax.statistics import CalibrationBins
 from datarax.statistics.calibration_bins import equal_width
 from datarax.testing import assert_within_ulps
-from tests.helpers import x64
+from tests.helpers import merge, softmax, update, value_of, x64
 from tests.registry.probabilistic import calibration_error_of, diagram_of
 
 N, C = 240, 4
-
-
-@jax.jit
-def update(metric: Any, *batch: Any, **weights: Any) -> Any:
-    return metric.update(*batch, **weights)
-
-
-@jax.jit
-def value(metric: datarax.Metric, *batch: Any, **weights: Any) -> Any:
-    return metric.update(*batch, **weights).compute()
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    p = np.exp(x - x.max(-1, keepdims=True))
-    return p / p.sum(-1, keepdims=True)
 
 
 @pytest.fixture
@@ -49,7 +33,7 @@ def logits(rng):
 
 def test_a_confidence_of_one_belongs_to_the_last_bin():
     # If 1.0 had a bin of its own, each example would be alone, and the error would be 0.525.
-    got = value(CalibrationError(num_bins=10), jnp.array([1.0, 0.95]), jnp.array([0, 1]))
+    got = value_of(CalibrationError(num_bins=10), jnp.array([1.0, 0.95]), jnp.array([0, 1]))
     assert_within_ulps(got, 0.475, 1)
 
 
@@ -90,7 +74,7 @@ def test_equals_the_curve_of_scikit_learn(chances, strategy, binning):
     accuracy, confidence = sklearn.calibration.calibration_curve(
         target, preds.astype(np.float64), n_bins=bins, strategy=strategy
     )
-    diagram = value(ReliabilityDiagram(num_bins=bins, binning=binning), preds, target)
+    diagram = value_of(ReliabilityDiagram(num_bins=bins, binning=binning), preds, target)
     some = np.asarray(diagram["weight"]) > 0
     assert_within_ulps(np.float32(diagram["accuracy"])[some], accuracy, 1)
     assert_within_ulps(np.float32(diagram["confidence"])[some], confidence, 1)
@@ -112,7 +96,9 @@ def test_bins_of_equal_mass_err_by_the_cells_at_their_edges(chances, rng, shape)
 def test_bins_of_equal_mass_hold_equal_mass():
     # Cells are narrower than the distances between these: 2**-7 of the distance to 1.
     preds = jnp.asarray(1 - np.geomspace(1e-6, 1e-3, 120), jnp.float32)
-    diagram = value(ReliabilityDiagram(num_bins=8, binning="mass"), preds, jnp.ones(120, jnp.int32))
+    diagram = value_of(
+        ReliabilityDiagram(num_bins=8, binning="mass"), preds, jnp.ones(120, jnp.int32)
+    )
     np.testing.assert_array_equal(diagram["weight"], np.full(8, 0.125, np.float32))
     assert (np.diff(diagram["confidence"]) > 0).all()
 
@@ -142,8 +128,10 @@ def test_classwise_judges_each_class_against_the_rest(logits, norm, mass):
 def test_a_label_without_data_is_excluded_from_the_mean():
     preds, target = jnp.array([[0.25, 0.5]]), jnp.array([[1, -1]])
     metric = CalibrationError(num_labels=2, ignore_index=-1)
-    assert value(metric, preds, target) == 0.75
-    by_label = value(CalibrationError(num_labels=2, ignore_index=-1, average=None), preds, target)
+    assert value_of(metric, preds, target) == 0.75
+    by_label = value_of(
+        CalibrationError(num_labels=2, ignore_index=-1, average=None), preds, target
+    )
     np.testing.assert_array_equal(by_label, [0.75, np.nan])
     assert update(metric, preds, target).invalid_count() == 0
 
@@ -159,16 +147,16 @@ def test_logits_give_the_same_as_their_probabilities(logits, config):
     if not config:
         x, p, target = x[:, 0], p[:, 0], target % 2
     p = p.astype(np.float32)
-    from_logits = value(ReliabilityDiagram(from_logits=True, **config), x, target)
-    probabilities = value(ReliabilityDiagram(**config), p, target)
+    from_logits = value_of(ReliabilityDiagram(from_logits=True, **config), x, target)
+    probabilities = value_of(ReliabilityDiagram(**config), p, target)
     # Each confidence errs by some units, which moves one across an edge once in 10**4 runs.
     assert_within_ulps(from_logits, probabilities, 16)
 
 
 def test_the_first_of_equal_scores_is_the_prediction():
     preds = jnp.array([[0.25, 0.375, 0.375], [0.5, 0.5, 0.0]])
-    right = value(ReliabilityDiagram(num_classes=3, num_bins=1), preds, jnp.array([1, 0]))
-    wrong = value(ReliabilityDiagram(num_classes=3, num_bins=1), preds, jnp.array([2, 1]))
+    right = value_of(ReliabilityDiagram(num_classes=3, num_bins=1), preds, jnp.array([1, 0]))
+    wrong = value_of(ReliabilityDiagram(num_classes=3, num_bins=1), preds, jnp.array([2, 1]))
     assert (right["accuracy"], wrong["accuracy"]) == (1, 0)
 
 
@@ -188,9 +176,9 @@ def test_the_rounded_sums_of_rows_in_half_precision_are_valid():
 def test_counts_do_not_stall():
     preds, target = jnp.array([0.25, 0.75, 0.75]), jnp.array([0, 1, 0])
     metric = update(CalibrationError(num_bins=4), preds, target)
-    want, merge = metric.compute(), jax.jit(lambda m: m.merge(m))
+    want = metric.compute()
     for _ in range(34):
-        metric = merge(metric)
+        metric = merge(metric, metric)
     assert float(metric.statistic.weight.exact[0, 0]) == 2.0**34
     one_more = update(metric, preds, target)
     assert float(one_more.statistic.weight.exact[0, 0]) == 2.0**34 + 1
@@ -200,10 +188,10 @@ def test_counts_do_not_stall():
 def test_a_large_batch_in_one_bin_adds_up():
     # A float32 to which 0.3 is added one at a time errs by 6 units.
     preds = jnp.full(100_000, 0.3)
-    diagram = value(ReliabilityDiagram(num_bins=3), preds, jnp.ones(100_000, jnp.int32))
+    diagram = value_of(ReliabilityDiagram(num_bins=3), preds, jnp.ones(100_000, jnp.int32))
     assert_within_ulps(diagram["confidence"][0], np.float32(0.3), 0)
     assert_within_ulps(
-        value(CalibrationError(), preds, jnp.ones(100_000, jnp.int32)),
+        value_of(CalibrationError(), preds, jnp.ones(100_000, jnp.int32)),
         1 - np.float64(np.float32(0.3)),
         1,
     )
@@ -237,7 +225,7 @@ def test_with_x64(chances):
         preds = preds.astype(np.float64) / 3
         metric = update(CalibrationError(binning="mass"), preds, target)
         assert metric.compute().dtype == metric.statistic.confidence.dtype == np.float64
-        got = value(CalibrationError(), preds, target)
+        got = value_of(CalibrationError(), preds, target)
         judged = partial(calibration_error_of, judged=lambda p, t: (p, t == 1))
         assert_within_ulps(got, judged(np.ones(N), preds, target), 0, atol=1e-15)
 
@@ -254,7 +242,7 @@ def test_no_data():
 
 def test_diagram_of_random_data(logits):
     p = softmax(logits[0].astype(np.float64)).astype(np.float32)
-    got = value(ReliabilityDiagram(num_classes=C), p, logits[1])
+    got = value_of(ReliabilityDiagram(num_classes=C), p, logits[1])
     assert_within_ulps(got, diagram_of(np.ones(N), p.astype(np.float64), logits[1]), 1)
 
 

@@ -14,25 +14,10 @@ import sklearn.metrics
 import datarax
 from datarax.metrics import BrierScore, HingeLoss, LogLoss, Perplexity
 from datarax.testing import assert_within_ulps
-from tests.helpers import x64
+from tests.helpers import merge, softmax, update, value_of, x64
 from tests.registry.probabilistic import surprises
 
 N, C = 64, 5
-
-
-@jax.jit
-def update(metric: Any, *batch: Any, **weights: Any) -> Any:
-    return metric.update(*batch, **weights)
-
-
-@jax.jit
-def value(metric: datarax.Metric, *batch: Any, **weights: Any) -> Any:
-    return metric.update(*batch, **weights).compute()
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    p = np.exp(x - x.max(-1, keepdims=True))
-    return p / p.sum(-1, keepdims=True)
 
 
 @pytest.fixture
@@ -72,11 +57,11 @@ def test_logits_and_probabilities_give_the_same(task, cls, scores, logits, rng):
     weights = rng.choice(np.float32([0, 0.5, 2]), N)
     each = scores(task, p, target).reshape(N, -1)
     want = np.average(each.mean(-1), weights=weights)
-    got = value(cls(from_logits=True, **TASKS[task]), x, target, weights=weights)
+    got = value_of(cls(from_logits=True, **TASKS[task]), x, target, weights=weights)
     # The logarithm or exponential of numbers up to 16, rounded by 2**-24 of them.
     assert_within_ulps(got, want, 32)
     # A probability is rounded by u, and so is 1 - p, however small it is.
-    got = value(cls(**TASKS[task]), p.astype(np.float32), target, weights=weights)
+    got = value_of(cls(**TASKS[task]), p.astype(np.float32), target, weights=weights)
     assert_within_ulps(got, want, 8, atol=2.0**-24 * np.average(1 / (1 - p.max()) + 1 / p.min()))
 
 
@@ -84,21 +69,21 @@ def test_logits_and_probabilities_give_the_same(task, cls, scores, logits, rng):
 def test_multilabel_is_the_mean_of_binary_tasks(cls, logits):
     _, p, target = batch_of("multilabel", logits)
     p = p.astype(np.float32)
-    each = [float(value(cls(), p[:, k], target[:, k])) for k in range(C)]
-    assert_within_ulps(value(cls(num_labels=C), p, target), np.mean(each), 4)
+    each = [float(value_of(cls(), p[:, k], target[:, k])) for k in range(C)]
+    assert_within_ulps(value_of(cls(num_labels=C), p, target), np.mean(each), 4)
 
 
 def test_a_confident_correct_prediction_from_logits_keeps_full_precision():
     # The loss is log(1 + 2 exp(-40)); as the logarithm of the sum minus a logit it would be 0.
     x = jnp.array([[20.0, -20.0, -20.0]])
     zero = jnp.zeros(1, jnp.int32)
-    got = value(LogLoss(num_classes=3, from_logits=True), x, zero)
+    got = value_of(LogLoss(num_classes=3, from_logits=True), x, zero)
     assert_within_ulps(got, math.log1p(2 * math.exp(-40)), 8)
     assert_within_ulps(
-        value(LogLoss(from_logits=True), x[:, 0] * 2, zero + 1), math.log1p(math.exp(-40)), 8
+        value_of(LogLoss(from_logits=True), x[:, 0] * 2, zero + 1), math.log1p(math.exp(-40)), 8
     )
     off = math.exp(-40) / (1 + 2 * math.exp(-40))
-    got = value(BrierScore(num_classes=3, from_logits=True), x, zero)
+    got = value_of(BrierScore(num_classes=3, from_logits=True), x, zero)
     assert_within_ulps(got, 6 * off**2, 16)
 
 
@@ -106,32 +91,32 @@ def test_a_confident_correct_prediction_from_logits_keeps_full_precision():
 def test_logits_may_have_any_offset(cls, logits):
     x = np.round(logits[0] * 16) / 16  # so that adding an offset does not round
     metric = cls(num_classes=C, from_logits=True)
-    want = value(metric, x.astype(np.float32), logits[1])
+    want = value_of(metric, x.astype(np.float32), logits[1])
     for offset in (1e4, -1e4):
-        assert value(metric, np.float32(x + offset), logits[1]) == want
+        assert value_of(metric, np.float32(x + offset), logits[1]) == want
 
 
 def test_extreme_logits_have_a_finite_loss():
     x, target = np.float32([[1e30, 0.0], [-1e30, 0.0]]), np.array([1, 1])
-    assert value(LogLoss(num_classes=2, from_logits=True), x, target) == np.float32(5e29)
-    assert value(BrierScore(num_classes=2, from_logits=True), x, target) == 0.5
+    assert value_of(LogLoss(num_classes=2, from_logits=True), x, target) == np.float32(5e29)
+    assert value_of(BrierScore(num_classes=2, from_logits=True), x, target) == 0.5
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_probabilities_are_clipped_at_the_resolution_of_float32(dtype):
     p, target = jnp.array([0.0, 1.0], dtype), jnp.array([1, 0])
-    assert_within_ulps(value(LogLoss(), p, target), -math.log(2.0**-23), 2)
-    assert_within_ulps(value(LogLoss(), p, 1 - target), -math.log1p(-(2.0**-23)), 2)
+    assert_within_ulps(value_of(LogLoss(), p, target), -math.log(2.0**-23), 2)
+    assert_within_ulps(value_of(LogLoss(), p, 1 - target), -math.log1p(-(2.0**-23)), 2)
     rows = jnp.array([[0.0, 1.0]], dtype)
-    assert_within_ulps(value(LogLoss(num_classes=2), rows, target[1:]), -math.log(2.0**-23), 2)
+    assert_within_ulps(value_of(LogLoss(num_classes=2), rows, target[1:]), -math.log(2.0**-23), 2)
 
 
 def test_probabilities_are_clipped_as_in_scikit_learn():
     p, target = np.float32([0.0, 1.0, 1e-9, 0.5]), np.array([1, 0, 1, 1])
-    assert_within_ulps(value(LogLoss(), p, target), sklearn.metrics.log_loss(target, p), 4)
+    assert_within_ulps(value_of(LogLoss(), p, target), sklearn.metrics.log_loss(target, p), 4)
     with x64():
         p = p.astype(np.float64)
-        assert_within_ulps(value(LogLoss(), p, target), sklearn.metrics.log_loss(target, p), 4)
+        assert_within_ulps(value_of(LogLoss(), p, target), sklearn.metrics.log_loss(target, p), 4)
 
 
 def test_rows_that_are_not_distributions_are_excluded_and_counted():
@@ -167,7 +152,7 @@ def test_brier_is_scaled_as_in_scikit_learn(scale_by_half, classes, rng):
     else:
         p, labels = softmax(rng.normal(size=(N, classes))).astype(np.float32), range(classes)
     target = rng.choice(labels, N)
-    got = value(BrierScore(num_classes=classes, scale_by_half=scale_by_half), p, target)
+    got = value_of(BrierScore(num_classes=classes, scale_by_half=scale_by_half), p, target)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that rounded rows do not sum to one
         want = sklearn.metrics.brier_score_loss(
@@ -180,20 +165,20 @@ def test_brier_score_of_brier_1950():
     # Brier (1950), table 1: ten forecasts of rain or no rain, whose score is 0.19.
     rain = np.float32([0.7, 0.9, 0.8, 0.4, 0.2, 0.0, 0.0, 0.0, 0.0, 0.1])
     came = np.array([0, 1, 1, 1, 0, 0, 0, 0, 0, 0])
-    assert_within_ulps(value(BrierScore(scale_by_half=False), rain, came), 0.19, 4)
+    assert_within_ulps(value_of(BrierScore(scale_by_half=False), rain, came), 0.19, 4)
 
 
 def test_log_loss_and_hinge_loss_equal_the_examples_of_scikit_learn():
     p = np.array([[0.1, 0.9], [0.9, 0.1], [0.8, 0.2], [0.35, 0.65]], np.float32)
-    assert round(float(value(LogLoss(num_classes=2), p, np.array([1, 0, 0, 1]))), 5) == 0.21616
+    assert round(float(value_of(LogLoss(num_classes=2), p, np.array([1, 0, 0, 1]))), 5) == 0.21616
     decisions = np.float32([-2.18, 2.36, 0.09])
-    assert round(float(value(HingeLoss(), decisions, np.array([0, 1, 1]))), 2) == 0.30
+    assert round(float(value_of(HingeLoss(), decisions, np.array([0, 1, 1]))), 2) == 0.30
     # Its multiclass example: the margins of four decisions, in order.
     scores = np.float32([[1.27, 0.03, -0.68, -1.41], [-1.45, -0.58, -0.38, -0.17]])
     scores = np.concatenate([scores, np.float32([[-2.36, -0.79, -0.27, 0.24]])])
     target = np.array([0, 3, 2])
     losses = [0, 1 - (-0.17 + 0.38), 1 - (-0.27 - 0.24)]
-    assert_within_ulps(value(HingeLoss(num_classes=4), scores, target), np.mean(losses), 4)
+    assert_within_ulps(value_of(HingeLoss(num_classes=4), scores, target), np.mean(losses), 4)
 
 
 @pytest.mark.parametrize("squared", [False, True])
@@ -202,10 +187,10 @@ def test_hinge_of_two_outcomes(squared, logits):
     positive = (x + target[:, None] > 3).astype(np.int32)
     each = np.maximum(0, 1 - np.where(positive == 1, x, -x).astype(np.float64))
     if squared:
-        got = value(HingeLoss(squared=True, num_labels=C), x, positive)
+        got = value_of(HingeLoss(squared=True, num_labels=C), x, positive)
         assert_within_ulps(got, (each**2).mean(), 16)
         return
-    got = value(HingeLoss(), x[:, 0], positive[:, 0])
+    got = value_of(HingeLoss(), x[:, 0], positive[:, 0])
     assert_within_ulps(got, each[:, 0].mean(), 16)
     want = sklearn.metrics.hinge_loss(positive[:, 0], x[:, 0].astype(np.float64))
     assert_within_ulps(got, want, 16)
@@ -236,8 +221,8 @@ def test_perplexity_is_over_all_tokens_not_a_mean_over_batches(rng):
     each = surprises(x.reshape(-1, 11).astype(np.float64), ids.reshape(-1))
     want = np.exp(each[ids.reshape(-1) != 10].mean())
     assert_within_ulps(seen.compute(), want, 48)
-    assert_within_ulps(value(metric, x, ids), want, 48)
-    batches = [value(metric, x[i : i + 3], ids[i : i + 3]) for i in (0, 3)]
+    assert_within_ulps(value_of(metric, x, ids), want, 48)
+    batches = [value_of(metric, x[i : i + 3], ids[i : i + 3]) for i in (0, 3)]
     assert abs(np.mean(batches) - want) > 1e-3 * want
     assert int(seen.statistic.weight.value) == (ids != 10).sum()
 
@@ -245,13 +230,13 @@ def test_perplexity_is_over_all_tokens_not_a_mean_over_batches(rng):
 def test_perplexity_of_a_uniform_guess_is_the_vocabulary():
     metric = update(Perplexity(), jnp.zeros((2, 3, 1000)), jnp.ones((2, 3), jnp.int32))
     assert_within_ulps(metric.compute(), 1000.0, 16)
-    assert_within_ulps(value(Perplexity(), jnp.zeros((4, 1)), jnp.zeros(4, jnp.int32)), 1.0, 0)
+    assert_within_ulps(value_of(Perplexity(), jnp.zeros((4, 1)), jnp.zeros(4, jnp.int32)), 1.0, 0)
 
 
 def test_perplexity_is_the_exponential_of_the_log_loss(logits):
     x, target = logits
-    loss = value(LogLoss(num_classes=C, from_logits=True), x, target)
-    assert_within_ulps(value(Perplexity(), x, target), np.exp(np.float64(loss)), 8)
+    loss = value_of(LogLoss(num_classes=C, from_logits=True), x, target)
+    assert_within_ulps(value_of(Perplexity(), x, target), np.exp(np.float64(loss)), 8)
 
 
 def test_weights_may_be_by_sequence_or_by_token():
@@ -265,9 +250,8 @@ def test_weights_may_be_by_sequence_or_by_token():
 
 def test_counts_do_not_stall():
     metric = update(Perplexity(), jnp.zeros((2, 3, 4)), jnp.ones((2, 3), jnp.int32))
-    merge = jax.jit(lambda m: m.merge(m))
     for _ in range(31):
-        metric = merge(metric)
+        metric = merge(metric, metric)
     metric = update(metric, jnp.zeros((2, 3, 4)), jnp.ones((2, 3), jnp.int32))
     assert float(metric.statistic.weight.exact) == 6 * 2.0**31 + 6
     assert_within_ulps(metric.compute(), 4.0, 2)
@@ -277,7 +261,7 @@ def test_with_x64(logits):
     x, p, target = batch_of("multiclass", logits)
     with x64():
         for preds, from_logits in ((x.astype(np.float64), True), (p, False)):
-            got = value(LogLoss(num_classes=C, from_logits=from_logits), preds, target)
+            got = value_of(LogLoss(num_classes=C, from_logits=from_logits), preds, target)
             assert got.dtype == np.float64
             assert_within_ulps(got, log_losses("multiclass", p, target).mean(), 64)
 
@@ -285,7 +269,7 @@ def test_with_x64(logits):
 def test_integers_are_probabilities_too():
     metric = LogLoss(num_classes=2)
     one_hot, target = jnp.array([[1, 0], [0, 1]]), jnp.array([0, 1])
-    assert_within_ulps(value(metric, one_hot, target), -math.log1p(-(2.0**-23)), 2)
+    assert_within_ulps(value_of(metric, one_hot, target), -math.log1p(-(2.0**-23)), 2)
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Collection, InvalidValuesWarning, MetricInputError, metrics
-from tests.helpers import make_mesh, place
-
-
-@jax.jit
-def update(metric, preds, target, weights=None):
-    return metric.update(preds, target, weights=weights)
-
-
-@jax.jit
-def value_of(metric, preds, target):
-    return metric.update(preds, target).compute()
-
+from tests.helpers import make_mesh, place, update, value_of
 
 # F. J. Anscombe, "Graphs in Statistical Analysis" (1973), table 1: four sets, one correlation of
 # 0.816 and so one R2 of the least-squares line y = 3 + x / 2, 0.667.
@@ -55,11 +44,10 @@ def test_published_rank_correlations():
 @pytest.mark.parametrize("offset", [0, 1e4, 1e6])
 def test_moments_at_an_offset(rng, offset):
     both = Collection({"r": metrics.PearsonCorrCoef(), "c": metrics.ConcordanceCorrCoef()})
-    step = jax.jit(lambda m, p, t: m.update(preds=p, target=t))
     target = rng.normal(offset, 1, (3, 500)).astype(np.float32)
     preds = (target + rng.normal(0.2, 0.5, (3, 500))).astype(np.float32)
     for p, t in zip(preds, target, strict=True):
-        both = step(both, p, t)
+        both = update(both, preds=p, target=t)
     p, t = (x.ravel().astype(np.float64) for x in (preds, target))
     values = both.compute()
     np.testing.assert_allclose(values["r"], scipy.stats.pearsonr(p, t)[0], 1e-6)
@@ -103,7 +91,7 @@ def test_ranks_of_thousands(rng, kind):
         (metrics.SpearmanCorrCoef, scipy.stats.spearmanr),
         (metrics.KendallTau, scipy.stats.kendalltau),
     ):
-        value = update(cls(capacity=size), preds, target, weights).compute()
+        value = update(cls(capacity=size), preds, target, weights=weights).compute()
         np.testing.assert_allclose(value, reference(preds[copies], target[copies])[0], 1e-6)
 
 
@@ -147,7 +135,7 @@ def test_cosine_of_rows(rng):
     # One row that cannot be used is one example, and weights go by row.
     preds[2, 1, 4] = np.nan
     weights = rng.random((5, 3)).astype(np.float32)
-    seen = update(cosine, preds, target, weights)
+    seen = update(cosine, preds, target, weights=weights)
     assert int(seen.invalid_count()) == 1
     weights[2, 1] = 0
     want = (weights * np.nan_to_num(each)).sum() / weights.sum()
@@ -168,6 +156,7 @@ def test_the_unit_of_weights_does_not_matter_to_ranks(cls, scale):
     preds, target = rng.integers(0, 9, (2, 32)).astype(np.float32)
     w = rng.uniform(0, 2, 32).astype(np.float32)
     want, value = (
-        update(cls(capacity=64), preds, target, w * np.float32(x)).compute() for x in (1, scale)
+        update(cls(capacity=64), preds, target, weights=w * np.float32(x)).compute()
+        for x in (1, scale)
     )
     assert value == want != 0

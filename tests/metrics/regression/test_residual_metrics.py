@@ -8,12 +8,7 @@ import sklearn.metrics
 
 import datarax
 from datarax import Collection, MetricInputError, MetricTypeError, metrics
-from tests.helpers import x64
-
-
-@jax.jit
-def update(metric, preds, target, weights=None):
-    return metric.update(preds, target, weights=weights)
+from tests.helpers import update, x64
 
 
 @jax.jit
@@ -117,9 +112,8 @@ def test_r2_at_an_offset(rng, offset, sigma, noise):
             "mean_absolute_error": metrics.MeanAbsoluteError(),
         }
     )
-    step = jax.jit(lambda m, p, t: m.update(preds=p, target=t))
     for p, t in zip(preds, target, strict=True):
-        metric = step(metric, p, t)
+        metric = update(metric, preds=p, target=t)
     for name, value in metric.compute().items():
         want = getattr(sklearn.metrics, name)(
             target.ravel().astype(np.float64), preds.ravel().astype(np.float64)
@@ -135,7 +129,6 @@ def test_r2_of_one_example_and_of_constants():
             "explained": metrics.ExplainedVariance(),
         }
     )
-    step = jax.jit(lambda m, p, t, w: m.update(preds=p, target=t, weights=w))
     nan, inf = np.nan, np.inf
     for preds, weights, r2, raw, explained in (
         ((3, 3), (1, 0), nan, nan, 1),  # one example, as scikit-learn
@@ -145,7 +138,8 @@ def test_r2_of_one_example_and_of_constants():
         ((3, 5), (1, 1), 0, -inf, 0),
         ((4, 4), (0, 0), nan, nan, nan),
     ):
-        seen = step(scores, np.float32(preds), np.float32([3, 3]), np.float32(weights))
+        inputs = {"preds": np.float32(preds), "target": np.float32([3, 3])}
+        seen = update(scores, **inputs, weights=np.float32(weights))
         values = seen.compute()
         got = [values[name] for name in ("r2", "raw", "explained")]
         np.testing.assert_array_equal(got, [r2, raw, explained])
@@ -153,7 +147,7 @@ def test_r2_of_one_example_and_of_constants():
     third = np.full(2, 1e6 / 3, np.float32)
     seen = scores
     for weight in (1, 0.3, 0.7):
-        seen = step(seen, third, third, np.float32([weight, 0.1]))
+        seen = update(seen, preds=third, target=third, weights=np.float32([weight, 0.1]))
     assert seen.compute()["r2"] == 1
 
 

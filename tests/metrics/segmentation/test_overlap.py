@@ -11,12 +11,7 @@ import datarax
 from datarax import metrics
 from datarax.numerics.boundaries import edges, percentile_of, squared_distance
 from datarax.testing import assert_within_ulps
-
-
-@jax.jit
-def update(metric, preds, target, weights=None):
-    return metric.update(preds, target, weights=weights)
-
+from tests.helpers import update
 
 # Overlap.
 
@@ -83,10 +78,10 @@ def test_ignored_pixels():
         weights = (target != 255).astype(np.float32)
         assert int(ignoring.invalid_count()) == 0
         if cls is metrics.MeanIoU:
-            want = update(cls(num_classes=3), PREDS, TARGET, weights).compute()
+            want = update(cls(num_classes=3), PREDS, TARGET, weights=weights).compute()
             assert ignoring.compute() == want
     image = metrics.GeneralizedDice(num_classes=3, ignore_index=255)
-    first = update(image, PREDS, target, np.bool_([1, 0])).compute()
+    first = update(image, PREDS, target, weights=np.bool_([1, 0])).compute()
     assert_within_ulps(first, 2 * (2 / 9 + 2 / 4) / (5 / 9 + 5 / 4), 8)
 
 
