@@ -1,7 +1,7 @@
 # One command a job. Each sets up its virtual environment by itself, from Python 3.11 or newer.
 
 PYTHON ?= python3
-# The newest Python that runs, on the path or of pyenv's, whose names on the path may not run.
+# The newest Python that runs, on the path or of pyenv (whose commands on the path may not run).
 NEWEST ?= $(shell for version in 3.14 3.13; do \
   for python in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python; do \
   $$python -c "" 2>/dev/null && echo $$python && exit; done; done)
@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 NEW := .venv-newest
 
-# What depends on the version of jax or flax, a minute or two of it.
+# A minute or two of the tests that depend most on the version of jax or flax.
 QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
   tests/training/test_stateful.py \
   $(foreach name,mean confusion_multiclass auroc nrmse,'tests/test_laws.py::test_laws[$(name)]')

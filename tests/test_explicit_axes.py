@@ -1,8 +1,8 @@
 """Every metric under plain `jit` on arrays that are sharded over `Explicit` axes.
 
-An operation that does not take its operands as they are sharded says so when it is traced, and each
-version of jax has another such operation. So tracing is enough here, of everything; that the
-numbers are right is shown elsewhere, of some.
+An operation that does not accept the sharding of its operands raises an error when it is traced, and
+which operations do so differs between versions of jax. So every metric is traced here. Other tests
+check the numbers, for some of the metrics.
 """
 
 import jax

@@ -94,11 +94,11 @@ def test_another_shape_operation_or_width_is_refused():
     refuses(wide, Sum(), "'int64'.* in the saved state and .*'int32'.* here")
     # Arrays that do not fit the configuration beside them.
     saved = Total((2,)).state_dict()
-    words = saved["state"]["total"]["state"]["parts"]
+    parts = saved["state"]["total"]["state"]["parts"]
     for array in (np.zeros(3, np.float32), np.zeros(2, np.float64), np.zeros(2, np.int32), 0):
-        words["0"] = array
+        parts["0"] = array
         with pytest.raises(
-            ConfigurationMismatchError, match=r"words\.0 is .*; expected float32\[2"
+            ConfigurationMismatchError, match=r"parts\.0 is .*; expected float32\[2"
         ):
             Total((2,)).load_state_dict(saved)
     for broken in ({}, None, [1], saved["state"], saved | {"state": {}}, saved | {"type": "Mean"}):
