@@ -130,7 +130,7 @@ KINDS = {
 }
 
 
-def draw(rng: np.random.Generator, rows: int) -> Batch:
+def random_batch(rng: np.random.Generator, rows: int) -> Batch:
     """Data of every shape and dtype; NaN and infinities among them."""
     values = rng.normal(1e3, 1, rows).astype(np.float32)
     values[rng.random(rows) < 0.1] = rng.choice([np.nan, np.inf, -np.inf])

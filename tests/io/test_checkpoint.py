@@ -23,8 +23,8 @@ from tests.io.kinds import (
     Kept,
     assert_same_bits,
     assert_same_results,
-    draw,
     everything,
+    random_batch,
     several,
 )
 
@@ -57,8 +57,8 @@ def check_plain(node):
 def test_every_kind_comes_back_bit_for_bit(tmp_path, rng, kind):
     empty, own_update = KINDS[kind]
     step = jax.jit(own_update)
-    seen = step(step(empty, draw(rng, 30)), draw(rng, 30))
-    other, more = step(empty, draw(rng, 30)), draw(rng, 30)
+    seen = step(step(empty, random_batch(rng, 30)), random_batch(rng, 30))
+    other, more = step(empty, random_batch(rng, 30)), random_batch(rng, 30)
     after = step(seen, more)
     for number, (metric, like) in enumerate([(seen, other), (seen, empty), (empty, seen)]):
         path = tmp_path / "nested folder" / str(number)
@@ -74,14 +74,14 @@ def test_every_kind_comes_back_bit_for_bit(tmp_path, rng, kind):
 
 def test_64_bits_come_back_too(tmp_path, rng):
     with with_x64():
-        seen = update(everything(), **draw(rng, 30))
+        seen = update(everything(), **random_batch(rng, 30))
         seen = seen.replace(greatest=seen["greatest"].update(values=jnp.float64(1e300)))
         save(tmp_path / "x64", seen)
         assert_same_bits(restore(str(tmp_path / "x64"), everything()), seen)
 
 
 def test_what_comes_back_is_ones_own(rng):
-    seen = update(everything(), **draw(rng, 30))
+    seen = update(everything(), **random_batch(rng, 30))
     saved = seen.state_dict()
     kept = copy.deepcopy(saved)
     back = everything().load_state_dict(saved)
@@ -119,7 +119,7 @@ def updated(metric, batch):
 
 
 def test_saved_on_8_devices_restored_on_others(tmp_path, rng):
-    first, more = draw(rng, 64), draw(rng, 64)
+    first, more = random_batch(rng, 64), random_batch(rng, 64)
     seen = updated(spread(several(), ON_8), first)
     save(tmp_path / "a", seen)
     merged = seen.sync()
@@ -143,7 +143,7 @@ def three():
 
 
 def test_members_that_no_longer_share_a_statistic_keep_their_own(tmp_path, rng):
-    batch = draw(rng, 16)
+    batch = random_batch(rng, 16)
     seen = three().update(values=batch["values"])
     seen = seen.replace(epoch=seen["epoch"].reset()).update(values=batch["values"])
     save(tmp_path / "a", seen)
@@ -156,7 +156,7 @@ def test_members_that_no_longer_share_a_statistic_keep_their_own(tmp_path, rng):
 
 
 def test_a_plain_state_restores_on_devices_and_a_member_can_be_on_devices(tmp_path, rng):
-    batch = draw(rng, 64)
+    batch = random_batch(rng, 64)
     mixed = datarax.Collection(
         {
             "there": spread(Mean(), ON_8),
@@ -189,7 +189,7 @@ def test_a_buffer_counts_what_did_not_fit_on_any_number_of_devices(tmp_path, rng
 
 
 def test_saving_amid_a_window_loses_nothing(tmp_path, rng):
-    batches = [draw(rng, 16) for _ in range(17)]
+    batches = [random_batch(rng, 16) for _ in range(17)]
     crash = int(rng.integers(6, 15))
 
     def loop(metric, steps):
@@ -225,7 +225,7 @@ def test_beside_model_and_optimizer_in_ones_own_manager(tmp_path, rng):
     metrics = datarax.per_device(several(), mesh, "data")
     with ocp.CheckpointManager(tmp_path / "run") as manager:
         for step in range(3):
-            batch = draw(rng, 16)
+            batch = random_batch(rng, 16)
             grads = nnx.grad(lambda model, x=batch["scores"]: jnp.mean(model(x) ** 2))(model)
             optimizer.update(model, grads)
             metrics = updated(metrics, batch)

@@ -19,7 +19,7 @@ from datarax.training import StatefulMetric
 from tests import processes
 from tests.helpers import make_mesh
 from tests.helpers import x64 as with_x64
-from tests.io.kinds import Kept, Ratio, assert_same_bits, draw, several
+from tests.io.kinds import Kept, Ratio, assert_same_bits, random_batch, several
 
 # Saved, restored into, and what the error says.
 OTHERS = {
@@ -120,7 +120,7 @@ def test_newer_and_foreign_formats_are_refused():
 
 
 def test_any_change_of_what_was_packed_is_found(rng):
-    seen = several().update(**draw(rng, 20))
+    seen = several().update(**random_batch(rng, 20))
     arrays, info = pack(seen)
     assert_same_bits(unpack(arrays, json.loads(json.dumps(info)), several()), seen)
     state = arrays["state"]
@@ -152,7 +152,7 @@ def test_damaged_files_are_exact_or_refused(tmp_path, rng):
     comes back whole.
     """
     like, folder = several(), tmp_path / "a"
-    seen = like.update(**draw(rng, 20))
+    seen = like.update(**random_batch(rng, 20))
     save(folder, seen)
     needed = set()
     for file in [path for path in sorted(folder.rglob("*")) if path.is_file()]:

@@ -258,7 +258,7 @@ def test_constructed_inside_shard_map(built_in):
 
 
 def test_no_data_is_nan(built_in):
-    # peers.md, "no data at all: R2 1.0, perplexity 1.0, MAE 0.0".
+    # Other libraries give numbers for no data at all: R2 1.0, perplexity 1.0, MAE 0.0.
     make, args = built_in
     empty = make()
     for metric in (empty, empty.update(*(x[:0] for x in args)), empty.merge(empty.reset())):
@@ -296,7 +296,7 @@ def test_excluded_and_counted_by_default():
 
 
 def test_propagated_as_nan():
-    # peers.md, "all-NaN scores: NDCG 1.0, precision 1.0".
+    # Other libraries give numbers for scores that are all NaN: NDCG 1.0, precision 1.0.
     for make in (Mean, Sum, Max, Min, Variance, Std):
         metric = make(on_invalid="propagate")
         assert np.isnan(metric.update(BAD).compute())

@@ -1,6 +1,5 @@
 """`Buffer`: keeps the first rows, and counts the rest."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,7 +7,7 @@ from jax import lax
 
 from datarax import MetricInputError, MetricTypeError
 from datarax.statistics import Buffer
-from tests.helpers import draw
+from tests.helpers import draw, update
 
 
 def contents(buffer):

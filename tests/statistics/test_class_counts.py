@@ -96,7 +96,7 @@ PAIRS = ["int8 int8", "int8 int32", "uint8 int8", "int16 uint8", "int32 bool", "
 
 @pytest.mark.parametrize("dtypes", [*PAIRS, "int32 uint8", "int32 int8"])
 def test_labels_of_every_dtype_and_out_of_range(rng, dtypes):
-    # peers.md, "labels {0, 1, 7, -100} for 3 classes: accepted": excluded here, and counted.
+    # Other libraries accept the labels 0, 1, 7 and -100 for 3 classes: here such are excluded.
     def labels(dtype):
         if dtype == "bool":
             return rng.integers(0, 2, 200).astype(bool)
@@ -202,7 +202,7 @@ def test_float_weights(rng, size):
 
 
 def test_shapes_that_do_not_go_together():
-    # peers.md, "(1000,) predictions against (1000, 1) labels: 102.19"; "of lengths 3 and 4".
+    # Another library gives 102.19 for (1000,) predictions against (1000, 1) labels.
     cases = [
         (ClassCounts(num_classes=3), (1000,), (1000, 1), "int32"),
         (ClassCounts(num_classes=3), (3,), (4,), "int32"),

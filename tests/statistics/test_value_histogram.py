@@ -1,6 +1,5 @@
 """Quantiles from bins: the bounds contain the exact quantile, and are as narrow as documented."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -1,6 +1,5 @@
 """Correlations: published examples, ties, offsets, extremes, and what does not fit a buffer."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
