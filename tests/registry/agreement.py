@@ -9,9 +9,10 @@ import sklearn.metrics
 from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Case
-from tests.registry.classification import top_classes
+from tests.registry.classification import chosen_class
 from tests.registry.precision_recall import TASKS, Array, members
 from tests.registry.predictions import BINARY, LABELS, MULTICLASS, MULTILABEL
+from tests.registry.reference import Reference, several_in_either, sklearn_of
 
 
 def correlation(w: Array, chosen: Array, actual: Array, zero_division: float = 0.0) -> float:
@@ -51,12 +52,9 @@ def of_task(w: Array, preds: Array, target: Array, *, score: Any, task: str) -> 
     )
 
 
-def sklearn_of(w: Array, preds: Array, target: Array, *, score: Any, task: str) -> Any:
-    used = w > 0
-    chosen = preds > 0.5 if task == "binary" else top_classes(preds)[:, 0]
-    if len(np.unique(np.concatenate([chosen[used], target[used]]))) < 2:
-        return None  # no data, or one class: kappa warns
-    return score(target[used], chosen[used].astype(int), sample_weight=w[used])
+def sklearn_chosen(score: Any, *, task: str) -> Reference:
+    # Of one class, kappa warns.
+    return sklearn_of(score, prepare=partial(chosen_class, task=task), defined=several_in_either)
 
 
 # Sums of products are kept to 2**-46 of n**2, of which a denominator is at least 1/64 in the
@@ -73,7 +71,7 @@ CASES = [
             TASKS[inputs.id],
             reference=None
             if inputs is MULTILABEL  # it has none for labels
-            else partial(sklearn_of, score=sklearn.metrics.matthews_corrcoef, task=inputs.id),
+            else sklearn_chosen(sklearn.metrics.matthews_corrcoef, task=inputs.id),
             ulps=3,  # two quotients, a root and a product
             atol=lambda w, **inputs: CANCEL,
             exact=True,
@@ -99,7 +97,7 @@ CASES = [
             TASKS[inputs.id],
             reference=None
             if inputs is MULTILABEL
-            else partial(sklearn_of, score=sklearn.metrics.cohen_kappa_score, task=inputs.id),
+            else sklearn_chosen(sklearn.metrics.cohen_kappa_score, task=inputs.id),
             atol=lambda w, **inputs: CANCEL,
             exact=True,
         )

@@ -11,6 +11,7 @@ from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Case
 from tests.registry.predictions import BINARY, CLASSES, LABELS, MULTICLASS, MULTILABEL
+from tests.registry.reference import at_half, sklearn_of
 
 
 def top_classes(preds: np.ndarray, k: int = 1) -> np.ndarray:
@@ -18,6 +19,14 @@ def top_classes(preds: np.ndarray, k: int = 1) -> np.ndarray:
     if preds.ndim == 1:
         return preds[:, None]
     return np.argsort(-preds, axis=-1, kind="stable")[:, :k]
+
+
+def chosen_class(
+    preds: np.ndarray, target: np.ndarray, *, task: str = "multiclass"
+) -> tuple[np.ndarray, np.ndarray]:
+    """The predicted class of each example, and its target."""
+    chosen = preds > 0.5 if task == "binary" else top_classes(preds)[:, 0]
+    return chosen.astype(int), target
 
 
 def ratio(part: float, of: float) -> float:
@@ -89,43 +98,21 @@ def hamming(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
     return 1 - oracle(w, preds, target)
 
 
-def sklearn_hamming(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
-    if w.ndim == 1:
-        return 1 - sklearn_accuracy(w, preds, target)
-    used = (w > 0).all(1)
-    if (w != w[:, :1]).any() or not used.any():
-        return None  # it has one weight for all labels of a row
-    chosen, target, w = preds[used] > 0.5, target[used] == 1, w[used, 0]
-    return sklearn.metrics.hamming_loss(target, chosen, sample_weight=w)
-
-
-def sklearn_accuracy(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
-    chosen = top_classes(preds)[:, 0] if preds.ndim > 1 else preds
-    used = w > 0
-    if not used.any():
-        return np.nan
-    return sklearn.metrics.accuracy_score(target[used], chosen[used], sample_weight=w[used])
-
-
-def sklearn_balanced(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
-    used = w > 0
-    if not used.any():
-        return np.nan
-    chosen, target = top_classes(preds)[used, 0], target[used]
+def balanced(target: np.ndarray, preds: np.ndarray, **weights: Any) -> Any:
+    """scikit-learn's mean recall of the classes that occur."""
     return sklearn.metrics.recall_score(
-        target, chosen, labels=np.unique(target), average="macro", sample_weight=w[used]
+        target, preds, labels=np.unique(target), average="macro", **weights
     )
 
 
-def sklearn_top_2(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
-    used = w > 0
-    if not used.any() or len(np.unique(preds[used])) < preds[used].size:
-        return None  # it breaks ties the other way
-    return sklearn.metrics.top_k_accuracy_score(
-        target[used], preds[used], k=2, labels=range(CLASSES), sample_weight=w[used]
-    )
+def error_rate(target: np.ndarray, preds: np.ndarray, **weights: Any) -> Any:
+    return 1 - sklearn.metrics.accuracy_score(target, preds, **weights)
 
 
+SKLEARN = {
+    "micro": sklearn_of(sklearn.metrics.accuracy_score, prepare=chosen_class, nothing=np.nan),
+    "macro": sklearn_of(balanced, prepare=chosen_class, nothing=np.nan),
+}
 ROWS = replace(
     MULTILABEL, id="rows of labels", valid=lambda **inputs: MULTILABEL.valid(**inputs).all(1)
 )
@@ -134,15 +121,6 @@ ROWS = replace(
 def exact_match(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
     hit = ((preds > 0.5) == (target == 1)).all(1)
     return ratio(fsum(w[hit]), fsum(w))
-
-
-def sklearn_exact_match(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
-    used = w > 0
-    if not used.any():
-        return None
-    return sklearn.metrics.accuracy_score(
-        target[used] == 1, preds[used] > 0.5, sample_weight=w[used]
-    )
 
 
 # Counts are exact; each ratio is rounded once, within a whisker of u, and the mean of C ratios
@@ -155,7 +133,11 @@ CASES = [
         metrics.Accuracy,
         BINARY,
         accuracy_binary,
-        reference=lambda w, preds, target: sklearn_accuracy(w, preds > 0.5, target),
+        reference=sklearn_of(
+            sklearn.metrics.accuracy_score,
+            prepare=partial(chosen_class, task="binary"),
+            nothing=np.nan,
+        ),
         exact=True,
     ),
     *(
@@ -185,7 +167,7 @@ CASES = [
             inputs,
             partial(accuracy_multiclass, average=average),
             {"num_classes": CLASSES, "average": average},
-            reference={"micro": sklearn_accuracy, "macro": sklearn_balanced}.get(str(average)),
+            reference=SKLEARN.get(str(average)),
             ulps=AVERAGE if average in ("macro", "weighted") else 1,
             exact=True,
         )
@@ -198,7 +180,13 @@ CASES = [
         MULTICLASS,
         partial(accuracy_multiclass, k=2),
         {"num_classes": CLASSES, "top_k": 2},
-        reference=sklearn_top_2,
+        reference=sklearn_of(
+            sklearn.metrics.top_k_accuracy_score,
+            # It breaks ties the other way.
+            defined=lambda preds, target: len(np.unique(preds)) == preds.size,
+            k=2,
+            labels=range(CLASSES),
+        ),
         exact=True,
     ),
     Case(
@@ -237,12 +225,20 @@ CASES = [
             inputs,
             hamming,
             config,
-            reference=sklearn_hamming,
+            reference=reference,
             exact=True,
         )
-        for inputs, config in (
-            (LABELS, {"num_classes": CLASSES}),
-            (MULTILABEL, {"num_labels": 3}),
+        for inputs, config, reference in (
+            (
+                LABELS,
+                {"num_classes": CLASSES},
+                sklearn_of(error_rate, prepare=chosen_class, nothing=np.nan),
+            ),
+            (
+                MULTILABEL,
+                {"num_labels": 3},
+                sklearn_of(sklearn.metrics.hamming_loss, prepare=at_half),
+            ),
         )
     ),
     Case(
@@ -251,7 +247,7 @@ CASES = [
         ROWS,
         exact_match,
         {"num_labels": 3},
-        reference=sklearn_exact_match,
+        reference=sklearn_of(sklearn.metrics.accuracy_score, prepare=at_half),
         exact=True,
     ),
 ]

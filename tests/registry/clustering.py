@@ -12,6 +12,7 @@ import sklearn.metrics
 from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.reference import sklearn_of, whole
 
 ROWS, COLUMNS = 5, 4
 
@@ -184,15 +185,8 @@ def matched_of(table: np.ndarray) -> float:
     return table[scipy.optimize.linear_sum_assignment(-table)].sum() / table.sum()
 
 
-def sklearn_of(score: Callable[..., float], **kwargs: Any) -> Callable[..., float | None]:
-    """A reference for examples without weights: scikit-learn's scores take none."""
-
-    def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float | None:
-        if not (w > 0).any() or not np.isin(w, (0, 1)).all():
-            return None
-        return score(target[w > 0].astype(int), preds[w > 0].astype(int), **kwargs)
-
-    return reference
+# scikit-learn's scores of clusterings take no weights.
+sklearn_clusters = partial(sklearn_of, prepare=whole, weighted=False)
 
 
 def sklearn_adjusted(
@@ -201,7 +195,7 @@ def sklearn_adjusted(
     table = table_of(w, preds, target)
     if any((sums <= 1).all() for sums in (table.sum(1), table.sum(0))):
         return None  # scikit-learn divides rounding errors
-    score = sklearn_of(sklearn.metrics.adjusted_mutual_info_score, **kwargs)
+    score = sklearn_clusters(sklearn.metrics.adjusted_mutual_info_score, **kwargs)
     return score(w, preds, target)
 
 
@@ -220,14 +214,14 @@ CASES = [
         metrics.Rand,
         oracle=from_table(rand_of),
         config=CONFIG,
-        reference=sklearn_of(sklearn.metrics.rand_score),
+        reference=sklearn_clusters(sklearn.metrics.rand_score),
     ),
     CASE(
         "adjusted_rand",
         metrics.AdjustedRand,
         oracle=from_table(adjusted_rand_of),
         config=CONFIG,
-        reference=sklearn_of(sklearn.metrics.adjusted_rand_score),
+        reference=sklearn_clusters(sklearn.metrics.adjusted_rand_score),
         ulps=2,  # the oracle's float64 cancels too
         atol=lambda w, preds, target: NOTHING,
     ),
@@ -236,7 +230,7 @@ CASES = [
         metrics.FowlkesMallows,
         oracle=from_table(fowlkes_mallows_of),
         config=CONFIG,
-        reference=sklearn_of(sklearn.metrics.fowlkes_mallows_score),
+        reference=sklearn_clusters(sklearn.metrics.fowlkes_mallows_score),
         ulps=4,  # two quotients, whose roots halve the error; two roots, and their product
     ),
     CASE(
@@ -250,7 +244,7 @@ CASES = [
         metrics.MutualInfo,
         oracle=from_table(information_of),
         config=CONFIG,
-        reference=sklearn_of(sklearn.metrics.mutual_info_score),
+        reference=sklearn_clusters(sklearn.metrics.mutual_info_score),
         ulps=INFORMATION,
         atol=lambda w, preds, target: NOTHING,
     ),
@@ -260,7 +254,7 @@ CASES = [
             metrics.NormalizedMutualInfo,
             oracle=from_table(partial(normalized_of, method=method)),
             config=CONFIG | {"average_method": method},
-            reference=sklearn_of(
+            reference=sklearn_clusters(
                 sklearn.metrics.normalized_mutual_info_score, average_method=method
             ),
             ulps=2 * INFORMATION + 1,
@@ -285,7 +279,7 @@ CASES = [
             cls,
             oracle=from_table(partial(share_of, axis=axis)),
             config=CONFIG,
-            reference=sklearn_of(getattr(sklearn.metrics, f"{name}_score")),
+            reference=sklearn_clusters(getattr(sklearn.metrics, f"{name}_score")),
             ulps=2 * INFORMATION + 1,
             atol=lambda w, preds, target: NOTHING,
         )
@@ -300,7 +294,7 @@ CASES = [
             metrics.VMeasure,
             oracle=from_table(partial(v_measure_of, beta=beta)),
             config=CONFIG | {"beta": beta},
-            reference=sklearn_of(sklearn.metrics.v_measure_score, beta=beta),
+            reference=sklearn_clusters(sklearn.metrics.v_measure_score, beta=beta),
             ulps=2 * (2 * INFORMATION + 1) + 4,
             atol=lambda w, preds, target: NOTHING,
         )

@@ -11,6 +11,7 @@ from datarax import metrics
 from tests.helpers import fsum, sum_bound
 from tests.registry.aggregation import MOMENTS
 from tests.registry.case import BATCH, Arrays, Case, Inputs
+from tests.registry.reference import sklearn_of, whole_target
 
 POINT_CLUSTERS, FEATURES = 4, 3
 
@@ -128,16 +129,18 @@ def davies_bouldin_error(w: np.ndarray, features: np.ndarray, labels: np.ndarray
     return float((2 * inner + 2 * outer * value) / max(least - 2 * outer, 1e-30))
 
 
-def sklearn_of(score: Callable[..., float]) -> Callable[..., float | None]:
-    def reference(w: np.ndarray, features: np.ndarray, labels: np.ndarray) -> float | None:
-        used = w > 0
-        clusters = len(np.unique(labels[used]))
-        if not np.isin(w, (0, 1)).all() or not 2 <= clusters < used.sum():
-            return None
+def sklearn_points(score: Callable[..., float]) -> Callable[..., float | None]:
+    def around_first(labels: np.ndarray, features: np.ndarray) -> float:
         # scikit-learn sums in the dtype of the features, where an offset would cost digits.
-        return score(features[used] - features[used][0], labels[used].astype(int))
+        return score(features - features[0], labels)
 
-    return reference
+    reference = sklearn_of(
+        around_first,
+        prepare=whole_target,
+        defined=lambda features, labels: 2 <= len(np.unique(labels)) < len(labels),
+        weighted=False,
+    )
+    return lambda w, features, labels: reference(w, features, labels)
 
 
 CONFIG = {"num_clusters": POINT_CLUSTERS, "num_features": FEATURES}
@@ -149,7 +152,7 @@ CASES = [
         POINTS,
         calinski_harabasz_of,
         CONFIG,
-        reference=sklearn_of(sklearn.metrics.calinski_harabasz_score),
+        reference=sklearn_points(sklearn.metrics.calinski_harabasz_score),
         ulps=2 * MOMENTS,
         atol=calinski_harabasz_error,
     ),

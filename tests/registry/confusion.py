@@ -1,7 +1,6 @@
 """What is read from confusion matrices: ConfusionMatrix, weighted CohenKappa."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import sklearn.metrics
@@ -9,9 +8,10 @@ import sklearn.metrics
 from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Case
-from tests.registry.classification import ratio, top_classes
+from tests.registry.classification import chosen_class, ratio, top_classes
 from tests.registry.precision_recall import TASKS, Array, members, table_of
 from tests.registry.predictions import BINARY, CLASSES, LABELS, MULTICLASS, MULTILABEL
+from tests.registry.reference import Reference, at_half, several_in_either, sklearn_of
 
 
 def matrix_of(w: Array, preds: Array, target: Array, *, task: str) -> Array:
@@ -44,27 +44,14 @@ def confusion_of(
     return normalized(matrix_of(w, preds, target, task=task), normalize)
 
 
-def sklearn_confusion(
-    w: Array, preds: Array, target: Array, *, task: str, normalize: str | None = None
-) -> Any:
+def sklearn_confusion(task: str, normalize: str | None) -> Reference | None:
     if task == "multilabel":
-        if normalize is not None or (w != w[:, :1]).any():
-            return None  # it does not normalize, and has one weight for all labels of a row
-        used = w[:, 0] > 0
-        if not used.any():
-            return None
-        return sklearn.metrics.multilabel_confusion_matrix(
-            target[used] == 1, preds[used] > 0.5, sample_weight=w[used, 0]
-        )
-    used = w > 0
-    if not used.any():
-        return None
-    chosen = preds > 0.5 if task == "binary" else top_classes(preds)[:, 0]
-    return sklearn.metrics.confusion_matrix(
-        target[used],
-        chosen[used],
+        score = sklearn.metrics.multilabel_confusion_matrix
+        return None if normalize else sklearn_of(score, prepare=at_half)  # it does not normalize
+    return sklearn_of(
+        sklearn.metrics.confusion_matrix,
+        prepare=partial(chosen_class, task=task),
         labels=range(2 if task == "binary" else CLASSES),
-        sample_weight=w[used],
         normalize=normalize,
     )
 
@@ -79,20 +66,6 @@ def weighted_kappa(w: Array, preds: Array, target: Array, *, power: int) -> floa
     return 1 - apart / chance if chance else np.nan
 
 
-def sklearn_kappa(w: Array, preds: Array, target: Array, *, weights: str) -> Any:
-    used, chosen = w > 0, top_classes(preds)[:, 0]
-    if len(np.unique(np.concatenate([chosen[used], target[used]]))) < 2:
-        return None  # it warns
-    # All classes, as distances are between their numbers: those that occur would be renumbered.
-    return sklearn.metrics.cohen_kappa_score(
-        target[used],
-        chosen[used],
-        labels=range(CLASSES),
-        weights=weights,
-        sample_weight=w[used],
-    )
-
-
 CASES = [
     *(
         Case(
@@ -101,7 +74,7 @@ CASES = [
             inputs,
             partial(confusion_of, task=inputs.id, normalize=normalize),
             TASKS[inputs.id] | ({"normalize": normalize} if normalize else {}),
-            reference=partial(sklearn_confusion, task=inputs.id, normalize=normalize),
+            reference=sklearn_confusion(inputs.id, normalize),
             ulps=1 if normalize else 0,
             exact=True,
             empty=np.nan if normalize else 0.0,
@@ -125,7 +98,15 @@ CASES = [
             LABELS,
             partial(weighted_kappa, power=power),
             {"num_classes": CLASSES, "weights": weights},
-            reference=partial(sklearn_kappa, weights=weights),
+            # It warns of one class. It takes all of them, as distances are between their numbers:
+            # those that occur would be renumbered.
+            reference=sklearn_of(
+                sklearn.metrics.cohen_kappa_score,
+                prepare=chosen_class,
+                defined=several_in_either,
+                labels=range(CLASSES),
+                weights=weights,
+            ),
             # Products are kept to 2**-46 of n**2 times a distance of up to 16, of which what they
             # are divided by is at least 1/64; and they cancel.
             atol=lambda w, **inputs: 2.0**-34,

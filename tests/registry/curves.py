@@ -21,6 +21,7 @@ from tests.registry.predictions import (
     multiclass,
     multilabel,
 )
+from tests.registry.reference import Reference, several_classes, sklearn_of
 
 GRID = np.arange(65) / 64
 
@@ -63,14 +64,8 @@ def average_precision_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -
     return ratio(fsum(right[some] * true / found), fsum(right))
 
 
-def sklearn_of(score: Any) -> Any:
-    def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
-        w, preds, target = w[w > 0], preds[w > 0], target[w > 0]
-        if len(np.unique(target)) < 2:
-            return None  # scikit-learn raises, or gives a number
-        return score(target, preds, sample_weight=w)
-
-    return reference
+# Of one class, scikit-learn raises, or gives a number.
+sklearn_curve = partial(sklearn_of, defined=several_classes)
 
 
 def partial_auroc_of(
@@ -252,21 +247,17 @@ def by_class(
     return ratio(fsum(np.array(values)[some] * weights), fsum(weights))
 
 
-def sklearn_by_class(score: Any, average: str | None) -> Any:
-    def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+def sklearn_by_class(score: Any, average: str | None) -> Reference:
+    def indicators(preds: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if target.ndim == 1:
             target = target[:, None] == np.arange(preds.shape[-1])
-        elif (w != w[:, :1]).any():
-            return None  # scikit-learn takes one weight for all labels
-        else:
-            w = w[:, 0]
-        preds, target, w = preds[w > 0], target[w > 0], w[w > 0]
-        positives = target.sum(0)
-        if not len(w) or not ((positives > 0) & (positives < len(w))).all():
-            return None  # scikit-learn raises, or gives 0
-        return score(target.astype(int), preds, average=average, sample_weight=w)
+        return preds, target.astype(int)
 
-    return reference
+    def some_of_each(preds: np.ndarray, target: np.ndarray) -> bool:
+        positives = target.sum(0)  # of none or all, scikit-learn raises, or gives 0
+        return ((positives > 0) & (positives < len(target))).all()
+
+    return sklearn_of(score, prepare=indicators, defined=some_of_each, average=average)
 
 
 CLASS_SCORES = Inputs(
@@ -334,7 +325,7 @@ CASES = [
         SCORES,
         auroc_of,
         BITS,
-        reference=sklearn_of(sklearn.metrics.roc_auc_score),
+        reference=sklearn_curve(sklearn.metrics.roc_auc_score),
         exact=True,
     ),
     Case(
@@ -343,7 +334,7 @@ CASES = [
         SCORES,
         partial_auroc_of,
         BITS | {"max_fpr": 0.3},
-        reference=sklearn_of(partial(sklearn.metrics.roc_auc_score, max_fpr=0.3)),
+        reference=sklearn_curve(sklearn.metrics.roc_auc_score, max_fpr=0.3),
         atol=lambda w, **inputs: 1e-12,  # the oracle's own rounding
         exact=True,
     ),
@@ -363,7 +354,7 @@ CASES = [
         SCORES,
         average_precision_of,
         BITS,
-        reference=sklearn_of(sklearn.metrics.average_precision_score),
+        reference=sklearn_curve(sklearn.metrics.average_precision_score),
         ulps=4,  # the precision, its product, their sum and the quotient
         exact=True,
     ),
@@ -387,7 +378,7 @@ CASES = [
         SCORES,
         roc_curve_of,
         BITS | {"num_points": POINTS},
-        reference=sklearn_of(sklearn_roc),
+        reference=sklearn_curve(sklearn_roc),
         **POINT,
     ),
     Case(
@@ -396,7 +387,7 @@ CASES = [
         SCORES,
         precision_recall_of,
         BITS | {"num_points": POINTS},
-        reference=sklearn_of(sklearn_precision_recall),
+        reference=sklearn_curve(sklearn_precision_recall),
         **POINT,
     ),
     Case(
@@ -453,7 +444,7 @@ CASES = [
         SCORES,
         distance_of,
         BITS,
-        reference=sklearn_of(scipy_distance),
+        reference=sklearn_curve(scipy_distance),
         atol=lambda w, **inputs: 1e-15,  # the oracle's own rounding
         exact=True,
     ),

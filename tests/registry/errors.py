@@ -11,6 +11,7 @@ from datarax import metrics
 from tests.helpers import fsum, quantile
 from tests.registry.aggregation import TINY
 from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.reference import sklearn_of
 from tests.registry.regression import (
     NOT_NUMBERS,
     Oracle,
@@ -19,7 +20,6 @@ from tests.registry.regression import (
     mean_of,
     pairs,
     ratio,
-    sklearn_of,
     used,
 )
 
@@ -142,13 +142,6 @@ def sklearn_cosine(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
     return mean_of(w[some], np.diag(similar))
 
 
-def sklearn_jaccard(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
-    p, t = (x[w > 0] >= 3 for x in (preds, target))
-    if not (p | t).any():
-        return None
-    return sklearn.metrics.jaccard_score(t, p, sample_weight=w[w > 0])
-
-
 def critical_success(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
     hit, event = (p >= 3) & (t >= 3), (p >= 3) | (t >= 3)
     return ratio(fsum(w[hit]), fsum(w[event]))
@@ -220,7 +213,11 @@ CASES = [
         ERRORS,
         used(critical_success),
         {"threshold": 3},
-        reference=sklearn_jaccard,
+        reference=sklearn_of(
+            sklearn.metrics.jaccard_score,
+            prepare=lambda preds, target: (preds >= 3, target >= 3),
+            defined=lambda preds, target: (preds | target).any(),
+        ),
         exact=True,
     ),
     Case(

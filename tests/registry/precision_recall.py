@@ -12,6 +12,7 @@ from tests.helpers import fsum
 from tests.registry.case import Case, Inputs
 from tests.registry.classification import AVERAGE, top_classes
 from tests.registry.predictions import BINARY, CLASSES, LABELS, MULTICLASS, MULTILABEL
+from tests.registry.reference import Reference, at_half, several_classes, sklearn_of
 
 Array = np.ndarray[Any, Any]
 TASKS: dict[str, dict[str, Any]] = {
@@ -98,40 +99,26 @@ def ratio_of(
     return averaged(by_class, tp + fn if average == "weighted" else np.ones(len(tp)))
 
 
-def sklearn_of(
-    w: Array,
-    preds: Array,
-    target: Array,
-    *,
+def sklearn_ratio(
     score: Callable[..., Any],
+    *,
     task: str,
     average: str | None = "macro",
     zero_division: float = 0.0,
     **config: Any,
-) -> Any:
-    """scikit-learn's value; it has one weight for all labels of a row."""
-    if task == "multilabel":
-        if (w != w[:, :1]).any():
-            return None
-        w = w[:, 0]
-    used = w > 0
-    if not used.any():
-        return None
-    chosen, actual = members(preds[used], target[used], task=task, **config)
-    arguments: dict[str, Any] = {"average": average}
-    if task == "binary":
-        chosen, actual, arguments = chosen[:, 0], actual[:, 0], {"average": "binary"}
-    elif task != "multilabel":
-        if average is None:
-            arguments["labels"] = range(CLASSES)
-        chosen, actual = chosen.argmax(1), actual.argmax(1)
-    return score(
-        actual.astype(int),
-        chosen.astype(int),
-        sample_weight=w[used],
-        zero_division=zero_division,
-        **arguments,
-    )
+) -> Reference:
+    def classes(preds: Array, target: Array) -> tuple[Array, Array]:
+        chosen, actual = members(preds, target, task=task, **config)
+        if task == "binary":
+            chosen, actual = chosen[:, 0], actual[:, 0]
+        elif task != "multilabel":
+            chosen, actual = chosen.argmax(1), actual.argmax(1)
+        return chosen.astype(int), actual.astype(int)
+
+    arguments: dict[str, Any] = {"average": "binary" if task == "binary" else average}
+    if average is None and task not in ("binary", "multilabel"):
+        arguments["labels"] = range(CLASSES)
+    return sklearn_of(score, prepare=classes, zero_division=zero_division, **arguments)
 
 
 # What scikit-learn has. It has no top_k=, and no ignore_index=.
@@ -144,25 +131,8 @@ REFERENCES: dict[str, Callable[..., Any]] = {
 }
 
 
-def specificity(w: Array, preds: Array, target: Array, *, score: Any = None) -> Any:
-    """Of a binary task, the recall of the other class."""
-    used = w > 0
-    if not used.any():
-        return None
-    score = score or sklearn.metrics.recall_score
-    chosen = preds[used] > 0.5
-    return score(target[used] == 1, chosen, sample_weight=w[used], pos_label=0, zero_division=0)
-
-
-def youden(w: Array, preds: Array, target: Array) -> Any:
-    used = w > 0
-    if len(np.unique(target[used])) < 2:
-        return None  # it is the recall of one class then
-    return sklearn.metrics.balanced_accuracy_score(
-        target[used], preds[used] > 0.5, sample_weight=w[used], adjusted=True
-    )
-
-
+# Of a binary task, of the other class.
+of_negatives = partial(sklearn_of, prepare=at_half, pos_label=0, zero_division=0)
 CLASS: dict[str, Any] = {
     "precision": metrics.Precision,
     "recall": metrics.Recall,
@@ -189,7 +159,7 @@ def case(
     task = inputs.id
     about = {"task": task, "average": average, **(oracle or {})}
     if name in REFERENCES and not {"k", "ignored"} & about.keys():
-        reference = partial(sklearn_of, score=REFERENCES[name], **about)
+        reference = sklearn_ratio(REFERENCES[name], **about)
     mean = task != "binary" and average in ("macro", "weighted")
     averages = {} if task == "binary" else {"average": average}
     return Case(
@@ -210,13 +180,23 @@ def case(
 
 CASES = [
     *(case(name, inputs) for name in REFERENCES for inputs in (BINARY, MULTICLASS, MULTILABEL)),
-    case("specificity", BINARY, reference=specificity),
+    case("specificity", BINARY, reference=of_negatives(sklearn.metrics.recall_score)),
     case(
         "negative_predictive_value",
         BINARY,
-        reference=partial(specificity, score=sklearn.metrics.precision_score),
+        reference=of_negatives(sklearn.metrics.precision_score),
     ),
-    case("informedness", BINARY, reference=youden),
+    case(
+        "informedness",
+        BINARY,
+        # Of one class, it is the recall of that.
+        reference=sklearn_of(
+            sklearn.metrics.balanced_accuracy_score,
+            prepare=at_half,
+            defined=several_classes,
+            adjusted=True,
+        ),
+    ),
     case("specificity", MULTICLASS),
     case("specificity", MULTICLASS, "micro"),
     case("negative_predictive_value", MULTICLASS, "weighted"),

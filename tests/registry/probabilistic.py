@@ -13,6 +13,7 @@ from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Arrays, Case, Inputs
 from tests.registry.predictions import BINARY, CLASSES, MULTICLASS, binary, target_labels
+from tests.registry.reference import Reference, sklearn_of, whole_target
 
 EPS = 2.0**-23  # of float32; scikit-learn clips to it
 
@@ -167,19 +168,14 @@ def calibration_error_of(
     return fsum(diagram["weight"][some] * gap**power) ** (1 / power)
 
 
-def sklearn_of(score: Callable[..., float]) -> Callable[..., float | None]:
-    """A score of scikit-learn, if any example has weight."""
-
-    def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float | None:
-        used = w > 0
-        if not used.any():
-            return None
+def sklearn_chances(score: Callable[..., float], **config: Any) -> Reference:
+    def quiet(*args: Any, **kwargs: Any) -> float:
         with warnings.catch_warnings():
             # It sees in float64 that float32 rows do not sum exactly to one.
             warnings.simplefilter("ignore", UserWarning)
-            return score(target[used].astype(int), preds[used], sample_weight=w[used])
+            return score(*args, **kwargs)
 
-    return reference
+    return sklearn_of(quiet, prepare=whole_target, **config)
 
 
 def sklearn_log_loss(target: np.ndarray, preds: np.ndarray, **weights: Any) -> float:
@@ -240,7 +236,7 @@ CASES = [
         FORECASTS,
         log_loss_of,
         {"num_classes": CLASSES},
-        reference=sklearn_of(sklearn_log_loss),
+        reference=sklearn_chances(sklearn_log_loss),
         ulps=6,  # the logarithm (within 2 units), the product, the sum, the quotient
     ),
     Case(
@@ -248,7 +244,7 @@ CASES = [
         metrics.BrierScore,
         CHANCES,
         brier_of,
-        reference=sklearn_of(sklearn.metrics.brier_score_loss),
+        reference=sklearn_chances(sklearn.metrics.brier_score_loss),
         ulps=6,  # the difference, twice in its square, the product, the sum, the quotient
     ),
     Case(
@@ -257,7 +253,7 @@ CASES = [
         MULTICLASS,
         hinge_of,
         {"num_classes": CLASSES},
-        reference=sklearn_of(partial(sklearn.metrics.hinge_loss, labels=range(CLASSES))),
+        reference=sklearn_chances(sklearn.metrics.hinge_loss, labels=range(CLASSES)),
         # The margin and 1 - margin each err by at most half a unit of numbers below 16.
         ulps=4,
         atol=lambda w, **inputs: 16 * EPS,

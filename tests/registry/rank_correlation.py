@@ -9,10 +9,10 @@ import scipy.stats
 from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.reference import scipy_of
 from tests.registry.regression import (
     NOT_NUMBERS,
     SUMS,
-    Oracle,
     constant_preds,
     finite,
     pairs,
@@ -63,19 +63,6 @@ def kendall_of(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
     a, b = (np.sign(x[:, None] - x[None, :]) for x in (p, t))
     pair = w[:, None] * w[None, :]
     return ratio(fsum(pair * a * b), np.sqrt(fsum(pair * a**2)) * np.sqrt(fsum(pair * b**2)))
-
-
-def scipy_of(score: Any) -> Oracle:
-    def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
-        # It has no weights: repetitions, where they are whole.
-        preds, target = (np.repeat(x, w.astype(int)) for x in (preds, target))
-        if (w != np.round(w)).any() or not preds.size:
-            return None
-        if np.ptp(preds) == 0 or np.ptp(target) == 0:
-            return None  # NaN, with a warning
-        return score(preds, target)[0]
-
-    return reference
 
 
 CASES = [

@@ -12,6 +12,7 @@ from datarax import metrics
 from tests.helpers import fsum, sum_bound
 from tests.registry.aggregation import TINY
 from tests.registry.case import BATCH, Arrays, Case, Inputs
+from tests.registry.reference import scipy_of, sklearn_of
 
 OUTPUTS = 3
 
@@ -56,7 +57,7 @@ REGRESSION = Inputs(
     spoil={"preds": NOT_NUMBERS, "target": NOT_NUMBERS},
     hard={
         "offset of 1e6": partial(pairs, offset=1e6),
-        "offset of 1e4": partial(pairs, offset=1e4),  # peers.md, R2
+        "offset of 1e4": partial(pairs, offset=1e4),
         "1000 plus or minus 0.1": partial(pairs, offset=1000, scale=0.1, error=0.2),
         "far off": partial(pairs, bias=1e5),
         "large": partial(pairs, scale=1e15),
@@ -184,28 +185,6 @@ def columns(oracle: Oracle, average: str) -> Oracle:
         return (each * spread).sum() / spread.sum() if spread.any() else each.mean()
 
     return value
-
-
-def sklearn_of(score: Callable[..., Any], *, least: int = 1, **config: Any) -> Oracle:
-    """scikit-learn's value, where it has one."""
-
-    def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
-        some = w > 0
-        if some.sum() < least:
-            return None  # it counts rows, not weights
-        return score(target[some], preds[some], sample_weight=w[some], **config)
-
-    return reference
-
-
-def scipy_pearson(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
-    # It has no weights: repetitions, where they are whole.
-    if (w != np.round(w)).any() or w.sum() < 2:
-        return None
-    preds, target = (np.repeat(x, w.astype(int)) for x in (preds, target))
-    if np.ptp(preds) == 0 or np.ptp(target) == 0:
-        return None  # NaN, with a warning
-    return scipy.stats.pearsonr(preds, target)[0]
 
 
 # How far off. The difference, its distance from the mean, their product and the weight are each
@@ -377,7 +356,7 @@ CASES = [
         "pearson",
         metrics.PearsonCorrCoef,
         pearson_of,
-        reference=scipy_pearson,
+        reference=scipy_of(scipy.stats.pearsonr),
         atol=within(correlation_error),
     ),
     one("concordance", metrics.ConcordanceCorrCoef, concordance_of, atol=within(correlation_error)),

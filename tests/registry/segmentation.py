@@ -1,6 +1,5 @@
 """Images: classes of pixels, masks, and segments."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,6 +11,7 @@ import sklearn.metrics
 from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.reference import sklearn_of, whole
 
 PIXEL_CLASSES, SIDE = 3, 5
 
@@ -107,20 +107,6 @@ def pixel_accuracy_of(
     with np.errstate(invalid="ignore"):
         ratio = right / there
     return ratio if average is None else mean_of(ratio)
-
-
-def sklearn_of(score: Callable[..., float], **kwargs: Any) -> Callable[..., float | None]:
-    def reference(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float | None:
-        used = w > 0
-        if not used.any():
-            return None
-        labels = kwargs.get("average") and {
-            "labels": np.union1d(target[used], preds[used]).astype(int)
-        }
-        truth, guess = target[used].astype(int), preds[used].astype(int)
-        return score(truth, guess, sample_weight=w[used], **kwargs, **(labels or {}))
-
-    return reference
 
 
 def generalized_score(counts: np.ndarray) -> float:
@@ -338,7 +324,9 @@ CASES = [
             partial(overlap_of, dice=dice, average=average, start=start),
             PIXEL_CONFIG | {"average": average, "include_background": not start},
             reference=(
-                sklearn_of(score, average="macro") if (average, start) == ("macro", 0) else None
+                sklearn_of(score, prepare=whole, average="macro")
+                if (average, start) == ("macro", 0)
+                else None
             ),
             ulps=AVERAGE if average in ("macro", "weighted") else 1,
             exact=True,
@@ -358,7 +346,11 @@ CASES = [
             PIXELS,
             partial(pixel_accuracy_of, average=average),
             PIXEL_CONFIG | {"average": average},
-            reference=sklearn_of(sklearn.metrics.accuracy_score) if average == "micro" else None,
+            reference=(
+                sklearn_of(sklearn.metrics.accuracy_score, prepare=whole)
+                if average == "micro"
+                else None
+            ),
             ulps=AVERAGE if average == "macro" else 1,
             exact=True,
         )
