@@ -1,4 +1,4 @@
-"""`Metric`: a state, and a formula that reads it."""
+"""`Metric`: a state with a formula, `compute`, that reads it; and how results are read."""
 
 import inspect
 import warnings
@@ -35,13 +35,17 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 class Metric(State):
     """An immutable pytree with `update`, `merge`, `sync`, `compute` and `reset`.
 
-    A metric of one's own declares its configuration as annotated fields with defaults, its state
-    as accumulators or statistics in the class body (or in `__post_init__`, where the state depends
-    on the fields), and defines `update`, which returns `self.replace(...)`, and `compute`, the
-    formula. Everything else follows: the constructor, merging, syncing, resetting, saving, the
-    policy for data that cannot be used, compiled reading, `per_device`, and use in a `Collection`.
+    To define a metric, write a subclass:
 
-    Values that cannot be used are counted in an accumulator called `invalid`, if there is one.
+    - Declare the configuration as annotated fields.
+    - Create the state in the class body: accumulators or statistics. If it depends on the fields,
+      create it in `__post_init__`.
+    - Define `update`, which returns `self.replace(...)`, and `compute`, the formula.
+
+    The base class provides the constructor, `merge`, `sync`, `reset`, saving, `on_invalid`, the
+    compilation of `compute`, and what `per_device` and `Collection` need.
+
+    To use `on_invalid`, count the values that cannot be used in an accumulator called `invalid`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -58,14 +62,15 @@ class Metric(State):
     """
 
     on_invalid: OnInvalid = "exclude"
-    """What the result is where some data could not be used: NaN, infinities, labels that no class
-    has, negative weights. "exclude" leaves them out, "propagate" makes the result NaN, "raise"
-    raises `InvalidValuesError` when it is read outside `jit`. They are counted in each case."""
+    """What the result is if some data could not be used: NaN, infinities, labels out of range or
+    negative weights. "exclude" leaves such data out. "propagate" makes the result NaN. "raise"
+    raises `InvalidValuesError` when the result is read outside `jit`. Such data is always counted.
+    """
     outputs: Outputs = field(default=(), init=False)
-    """Which output of a step feeds which argument of `update`; see `from_outputs`."""
+    """Pairs of an argument of `update` and the output of a step for it: see `from_outputs`."""
 
     owns_mesh: ClassVar[bool] = False
-    """Whether the metric is laid out over a mesh of its own, and syncs without an axis name."""
+    """Whether the metric has its own mesh of devices, and so syncs without an axis name."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -75,7 +80,7 @@ class Metric(State):
     def update(self, *args: Any, **kwargs: Any) -> Self:
         """A new metric with the batch folded in; no communication.
 
-        A class that does not define it hands the batch to its state called `statistic`.
+        If a class does not define `update`, its state called `statistic` is updated.
         """
         statistic: Any = self.children().get("statistic")
         if statistic is None:
@@ -87,13 +92,13 @@ class Metric(State):
         return read(self).checked(type(self).__name__).rounded()
 
     def results(self) -> Any:
-        """The value on the host, as Python numbers and NumPy arrays; waits for it.
+        """The value on the host, as Python numbers and NumPy arrays; waits until it is computed.
 
-        Counts and sums come back exact. Where data had to be excluded, a dict of results holds
-        the count under "<name>/invalid", and a single result warns.
+        Counts and sums are exact. If some data could not be used, the count is reported: a dict of
+        results gets an item "<name>/invalid"; for a single result, there is a warning.
 
         Raises:
-            InvalidValuesError: data could not be used, and `on_invalid` is "raise".
+            InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
         """
         return read(self).on_host(type(self).__name__)
 
@@ -106,13 +111,14 @@ class Metric(State):
         return total.value
 
     def from_outputs(self, **outputs: str) -> Self:
-        """The same metric, told which output of a step feeds which argument of `update`.
+        """A copy that takes arguments of `update` from outputs of other names.
 
-        For use in a `Collection`: `Mean().from_outputs(values="loss")`.
+        For a metric in a `Collection`, whose `update` gets the outputs of a step by name.
+        `Mean().from_outputs(values="loss")` takes the argument `values` from the output "loss".
 
         Raises:
-            UnknownMetricError: an argument that `update` does not have.
-            MetricInputError: an output that is no name.
+            UnknownMetricError: `update` has no argument of that name.
+            MetricInputError: the name of an output is not a string.
         """
         allowed = [name for name, _ in arguments(self)]
         for argument, output in outputs.items():
@@ -128,27 +134,31 @@ class Metric(State):
                 )
         return self.with_parts({"outputs": tuple(sorted((dict(self.outputs) | outputs).items()))})
 
-    # What a metric tells a wrapper: how it takes its arguments, and how it is read.
+    # What wrappers use: a `Collection`, `per_device`, the collector. See docs/architecture.md.
 
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
-        """An update as a tree of `Call`s, one for each plain metric within; `apply` does them."""
+        """The update as a tree of `Call`s: one for each metric that is not a wrapper.
+
+        A wrapper may change the arrays in it, for example pad them; `apply` then does the update.
+        """
         return Call(args, dict(kwargs), type(self).__name__, tuple(n for n, _ in arguments(self)))
 
     def apply(self, calls: PyTree) -> Self:
-        """The metric updated by the calls of `calls`, whose arrays may have been changed."""
+        """The metric updated with the arguments in a tree from `calls`."""
         return self.update(*calls.args, **calls.kwargs)
 
     def arguments_from(self, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
-        """The outputs of a step that `update` names, as its arguments; others are left alone.
+        """Picks the arguments of `update` from the named outputs of a step; ignores the others.
 
         Raises:
-            MetricInputError: a missing output; names it and `caller`.
+            MetricInputError: an output is missing; names it and `caller`.
         """
         routes, given = dict(self.outputs), {}
         for argument, required in arguments(self):
             output = routes.get(argument, argument)
             if output in outputs:
                 given[argument] = outputs[output]
+            # An optional argument may be missing, unless `from_outputs` names an output for it.
             elif required or argument in routes:
                 raise MetricInputError(
                     f"{caller} ({type(self).__name__}) needs the output "
@@ -159,7 +169,7 @@ class Metric(State):
         return given
 
     def reading(self) -> "Reading":
-        """The value and what could not be used, in one traversal; traced by `read`."""
+        """The value, and the count of what could not be used. `read` compiles it."""
         value = _formula(self)(self)
         value = jax.tree.map(_round_double, value, is_leaf=_is_wide)
         invalid = self.invalid_count()
@@ -168,10 +178,10 @@ class Metric(State):
         return Reading(value, {"": invalid}, (("", self.on_invalid),))
 
     def synced_in_place(self, axis_name: AxisName | None) -> Self:
-        """What a holder that is updated in place holds after a sync: the global metric.
+        """The metric that an object which is updated in place keeps after a sync: the global one.
 
         Raises:
-            MetricInputError: no axis name, or one for a metric that owns its mesh.
+            MetricInputError: `axis_name` is `None`; or it is given for a metric with its own mesh.
         """
         if axis_name is None:
             raise MetricInputError(
@@ -184,12 +194,12 @@ class Metric(State):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Call:
-    """The arguments of one plain metric's `update`: a pytree of arrays."""
+    """The arguments of `update` for one metric that is not a wrapper: a pytree of arrays."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     metric: str = dataclass_field(metadata={"static": True})
-    """The name of its class."""
+    """The name of the class of the metric."""
     takes: tuple[str, ...] = dataclass_field(metadata={"static": True})
     """The names of the arguments of its `update`."""
 
@@ -197,33 +207,35 @@ class Call:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Reading:
-    """What is read of a metric: all that `compute`, `results` and a collector give."""
+    """The record that `compute`, `results` and a collector take their results from."""
 
     value: PyTree
-    """Arrays, and `Exact` where an array would have to be rounded."""
+    """Arrays; but an `Exact` for a value that no array holds exactly."""
     invalid: dict[str, Any]
-    """How much data could not be used, by the name of the member of a collection; "" for itself."""
+    """How many values could not be used, by the name of each metric in a collection. The name is ""
+    if the metric is not a collection."""
     policies: tuple[tuple[str, str], ...] = dataclass_field(metadata={"static": True})
-    """What to do about it, by the same names."""
+    """The `on_invalid` of each metric, by the same names."""
 
     def rounded(self) -> PyTree:
         """The value as arrays."""
         return jax.tree.map(_to_array, self.value, is_leaf=_is_wide)
 
     def checked(self, name: str) -> Self:
-        """The same.
+        """This reading, if the policies allow it; counts that are traced are not checked.
 
         Raises:
-            InvalidValuesError: data could not be used, and a policy is "raise".
+            InvalidValuesError: some data could not be used, and a policy is "raise".
         """
         for member, policy in self.policies:
             count = self.invalid[member]
+            # Inside `jit` the count is not known, so nothing can be raised.
             if policy == "raise" and not isinstance(jax.tree.leaves(count)[0], Tracer):
                 _refuse_invalid(member or name, int(count))
         return self
 
     def on_host(self, name: str) -> Any:
-        """The value as Python numbers and NumPy arrays, under the policies; see `results`."""
+        """The value as Python numbers and NumPy arrays, after the policies; see `results`."""
         self.checked(name)
         results = jax.tree.map(_to_host, self.value, is_leaf=_is_wide)
         for member, policy in self.policies:
@@ -244,22 +256,23 @@ class Reading:
 
 @jax.jit
 def read(metric: Metric) -> Reading:
-    """What is read of a metric, on its devices: one program, compiled once a configuration."""
-    # Copies: an output that is an input would share its buffer, which a later step may donate.
+    """The reading of a metric, on its devices: one program, compiled once per configuration."""
+    # The outputs are copied. Otherwise an output that is also an input would share its buffer, and
+    # a later step may donate that buffer.
     return jax.tree.map(jnp.copy, metric.reading())
 
 
 def shareable(update: Method) -> Method:
-    """Declares that an `update` does no more than hand its arguments to `self.statistic`.
+    """Declares that an `update` only passes its arguments to `self.statistic.update`.
 
-    In a `Collection`, metrics over equal statistics of the same outputs then share one.
+    Then metrics in a `Collection` that have equal statistics of the same outputs share one.
     """
     vars(update)["shareable"] = True
     return update
 
 
 def shares_statistic(metric: Metric) -> bool:
-    """Whether a metric is no more than a statistic and a formula that reads it."""
+    """Whether a metric may share its statistic: it has no other state, and only updates it."""
     update = type(metric).update
     declared = update is Metric.update or getattr(update, "shareable", False)
     return declared and tuple(metric.children()) == ("statistic",)
@@ -278,11 +291,12 @@ def arguments(metric: Metric) -> list[tuple[str, bool]]:
 
 
 def _read_under_policy(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """The public `compute` of a class that defines one: compiled, rounded, under its policy."""
+    """Wraps the formula of a class: `compute` compiles it, rounds, and applies `on_invalid`."""
 
     @wraps(formula)
     def compute(self: Metric) -> Any:
-        if type(self).compute is not compute:  # `super().compute()`, a part of another formula
+        # A subclass overrides this `compute`, and calls it by `super()`: then it is the formula.
+        if type(self).compute is not compute:
             return formula(self)
         return Metric.compute(self)
 
@@ -291,6 +305,7 @@ def _read_under_policy(formula: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _formula(metric: Metric) -> Callable[..., Any]:
+    """The `compute` that the class of the metric defines, without the wrapper."""
     formula = getattr(type(metric).compute, "formula", None)
     if formula is None:
         raise TypeError(f"{type(metric).__name__} does not define compute()")
@@ -298,6 +313,7 @@ def _formula(metric: Metric) -> Callable[..., Any]:
 
 
 def _is_wide(x: Any) -> bool:
+    """Whether a result has two parts. Such results are pytrees, and must be kept as leaves."""
     return isinstance(x, DoubleFloat | Exact)
 
 

@@ -1,4 +1,4 @@
-"""Safe arithmetic: double-floats, 64-bit integers in limbs, sums, exact results, float grids."""
+"""Arithmetic without loss of digits: double-floats, 64-bit integers, sums, special functions."""
 
 from datarax.numerics.double_float import DoubleFloat as DoubleFloat
 from datarax.numerics.exact import Exact as Exact

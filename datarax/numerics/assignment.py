@@ -8,44 +8,51 @@ from jax import lax
 
 
 class _Matching(NamedTuple):
-    """The rows matched so far. Row and column 0 stand for none; tables are padded for it."""
+    """The matching of the rows so far. Index 0 means no row or column, so tables are padded."""
 
     row_price: jax.Array
-    """(R + 1,): row and column prices sum to at most the cost of a cell, exactly to it if matched.
-    """
+    """(R + 1,): the dual variable of each row. In every cell, row price plus column price is at
+    most the cost; in a matched cell, it equals the cost."""
     column_price: jax.Array
-    """(K + 1,)."""
+    """(K + 1,): the dual variable of each column."""
     row_of: jax.Array
-    """(K + 1,): the row that each column is matched to; 0 where there is none."""
+    """(K + 1,): the row that each column is matched to; 0 if the column is free."""
 
 
 class _Search(NamedTuple):
-    """A search for the cheapest path of alternating cells from a new row to a free column."""
+    """The search for the cheapest augmenting path from a new row to a free column."""
 
     row_price: jax.Array
     column_price: jax.Array
     slack: jax.Array
-    """(K + 1,): what each column not visited costs above the prices, from the rows visited."""
+    """(K + 1,): for each column not visited, the least reduced cost (cost minus both prices) from
+    the rows visited."""
     previous: jax.Array
-    """(K + 1,): the column visited before it on that path."""
+    """(K + 1,): the column before each column on the path to it."""
     visited: jax.Array
-    """(K + 1,)."""
+    """(K + 1,): which columns were visited."""
     column: jax.Array
-    """The last column that was reached."""
+    """The column that was reached last."""
 
 
 def best_matching(gain: jax.Array) -> jax.Array:
-    """For each row of a (R, K) table, the column it is matched to: the sum of gains is greatest.
+    """The one-to-one matching of rows and columns with the greatest sum of gains.
 
-    (R,) int32; -1 for rows without a match, where R > K. By the Hungarian algorithm in the form of
-    shortest augmenting paths (H. W. Kuhn 1955; R. Jonker and A. Volgenant 1987), in about the
-    smaller side squared times the larger steps. Exact where sums of gains are exact in the dtype;
-    otherwise the matching is the best for prices that are rounded.
+    It uses the Hungarian algorithm in the form of shortest augmenting paths (H. W. Kuhn 1955;
+    R. Jonker and A. Volgenant 1987). It takes about `min(R, K)**2 * max(R, K)` steps.
+
+    Args:
+        gain: a table (R, K) of floats.
+
+    Returns:
+        The column of each row, (R,) int32. If R > K, some rows have no match: -1. The matching is
+        exact if sums of gains are exact in the dtype; otherwise it is the best for rounded prices.
     """
     rows, columns = gain.shape
     if rows > columns:
         return _inverse(best_matching(gain.T), rows)
-    # Zeros and infinities are made of `gain`, so that in `shard_map` they vary as it does.
+    # Zeros and infinities are computed from `gain`, so that inside `shard_map` they vary over the
+    # same axes.
     zero = gain[0, 0] * 0
     cost = jnp.pad(-gain, ((1, 0), (1, 0)))
     none = jnp.zeros(columns + 1, jnp.int32) + zero.astype(jnp.int32)
@@ -55,6 +62,8 @@ def best_matching(gain: jax.Array) -> jax.Array:
         row_of = now.row_of.at[0].set(row)
 
         def visit(now: _Search) -> _Search:
+            # One step of Dijkstra's algorithm over reduced costs: from the row of the last column
+            # to the nearest column not visited. Then the prices change so that its slack is zero.
             visited = now.visited.at[now.column].set(True)
             row = row_of[now.column]
             reduced = cost[row] - now.row_price[row] - now.column_price
@@ -77,7 +86,7 @@ def best_matching(gain: jax.Array) -> jax.Array:
         start = _Search(
             now.row_price, now.column_price, infinite, none, none.astype(jnp.bool_), none[0]
         )
-        # It starts at column 0, which the new row is matched to, and ends at a free column.
+        # The search starts at column 0, to which the new row is matched, and ends at a free column.
         found = lax.while_loop(lambda search: row_of[search.column] != 0, visit, start)
 
         def shift(path: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -85,7 +94,8 @@ def best_matching(gain: jax.Array) -> jax.Array:
             previous = found.previous[column]
             return row_of.at[column].set(row_of[previous]), previous
 
-        # Each column on the path takes the row of the one before it, down to the new row.
+        # Augment: each column on the path takes the row of the column before it. The first column
+        # takes the new row.
         row_of, _ = lax.while_loop(lambda path: path[1] != 0, shift, (row_of, found.column))
         return _Matching(found.row_price, found.column_price, row_of)
 
@@ -97,7 +107,7 @@ def best_matching(gain: jax.Array) -> jax.Array:
 
 
 def _inverse(places: jax.Array, size: int) -> jax.Array:
-    """For each of `size` places, the index at which `places` holds it; -1 for none."""
+    """For each number below `size`, the index at which `places` holds it; -1 if it does not."""
     places = jnp.where(places >= 0, places, size)
     index = jnp.arange(len(places), dtype=jnp.int32)
     return jnp.full(size, -1, jnp.int32).at[places].set(index, mode="drop")

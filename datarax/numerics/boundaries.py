@@ -11,9 +11,9 @@ from datarax.numerics.double_float import DoubleFloat
 
 
 def edges(mask: jax.Array) -> jax.Array:
-    """The pixels of a mask (N, H, W) with a neighbour beside, above or below that is not in it.
+    """The pixels of a mask (N, H, W) of which one of the four neighbours is not in the mask.
 
-    Pixels beyond the image are not in the mask.
+    Pixels outside the image are not in the mask.
     """
     around = jnp.pad(mask, ((0, 0), (1, 1), (1, 1)))
     rows, columns = around[:, :, 1:-1], around[:, 1:-1]
@@ -24,15 +24,16 @@ def edges(mask: jax.Array) -> jax.Array:
 def squared_distance(
     points: jax.Array, spacing: tuple[float, float], dtype: jnp.dtype
 ) -> jax.Array:
-    """For each pixel (N, H, W), the square of the distance to the nearest of the points.
+    """For each pixel (N, H, W), the square of the distance to the nearest point; infinite for none.
 
-    Infinite where there are no points. Within 6 ulp, by rounding alone: first within columns, from
-    the last point above and the first below; then the least over columns. T. Saito and J.-I.
-    Toriwaki (1994), https://doi.org/10.1016/0031-3203(94)90133-3. `H * W * W` steps for an image,
-    and the memory of one more image.
+    First it finds the nearest point within each column: the last one above, or the first one below.
+    Then it takes the minimum over all columns. The only error is that of rounding: within 6 ulp. It
+    takes `H * W * W` steps for an image, and the memory of one more image. T. Saito and J.-I.
+    Toriwaki (1994), https://doi.org/10.1016/0031-3203(94)90133-3.
     """
     height, width = points.shape[1:]
     row = jnp.broadcast_to(jnp.arange(height, dtype=jnp.int32)[None, :, None], points.shape)
+    # A row outside the image stands for no point, so far away that the distance is at least `far`.
     far = 2 * height
     above = lax.cummax(jnp.where(points, row, -far), axis=1)
     below = lax.cummin(jnp.where(points, row, 2 * far), axis=1, reverse=True)
@@ -50,16 +51,16 @@ def squared_distance(
 
 
 def percentile_of(values: jax.Array, where: jax.Array, percent: float) -> jax.Array:
-    """The percentile of `values` (N, K) in a mask, interpolated as `numpy.percentile` does: (N,).
+    """The percentile (N,) of the `values` (N, K) in a mask, interpolated as by `numpy.percentile`.
 
-    Not finite where the mask is empty. Within 4 ulp for values that are not negative.
+    Infinite or NaN where the mask is empty. Within 4 ulp for values that are not negative.
     """
     if percent == 100:
         return jnp.max(jnp.where(where, values, -jnp.inf), -1)
     ordered = jnp.sort(jnp.where(where, values, jnp.inf), -1)
     last = jnp.maximum(jnp.sum(where, -1, dtype=jnp.int32) - 1, 0)
-    # As a double-float: in float32, the product of the last index and the share would lose the
-    # fraction between two values. As a quotient of integers: in Python, percent / 100 is rounded.
+    # The place is a double-float, because a float32 would lose the fraction between two values. The
+    # share is a `Fraction`, because percent / 100 is rounded.
     share = Fraction(percent) / 100
     high = np.asarray(float(share), values.dtype)
     low = np.asarray(float(share - Fraction(float(high))), values.dtype)

@@ -15,8 +15,9 @@ def correlation_coefficient(
     """
     undefined = (x_squares == 0) | (y_squares == 0)
     x, y = one_where_zero(x_squares), one_where_zero(y_squares)
-    # The product of the squares may overflow. Their ratio is exact where they are equal, so a
-    # perfect correlation is 1; where the ratio is extreme, each root is taken by itself.
+    # The product of the squares may overflow, so their ratio is used: co / y / sqrt(x / y). It is
+    # exactly 1 if both are equal, so a perfect correlation is exactly 1. If the ratio is extreme,
+    # co is divided by each root in turn.
     ratio = x / y
     moderate = (ratio > 1e-12) & (ratio < 1e12)
     root = jnp.sqrt(jnp.where(moderate, ratio, 1))
@@ -27,7 +28,7 @@ def correlation_coefficient(
 def row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
     """The cosine of the angle between rows of `x` and `y`, both (..., D); 0 for a row of zeros.
 
-    Off by up to `D + 8` units of `2**-24` (`2**-53` for float64), whatever the lengths of the rows.
+    Within `D + 8` units of `2**-24` (`2**-53` for float64), whatever the lengths of the rows.
     """
     (x, x_length), (y, y_length) = _scaled_rows(x), _scaled_rows(y)
     cosine = jnp.sum(x * y, -1) / x_length / y_length
@@ -35,9 +36,10 @@ def row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _scaled_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Rows scaled so that no square overflows or vanishes, and their lengths; 1 for zeros."""
+    """Rows scaled so that no square over- or underflows, and their lengths; 1 for zeros."""
     largest = jnp.max(jnp.abs(x), -1, initial=0)
-    # Powers of two round nothing. No quotient: that of 1 and 3e38 may be flushed to zero.
+    # Scaling by a power of two does not round. Dividing by `largest` is not safe: 1 / 3e38 may be
+    # flushed to zero.
     factor = jnp.where(largest > 2.0**40, 2.0**-80, jnp.where(largest < 2.0**-40, 2.0**80, 1.0))
     x = x * factor.astype(x.dtype)[..., None]
     return x, one_where_zero(jnp.sqrt(jnp.sum(x * x, -1)))

@@ -1,7 +1,7 @@
-"""Double-floats: unevaluated sums of two floats, with twice the digits of one.
+"""Double-floats: pairs of floats whose sum is the number, with twice the digits of one float.
 
-A double-float of float32 parts holds about 48 significant bits. Error bounds are in units of the
-last of them, `u**2` with `u = 2**-24` (`2**-53` for float64 parts), relative to the result.
+A double-float of float32 parts has about 48 significant bits. Error bounds here are relative to the
+result, in units of `u**2`, with `u = 2**-24` (`2**-53` for float64 parts).
 """
 
 import math
@@ -18,11 +18,12 @@ from jax import lax
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class DoubleFloat:
-    """`high + low`, two floats of one dtype and shape, `|low|` at most half an ulp of `high`.
+    """The number `high + low`: two arrays of one float dtype and shape.
 
-    Operators take double-floats, arrays of the same dtype, and Python numbers, which count as they
-    are written: `x * 0.1` multiplies by the double-float next to 0.1. Shapes broadcast. `high` is
-    the nearest float: round once, at the end of a formula, with `to_float`.
+    `|low|` is at most half an ulp of `high`, so `high` is the nearest float. Operators take
+    double-floats, arrays of the same dtype, and Python numbers; shapes broadcast. A Python number
+    is not rounded to a float: `x * 0.1` multiplies by the double-float nearest to 0.1. Round once,
+    at the end of a formula, with `to_float`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -40,7 +41,7 @@ class DoubleFloat:
 
     @classmethod
     def of(cls, x: Any, dtype: Any = None) -> "DoubleFloat":
-        """A float array, or a Python number in `dtype`, as a double-float; arrays exactly."""
+        """Converts a float array, or a Python number with parts in `dtype`; an array is exact."""
         if isinstance(x, DoubleFloat):
             return x
         if isinstance(x, int | float) and dtype is not None:
@@ -58,8 +59,9 @@ class DoubleFloat:
     # Arithmetic.
 
     def __add__(self, other: Any) -> "DoubleFloat":
-        """Within 2 units: the two sums of parts are exact, then rounded to a double-float."""
+        """The sum, within 2 units."""
         other = self._operand(other)
+        # s + e and t + f are exact. Their sum is rounded to a double-float.
         s, e = two_sum(self.high, other.high)
         t, f = two_sum(self.low, other.low)
         s, e = two_sum(s, e + t)
@@ -77,7 +79,7 @@ class DoubleFloat:
         return self._operand(other) - self
 
     def __mul__(self, other: Any) -> "DoubleFloat":
-        """Within 5 units; a product with a power of two is exact."""
+        """The product, within 5 units; a product with a power of two is exact."""
         if isinstance(other, int | float) and _is_power_of_two(other):
             factor = jnp.asarray(other, self.dtype)
             return DoubleFloat(self.high * factor, self.low * factor)
@@ -91,11 +93,12 @@ class DoubleFloat:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> "DoubleFloat":
-        """Within 10 units, and its `high` within 0.51 ulp; NaN where the divisor is zero."""
+        """The quotient, within 10 units, its `high` within 0.51 ulp; NaN where the divisor is 0."""
         other = self._operand(other)
         some = other.high != 0
         divisor = jnp.where(some, other.high, jnp.ones_like(other.high))
         q = self.high / divisor
+        # The quotient of the high parts, and the rest of the division, which corrects it.
         p, e = two_product(q, divisor)
         rest = (((self.high - p) - e) + (self.low - q * other.low)) / divisor
         fine = jnp.isfinite(q + rest)
@@ -107,7 +110,7 @@ class DoubleFloat:
         return self._operand(other) / self
 
     def sum(self, axis: int | tuple[int, ...] = -1) -> "DoubleFloat":
-        """The sum over axes, by pairwise double-float additions in an order XLA chooses."""
+        """The sum over axes, by double-float additions; XLA chooses their order."""
         axes = (axis,) if isinstance(axis, int) else axis
         zero = jnp.zeros((), self.dtype)
 
@@ -121,7 +124,7 @@ class DoubleFloat:
     def _operand(self, other: Any) -> "DoubleFloat":
         return DoubleFloat.of(other, self.dtype)
 
-    # Comparisons: of parts in turn, which is exact.
+    # Comparisons compare the high parts, and if they are equal the low parts. They are exact.
 
     def __lt__(self, other: Any) -> jax.Array:
         other = self._operand(other)
@@ -146,7 +149,7 @@ class DoubleFloat:
     def __ne__(self, other: Any) -> Any:
         return ~(self == other)
 
-    # As an array: the same of both parts.
+    # Attributes and methods of an array; both parts have the same shape and dtype.
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -161,7 +164,7 @@ class DoubleFloat:
         return np.dtype(self.high.dtype)
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> "DoubleFloat":
-        """What moves or selects elements (a reshape, a slice), applied to both parts."""
+        """Applies `function` to both parts. It may move or select elements, not change them."""
         return DoubleFloat(function(self.high), function(self.low))
 
     def __getitem__(self, index: Any) -> "DoubleFloat":
@@ -199,7 +202,7 @@ def concatenate(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
 
 
 def two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`a + b` rounded, and the rounding error, exactly; the error of infinities is 0.
+    """`a + b` rounded, and its rounding error, which is exact; 0 if the sum is not finite.
 
     D. E. Knuth, The Art of Computer Programming, volume 2, section 4.2.2.
     """
@@ -210,9 +213,9 @@ def two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def two_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`a * b` rounded, and the rounding error, exactly unless it is subnormal.
+    """`a * b` rounded, and its rounding error, which is exact unless it is subnormal.
 
-    T. J. Dekker (1971), https://doi.org/10.1007/BF01397083; no fused multiply-add is assumed.
+    T. J. Dekker (1971), https://doi.org/10.1007/BF01397083. It does not need a fused multiply-add.
     """
     p = a * b
     ah, al = _split(a)
@@ -222,8 +225,8 @@ def two_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _split(a: jax.Array) -> tuple[jax.Array, jax.Array]:
-    # The upper half of the significand by masking bits: unlike Veltkamp's product it cannot
-    # overflow, and no compiler may simplify it.
+    # Masking bits gives the upper half of the significand. Veltkamp's product gives it too, but it
+    # can overflow, and a compiler may simplify it.
     bits = jnp.dtype(f"uint{8 * a.dtype.itemsize}")
     keep = {4: 0xFFFFF000, 8: 0xFFFFFFFFF8000000}[a.dtype.itemsize]
     masked = lax.bitcast_convert_type(a, bits) & jnp.asarray(keep, bits)

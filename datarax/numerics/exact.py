@@ -1,4 +1,4 @@
-"""Results that are exact: counts and sums beyond the range of 32-bit dtypes."""
+"""`Exact`: counts and sums that are too large for a 32-bit dtype, without rounding."""
 
 import operator
 from collections.abc import Iterator
@@ -14,12 +14,14 @@ from datarax.numerics.limbs import double_from_limbs, limbs_from_int
 
 @jax.tree_util.register_pytree_node_class
 class Exact:
-    """An array of exact numbers in two 32-bit parts each: what a count is where x64 is disabled.
+    """An array of exact numbers. Each is stored in two 32-bit parts.
 
-    A pytree of two arrays, so it passes through `jit`, `scan` and collectives. On the host,
-    `int(x)`, `float(x)` and `np.asarray(x)` (int64, or float64 where the count may hold
-    fractions) are exact. Comparisons are exact too, and the quotient of two is rounded once. In
-    any other arithmetic, and wherever JAX wants an array, it stands for its nearest float32.
+    The value of a count is an `Exact` if x64 is disabled. It is a pytree of two arrays, so it
+    passes through `jit`, `scan` and collectives.
+
+    On the host, `int(x)`, `float(x)` and `np.asarray(x)` are exact; the array has dtype int64, or
+    float64 if it may hold fractions. Comparisons are exact. The quotient of two is rounded once.
+    All other arithmetic, and JAX functions, convert it to the nearest float32.
 
     Example:
         >>> import datarax
@@ -57,7 +59,7 @@ class Exact:
 
     @property
     def dtype(self) -> np.dtype:
-        """What `np.asarray` gives: int64, or float64 where fractions are possible."""
+        """The dtype of `np.asarray(x)`: int64, or float64 if fractions are possible."""
         return np.dtype("int64" if self._is_integer else "float64")
 
     @property
@@ -65,7 +67,7 @@ class Exact:
         return jnp.issubdtype(self.low.dtype, jnp.integer)
 
     def to_double(self) -> DoubleFloat:
-        """As a double-float."""
+        """The numbers as double-floats."""
         if self._is_integer:
             return double_from_limbs((self.high, self.low))
         return DoubleFloat(self.high, self.low)
@@ -132,11 +134,12 @@ class Exact:
         return self.to_float() / other
 
     def _order(self, other: Any) -> tuple[jax.Array, jax.Array]:
-        """Whether self is less than, and whether it equals, the other."""
+        """Two masks: where self is less than `other`, and where it equals `other`."""
         other = _exact(other)
         if not isinstance(other, Exact):
             return self.to_float() < other, self.to_float() == other
         a, b = self, other
+        # Parts are compared in turn, so both must be of one kind: limbs, or double-floats.
         if a._is_integer != b._is_integer:
             a, b = a.to_double(), b.to_double()
         shape = jnp.broadcast_shapes(self.shape, other.shape)
@@ -167,7 +170,7 @@ class Exact:
 
 
 def _exact(x: Any) -> Any:
-    """Integers as `Exact`; everything else as it is."""
+    """Converts integers to `Exact`; returns everything else unchanged."""
     if isinstance(x, bool | int | np.integer) and -(2**63) <= int(x) < 2**63:
         high, low = divmod(int(x), 2**32)
         return Exact(jnp.asarray(high, jnp.int32), jnp.asarray(low, jnp.uint32))
@@ -188,6 +191,7 @@ def _as_operand(x: Any) -> Any:
 
 
 def _arithmetic(name: str, *, reflected: bool) -> Any:
+    """The method for an operator, such as `__add__`: it works on the nearest float32."""
     function = getattr(operator, name)
 
     def method(self: Exact, other: Any) -> jax.Array:

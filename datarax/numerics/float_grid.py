@@ -1,4 +1,4 @@
-"""A grid of bins over all floats: which bin a float falls into, and the least float of each bin."""
+"""`FloatGrid`: bins over all floats, of which the width grows with the value."""
 
 from typing import Any, NamedTuple
 
@@ -11,14 +11,16 @@ _TINY = 2.0**-24  # the least value of 1 - x for a float32 x below 1
 
 
 class FloatGrid(NamedTuple):
-    """Bins of float32 numbers by a key of `bits` bits; the bin is a monotone function of the float.
+    """Bins over the float32 numbers, in ascending order.
 
-    The bits of a float order like the float, so its upper bits are a bin of constant relative
-    width. From 1/2 to 1 the key is made of `1 - x`, mirrored, so that bins are as fine toward 1 as
-    toward 0.
+    The bin of a number is given by its key: its upper `bits` bits. The bits of positive floats,
+    read as integers, have the order of the floats, so a bin is an interval. Its width is at most a
+    constant fraction of its values. From 1/2 to 1 the key is that of `1 - x`, in reverse order:
+    so bins are as narrow near 1 as near 0, as probabilities need.
     """
 
     bits: int
+    """The length of a key: the sign, 8 bits of the exponent, the rest of the significand."""
 
     def _key(self, x: jax.Array) -> jax.Array:
         return lax.bitcast_convert_type(x, jnp.int32) >> (32 - self.bits)
@@ -31,25 +33,27 @@ class FloatGrid(NamedTuple):
         """How many bins there are."""
         return self._above + self._key_of(np.inf) - self._key_of(1.0) + 1
 
-    # The first bin of each part of the grid; negative numbers come before them.
+    # The first bin of each part of the grid. The negative numbers are before `_zero`, in reverse
+    # order of their keys.
 
     @property
     def _zero(self) -> int:
-        """Of 0."""
+        """The bin of 0."""
         return self._key_of(np.inf)
 
     @property
     def _half(self) -> int:
-        """Of 1/2."""
+        """The bin of 1/2."""
         return self._zero + self._key_of(0.5)
 
     @property
     def _above(self) -> int:
-        """Of numbers above 1."""
+        """The first bin of the numbers above 1."""
         return self._half + self._key_of(0.5) - self._key_of(_TINY) + 2
 
     def bin(self, x: jax.Array) -> jax.Array:
         """The bin of each finite float32."""
+        # Key of 1 - x, for x from 1/2 to 1; the bin of x = 1 comes after that of `1 - _TINY`.
         mirrored = jnp.maximum(self._key(jnp.maximum(1 - x, 0)), self._key_of(_TINY) - 1)
         mirrored = self._half + self._key_of(0.5) - mirrored
         magnitude = self._key(jnp.abs(x))
@@ -58,16 +62,18 @@ class FloatGrid(NamedTuple):
         return jnp.where(x < 0.5, below, jnp.where(x <= 1, mirrored, above))
 
     def lowest(self) -> np.ndarray[Any, Any]:
-        """The least float32 of each bin: a float is at least that in this bin and higher ones."""
+        """The least float32 of each bin, in ascending order."""
         shift, bins = 32 - self.bits, np.arange(self.size)
 
         def greatest_of(key: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            """The greatest finite float with this key: all its lower bits are set."""
             bits = ((key.astype(np.int64) + 1) << shift) - 1
             return np.minimum(bits, 0x7F7FFFFF).astype(np.int32).view(np.float32)
 
         below = -greatest_of(np.maximum(self._zero - 1 - bins, 0))
         small = (np.maximum(bins - self._zero, 0) << shift).astype(np.int32).view(np.float32)
-        # The greatest 1 - x with that key, rounded down to the grid of floats below 1.
+        # The least x of a mirrored bin is 1 minus the greatest `1 - x` with its key, rounded down
+        # to a multiple of 2**-24, the distance of the floats below 1.
         rest = greatest_of(np.clip(self._half + self._key_of(0.5) - bins, 0, self._key_of(0.5)))
         rest = np.where(bins == self._above - 1, 0.0, np.minimum(rest, 0.5))
         upper = 1 - np.floor(rest.astype(np.float64) * 2**24) / 2**24
@@ -83,5 +89,5 @@ Layout = FloatGrid
 
 
 def default_bits(size: int) -> int:
-    """Bits of the key for so many histograms: 16 for one or two, fewer for more."""
+    """How many bits a key has if there are `size` histograms: 16 for one or two, fewer for more."""
     return 16 if size <= 2 else 14 if size <= 16 else 12 if size <= 256 else 10

@@ -1,4 +1,4 @@
-"""A hash of numbers to 64 bits: by value, so that equal numbers of any dtype have equal hashes."""
+"""A 64-bit hash of numbers. Equal numbers have equal hashes, whatever their dtypes."""
 
 import jax
 import jax.numpy as jnp
@@ -10,40 +10,44 @@ from datarax.numerics.limbs import negate_limbs
 Words = tuple[jax.Array, jax.Array]
 """64 bits for each element: the upper and the lower 32, as uint32."""
 
-# Odd numbers without a pattern of bits: from the fractional parts of the roots of 2, 3, 5, 7, 11
-# and 13.
+# One key for each round, without a pattern of bits: the fractional parts of the square roots of 2,
+# 3, 5, 7, 11 and 13.
 _ROUNDS = (0x6A09E667, 0xBB67AE85, 0x3C6EF373, 0xA54FF53B, 0x510E527F, 0x9B05688D)
-_FRACTION = 0x5BE0CD19  # marks numbers that are not integers
+_FRACTION = 0x5BE0CD19  # the upper word of a number that is not an integer
 
 
 def hashed(x: jax.Array) -> Words:
-    """The hash of each finite number; distinct numbers of 32 bits have distinct hashes.
+    """The hash of each finite number.
 
-    Equal numbers have equal hashes, whatever their dtype: 3, 3 as uint8 and 3.0; -0.0 and 0.0.
+    Equal numbers have equal hashes: 3 as int32, 3 as uint8 and 3.0 have one hash, and so have -0.0
+    and 0.0. Distinct numbers of 32 bits have distinct hashes.
     """
     left, right = _bits_of_value(x)
-    # A Feistel network: it maps 64 bits one to one, whatever the function in its rounds.
+    # A Feistel network maps 64 bits one to one, whatever the function of its rounds is.
     for key in _ROUNDS:
         left, right = right, left ^ _mixed(right ^ jnp.uint32(key))
     return left, right
 
 
 def _mixed(x: jax.Array) -> jax.Array:
-    """Every bit of the result depends on every bit of `x`."""
+    """Mixes the bits of `x`: every bit of the result depends on every bit of `x`."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x9E3779B1)
     x = (x ^ (x >> 15)) * jnp.uint32(0x85EBCA77)
     return x ^ (x >> 16)
 
 
 def _bits_of_value(x: jax.Array) -> Words:
-    """64 bits that are equal exactly for equal numbers: those of an integer, or of a float."""
+    """64 bits of the value of each number: equal for equal numbers, and only for them.
+
+    An integer, also as a float, gives its 64-bit two's complement; another float gives its bits.
+    """
     if is_integer(x):
         return _bits_of_integer(x)
     if x.dtype.itemsize < 4:
         x = x.astype(jnp.float32)
     size = jnp.abs(x)
     whole = (size == jnp.floor(size)) & (size < 2.0**63)
-    # Both limbs are exact: each holds some of the bits of the float.
+    # Both limbs are exact, because each holds some of the bits of the float.
     size = jnp.where(whole, size, 0)
     high = jnp.floor(size * 2.0**-32)
     limbs = high.astype(jnp.int32), (size - high * 2.0**32).astype(jnp.uint32)
@@ -65,6 +69,7 @@ def _bits_of_fraction(x: jax.Array) -> Words:
     if x.dtype.itemsize == 4:
         mark = jnp.full(x.shape, _FRACTION, jnp.uint32)
         return mark, lax.bitcast_convert_type(x, jnp.uint32)
+    # A float64 that a float32 can hold must have the hash of that float32.
     narrow = x.astype(jnp.float32)
     own = _halves(lax.bitcast_convert_type(x, jnp.uint64))
     return _where(narrow.astype(x.dtype) == x, _bits_of_fraction(narrow), own)

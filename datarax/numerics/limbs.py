@@ -1,7 +1,7 @@
 """64-bit integers in two 32-bit limbs, for JAX without 64-bit types.
 
-`(high: int32, low: uint32)`, two's complement: a plain tuple of arrays of equal shape, which
-stands for `high * 2**32 + low`.
+An integer is a tuple `(high, low)` of int32 and uint32 arrays of equal shape, in two's complement:
+its value is `high * 2**32 + low`.
 """
 
 import math
@@ -17,12 +17,12 @@ Limbs = tuple[jax.Array, jax.Array]
 def add_limbs(a: Limbs, b: Limbs) -> Limbs:
     """The sum of two integers, modulo 2**64."""
     low = a[1] + b[1]
-    carry = (low < a[1]).astype(jnp.int32)
+    carry = (low < a[1]).astype(jnp.int32)  # the sum of the low limbs wrapped
     return a[0] + b[0] + carry, low
 
 
 def negate_limbs(a: Limbs) -> Limbs:
-    """The negation of an integer."""
+    """The negation of an integer: its complement plus one."""
     low = ~a[1] + jnp.uint32(1)
     return ~a[0] + (low == 0).astype(jnp.int32), low
 
@@ -39,14 +39,15 @@ def limbs_from_int(x: jax.Array, shift: int = 0) -> Limbs:
 def sum_integers(x: jax.Array, axes: tuple[int, ...]) -> Limbs:
     """The exact sum of integers or booleans over `axes`.
 
-    The values are cut into parts of so few bits that the int32 sum of each part cannot overflow:
-    no part of the reduction needs more than 32 bits, whatever the values.
+    Each value is cut into parts of a few bits. The parts are so short that their int32 sums cannot
+    overflow. The sums are shifted back, and added as limbs.
     """
     if x.dtype.itemsize == 8:  # x64 was enabled after the accumulator was made
         low = sum_integers((x & jnp.asarray(0xFFFFFFFF, x.dtype)).astype(jnp.uint32), axes)
         high = sum_integers((x >> jnp.asarray(32, x.dtype)).astype(jnp.int32), axes)
         return low[0] + high[1].astype(jnp.int32), low[1]
     count = math.prod(x.shape[a] for a in axes)
+    # The length of a part: `count` values below 2**bits have a sum of at most 2**31 - 1.
     bits = 31 - max(count - 1, 0).bit_length()
     if bits < 1:
         raise OverflowError(f"more than 2**30 integers in one reduction: {count}; fold it in parts")
@@ -70,13 +71,14 @@ def double_from_int(x: jax.Array, dtype: jnp.dtype) -> DoubleFloat:
         return DoubleFloat.of(x.astype(dtype))
     half = jnp.iinfo(x.dtype).bits // 2
     low = x & jnp.asarray((1 << half) - 1, x.dtype)
-    # Both halves are exact, so their two_sum is.
+    # Both halves are exact as floats, so the result of two_sum is exact.
     return DoubleFloat(*two_sum((x - low).astype(dtype), low.astype(dtype)))
 
 
 def double_from_limbs(a: Limbs) -> DoubleFloat:
-    """An integer in limbs as a double-float of float32 parts: to 48 bits, exact below 2**48."""
+    """An integer in limbs as a double-float of float32 parts: exact below 2**48, then rounded."""
     high, low = a
+    # Convert the absolute value, whose limbs are both unsigned, and then apply the sign.
     negative = high < 0
     flipped = negate_limbs(a)
     high, low = jnp.where(negative, flipped[0], high), jnp.where(negative, flipped[1], low)

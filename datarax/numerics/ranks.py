@@ -7,15 +7,15 @@ from jax import lax
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.sums import suffix_sums, sum_floats
 
-# The rows that are compared with all values at once.
+# How many values are compared with all others at a time.
 _BLOCK = 128
 
 
 def mean_ranks(x: jax.Array, w: jax.Array) -> jax.Array:
-    """The mean rank of each value, less 1/2: the weight below it, plus half of its own.
+    """The mean rank of each value minus 1/2: the weight below it, plus half the weight of its ties.
 
-    Equal values share their mean rank; values of weight zero have an unspecified rank. `x` and `w`
-    are (N,). Within 1 ulp of the exact rank.
+    Equal values share their mean rank. The rank of a value of weight zero is unspecified. `x` and
+    `w` are (N,). Within 1 ulp of the exact rank.
     """
     order = jnp.argsort(jnp.where(w > 0, x, jnp.inf))
     x, w = x[order], w[order]
@@ -35,11 +35,11 @@ def mean_ranks(x: jax.Array, w: jax.Array) -> jax.Array:
 def order_agreement_sums(
     x: jax.Array, y: jax.Array, w: jax.Array, filled: jax.Array
 ) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
-    """The sums over all pairs (i, j) of `w_i w_j` times `a b`, `|a|` and `|b|`.
+    """Three sums over all pairs (i, j): of `w_i w_j a b`, of `w_i w_j |a|`, and of `w_i w_j |b|`.
 
-    `a` is the sign of `x_i - x_j`, and `b` that of `y_i - y_j`. All are (N,), and only the first
-    `filled` values have a weight. Exact for up to 2**24 values of weight one; with other weights
-    within about `N` units of `2**-24`. Time grows with `filled * N`.
+    `a` is the sign of `x_i - x_j`, and `b` the sign of `y_i - y_j`. All arrays are (N,), and only
+    the first `filled` values have a weight. The sums are exact for up to 2**24 values of weight
+    one, otherwise within about `N` units of `2**-24`. The time grows with `filled * N`.
     """
     size = x.size
     block = min(_BLOCK, size)

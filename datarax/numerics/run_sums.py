@@ -1,4 +1,4 @@
-"""Sums of runs of consecutive elements, in double-floats."""
+"""Sums over runs of consecutive elements, in double-floats."""
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +8,10 @@ from datarax.numerics.double_float import DoubleFloat
 
 
 def run_sums(x: jax.Array, first: jax.Array, last: jax.Array) -> DoubleFloat:
-    """The sum of each run along the last axis at its first element, and zero at the others.
+    """The sum of each run along the last axis: at its first element, with zero at the others.
 
-    Within 2 units for each doubling of the longest run: it adds double-floats pairwise.
+    It adds double-floats pairwise. The error is at most 2 units (see `DoubleFloat`) for each
+    doubling of the length of the run.
 
     Args:
         x: floats.
@@ -19,10 +20,12 @@ def run_sums(x: jax.Array, first: jax.Array, last: jax.Array) -> DoubleFloat:
     """
     axis, size = x.ndim - 1, x.shape[-1]
     place = lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    # The place of the last element of the run that each element is in.
     end = lax.cummin(jnp.where(last, place, size), axis=axis, reverse=True)
 
     def double(k: jax.Array, total: DoubleFloat) -> DoubleFloat:
-        # Each element holds the sum of 2**k, up to the end of its run; a round adds the next 2**k.
+        # Before round k, each element holds the sum of 2**k elements, at most up to the end of its
+        # run. The round adds the sum of the next 2**k.
         step = jnp.int32(1) << k
         is_inside = place + step <= end
 

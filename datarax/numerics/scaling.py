@@ -1,4 +1,4 @@
-"""Powers of two to scale by, real powers, and what stands for results that are undefined."""
+"""Scaling by powers of two, real powers, and results that may be undefined."""
 
 import jax
 import jax.numpy as jnp
@@ -6,11 +6,13 @@ import numpy as np
 
 
 def power_of_two_near_reciprocal(x: jax.Array) -> jax.Array:
-    """The power of two that, times a float `x > 0`, is from 1/2 to 1; 1 where `x` is zero. Exact.
+    """The power of two that scales `x > 0` to a value from 1/2 to 1; 1 where `x` is zero.
 
-    Products of values scaled by it neither overflow nor underflow, and scaling rounds nothing. It
-    is made of its bits: a compiler may turn a quotient into a product with a rounded reciprocal.
+    Use it to scale values before they are multiplied, so that products neither overflow nor
+    underflow. Scaling by a power of two does not round.
     """
+    # The power is made of its bits. A compiler may turn a quotient into a product with a reciprocal
+    # that is rounded.
     info = jnp.finfo(x.dtype)
     bits = jnp.dtype(f"int{info.bits}")
     exponent = jnp.frexp(x)[1].astype(bits)
@@ -20,10 +22,11 @@ def power_of_two_near_reciprocal(x: jax.Array) -> jax.Array:
 
 
 def real_power(x: jax.Array, exponent: float) -> jax.Array:
-    """`x**exponent` for `x >= 0`, within 2 ulp of the float's own power for the exact exponent.
+    """`x**exponent` for `x >= 0`, for the exact exponent.
 
-    A float32 exponent next to the one that is meant would err by `log(x)` ulps; the rest of the
-    exponent is applied to first order.
+    A float32 exponent is rounded, which alone would give an error of up to about `log(x)` ulp. So
+    the rest of the exponent is applied too, to first order: `x**rest` is about `1 + rest * log(x)`.
+    This adds an error of at most 2 ulp to that of `x ** y` itself.
     """
     if exponent in (1, 2, 3):
         return jax.lax.integer_pow(x, int(exponent))
@@ -34,7 +37,7 @@ def real_power(x: jax.Array, exponent: float) -> jax.Array:
 
 
 def one_where_zero(x: jax.Array) -> jax.Array:
-    """`x` as a divisor: 1 where it is zero."""
+    """`x`, but 1 where it is zero, so that it can be a divisor."""
     return jnp.where(x == 0, jnp.ones((), x.dtype), x)
 
 
@@ -44,9 +47,10 @@ def nan_where(condition: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def weighted_mean(x: jax.Array, weights: jax.Array) -> jax.Array:
-    """`sum(weights * x) / sum(weights)` over what is not NaN; the plain mean if all weigh zero.
+    """`sum(weights * x) / sum(weights)` over the values that are not NaN.
 
-    NaN where there is nothing to average. Within `n + 2` ulp of n values of one sign.
+    If all weights are zero, the plain mean. NaN if all values are NaN. Within `n + 2` ulp for n
+    values of one sign.
     """
     some = ~jnp.isnan(x)
     zero = jnp.zeros((), x.dtype)

@@ -1,4 +1,4 @@
-"""Special functions without cancellation, used by several formulas."""
+"""Special functions that lose no digits by cancellation."""
 
 import math
 
@@ -14,7 +14,7 @@ from datarax.numerics.sums import sum_floats
 def x_minus_log1p(x: jax.Array) -> jax.Array:
     """`x - log(1 + x)` for `x >= 0`, within 4 ulp.
 
-    Near zero, where the two nearly cancel, by the series of the difference.
+    Below 1/8, where the two terms nearly cancel, it is a series: `x**2 / 2 - x**3 / 3 + ...`.
     """
     coefficients = [(-1) ** k / k for k in range(2, 12)]
     small = jnp.minimum(x, jnp.asarray(0.125, x.dtype))
@@ -23,13 +23,14 @@ def x_minus_log1p(x: jax.Array) -> jax.Array:
 
 
 def relative_deviance(t: jax.Array) -> jax.Array:
-    """`(1 + t) log(1 + t) - t` for `t >= -1`: never negative, about `t * t / 2` near zero.
+    """`(1 + t) log(1 + t) - t` for `t >= -1`, within 12 ulp; about `t**2 / 2` near zero.
 
-    With `t = (x - e) / e`, `e` times this is the deviance of a count x from its expectation e. By
-    the series of `artanh(s)`, `s = t / (2 + t)`, for t from -1/2 to 1, where terms would cancel.
-    Within 12 ulp.
+    It is never negative. With `t = (x - e) / e`, `e` times this is the deviance of a count x from
+    its expectation e. From -1/2 to 1, where the terms nearly cancel, it is computed by the series
+    of `artanh(s)` with `s = t / (2 + t)`.
     """
     near = (t > -0.5) & (t < 1)
+    # log(1 + t) = 2 artanh(s) = 2 (s + s**3 / 3 + ...), and t = 2 s / (1 - s).
     s = jnp.where(near, t / (2 + jnp.where(near, t, 1)), 0)
     square, series = s * s, jnp.zeros_like(s)
     for k in range(35 if t.dtype.itemsize == 8 else 17, 1, -2):
@@ -43,8 +44,8 @@ def relative_deviance(t: jax.Array) -> jax.Array:
 def stirling_ratio(m: jax.Array) -> jax.Array:
     """`m! / (m / e)**m` for real `m >= 0`, about `sqrt(2 pi m)`; `m!` is `gamma(m + 1)`.
 
-    By Stirling's series; for m below 4 by that at `m + 4` and the recurrence. Within 8 ulp of a
-    float32, 1e-9 relative of a float64.
+    Computed by Stirling's series; for m below 4 by the series at `m + 4` and the recurrence
+    `(m + 1)! = (m + 1) m!`. Within 8 ulp of a float32, and within 1e-9 relative of a float64.
     """
     small = m < 4
     x = jnp.where(small, m + 4, m)
@@ -58,11 +59,11 @@ def stirling_ratio(m: jax.Array) -> jax.Array:
 
 
 def entropy(counts: DoubleFloat, total: DoubleFloat) -> jax.Array:
-    """`sum(p * log(1 / p))` of the shares `p = counts / total`, over all axes, in nats.
+    """The entropy `sum(p * log(1 / p))` of the shares `p = counts / total`, over all axes, in nats.
 
-    Each term is within 4 ulp of a float32, and none is negative. Near a share of one, where
-    `log(p)` would magnify the rounding of p, the logarithm is `log1p` of the rest, which a
-    double-float holds exactly.
+    No term is negative, and each is within 4 ulp of a float32. For a share above 1/2, `log(p)` is
+    computed as `log1p(-rest)` with `rest = 1 - p`: near 1, the logarithm would magnify the rounding
+    of p, but `total - counts` is exact in double-floats.
     """
     p, rest = (counts / total).to_float(), ((total - counts) / total).to_float()
     of_small = -jnp.log(jnp.where(p > 0, p, 1))
@@ -72,14 +73,15 @@ def entropy(counts: DoubleFloat, total: DoubleFloat) -> jax.Array:
 
 
 def softplus(x: jax.Array) -> jax.Array:
-    """`log(1 + exp(x))`, within 4 ulp; it neither overflows nor cancels."""
+    """`log(1 + exp(x))`, within 4 ulp, without overflow or cancellation."""
     return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
 
 
 def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
-    """`-log(softmax(logits)[target])` of logits (..., C) and labels (...), however near to zero.
+    """`-log(softmax(logits)[target])` of logits (..., C) and labels (...).
 
-    Within 4 ulp for few classes, if the differences of the logits are exact.
+    Within 4 ulp for few classes, if the differences of the logits are exact; also for results near
+    zero.
     """
     above = logits - jnp.take_along_axis(logits, target[..., None], -1)
     top = jnp.max(above, -1, keepdims=True)  # not negative
@@ -91,10 +93,10 @@ def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def kl_div(p: jax.Array, q: jax.Array, difference: jax.Array) -> jax.Array:
-    """`p * log(p / q) - p + q`, not negative, however near `p` and `q` are.
+    """`p * log(p / q) - p + q`, within 8 ulp, as `scipy.special.kl_div`.
 
-    `difference` is `q - p`, rounded once. As `scipy.special.kl_div`, within 8 ulp. Infinite where
-    `q` is zero and `p` is not; a subnormal `p` counts as zero.
+    It is never negative, even if `p` and `q` are nearly equal. `difference` is `q - p`, rounded
+    once. The result is infinite where `q` is zero and `p` is not. A subnormal `p` counts as zero.
     """
     both = p + q
     s = difference / jnp.where(both > 0, both, 1)
@@ -123,23 +125,26 @@ def tweedie_deviance(p: jax.Array, t: jax.Array, power: float) -> jax.Array:
     """The deviance of a target `t` from the mean `p` of a Tweedie distribution.
 
     `2 (t**(2 - k) / ((1 - k) (2 - k)) - t p**(1 - k) / (1 - k) + p**(2 - k) / (2 - k))` with k the
-    power, and its limits at 1 and 2. `p > 0` unless the power is 0; `t` as the power allows. Within
-    64 ulp, or `20 / |power - 1|` if that is more, also where `p` and `t` are nearly equal.
+    power; for k of 1 and 2, the limit. `p` must be positive unless the power is 0; `t` must not be
+    negative if the power is at least 1, and must be positive if it is at least 2. Within 64 ulp, or
+    `20 / |power - 1|` ulp if that is more, also if `p` and `t` are nearly equal.
     """
     if power == 0:
         return (p - t) ** 2
     # The deviance is 2 p**a g(t / p), where g(1) = g'(1) = 0 and g''(1) = 1.
     a = 2 - power
     u = (t - p) / p
-    # Near t = p all terms cancel except those of the Taylor series, ((1 + u)**a - 1 - a u) / (a (a
-    # - 1)) = u**2 / 2 (1 + (a - 2) / 3 u (1 + (a - 3) / 4 u (...))): to 2**-24, or 2**-53, at 0.5.
+    # Near t = p the terms of g nearly cancel. There it is a Taylor series:
+    # ((1 + u)**a - 1 - a u) / (a (a - 1)) = u**2 / 2 (1 + (a - 2) / 3 u (1 + (a - 3) / 4 u (...))).
+    # At |u| = 0.5, what is cut off is below 2**-24, or 2**-53 for float64.
     is_near = jnp.abs(u) < 0.5
     v = jnp.where(is_near, u, 0)
     series = jnp.ones_like(v)
     for k in range(24 if t.dtype.itemsize < 8 else 52, 1, -1):
         series = 1 + (a - k) / (k + 1) * v * series
-    # Elsewhere by the terms, of r = t / p. The logarithm is that of r, not log1p(u): u rounds to -1
-    # where t is much less than p. Below power 2, t may be 0, and no logarithm is taken of it.
+    # Elsewhere g is computed from its terms, with r = t / p. The logarithm is log(r), not log1p(u):
+    # u rounds to -1 if t is much less than p. Below power 2, t may be 0: then the logarithm is
+    # replaced.
     u, r = jnp.where(is_near, 1, u), jnp.where(is_near, 1, t / p)
     is_positive = (r > 0) | (power >= 2)
     log = jnp.log(jnp.where(is_positive, r, 1))

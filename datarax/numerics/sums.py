@@ -1,4 +1,4 @@
-"""Sums of floats that do not depend on the order in which a device adds."""
+"""Sums of floats that do not depend on the order of the additions."""
 
 import math
 
@@ -12,11 +12,14 @@ _BLOCK = 256
 
 
 def sum_floats(x: jax.Array, axes: tuple[int, ...]) -> DoubleFloat:
-    """The sum of floats over `axes`, the same in whatever order they are added.
+    """The sum of floats over `axes`, which does not depend on the order of the additions.
 
-    A plain sum of a thousand equal floats errs by five units of 2**-24, and by the same in every
-    batch. Here the sum of the upper parts is exact, so that only that of the lower parts rounds:
-    some `n**2 * 2**-47` of the largest value are lost. Beyond 2**20 values the sum is a plain one.
+    Each value is split into an upper and a lower part: see `split_for_sum`. The sum of the upper
+    parts is exact. Only the sum of the lower parts is rounded: the error is about `n**2 * 2**-47`
+    times the greatest of n values. For more than 2**20 values, it is a plain sum.
+
+    The error of a plain sum of a thousand equal floats is about five units of 2**-24. It is the
+    same in every batch, so it does not average out.
     """
     count = math.prod(x.shape[a] for a in axes)
     if not 1 < count <= 2**20:
@@ -26,14 +29,18 @@ def sum_floats(x: jax.Array, axes: tuple[int, ...]) -> DoubleFloat:
 
 
 def split_for_sum(x: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-    """Each value as two: any sums of the upper parts over `axes` are exact in any order.
+    """Splits each value into an upper and a lower part, which add up to it exactly.
 
-    ExtractVector of Rump, Ogita and Oishi (2008), https://doi.org/10.1137/050645671. Beyond 2**20
-    values little is left in the upper parts.
+    The upper parts are multiples of one unit, and few enough bits long that any sum of them over
+    `axes` is exact. So it does not depend on the order. The more values there are, the shorter the
+    upper parts: for more than 2**20 values they hold almost nothing.
+
+    ExtractVector of Rump, Ogita and Oishi (2008), https://doi.org/10.1137/050645671.
     """
     count = math.prod(x.shape[a] for a in axes)
     top = lax.stop_gradient(jnp.max(jnp.abs(x), axes, keepdims=True, initial=0))
-    # Not broadcast to `x` here: on an `Explicit` mesh it would not be sharded as `x` is.
+    # `top` is not broadcast to the shape of `x` here: on a mesh with `Explicit` axes, the result
+    # would not have the sharding of `x`.
     top = top * jnp.asarray(4 * count, x.dtype)
     fine = jnp.isfinite(top)
     upper = jnp.where(fine, _round_to_ulp_of(top, x), x)
@@ -41,11 +48,11 @@ def split_for_sum(x: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.A
 
 
 def _round_to_ulp_of(top: jax.Array, x: jax.Array) -> jax.Array:
-    """`x` to the nearest multiple of the unit in the last place of a greater `top`.
+    """Rounds `x` to the nearest multiple of the unit in the last place of `top`, which is greater.
 
-    By its bits, as adding `top` and taking it away is not safe where `x` is a product: the compiler
-    may evaluate it twice, rounded in one place and fused into the sum in another, and the two may
-    fall on different multiples.
+    It rounds the bits of `x`. The textbook `(x + top) - top` is not safe if `x` is a product: the
+    compiler may compute `x` twice, once rounded and once fused into the sum, and then the two may
+    round to different multiples.
     """
     info = jnp.finfo(x.dtype)
     bits = jnp.dtype(f"uint{info.bits}")
@@ -54,17 +61,20 @@ def _round_to_ulp_of(top: jax.Array, x: jax.Array) -> jax.Array:
     def exponent(v: jax.Array) -> jax.Array:
         return lax.bitcast_convert_type(v, bits) << one >> (width + one)
 
+    # How many of the lowest bits of `x` are below the unit. A subnormal has the exponent 1.
     below = exponent(top) - jnp.maximum(exponent(x), one)
-    # Where nothing is left, one more than half a unit: the difference may also have wrapped.
+    # More than `width + 1` bits: `x` is less than half a unit, and rounds to zero. The minimum also
+    # covers a difference of unsigned integers that wrapped.
     below = jnp.minimum(below, width + one + one)
     cut = jnp.minimum(below, width)
+    # Add half a unit, then clear the bits below the unit. A carry moves into the exponent.
     nearest = lax.bitcast_convert_type(x, bits) + ((one << below) >> one)
     nearest = jnp.where(below > width + one, zero, (nearest >> cut) << cut)
     return lax.bitcast_convert_type(nearest, x.dtype)
 
 
 def suffix_sums(a: DoubleFloat) -> DoubleFloat:
-    """For each element along the last axis, the sum of it and all after it."""
+    """For each element along the last axis, the sum of the element and all after it."""
     a = jax.tree.map(jnp.asarray, a)
     size = a.shape[-1]
     if size <= _BLOCK:
@@ -74,7 +84,8 @@ def suffix_sums(a: DoubleFloat) -> DoubleFloat:
         total = total + row
         return total, total
 
-    # Within each block, all blocks at once; then over the blocks.
+    # First the suffix sums within each block, for all blocks at once: `rows[i]` holds one element
+    # of each block, the last ones first. Then the sum of all later blocks is added.
     rows = a.map(_rows_from_the_end)
     last, rest = rows[0], rows[1:]
     totals, within = lax.scan(add_row, last, rest)
@@ -85,7 +96,7 @@ def suffix_sums(a: DoubleFloat) -> DoubleFloat:
 
 
 def _rows_from_the_end(x: jax.Array) -> jax.Array:
-    """The last axis cut into blocks: the last of each block, then the ones before it."""
+    """Cuts the last axis into blocks: row i holds the element of each block at i from its end."""
     *shape, size = x.shape
     blocks = -(-size // _BLOCK)
     padding = jnp.zeros((*shape, blocks * _BLOCK - size), x.dtype)
@@ -94,16 +105,18 @@ def _rows_from_the_end(x: jax.Array) -> jax.Array:
 
 
 def _shifted(x: jax.Array, step: jax.Array) -> jax.Array:
+    """The elements `step` places later along the last axis; zeros past the end."""
     padded = jnp.concatenate([x, jnp.zeros_like(x)], -1)
     return lax.dynamic_slice_in_dim(padded, step, x.shape[-1], x.ndim - 1)
 
 
 def _suffix_sums_by_doubling(a: DoubleFloat) -> DoubleFloat:
-    """Suffix sums in as many rounds as the size has bits."""
+    """Suffix sums of a short axis, in about log2(size) rounds."""
 
     def double(k: jax.Array, total: DoubleFloat) -> DoubleFloat:
-        # Each holds the sum of 2**k: one more round adds those of the 2**k after them. A loop, so
-        # that the compiler does not fuse the rounds, whose code would double with each.
+        # Before round k, each element holds the sum of 2**k elements. The round adds the sum of the
+        # next 2**k. It is a loop, because the compiler would fuse unrolled rounds, and the code
+        # would double with each round.
         step = jnp.int32(1) << k
         return total + total.map(lambda x: _shifted(x, step))
 

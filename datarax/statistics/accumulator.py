@@ -70,7 +70,7 @@ class MetricAccumulator(LeafState, kw_only=False):
         reduce_op: `MetricReduceOp` or its name: "sum", "max", "min".
 
     Raises:
-        MetricInputError: `reduce_op` is unknown, or `initial_value` is NaN or does not fit its dtype.
+        MetricInputError: `reduce_op` is unknown, or `initial_value` is NaN or too large.
         MetricTypeError: `initial_value` is traced, or is not a number.
 
     Example:
@@ -262,7 +262,7 @@ def _checked_initial(value: Any) -> np.ndarray[Any, Any]:
     if not (whole or jnp.issubdtype(start.dtype, jnp.floating)):
         raise MetricTypeError(f"MetricAccumulator: initial_value has dtype {start.dtype}")
     if not whole and np.isnan(start).any():
-        raise MetricInputError("MetricAccumulator: initial_value is NaN; then every result would be NaN")
+        raise MetricInputError("MetricAccumulator: initial_value is NaN: all results would be NaN")
     return start
 
 

@@ -1,7 +1,7 @@
-"""Validation of batches: which examples can be used, and the weight of each.
+"""Validates batches: finds the examples that can be used, and the weight of each.
 
-Shapes and dtypes are checked when the update is traced, and raise. Values are never inspected on
-the host: an example with an invalid value gets weight zero and is counted.
+A wrong shape or dtype raises an error when the update is traced. Values are never inspected on the
+host: an example with an invalid value gets weight zero, and is counted as invalid.
 """
 
 from collections.abc import Callable
@@ -27,28 +27,26 @@ _FLOAT32_EPS = 2.0**-23
 
 
 class Examples(NamedTuple):
-    """A checked batch: every example with a weight other than zero can be used.
-
-    Examples of weight zero may hold anything.
-    """
+    """A checked batch. Examples of weight zero must be ignored: they may hold any value."""
 
     preds: jax.Array
     """Scores in the default float dtype, of the given shape."""
     target: jax.Array
-    """Multiclass: labels from 0 to C - 1, int32. Else: whether the target is the positive class."""
+    """Multiclass: int32 labels from 0 to C - 1. Otherwise booleans, true for the positive class."""
     weight: jax.Array
-    """As from `rows_weight`, of the shape of `target`."""
+    """The weight of each example, from `rows_weight`, of the shape of `target`."""
     invalid: jax.Array
-    """The mask of the examples that cannot be used although their weight is not zero."""
+    """The mask of the invalid examples: they cannot be used, and their given weight is not zero."""
     eps: float
-    """The distance from 1 to the next float in the given dtype, at most that of float32."""
+    """The distance from 1 to the next float in the dtype of the given scores; that of float32 for a
+    coarser dtype and for integers."""
 
 
 def check_task(num_classes: int | None, num_labels: int | None) -> None:
     """Checks the sizes of a task: `num_classes`, `num_labels`, or neither for a binary task.
 
     Raises:
-        MetricInputError: both sizes, or a size that is too small or not an integer.
+        MetricInputError: both sizes are given, or a size is too small or not an integer.
     """
     if num_classes is not None and num_labels is not None:
         raise MetricInputError(
@@ -73,17 +71,17 @@ def examples(
     """Checks a batch of scores and targets.
 
     Args:
-        preds: multiclass (..., C); multilabel (..., L); binary (...).
-        target: multiclass: labels (...); else 0/1 of the shape of `preds`.
+        preds: scores: multiclass (..., C); multilabel (..., L); binary (...).
+        target: multiclass: labels (...); otherwise 0/1, of the shape of `preds`.
         weights: broadcast against the leading axes of `target`.
         num_classes: the number of classes of a multiclass task.
         num_labels: the number of labels of a multilabel task. With neither, the task is binary.
-        probabilities: whether `preds` must be probabilities; if not, they must be finite.
+        probabilities: whether `preds` must be probabilities. If not, any finite score is valid.
         ignore_index: examples with this target get weight zero, and are not counted as invalid.
 
     Raises:
-        MetricInputError: shapes that do not fit together; shows both.
-        MetricTypeError: multiclass targets that are not integers.
+        MetricInputError: the shapes do not fit together; shows both.
+        MetricTypeError: multiclass targets are not integers.
     """
     given, target = numeric(preds, "preds"), numeric(target, "target")
     scores = as_float(given)
@@ -94,7 +92,7 @@ def examples(
                 f"preds of shape {given.shape} for num_labels={num_labels}; "
                 f"expected (..., {num_labels})"
             )
-        # Constants of the dtype of the target, which may be boolean.
+        # The constants 1 and 0 have the dtype of the target, which may be boolean.
         positive = target == jnp.ones((), target.dtype)
         valid = is_probability(scores) if probabilities else jnp.isfinite(scores)
         valid &= positive | (target == jnp.zeros((), target.dtype))
@@ -110,8 +108,9 @@ def examples(
         known = in_range(target, num_classes)
         usable = is_distribution(given) if probabilities else all_finite(scores)
         valid = known & usable
-        # Label 0 for invalid targets, so that it may index the scores.
+        # An invalid target becomes label 0, so that every label can index the scores.
         labels = jnp.where(known, target, jnp.zeros((), target.dtype)).astype(jnp.int32)
+    # An ignored example passes the check, so that it is not invalid, and then gets weight zero.
     ignored = equals(target, ignore_index)
     weight, invalid = rows_weight(valid | ignored, weights)
     weight = jnp.where(ignored, jnp.zeros((), weight.dtype), weight)
@@ -119,20 +118,21 @@ def examples(
 
 
 def is_probability(p: jax.Array) -> jax.Array:
-    """Which floats are from 0 to 1."""
+    """The mask of the floats from 0 to 1; false for NaN."""
     return (p >= 0) & (p <= 1)
 
 
 def is_distribution(p: jax.Array) -> jax.Array:
-    """Which rows, along the last axis, hold probabilities that sum to one.
+    """The mask of the rows, along the last axis, that hold probabilities with a sum of 1.
 
-    The tolerance of the sum is `sqrt(eps)` with the eps of the given dtype, at least that of
-    float32: 3.5e-4. This covers the rounding of each probability.
+    The tolerance of the sum is `sqrt(eps)`: 3.5e-4 for float32 and float64, and more for a coarser
+    dtype. It covers the rounding of each probability.
     """
     tolerance = max(_eps_of(p), _FLOAT32_EPS) ** 0.5
     p = as_float(p)
     near = jnp.abs(jnp.sum(p, -1) - 1) <= tolerance
-    # The extremes are NaN if any value is. Checking only them is cheaper than checking each value.
+    # The minimum and the maximum are NaN if any value is NaN. Checking these two is cheaper than
+    # checking each value.
     return near & is_probability(jnp.min(p, -1)) & is_probability(jnp.max(p, -1))
 
 
@@ -141,16 +141,16 @@ def _eps_of(x: jax.Array) -> float:
 
 
 class Predictions(NamedTuple):
-    """A checked batch of predicted classes; examples of weight zero may hold any."""
+    """A checked batch of predicted classes. Examples of weight zero must be ignored."""
 
     chosen: jax.Array
     """The k predicted classes of each example: (..., k) int32."""
     target: jax.Array
     """The labels: (...) int32."""
     weight: jax.Array
-    """As from `rows_weight`, of the shape of `target`."""
+    """The weight of each example, from `rows_weight`, of the shape of `target`."""
     invalid: jax.Array
-    """The mask of the examples that cannot be used although their weight is not zero."""
+    """The mask of the invalid examples: they cannot be used, and their given weight is not zero."""
 
 
 def predictions(
@@ -172,8 +172,8 @@ def predictions(
         ignore_index: examples with this target get weight zero, and are not counted as invalid.
 
     Raises:
-        MetricInputError: shapes that do not fit together; shows both.
-        MetricTypeError: labels that are not integers.
+        MetricInputError: the shapes do not fit together; shows both.
+        MetricTypeError: the labels are not integers.
     """
     if not is_integer(target):
         raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
@@ -207,11 +207,11 @@ def predictions(
 
 
 def _top(scores: jax.Array, k: int) -> jax.Array:
-    """The classes of the k highest scores, of equal ones the first: (..., k)."""
+    """The classes of the k highest scores, (..., k); of equal scores, the first classes."""
     if k == 1:
         return first_highest(scores)[..., None]
     if not is_integer(scores):
-        # Without negative zeros, which `top_k` orders below positive ones.
+        # -0.0 becomes 0.0, because `lax.top_k` orders -0.0 below 0.0.
         scores = jnp.where(scores == 0, 0, scores)
     return lax.top_k(scores, k)[1]
 
@@ -230,15 +230,15 @@ def pairs(
         target: of the shape of `preds`.
         weights: broadcast against the leading axes.
         shape: the shape of one example.
-        domain: gives the mask of the finite values that can be used; `None` if all can.
+        domain: returns the mask of the finite values that can be used, or `None` if all can.
 
     Returns:
-        Both as floats; the weight of each example as from `rows_weight`, with an axis of size one
-        for each axis of an example; and the mask (...) of the examples that cannot be used although
-        their weight is not zero.
+        Predictions and targets as floats; the weight of each example, from `rows_weight`, with one
+        more axis of size one for each axis of an example; and the mask (...) of the invalid
+        examples, which cannot be used, and whose given weight is not zero.
 
     Raises:
-        MetricInputError: shapes that differ, or do not end in `shape`.
+        MetricInputError: the two shapes differ, or do not end in `shape`.
     """
     preds, target = numeric(preds, "preds"), numeric(target, "target")
     same_shape(preds, target)
@@ -260,7 +260,7 @@ def on_leading_axes(x: jax.Array, shape: tuple[int, ...], name: str) -> jax.Arra
     """`x` with axes of size one appended, so that it broadcasts against values of `shape`.
 
     Raises:
-        MetricInputError: an `x` that does not broadcast against the leading axes of `shape`.
+        MetricInputError: `x` does not broadcast against the leading axes of `shape`.
     """
     fits = x.ndim <= len(shape) and all(n in (1, m) for n, m in zip(x.shape, shape, strict=False))
     if not fits:
@@ -272,18 +272,18 @@ def on_leading_axes(x: jax.Array, shape: tuple[int, ...], name: str) -> jax.Arra
 
 
 def numbered_steps(step: ArrayLike, values: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The step of each value as int32, and which steps are in its range.
+    """The step of each value as int32, and the mask of the steps that int32 can hold.
 
     Raises:
-        MetricInputError: steps that do not broadcast against the leading axes of the values.
-        MetricTypeError: steps that are not integers.
+        MetricInputError: the steps do not broadcast against the leading axes of the values.
+        MetricTypeError: the steps are not integers.
     """
     step = numeric(step, "step")
     if not is_integer(step) or step.dtype == jnp.bool_:
         raise MetricTypeError(f"step has dtype {step.dtype}; expected integers")
     step = on_leading_axes(step, values.shape, "step")
     narrow = step.astype(jnp.int32)
-    # The signs differ if the cast wrapped a large unsigned step.
+    # Casting back is not enough: a large uint32 wraps to a negative int32, and back to itself.
     known = (narrow.astype(step.dtype) == step) & ((narrow < 0) == (step < 0))
     return jnp.broadcast_to(narrow, values.shape), jnp.broadcast_to(known, values.shape)
 
@@ -291,20 +291,22 @@ def numbered_steps(step: ArrayLike, values: jax.Array) -> tuple[jax.Array, jax.A
 def rows_weight(
     valid: jax.Array, weights: Weights, name: str = "weights"
 ) -> tuple[jax.Array, jax.Array]:
-    """The weight of each row, and which rows are excluded because they cannot be used.
+    """The weight of each row, and the mask of the invalid rows.
+
+    A row is invalid if it cannot be used, or if its weight is negative or not finite; but never if
+    its weight is zero. An invalid row gets weight zero.
 
     Args:
         valid: the mask of the rows that can be used.
         weights: `None`, or an array that broadcasts against the leading axes of `valid`.
-        name: what an error calls the weights.
+        name: the name of the weights in error messages.
 
     Returns:
-        The weight of each row, of the shape of `valid`: booleans if the weights are booleans or
-        `None`, else floats; zero if the row or its weight is invalid. And the mask of the rows that
-        are excluded for that although their weight is not zero.
+        The weights, of the shape of `valid`: booleans if the given weights are booleans or `None`,
+        otherwise floats. And the mask of the invalid rows, of the same shape.
 
     Raises:
-        MetricInputError: weights that do not broadcast against the leading axes of `valid`.
+        MetricInputError: the weights do not broadcast against the leading axes of `valid`.
     """
     if weights is None:
         return valid, ~valid
@@ -321,6 +323,7 @@ def rows_weight(
     if w.dtype == jnp.bool_:
         return w & valid, w & ~valid
     w = as_float(w)
+    # The default float may turn a large float64 weight into infinity: so the cast comes first.
     fine = jnp.isfinite(w) & (w >= 0)
     counted = jnp.where(fine & valid, w, 0)
     return counted, (w != 0) & ~(fine & valid)

@@ -1,4 +1,4 @@
-"""Counts by class, from which accuracy, precision, recall and similar metrics are computed."""
+"""`ClassCounts`: counts by class, the statistic of accuracy, precision, recall and others."""
 
 from typing import Self
 
@@ -17,19 +17,21 @@ from datarax.statistics.state import State
 
 
 class ClassCounts(State):
-    """For each class: true positives, predicted positives and support; and the total weight.
+    """The true positives, the predicted positives and the support of each class; the total weight.
 
-    Counts are sums of weights in double-floats: exact to 2**48 without weights or with a mask;
-    with other weights, those of a batch are first summed in float32 (float64 with x64). Examples
-    with NaN or infinite scores, or with a label out of range, are excluded and counted in
-    `invalid`.
+    Counts are sums of weights, kept as double-floats. Without weights or with a mask, they are
+    exact to 2**48. With other weights, the weights of a batch are first summed in float32 (float64
+    with x64). Examples with NaN or infinite scores, or with a label out of range, are excluded and
+    counted in `invalid`.
     """
 
     num_classes: int | None = None
     """Multiclass: scores (..., C) or predicted labels (...), and labels (...) as target."""
     num_labels: int | None = None
-    """Multilabel: scores (..., L) and 0/1 targets (..., L). With neither size the task is binary:
-    scores (...) and 0/1 targets (...), counted as one class, the positive one."""
+    """Multilabel: scores (..., L) and 0/1 targets (..., L).
+
+    Without `num_classes` and `num_labels` the task is binary: scores (...) and 0/1 targets (...).
+    Then only one class is counted: the positive class."""
     threshold: float = 0.5
     """Binary and multilabel: a score above it predicts the class."""
     top_k: int = 1
@@ -49,6 +51,7 @@ class ClassCounts(State):
                 else f"top_k={self.top_k} is for multiclass scores; give num_classes="
             )
         self.threshold = real(self.threshold, "threshold")
+        # Float sums: they are double-floats, which hold counts and fractional weights alike.
         zeros = np.zeros(self.size)
         self.right = MetricAccumulator(zeros)
         self.predicted = MetricAccumulator(zeros)
@@ -61,9 +64,11 @@ class ClassCounts(State):
         return self.num_classes or self.num_labels or 1
 
     def by_class(self) -> dict[str, DoubleFloat]:
-        """ "right" (true positives), "predicted" and "actual" (support), (C,), and "total".
+        """The counts by name, each of shape (size,), and the total weight.
 
-        The total has shape (L,) for labels, else ().
+        "right" are the true positives, "predicted" the predicted positives, and "actual" the
+        support. "total" has shape (L,) for a multilabel task, because a target can be ignored in
+        one label alone; otherwise ().
         """
         names = ("right", "predicted", "actual", "total")
         return {name: getattr(self, name).double for name in names}
@@ -72,8 +77,8 @@ class ClassCounts(State):
         """Folds in a batch.
 
         Raises:
-            MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: labels that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: the labels are not integers.
         """
         if self.num_classes is None:
             return self._binary(preds, target, weights)
@@ -86,6 +91,7 @@ class ClassCounts(State):
         chosen = preds > self.threshold
         if self.num_labels is None:  # one class, the positive one
             chosen, positive, w, invalid = (x[..., None] for x in (chosen, positive, w, invalid))
+        # Booleans stay booleans, so that they are counted exactly.
         zero = jnp.zeros((), w.dtype)
         return self.replace(
             right=self.right.update(jnp.where(chosen & positive, w, zero)),
@@ -98,6 +104,7 @@ class ClassCounts(State):
     def _multiclass(self, preds: jax.Array, target: jax.Array, weights: Weights) -> Self:
         seen = predictions(preds, target, weights, self.size, self.top_k, self.ignore_index)
         chosen, target, w, invalid = seen
+        # With top_k, one example adds to k predicted classes, but to one target.
         hit = jnp.any(chosen == target[..., None], -1)
         zero = jnp.zeros((), w.dtype)
         weight_of_chosen = jnp.broadcast_to(w[..., None], chosen.shape)

@@ -1,4 +1,4 @@
-"""Central moments, merged pairwise: stable however far the mean is from zero."""
+"""Mean and central moments, merged pairwise: no digits are lost if the mean is far from zero."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Self
@@ -19,13 +19,13 @@ Parts = tuple[jax.Array, jax.Array]
 
 
 class CentralMoments(LeafState, kw_only=False):
-    """Count, mean and sums of powers of the distance from it, as double-floats.
+    """The total weight, the mean, and sums of powers of the distances from the mean.
 
-    Merged by the pairwise formulas of Chan, Golub and LeVeque (1979), extended to third and
-    fourth powers by Pébay (2008), https://doi.org/10.2172/1028931.
+    All are double-floats. Two states are merged by the pairwise formulas of Chan, Golub and LeVeque
+    (1979), extended to third and fourth powers by Pébay (2008), https://doi.org/10.2172/1028931.
 
     Args:
-        shape: of one example.
+        shape: the shape of one example.
         order: the highest power, from 2 to 4.
     """
 
@@ -33,8 +33,11 @@ class CentralMoments(LeafState, kw_only=False):
     order: int = 2
 
     count: Parts = state()
+    """The total weight."""
     mean: Parts = state()
+    """The weighted mean; 0 where the weight is zero."""
     powers: tuple[Parts, ...] = state()
+    """`sum(w * (x - mean)**k)` for k from 2 to `order`."""
 
     def empty(self) -> dict[str, Any]:
         zero = zeros(self.shape, default_float().name)
@@ -50,7 +53,7 @@ class CentralMoments(LeafState, kw_only=False):
         return self.holding(DoubleFloat.of(n), mean, powers)
 
     def holding(self, count: DoubleFloat, mean: DoubleFloat, powers: Sequence[DoubleFloat]) -> Self:
-        """These moments, in the layout of the state."""
+        """A copy that holds these moments."""
         return self.with_parts(
             {
                 "count": tuple(count),
@@ -67,10 +70,13 @@ class CentralMoments(LeafState, kw_only=False):
         return count, mean, powers
 
     def mean_distance(self, other: Self) -> tuple[jax.Array, jax.Array]:
-        """How far the means are apart, and by what its square counts in the merged powers."""
+        """The distance `d` of the two means, and the factor `n * m / (n + m)`, of weights n and m.
+
+        The merged sum of squares is the sum of both plus `d * d * factor`.
+        """
         (n, mean, _), (m, other_mean, _) = self.doubles(), other.doubles()
         factor = n.high * _share(m, n + m)
-        # Where one side is empty nothing is added, however far apart: no infinity times zero.
+        # If one side is empty, d is set to 0: its square could overflow, and inf * 0 is NaN.
         apart = (other_mean - mean).high
         return jnp.where(factor != 0, apart, jnp.zeros((), apart.dtype)), factor
 
@@ -79,6 +85,9 @@ class CentralMoments(LeafState, kw_only=False):
         total = n + m
         share, rest = _share(m, total), _share(n, total)
         d, factor = self.mean_distance(other)
+        # The merged mean is `share * d` above the mean of self, and `rest * d` below that of other.
+        # `cross[k - 2]` is what the k-th power gains from this. `a` and `b` are the powers of self
+        # and of other, from k = 2 on.
         cross = [d * d * factor]
         a, b = ([p.high for p in each] for each in (powers, other_powers))
         if self.order > 2:
@@ -103,15 +112,15 @@ class CentralMoments(LeafState, kw_only=False):
 
 
 def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:
-    """`part / total`, and 0 of nothing."""
+    """`part / total`; 0 if the total is 0."""
     share = (part / total).high
     return jnp.where(total.high != 0, share, jnp.zeros((), share.dtype))
 
 
 def about_mean(x: jax.Array, w: jax.Array, ndim: int) -> tuple[jax.Array, DoubleFloat, jax.Array]:
-    """The total weight and the mean of rows of `ndim` axes, and how far each is from the mean.
+    """The total weight and the mean of rows of `ndim` axes, and `x - mean` of each row.
 
-    Values of weight zero are not looked at; that of equal values is 0, exactly.
+    Values of weight zero are ignored. If all values are equal, `x - mean` is exactly 0.
     """
     axes = tuple(range(x.ndim - ndim))
     zero = jnp.zeros((), x.dtype)
@@ -120,11 +129,13 @@ def about_mean(x: jax.Array, w: jax.Array, ndim: int) -> tuple[jax.Array, Double
     n = jnp.sum(w, axes)
     some = n != 0
     safe = jnp.where(some, n, jnp.ones((), n.dtype))
-    # The mean in two steps: the second corrects what the first rounded away. One bit less, so
-    # that no compiler merges the rounding of the first into the subtraction that follows.
+    # The mean is computed in two steps. The second step is the mean of `x - first`: it corrects the
+    # rounding of the first. `first` has one bit less than the dtype, so that no compiler can fuse
+    # the unrounded quotient into the subtraction.
     info = jnp.finfo(x.dtype)
     first = jax.lax.reduce_precision(jnp.sum(w * x, axes) / safe, info.nexp, info.nmant - 1)
-    # Never outside of the data, so that the mean of equal values is that value.
+    # The first mean is clipped to the range of the data, so that the mean of equal values is that
+    # value.
     infinity = jnp.asarray(jnp.inf, x.dtype)
     least = jnp.min(jnp.where(counts, x, infinity), axes, initial=infinity)
     greatest = jnp.max(jnp.where(counts, x, -infinity), axes, initial=-infinity)
@@ -136,11 +147,11 @@ def about_mean(x: jax.Array, w: jax.Array, ndim: int) -> tuple[jax.Array, Double
 
 
 class Moments(State, kw_only=False):
-    """Weighted moments of rows, elementwise over their `shape`, up to the second or fourth.
+    """The weighted mean, variance and higher moments of examples, for each element of `shape`.
 
     Args:
-        shape: of one example; `()` for scalars.
-        order: 2 for mean and variance, 3 with skewness, 4 with kurtosis.
+        shape: the shape of one example; `()` for scalars.
+        order: 2 for mean and variance; 3 adds skewness; 4 adds kurtosis.
 
     Example:
         >>> import jax.numpy as jnp
@@ -160,9 +171,9 @@ class Moments(State, kw_only=False):
         self.central = CentralMoments(self.shape, self.order)
 
     def update(self, values: Any, *, weights: Any = None) -> Self:
-        """Folds in `values` of shape (..., *shape); `weights` broadcast against leading axes.
+        """Folds in `values` of shape (..., *shape); `weights` broadcast against the leading axes.
 
-        Rows that hold a NaN or an infinity are excluded and counted.
+        Examples that hold a NaN or an infinity are excluded, and counted in `invalid`.
         """
         x = as_float(numeric(values, "values"))
         batch = x.ndim - len(self.shape)
@@ -185,11 +196,11 @@ class Moments(State, kw_only=False):
 
     @property
     def mean(self) -> jax.Array:
-        """NaN where there is no data."""
+        """The weighted mean; NaN where there is no data."""
         return _where_some(self.count, self.central.mean[0])
 
     def variance(self, ddof: float = 0) -> jax.Array:
-        """The sum of squares about the mean over `count - ddof`; NaN unless that is positive."""
+        """The sum of squares about the mean over `count - ddof`; NaN if that is not positive."""
         n = self.count - jnp.asarray(ddof, self.count.dtype)
         return _where_some(jnp.maximum(n, 0), self.central.powers[0][0] / jnp.where(n > 0, n, 1))
 
@@ -197,14 +208,19 @@ class Moments(State, kw_only=False):
     def skewness(self) -> jax.Array:
         """The third standardised moment, biased, as `scipy.stats.skew`; NaN for constant data."""
         self._need(3, "skewness")
+        # sqrt(n) * m3 / m2**1.5, divided in two steps: m2**1.5 could overflow.
         m2, m3 = (p[0] for p in self.central.powers[:2])
         n = jnp.sqrt(self.count)
         return _where_some(self.count * m2, n * (m3 / _safe(m2)) / jnp.sqrt(_safe(m2)))
 
     @property
     def kurtosis(self) -> jax.Array:
-        """The fourth standardised moment less 3, biased, as `scipy.stats.kurtosis`."""
+        """The fourth standardised moment minus 3, biased, as `scipy.stats.kurtosis`.
+
+        NaN for constant data.
+        """
         self._need(4, "kurtosis")
+        # n * m4 / m2**2 - 3, divided in two steps: m2**2 could overflow.
         m2, m4 = self.central.powers[0][0], self.central.powers[2][0]
         return _where_some(self.count * m2, self.count * (m4 / _safe(m2)) / _safe(m2) - 3)
 

@@ -1,4 +1,4 @@
-"""Scores of positives and negatives in bins that need no range: what curves are computed from."""
+"""`ScoreHistogram`: scores in bins over all floats, the statistic of curves."""
 
 from typing import Any, Self
 
@@ -19,12 +19,11 @@ _MOST_WITH_EXTREMES = 16
 
 
 class ScoreHistogram(Scores):
-    """For each class, a histogram of the scores of its positives and of its negatives.
+    """Two histograms for each class: the scores of its positives, and of its negatives.
 
-    Scores are any floats: logits or probabilities, of any size and sign. -0.0 and subnormal
-    numbers count as 0.0. At 16 bits each bfloat16 score has a bin of its own. For up to 16 classes
-    each bin also keeps its least and greatest score, so that a bin with a single value is known to
-    be a tie.
+    Scores are finite floats of any size: logits or probabilities. -0.0 and subnormal numbers count
+    as 0.0. With 16 bits, each bfloat16 score has its own bin. With up to 16 classes, each bin also
+    keeps its least and greatest score. If both are equal, all scores of the bin are tied.
 
     Example:
         >>> import jax.numpy as jnp
@@ -35,16 +34,18 @@ class ScoreHistogram(Scores):
     """
 
     bits: int | None = None
-    """Bits of the key that selects the bin, from 10 to 22: sign, 8 of exponent, the rest of
-    significand. Each bit doubles memory and halves the width of a bin. `None`: 16 for up to 2
-    classes, 14 for up to 16, 12 for up to 256, else 10."""
+    """How many upper bits of a float32 select its bin, from 10 to 22: the sign, 8 bits of the
+    exponent, the rest of the significand. One more bit doubles the memory and halves the width of a
+    bin. `None` gives 16 bits for up to 2 classes, 14 for up to 16, 12 for up to 256, otherwise 10.
+    """
 
     counts: ScatterCounts = state()
-    """The weights of negatives, then of positives, by class and bin: one scatter serves both."""
+    """The weights of negatives, then of positives, by class and bin: of shape (2, size, bins). They
+    share one table, so that one scatter updates both."""
     least: MetricAccumulator = state()
-    """The least score of each bin, where extremes are kept."""
+    """The least score of each bin; only with `keeps_extremes`."""
     greatest: MetricAccumulator = state()
-    """The greatest score of each bin, where extremes are kept."""
+    """The greatest score of each bin; only with `keeps_extremes`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,7 +62,7 @@ class ScoreHistogram(Scores):
 
     @property
     def score_dtype(self) -> Any:
-        return jnp.float32  # the keys are made of 32 bits
+        return jnp.float32  # a bin is selected by the bits of a float32
 
     @property
     def grid(self) -> FloatGrid:
@@ -79,12 +80,13 @@ class ScoreHistogram(Scores):
             w = as_float(w)
         seen = w.astype(jnp.bool_)
         scores = jnp.where(seen, scores, 0)
+        # The flat index into `counts`, which has the shape (2, size, bins).
         row = jnp.arange(self.size, dtype=jnp.int32)[None, :]
         place = row * bins + self.grid.bin(scores).astype(jnp.int32)
         offset = positive.astype(jnp.int32) * (self.size * bins)
         changes: dict[str, Any] = {"counts": self.counts.add(place + offset, w)}
         if self.keeps_extremes:
-            place = jnp.where(seen, place, self.size * bins)  # beyond the table: dropped
+            place = jnp.where(seen, place, self.size * bins)  # past the end: ignored
             changes["least"] = extreme_at(self.least, place, scores)
             changes["greatest"] = extreme_at(self.greatest, place, scores)
         return self.replace(**changes)
@@ -96,7 +98,8 @@ class ScoreHistogram(Scores):
         is_tie = jnp.zeros(weights.shape[1:], jnp.bool_)
         if self.keeps_extremes:
             least = self.least.value
+            # Of an empty bin, the least score is infinity and the greatest -infinity: a tie, too.
             is_tie = least >= self.greatest.value
-            # The least score itself, where there is one: a threshold that occurs in the data.
+            # The least score of the bin is a better threshold than its edge: it occurs in the data.
             lowest = jnp.where(jnp.isfinite(least), least, lowest)
         return Groups.of(weights[1], weights[0], is_tie, lowest)

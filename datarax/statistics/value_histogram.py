@@ -1,4 +1,4 @@
-"""Values in bins that need no range, from which quantiles are computed."""
+"""`ValueHistogram`: values in bins over all floats, the statistic of quantiles."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,24 +22,27 @@ from datarax.statistics.scatter_counts import ScatterCounts, extreme_at
 from datarax.statistics.state import State
 
 Method = Literal["inverted_cdf", "averaged_inverted_cdf"]
-"""A definition of the quantile, as `numpy.quantile` names them."""
+"""The definition of the quantile, by its name in `numpy.quantile`."""
 
-# A cumulative weight this near to its target has reached it: 0.1 of 10 is 1, and no float is 0.1.
+# The relative tolerance for a cumulative weight that reaches its target. No float is exactly 0.1:
+# without the tolerance, 0.1 of a weight of 10 would not be 1.
 _NEAR = 2.0**-40
 
 
 class ValueHistogram(State):
-    """The weight of values, of any size and sign, by bins of constant relative width.
+    """The weight of values of any size and sign, in bins of constant relative width.
 
-    A bin is the upper `bits` of a float32: the sign, 8 bits of the exponent, the rest of the
-    significand. Each bin also keeps its least and greatest value, so that quantiles are exact where
-    a bin holds copies of one value, and for `q` of 0 and 1.
+    The upper `bits` of a float32 select its bin: the sign, 8 bits of the exponent, the rest of the
+    significand. Each bin also keeps its least and its greatest value. So a quantile is exact if its
+    bin holds copies of one value, and if `q` is 0 or 1.
 
-    A quantile is that of the values as float32. Weights count as repetitions. `method` is as in
-    `numpy.quantile`: "inverted_cdf" gives the least value at or below which a part `q` of the
-    weight lies; "averaged_inverted_cdf" gives its mean with the next value where that part is
-    exactly `q`, as in the median of an even number of values. R. J. Hyndman and Y. Fan (1996),
-    definitions 1 and 2, https://doi.org/10.2307/2684934.
+    Values are rounded to float32. Weights count as repetitions. `method` is as in `numpy.quantile`,
+    definitions 1 and 2 of R. J. Hyndman and Y. Fan (1996), https://doi.org/10.2307/2684934:
+
+    - "inverted_cdf": the least value such that the values up to it have at least a fraction `q` of
+      the weight.
+    - "averaged_inverted_cdf": the same; but if they have exactly the fraction `q`, the mean of that
+      value and the next one, as in the median of an even number of values.
 
     Example:
         >>> import jax.numpy as jnp
@@ -50,9 +53,10 @@ class ValueHistogram(State):
     """
 
     bits: int = 16
-    """From 10 to 22. A bin, and with it the error of a quantile, is at most `2**(9 - bits)` wide
-    relative to its value: 0.8 % at 16 bits, with 68,000 bins; each bit more halves the width and
-    doubles the memory. Only for values below 1.2e-38 is the error larger, up to 2e-40 absolute."""
+    """How many upper bits of a float32 select its bin, from 10 to 22. The width of a bin, and so
+    the error of a quantile, is at most `2**(9 - bits)` of the value: 0.8 % with 16 bits, which make
+    about 68,000 bins. One more bit halves the width and doubles the memory. For values below
+    1.2e-38 the error may be larger, up to 2e-40 absolute."""
 
     invalid = MetricAccumulator(0)
 
@@ -67,7 +71,7 @@ class ValueHistogram(State):
 
     @property
     def layout(self) -> Layout:
-        """Which bin a value falls into."""
+        """The bins: which bin a value falls into, and how many there are."""
         return Layout(self.bits)
 
     @property
@@ -78,13 +82,14 @@ class ValueHistogram(State):
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; `weights` broadcast against their leading axes.
 
-        NaN and infinities are excluded and counted, unless their weight is zero.
+        NaN and infinities are excluded, and counted in `invalid` unless their weight is zero.
         """
         x = numeric(values, "values").astype(jnp.float32)
         w, invalid = rows_weight(jnp.isfinite(x), weights)
         counts = w.astype(jnp.bool_)
         # -0.0 becomes 0.0, and so does a value that a processor may flush to zero.
         x = jnp.where(counts & (x != 0), x, 0)
+        # Values of weight zero go past the end of the tables, where they are ignored.
         place = jnp.where(counts, self.layout.bin(x), self.layout.size)
         return self.replace(
             counts=self.counts.add(place, w),
@@ -94,26 +99,28 @@ class ValueHistogram(State):
         )
 
     def quantile(self, q: float | Sequence[float], *, method: Method = "inverted_cdf") -> jax.Array:
-        """The quantile, or one for each of a tuple of `q`; NaN where there is no data.
+        """The quantile, or one quantile for each `q` of a tuple; NaN where there is no data.
 
-        In a bin of several values it is interpolated by rank between the least and the greatest.
+        If the bin of the quantile holds several values, the quantile is interpolated by rank
+        between the least and the greatest of them.
         """
         return _quantiles(self, *_checked(q, method))[1]
 
     def quantile_bounds(
         self, q: float | Sequence[float], *, method: Method = "inverted_cdf"
     ) -> tuple[jax.Array, jax.Array]:
-        """`(lower, upper)`: certain to contain the exact quantile of the values as float32.
+        """Bounds `(lower, upper)` on the exact quantile of the values as float32.
 
-        Certain without weights, and with weights that add up exactly, such as masks and whole
-        numbers. With other weights, certain for a `q` that differs by the rounding of their sums.
+        The bounds hold without weights, and with weights that add up exactly, such as masks and
+        whole numbers. With other weights, the sums are rounded, which shifts `q` slightly: the
+        bounds hold for the shifted `q`.
         """
         lower, _, upper = _quantiles(self, *_checked(q, method))
         return lower, upper
 
 
 def checked_q(q: float | Sequence[float]) -> float | tuple[float, ...]:
-    """One or several `q` as configuration: Python floats from 0 to 1."""
+    """Checks one `q` or several, and returns them as Python floats from 0 to 1."""
     try:
         each = tuple(map(float, q)) if isinstance(q, tuple | list) else float(q)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -126,7 +133,8 @@ def checked_q(q: float | Sequence[float]) -> float | tuple[float, ...]:
 
 def _checked(q: float | Sequence[float], method: str) -> tuple[DoubleFloat, str]:
     choice(method, get_args(Method), "method")
-    # An array, not a static argument, so that one program serves all `q`.
+    # `q` is an array, not a static argument, so that one compiled program serves all `q`. It is a
+    # double-float, because `q * total` must have more digits than a float32.
     exact, dtype = np.asarray(checked_q(q), np.float64), default_float()
     high = exact.astype(dtype)
     low = (exact - high).astype(dtype)
@@ -135,39 +143,44 @@ def _checked(q: float | Sequence[float], method: str) -> tuple[DoubleFloat, str]
 
 @partial(jax.jit, static_argnames="method")
 def _quantiles(seen: ValueHistogram, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
-    """The lower bound, the estimate and the upper bound of quantiles, of the shape of `q`."""
+    """The lower bound, the estimate and the upper bound of the quantiles, of the shape of `q`."""
     flat = q.reshape(-1)
     found = _at_rank(seen, flat, above=False)
     if method == "averaged_inverted_cdf":
+        # The two values differ only if the cumulative weight is exactly `q` of the total.
         others = _at_rank(seen, flat, above=True)
         found = tuple(a * 0.5 + b * 0.5 for a, b in zip(found, others, strict=True))
     return tuple(x.reshape(q.shape) for x in found)
 
 
 def _at_rank(seen: ValueHistogram, q: DoubleFloat, *, above: bool) -> tuple[jax.Array, ...]:
-    """The first value up to which the weight reaches its target, or with `above` exceeds it.
+    """The first value at which the cumulative weight reaches `q` of the total weight.
 
-    Gives the lower bound, the estimate and the upper bound, each of shape (Q,).
+    With `above`, the first value at which it exceeds that. Returns the lower bound, the estimate
+    and the upper bound, each of shape (Q,).
     """
     counts = seen.counts.double
-    up_to = suffix_sums(counts[::-1])[::-1]  # the weight of each bin and of all before it
+    up_to = suffix_sums(counts[::-1])[::-1]  # the cumulative weight, each bin included
     total = up_to[-1]
     target = q * total
     target = target + target.high * (_NEAR if above else -_NEAR)
 
-    # Every target against every bin, (Q, B).
+    # Compare every target with every bin: (Q, B).
     some, columns, rows = counts.high > 0, up_to[None, :], target[:, None]
     reached = some[None, :] & (columns > rows if above else columns >= rows)
+    # Rounding may keep the last bin from reaching its target: then take the last one with weight.
     last = jnp.max(jnp.where(some, jnp.arange(some.size, dtype=jnp.int32), 0))
     place = jnp.where(reached.any(-1), jnp.argmax(reached, -1).astype(jnp.int32), last)
 
     least, greatest = (as_float(x.value)[place] for x in (seen.least, seen.greatest))
+    # Interpolate by rank: of n values in the bin, the first has rank 0 and the last rank n - 1.
     n = counts.high[place]
     before = up_to[place] - counts[place]
     rest = (target - before).high
     rank = jnp.floor(rest) if above else jnp.ceil(rest) - 1
-    # A bin of weight one or less has no ranks: the middle.
+    # A bin of weight 1 or less has no ranks: take the middle.
     part = jnp.where(n > 1, rank / jnp.where(n > 1, n - 1, 1), 0.5)
+    # The quantiles 0 and 1 are the extremes of the data, which are known exactly.
     lower = jnp.where(q == 1, greatest, least)
     upper = jnp.where(q == 0, least, greatest)
     estimate = jnp.clip(least + (greatest - least) * jnp.clip(part, 0, 1), lower, upper)

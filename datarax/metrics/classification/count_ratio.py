@@ -1,4 +1,4 @@
-"""Ratios of counts by class, averaged over classes: most classification metrics are one."""
+"""Base classes of metrics that are computed from counts by class, as most of this family are."""
 
 from typing import NamedTuple, Self
 
@@ -16,7 +16,11 @@ from datarax.statistics.fields import state
 
 
 class Counts(NamedTuple):
-    """True and false positives and negatives of each class against the rest, of shape (C,)."""
+    """The confusion counts of each class against the rest, each of shape (C,).
+
+    True positives, false positives, false negatives and true negatives. A binary task has one
+    class, the positive class; a multilabel task has one per label.
+    """
 
     tp: DoubleFloat
     fp: DoubleFloat
@@ -25,12 +29,13 @@ class Counts(NamedTuple):
 
     @classmethod
     def of(cls, statistic: ClassCounts | ConfusionCounts) -> "Counts":
-        """The counts that a statistic holds."""
+        """The counts from a statistic."""
         by_class = statistic.by_class()
         tp, predicted, actual, total = (
             by_class[name].broadcast_to((statistic.size,))
             for name in ("right", "predicted", "actual", "total")
         )
+        # Of each class: fn = actual - tp, and tn = total - actual - fp.
         fp = predicted - tp
         return cls(tp, fp, actual - tp, total - actual - fp)
 
@@ -64,22 +69,28 @@ class Counts(NamedTuple):
         return Counts(*(each.sum()[None] for each in self))
 
     def scaled(self) -> "Counts":
-        """All times one power of two, so that products of three neither overflow nor underflow."""
+        """The counts times one power of two, so that products of three cannot over- or underflow.
+
+        The greatest total becomes about 1. Scaling by a power of two does not round.
+        """
         scale = power_of_two_near_reciprocal(jnp.max(self.total.high))
         return Counts(*(each * scale for each in self))
 
 
 class TaskMetric(Metric):
-    """A metric of predictions and targets. `num_classes` or `num_labels` sets the task."""
+    """A metric of predictions and targets.
+
+    The task is multiclass with `num_classes`, multilabel with `num_labels`, otherwise binary.
+    """
 
     num_classes: int | None = None
     """The number of classes of a multiclass task."""
     num_labels: int | None = None
-    """The number of labels of a multilabel task. With neither size the task is binary."""
+    """The number of labels of a multilabel task."""
     threshold: float = 0.5
-    """Binary and multilabel: a score above it predicts the class."""
+    """Binary and multilabel: a score above the threshold predicts the class."""
     ignore_index: int | None = None
-    """Examples with this target are excluded, and not reported as invalid."""
+    """Examples with this target are excluded, and not counted as invalid."""
 
     @property
     def is_binary(self) -> bool:
@@ -93,6 +104,7 @@ class CountMetric(TaskMetric):
     statistic: ClassCounts | ConfusionCounts = state()
 
     def __post_init__(self) -> None:
+        # It checks the fields, and may convert the threshold to a float.
         self.statistic = ClassCounts.from_fields(self)
         self.threshold = self.statistic.threshold
 
@@ -107,29 +119,29 @@ class CountMetric(TaskMetric):
             weights: broadcast against the leading axes of `target`; zero excludes an example.
 
         Raises:
-            MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: labels that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: the labels are not integers.
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 
 
 class TopKCountMetric(CountMetric):
-    """A metric of counts by class that may predict several classes for an example."""
+    """A metric of counts by class, with the option that an example has several predictions."""
 
     top_k: int = 1
     """Multiclass: the classes of the k highest scores are predicted."""
 
 
 class CountRatio(TopKCountMetric):
-    """A ratio of counts for each class, averaged; a subclass defines `ratio`."""
+    """A ratio of counts for each class, averaged over the classes. A subclass defines `ratio`."""
 
     average: Average = "macro"
-    """How the values of the classes become one: "micro" adds up the counts of all classes; "macro"
-    is the mean over the classes that occur, among the targets or the predictions; "weighted" is
-    the mean weighted by support; `None` gives one value per class. As in scikit-learn."""
+    """How the values of the classes are averaged, as in scikit-learn. "micro": the ratio of the
+    counts of all classes added up. "macro": the mean over the classes that occur among the targets
+    or the predictions. "weighted": the mean weighted by support. `None`: one value per class."""
 
     zero_division: float = 0.0
-    """The value of 0/0; NaN excludes such a class from the average."""
+    """The value where the ratio is 0/0. NaN excludes such a class from the average."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,11 +158,12 @@ class CountRatio(TopKCountMetric):
         value = quotient(*self.ratio(counts), self.zero_division)
         value = nan_where(counts.total.high <= 0, value)
         if self.average == "micro" or self.is_binary:
-            return value[0]  # a binary task has one class, the positive one, and no average
+            return value[0]  # one value: of all classes, or of the positive class
         if self.average is None:
             return value
         support = counts.positives.high
-        if self.num_classes is not None:  # a class that does not occur; labels all count
+        if self.num_classes is not None:
+            # NaN excludes a class that does not occur. In a multilabel task, every label counts.
             value = nan_where(support + counts.fp.high <= 0, value)
         weights = support if self.average == "weighted" else jnp.ones_like(support)
         return weighted_mean(value, weights)

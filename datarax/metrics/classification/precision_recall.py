@@ -1,6 +1,7 @@
 """Precision, recall, F1 and other ratios of counts by class.
 
-TP, FP, FN and TN are the true and false positives and negatives of a class against the rest.
+TP, FP, FN and TN are the true positives, false positives, false negatives and true negatives of a
+class against the rest.
 """
 
 import math
@@ -90,7 +91,7 @@ class FBeta(CountRatio):
     `sklearn.metrics.fbeta_score`. C. J. van Rijsbergen (1979), Information Retrieval, chapter 7.
 
     Raises:
-        MetricInputError: a beta that is negative or not finite.
+        MetricInputError: `beta` is negative or not finite.
 
     Example:
         >>> import jax.numpy as jnp
@@ -165,13 +166,14 @@ class InformednessYouden(CountRatio):
     """
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
-        # Equal to (TP TN - FP FN) / ((TP + FN) (TN + FP)), one quotient that is rounded once.
+        # The two ratios in one: (TP TN - FP FN) / ((TP + FN) (TN + FP)). So it is rounded once.
         c = c.scaled()
         return c.tp * c.tn - c.fp * c.fn, c.positives * c.negatives
 
 
 def _f_beta(c: Counts, beta: float) -> tuple[DoubleFloat, DoubleFloat]:
-    # A beta of 2**40 gives recall to the last digit; the square of a larger one could overflow.
+    # `beta` is cut at 2**40, because the square of a larger one could overflow. From there on, the
+    # result equals recall in all its digits.
     c, square = c.scaled(), min(beta, 2.0**40) ** 2
     hit = c.tp + c.tp * square
     return hit, hit + (c.fn * square + c.fp)

@@ -1,4 +1,4 @@
-"""Contingency tables of two labellings as double-floats, and metrics computed from them."""
+"""Contingency tables of two labellings, and the base classes of the metrics computed from them."""
 
 from typing import NamedTuple, Self
 
@@ -17,23 +17,31 @@ from datarax.statistics.fields import state
 
 
 class PairCounts(NamedTuple):
-    """Ordered pairs of examples, by whether the two are together; all times one factor."""
+    """The weights of pairs of examples, by whether the two have the same label.
+
+    Two examples are together in rows if they are in the same row: they have one class. They are
+    together in columns if they are in the same column: they have one cluster. Pairs are ordered,
+    and all weights are scaled by one factor.
+    """
 
     both: DoubleFloat
     """Together in both labellings."""
     row: DoubleFloat
-    """Together in rows only: one class, two clusters."""
+    """Together in rows only: the same class, different clusters."""
     column: DoubleFloat
-    """Together in columns only: one cluster, two classes."""
+    """Together in columns only: the same cluster, different classes."""
     neither: DoubleFloat
     """Together in neither."""
 
 
 class Table(NamedTuple):
-    """A table of weights of examples, of R rows and K columns, and its sums."""
+    """A contingency table of R rows (classes) and K columns (clusters), and its sums.
+
+    All are double-floats.
+    """
 
     cells: DoubleFloat
-    """(R, K)."""
+    """The weight of the examples in each cell, (R, K)."""
     rows: DoubleFloat
     """The sums of the rows, (R, 1)."""
     columns: DoubleFloat
@@ -43,7 +51,7 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, statistic: Contingency) -> "Table":
-        """From the statistic."""
+        """The table from the counts of a statistic."""
         cells = statistic.table.double
         rows, columns = cells.sum(1)[:, None], cells.sum(0)[None, :]
         return cls(cells, rows, columns, rows.sum(0)[None, :])
@@ -55,24 +63,25 @@ class Table(NamedTuple):
 
     @property
     def row_entropy(self) -> jax.Array:
-        """The entropy of the shares of the rows, in nats."""
+        """The entropy of the distribution over the rows, in nats."""
         return entropy(self.rows, self.total)
 
     @property
     def column_entropy(self) -> jax.Array:
-        """The entropy of the shares of the columns, in nats."""
+        """The entropy of the distribution over the columns, in nats."""
         return entropy(self.columns, self.total)
 
     def scaled(self) -> "Table":
-        """All times one power of two, so that products of two neither overflow nor underflow."""
+        """The table times one power of two, so that products of two cannot over- or underflow."""
         scale = power_of_two_near_reciprocal(self.size)
         return Table(*(each * scale for each in self))
 
     def mutual_information(self) -> jax.Array:
         """The mutual information of rows and columns, in nats; NaN where there is no data.
 
-        The sum of `e * relative_deviance((cell - e) / e)`, e the expected cell: no term is
-        negative, so nothing cancels next to independence. Within 10 units of 2**-24.
+        `sum(e * relative_deviance((cell - e) / e)) / total`, with e the expected cell. No term is
+        negative, so no digits cancel if rows and columns are nearly independent. Within 10 units of
+        2**-24.
         """
         table = self.scaled()
         e, t = table._expected()
@@ -81,17 +90,19 @@ class Table(NamedTuple):
     def mean_square_contingency(self) -> jax.Array:
         """Pearson's chi-squared statistic over the total weight; NaN where there is no data.
 
-        The sum of `(cell - e)**2 / e`, e the expected cell. Within 8 units of 2**-24.
+        `sum((cell - e)**2 / e) / total`, with e the expected cell. Within 8 units of 2**-24.
         """
         table = self.scaled()
         e, t = table._expected()
+        # With t = (cell - e) / e, (cell - e)**2 / e = e * t * t.
         return table._mean_of(e * t * t)
 
     def pairs(self) -> PairCounts:
-        """Pairs of examples, over about the square of the total: products do not overflow.
+        """The pairs of examples, divided by about the square of the total.
 
-        An example of weight w counts as w examples, and makes no pair with itself. Apart from that
-        each is a sum of products that are not negative, so nothing cancels.
+        The division keeps products of two of them from overflowing. An example of weight w counts
+        as w examples, and is not a pair with itself. All are sums of products that are not
+        negative, so no digits cancel; only `both` subtracts the pairs of an example with itself.
         """
         cells, rows, columns, total = self
         in_row, in_column = rows - cells, columns - cells
@@ -99,6 +110,7 @@ class Table(NamedTuple):
         scale = power_of_two_near_reciprocal(self.size)
 
         def sum_with(others: DoubleFloat) -> DoubleFloat:
+            # Each example of a cell makes a pair with each of the `others` of that cell.
             return ((cells * scale) * (others * scale)).sum((0, 1))
 
         return PairCounts(
@@ -109,7 +121,12 @@ class Table(NamedTuple):
         )
 
     def _expected(self) -> tuple[jax.Array, jax.Array]:
-        """Cells if rows and columns were independent, `e`, and `t = (cell - e) / e`; 0 for 0/0."""
+        """The expected cells `e` of independent rows and columns, and `t = (cell - e) / e`.
+
+        Both are 0 in empty rows and columns.
+        """
+        # t = (cell * total - row * column) / (row * column), in double-floats: the numerator keeps
+        # its digits if rows and columns are nearly independent.
         independent = self.rows * self.columns
         t = (self.cells * self.total - independent) / independent
         e = independent / self.total
@@ -117,12 +134,12 @@ class Table(NamedTuple):
         return jnp.where(some, e.to_float(), 0), jnp.where(some, t.to_float(), 0)
 
     def _mean_of(self, terms: jax.Array) -> jax.Array:
-        """The sum of terms (R, K) over the total weight."""
+        """The sum of `terms` (R, K), divided by the total weight; NaN where there is no data."""
         return sum_floats(terms, (0, 1)).to_float() / nan_where(self.size <= 0, self.size)
 
 
 class TableMetric(Metric):
-    """A metric that is computed from a contingency table; a subclass defines `of_table`."""
+    """A metric that is computed from a contingency table. A subclass defines `of_table`."""
 
     num_classes: int
     """How many labels `target` may hold: 0 to `num_classes - 1`."""
@@ -137,18 +154,18 @@ class TableMetric(Metric):
         """A new metric with the batch folded in; no communication.
 
         Args:
-            preds: integer labels (...), from 0. Which label has which number does not matter.
+            preds: integer labels (...), from 0. The result does not depend on their numbering.
             target: integer labels of the shape of `preds`.
             weights: broadcast against the leading axes; weight w counts as w repetitions.
 
         Raises:
-            MetricInputError: shapes that differ; shows both.
-            MetricTypeError: labels that are not integers.
+            MetricInputError: the shapes differ; shows both.
+            MetricTypeError: the labels are not integers.
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 
     def of_table(self, table: Table) -> jax.Array:
-        """The value for a table of data."""
+        """The value for a table that is not empty."""
         raise TypeError(f"{type(self).__name__} does not define of_table()")
 
     def compute(self) -> PyTree:

@@ -1,4 +1,4 @@
-"""The mutual information that is expected of two random labellings."""
+"""The expected mutual information of two random labellings."""
 
 import jax
 import jax.numpy as jnp
@@ -10,29 +10,34 @@ from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.special import relative_deviance, stirling_ratio
 from datarax.numerics.sums import sum_floats
 
-_POINTS = 64  # on either side of the mode
+_POINTS = 64  # how many points are summed on either side of the mode
 
 
 def expected_mutual_information(table: Table) -> jax.Array:
-    """The mean of the mutual information over all tables with these margins, in nats.
+    """The mean mutual information, in nats, of all tables with the row and column sums of `table`.
 
-    The expectation of Vinh, Epps and Bailey (2010), rearranged so that nothing cancels. A cell x
-    is hypergeometric with mean e, and adds the mean of `e * relative_deviance((x - e) / e)` to n
-    times the information. Its probability is written with the deviances of the four cells of a
-    2 x 2 table (the cell, the rest of its row, the rest of its column, all others), as by
-    C. Loader (2000), Fast and accurate computation of binomial probabilities:
+    It is the expectation of Vinh, Epps and Bailey (2010), in a form in which no digits cancel:
+
+        sum over all cells of E[e D((x - e) / e)] / n,
+
+    with n the total, D the relative deviance, and x the value of the cell, which has a
+    hypergeometric distribution with mean e. The probability of x is computed as by C. Loader
+    (2000), Fast and accurate computation of binomial probabilities, from four cells: the cell, the
+    rest of its row, the rest of its column, and all others:
 
         p(x) is proportional to the product over the four cells of exp(-e D(t)) / S(cell),
 
-    with `t = (cell - e) / e`, D the relative deviance and S the ratio of a factorial to Stirling's
-    leading term. Up to 128 points around the mode are summed. Where the standard deviation exceeds
-    8, they are every m-th point, at least four in each standard deviation: a sum over such a
-    lattice of a smooth bell is exact far beyond the dtype. So the cost is that of 128 tables,
-    whatever the counts. For weights that are not integers, factorials are gamma functions.
+    with `t = (cell - e) / e`, and S the ratio of a factorial to the leading term of Stirling's
+    formula. Weights that are not integers have gamma functions as factorials.
+
+    The expectation is a sum over up to 128 values of x around the mode. If the standard deviation
+    is 8 or more, it is a sum over every m-th value, with at least four values in each standard
+    deviation. Such a sum over a smooth bell curve is exact far beyond the dtype. So the cost is
+    that of 128 tables, whatever the counts are.
     """
     a, b, n = table.rows, table.columns, table.total
     not_a, not_b = n - a, n - b
-    # Products are taken of shares of the total, as those of large counts would overflow.
+    # Counts are scaled by the total before they are multiplied: large products would overflow.
     scale = power_of_two_near_reciprocal(n.high)
 
     def product(x: DoubleFloat, y: DoubleFloat) -> DoubleFloat:
@@ -41,9 +46,10 @@ def expected_mutual_information(table: Table) -> jax.Array:
     def over_total(scaled_product: DoubleFloat) -> jax.Array:
         return (scaled_product / (n * scale)).to_float() / scale
 
+    # The expected values of the four cells; in a 2 x 2 table, (cell, row), (column, others).
     expected = [over_total(product(x, y)) for x in (a, not_a) for y in (b, not_b)]
     mean = expected[0]
-    # The values of the cell: `least`, `least + 1`, ..., `least + size`.
+    # The possible values of the cell: `least`, `least + 1`, ..., `least + size`.
     least = where(a > not_b, a - not_b, DoubleFloat.of(0, a.dtype))
     size = jnp.floor(jnp.minimum((a - least).to_float(), (b - least).to_float()))
     mode = jnp.clip(jnp.round(mean - least.high), 0, jnp.maximum(size, 0))
@@ -51,6 +57,7 @@ def expected_mutual_information(table: Table) -> jax.Array:
     at_mode = [each.to_float() for each in (x, a - x, b - x, not_b - a + x)]
     signs = (1, -1, -1, 1)  # how the four cells change as x grows
     off_mean = over_total(product(x, n) - product(a, b))
+    # The variance of the hypergeometric is a b (n - a) (n - b) / (n^2 (n - 1)); here with n^3.
     deviation = jnp.sqrt(mean * (expected[3] / n.high))
     step = jnp.maximum(jnp.floor(deviation / 4), 1)
     at_mode_ratios = [stirling_ratio(cell) for cell in at_mode]
@@ -60,6 +67,8 @@ def expected_mutual_information(table: Table) -> jax.Array:
         return relative_deviance(jnp.maximum(t, -1))
 
     def add_point(i: jax.Array, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        # The point `mode + k`. Its probability is relative to S at the mode: a common factor
+        # cancels in the quotient of the two sums.
         k = (i - _POINTS).astype(mean.dtype) * step
         difference = off_mean + k
         exponent, probability = jnp.zeros_like(mean), jnp.ones_like(mean)
@@ -71,7 +80,7 @@ def expected_mutual_information(table: Table) -> jax.Array:
         information = relative_deviance_of(difference, mean)
         return sums[0] + probability * information, sums[1] + probability
 
-    # Zeros made of `mean`, so that in `shard_map` they vary over the devices as it does.
+    # Zeros that are computed from `mean`, so that inside `shard_map` they vary over the same axes.
     start = jnp.zeros_like(mean) * mean
     total, weight = lax.fori_loop(jnp.int32(0), jnp.int32(2 * _POINTS), add_point, (start, start))
     information = jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1), 0)

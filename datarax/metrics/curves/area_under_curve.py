@@ -1,4 +1,4 @@
-"""Areas under curves of scores: no thresholds to choose, and bounds on the exact value."""
+"""Areas under curves of scores, with bounds on the exact value."""
 
 import math
 from typing import ClassVar, Literal
@@ -17,18 +17,18 @@ from datarax.statistics.scores import Groups
 
 
 class AreaMetric(ScoreMetric):
-    """An area under a curve of scores, averaged over classes; a subclass defines `areas`.
+    """An area under a curve of scores, averaged over classes. A subclass defines `areas`.
 
-    All that a histogram loses is the order of the scores within a bin: `compute` estimates it, and
-    `bounds` gives the values of the worst and of the best order.
+    A histogram does not keep the order of the scores within a bin. `compute` gives an estimate for
+    this order. `bounds` gives the values of the worst and of the best order.
     """
 
     average: Literal["macro", "weighted"] | None = "macro"
-    """"macro" is the mean over classes; "weighted" weighs each class by its positives; `None` gives
-    one value per class. Classes without a value are left out of an average."""
+    """"macro": the mean over the classes. "weighted": the mean weighted by the positives of each
+    class. `None`: one value per class. Classes whose value is NaN are left out of an average."""
 
     extremes: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    """The least and the greatest value that any data give."""
+    """The least and the greatest value that the metric can have."""
 
     def areas(self, groups: Groups) -> DoubleFloat:
         """The lower bound, the estimate and the upper bound by class, of shape (3, size)."""
@@ -39,11 +39,11 @@ class AreaMetric(ScoreMetric):
         return self._averaged(self.areas(groups)[1], groups)
 
     def bounds(self) -> tuple[jax.Array, jax.Array]:
-        """`(lower, upper)`: the exact value is between them, up to the rounding of a float.
+        """Bounds `(lower, upper)` on the exact value, up to the rounding of a float.
 
-        They are equal where each bin holds one distinct score, and with `exact=True`. Once examples
-        did not fit into an exact buffer, they are the least and the greatest value that any data
-        give. Shapes as from `compute`.
+        Both are equal if each bin holds one distinct score, and with `exact=True`. If some examples
+        did not fit into the buffer of `exact=True`, the bounds are `extremes`. The shapes are those
+        of `compute`.
         """
         return _bounds(self)
 
@@ -59,6 +59,7 @@ class AreaMetric(ScoreMetric):
 
 @jax.jit
 def _bounds(metric: AreaMetric) -> tuple[jax.Array, jax.Array]:
+    """The bounds, compiled: see `AreaMetric.bounds`."""
     groups = metric.groups()
     areas = metric.areas(groups)
     lower, upper = (metric._averaged(areas[i], groups) for i in (0, 2))
@@ -70,10 +71,11 @@ def _bounds(metric: AreaMetric) -> tuple[jax.Array, jax.Array]:
 
 
 def _ordered_pairs(groups: Groups, max_fpr: float = 1.0) -> DoubleFloat:
-    """The weight of pairs in which the positive has the higher score, of shape (3, size).
+    """The weight of the pairs in which the positive has the higher score, of shape (3, size).
 
-    Ties count half. Of the negatives, the fraction `max_fpr` with the highest scores is counted.
-    At least, estimated and at most: of the pairs within a bin none, half or all are ordered.
+    Pairs are of a positive and a negative; a tie counts half. The first axis has the least value,
+    the estimate and the greatest value: none, half or all of the pairs within a bin are ordered.
+    With `max_fpr`, only this fraction of the negatives counts: those with the highest scores.
     """
     negatives, share = groups.negatives, None
     if max_fpr < 1:
@@ -81,9 +83,10 @@ def _ordered_pairs(groups: Groups, max_fpr: float = 1.0) -> DoubleFloat:
         negatives = negatives * share
     with_lower_bins = groups.positives_above * negatives
     within_bin, tie = groups.positives * negatives, groups.is_tie
-    # Straight lines: of a bin that the limit cuts, the positives rise with the share.
+    # If `max_fpr` cuts a bin, the curve is a straight line within the bin: up to the cut, the
+    # positives that are found rise from 0 to `share` of the bin, and are half of that on average.
     half = within_bin * 0.5 if share is None else within_bin * share * 0.5
-    # One array for all three cases, which is less to compile.
+    # The three cases are one array, because that is less to compile.
     cases = [half.map(lambda x: jnp.where(tie, x, 0)), half, where(tie, half, within_bin)]
     return (stack(cases) + with_lower_bins[None]).sum()
 
@@ -96,15 +99,15 @@ def _total_pairs(groups: Groups) -> DoubleFloat:
 class AUROC(AreaMetric):
     """The area under the ROC curve: the probability that a positive scores above a negative.
 
-    P(score of a positive > score of a negative), ties counting half. NaN without both a positive
-    and a negative. As `sklearn.metrics.roc_auc_score`; in an average, classes without a value are
-    left out, where scikit-learn gives NaN or raises. J. A. Hanley and B. J. McNeil (1982),
+    P(score of a positive > score of a negative); ties count half. NaN without a positive or without
+    a negative. As `sklearn.metrics.roc_auc_score`; but an average leaves out classes whose value is
+    NaN, where scikit-learn gives NaN or raises. J. A. Hanley and B. J. McNeil (1982),
     https://doi.org/10.1148/radiology.143.1.7063747.
 
-    The estimate counts half of the pairs within a bin as ordered; `bounds()` is certain.
+    `compute` estimates that half of the pairs within a bin are ordered. `bounds()` are certain.
 
     Raises:
-        MetricInputError: a `max_fpr` that is not above 0 and at most 1.
+        MetricInputError: `max_fpr` is not above 0 and at most 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -117,9 +120,9 @@ class AUROC(AreaMetric):
     """
 
     max_fpr: float | None = None
-    """The area up to this false positive rate only, standardised so that chance is 0.5 and the best
-    is 1, after McClish, https://doi.org/10.1177/0272989X8900900307; as scikit-learn, and also by
-    class."""
+    """If given, the area up to this false positive rate, standardised: 0.5 for random scores, and 1
+    at best. D. K. McClish (1989), https://doi.org/10.1177/0272989X8900900307. As in scikit-learn,
+    but for each class too."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,16 +134,17 @@ class AUROC(AreaMetric):
         area = _ordered_pairs(groups, max_fpr) / _total_pairs(groups)
         if max_fpr == 1:
             return area
+        # The area of random scores, a triangle. The area runs from `chance` to `max_fpr`.
         chance = max_fpr * max_fpr / 2
         return ((area - chance) / (max_fpr - chance) + 1) * 0.5
 
 
 class Gini(AreaMetric):
-    """The Gini coefficient of a classifier (Somers' D): twice the AUROC, less one.
+    """The Gini coefficient of a classifier (Somers' D): twice the AUROC, minus one.
 
-    1 where all positives score above all negatives, 0 for chance, -1 where all score below. NaN
-    without both a positive and a negative. As `2 * sklearn.metrics.roc_auc_score - 1`. R. H. Somers
-    (1962), https://doi.org/10.2307/2090408.
+    1 if all positives score above all negatives, 0 for random scores, -1 if all positives score
+    below. NaN without a positive or without a negative. As `2 * sklearn.metrics.roc_auc_score - 1`.
+    R. H. Somers (1962), https://doi.org/10.2307/2090408.
 
     Example:
         >>> import jax.numpy as jnp
@@ -154,16 +158,19 @@ class Gini(AreaMetric):
 
     def areas(self, groups: Groups) -> DoubleFloat:
         pairs = _total_pairs(groups)
+        # One quotient, which is rounded once: near 0, `2 * auroc - 1` would lose digits.
         return (_ordered_pairs(groups) * 2 - pairs) / pairs
 
 
 class AveragePrecision(AreaMetric):
     """Average precision: the mean over the positives of the precision at their score.
 
-    No interpolation; tied scores share one threshold. NaN without a positive, where scikit-learn
-    gives 0; such classes are left out of an average. As `sklearn.metrics.average_precision_score`.
+    There is no interpolation, and tied scores share one threshold. NaN without a positive, where
+    scikit-learn gives 0; such classes are left out of an average. As
+    `sklearn.metrics.average_precision_score`.
 
-    The estimate mixes positives and negatives evenly within a bin; `bounds()` is certain.
+    `compute` estimates that positives and negatives mix evenly within a bin. `bounds()` are
+    certain.
 
     Example:
         >>> import jax.numpy as jnp
@@ -179,12 +186,14 @@ class AveragePrecision(AreaMetric):
         tp, fp = groups.positives_above.high, groups.negatives_above.high
 
         def at_one_threshold(fp: jax.Array) -> jax.Array:
-            # All positives of the bin have the precision at its end.
+            # The sum over the positives of the bin of their precision: (tp + p) / (tp + p + fp).
             found = tp + p
             return p * (found / jnp.where(found + fp > 0, found + fp, 1))
 
         def in_turn(fp: jax.Array, pace: jax.Array, start: jax.Array | float) -> jax.Array:
-            # The integral over x from 0 to p of (b + x) / (b + fp + pace x), b = tp + start.
+            # The same sum if the positives of the bin come one after the other, as an integral:
+            # that of (b + x) / (b + fp + pace x) over x from 0 to p, with b = tp + start. Among the
+            # first x positives there are (pace - 1) x negatives of the bin.
             right = tp + start
             some = right + fp > 0
             base = jnp.where(some, right + fp, 1)
@@ -193,10 +202,12 @@ class AveragePrecision(AreaMetric):
             return jnp.where(some, area, p)
 
         tied, most = at_one_threshold(fp + n), at_one_threshold(fp)
-        # At worst all negatives come first, and the positives are many of small weight.
+        # The worst order: all negatives of the bin come first, and its positives are many, each of
+        # small weight. The best order: all positives come first, with one score.
         least = in_turn(fp + n, jnp.ones_like(p), 0.0)
-        # The estimate mixes both evenly, and gives each positive the least weight seen. A positive
-        # counts itself: the midpoint rule turns the sum over positives into an integral.
+        # The estimate: both mix evenly, and each positive has the weight `step`, the least weight
+        # of positives in a bin. The precision at a positive counts the positive itself, so by the
+        # midpoint rule the sum over the positives is an integral that starts half a step later.
         step = jnp.min(jnp.where(p > 0, p, jnp.inf), -1, keepdims=True)
         step = jnp.where(p > 0, step, 1)
         pace = 1 + n / (p + step)
@@ -210,13 +221,14 @@ class LogAUC(AreaMetric):
     """The area under the ROC curve over the logarithm of the false positive rate.
 
     (integral of TPR d log FPR from low to high) / log(high / low): each decade of the FPR has the
-    same weight, so that early retrieval counts. NaN without both a positive and a negative. Between
-    two thresholds the curve is straight in the rates themselves, and the integral is exact: M. M.
-    Mysinger and B. K. Shoichet (2010), https://doi.org/10.1021/ci100214a. Other libraries, as
-    torchmetrics, draw straight lines over the logarithm, and differ where negatives are few.
+    same weight, so the positives with the highest scores matter most. NaN without a positive or
+    without a negative. Between two thresholds the ROC curve is a straight line, and the integral is
+    exact: M. M. Mysinger and B. K. Shoichet (2010), https://doi.org/10.1021/ci100214a. Other
+    libraries, such as torchmetrics, draw straight lines over log FPR. They give another value if
+    there are few negatives.
 
     Raises:
-        MetricInputError: a `fpr_range` that is not two ascending numbers above 0 and at most 1.
+        MetricInputError: `fpr_range` is not two ascending numbers above 0 and at most 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -242,19 +254,21 @@ class LogAUC(AreaMetric):
         p, n = groups.positives.high, groups.negatives.high
         tp, tie = groups.positives_above.high, groups.is_tie
         low, high = (groups.total_negatives * rate for rate in self.fpr_range)
-        # The false positives of the group within the range: from `start` on, so many.
+        # The false positives x of each group run from `before` to `after`. The part within the
+        # range runs from `start` to `start + within`.
         before, after = groups.negatives_above, groups.false_positives
         start, end = where(before >= low, before, low), where(after <= high, after, high)
         within = jnp.maximum((end - start).high, 0)
         some = within > 0
         z = jnp.where(some, within / jnp.where(some, start.high, 1), 0)
-        log = jnp.log1p(z)
+        log = jnp.log1p(z)  # log(end / start), the length of the part in log FPR
         # The integral of (tp + slope (x - before)) / x over x from `start` to `end`.
         slope = p / jnp.where(n > 0, n, 1)
         skipped = jnp.maximum((start - before).high, 0)
         least = tp * log
         straight = least + slope * (skipped * log + start.high * x_minus_log1p(z))
-        # Within a bin the curve may rise at its end, or at its start.
+        # The worst curve within a bin is flat at `tp`: all negatives come first. The best is flat
+        # at `tp + p`: all positives come first. The curve of a tie is a straight line.
         cases = [
             jnp.where(tie, straight, least),
             straight,

@@ -1,4 +1,7 @@
-"""Curves over all thresholds, as arrays of a fixed size: every point lies on the exact curve."""
+"""Curves over the thresholds of scores, as arrays of a fixed size.
+
+Every point lies on the exact curve.
+"""
 
 from typing import NamedTuple
 
@@ -29,25 +32,26 @@ class PrecisionRecallPoints(NamedTuple):
 
 
 class CurvePoints(NamedTuple):
-    """Counts at the points of a curve, by descending threshold; arrays are of shape (size, points).
+    """The counts at the points of a curve, in descending order of the thresholds.
 
-    At the first point nothing is predicted positive; its threshold is infinite.
+    Arrays are of shape (size, points), with one row per class. The first point has an infinite
+    threshold: nothing is predicted positive.
     """
 
     true_positives: DoubleFloat
     false_positives: DoubleFloat
     total_positives: DoubleFloat
-    """Of shape (size, 1)."""
+    """The weight of all positives, of shape (size, 1)."""
     total_negatives: DoubleFloat
-    """Of shape (size, 1)."""
+    """The weight of all negatives, of shape (size, 1)."""
     thresholds: jax.Array
-    """NaN without data."""
+    """The least score that is predicted positive; NaN without data."""
     last: jax.Array
-    """The index of the last point, which repeats up to the end; of shape (size, 1)."""
+    """The index of the last point, of shape (size, 1). All points after it repeat it."""
 
     @property
     def predicted_positives(self) -> DoubleFloat:
-        """The weight of all scores of at least the threshold."""
+        """The weight of all examples with a score of at least the threshold."""
         return self.true_positives + self.false_positives
 
     @property
@@ -63,12 +67,13 @@ class CurvePoints(NamedTuple):
 class CurveMetric(ScoreMetric):
     """A curve over the thresholds of scores, as a fixed number of points.
 
-    There is one point for each bin that holds a score: for each distinct score where bins hold one
-    each, and with `exact`. If there are more than `num_points`, so many are chosen evenly along the
-    curve, by the mean of the true and the false positive rate; if fewer, the last one repeats.
+    There is one point at infinity, and one for each bin that holds a score; with `exact`, one for
+    each distinct score. If there are more than `num_points`, then `num_points` of them are chosen:
+    evenly along the curve, by the mean of the true and the false positive rate. If there are fewer,
+    the last point repeats.
 
     Raises:
-        MetricInputError: a `num_points` that is not an integer of at least 2.
+        MetricInputError: `num_points` is not an integer of at least 2.
     """
 
     num_points: int = 1024
@@ -84,22 +89,27 @@ class CurveMetric(ScoreMetric):
 
 
 def _chosen(groups: Groups, points: int) -> CurvePoints:
-    """All groups that are not empty, or `points` of them, evenly along the curve."""
+    """The points of all groups that are not empty, or `points` of them evenly along the curve."""
     positives, negatives = groups.total_positives, groups.total_negatives
     descending = groups.occupied, groups.true_positives, groups.false_positives, groups.lowest
     occupied, true, false, lowest = jax.tree.map(lambda x: x[:, ::-1], descending)
+    # From here on, groups are in descending order of scores. The first group that is not empty has
+    # rank 1; rank 0 is the point at infinity.
     rank = jnp.cumsum(occupied.astype(jnp.int32), -1)
     count = rank[:, -1:]
-    # How far along the curve, by the mean of both rates, or by the one that is defined.
+    # How far along the curve each group is, from 0 to 1: the mean of both rates. Without positives
+    # or without negatives one rate is NaN; then the other is used.
     rates = [(true / positives).to_float(), (false / negatives).to_float()]
     share = jnp.nanmean(jnp.stack(rates), 0)
     is_crowded = count > points - 1
+    # The place of each group on the curve, in points: ascending from 0.
     place = jnp.where(is_crowded, share * (points - 1), rank.astype(share.dtype))
-    # The first group that reaches each of the wanted places, and at most the last group.
+    # For each place 0, 1, ..., the first group that reaches it; at most the last group, `end`.
     wanted = jnp.arange(points, dtype=jnp.int32)
     index = jax.vmap(lambda x: jnp.searchsorted(x, wanted.astype(x.dtype)))(place)
     end = jax.vmap(jnp.searchsorted)(rank, count)
     index = jnp.minimum(index, end).astype(jnp.int32)
+    # The first point has no group: its counts are 0, and its threshold is infinite.
     is_first = jnp.broadcast_to((wanted == 0)[None, :], index.shape)
 
     def taken(x: jax.Array, first: float = 0) -> jax.Array:
@@ -120,8 +130,9 @@ class ROC(CurveMetric):
     """The receiver operating characteristic: true and false positive rates over all thresholds.
 
     `compute()` gives a named tuple `(fpr, tpr, thresholds)` of arrays of shape (num_points,), or
-    (C, num_points): the rates of predictions `score >= threshold`, at descending thresholds, from
-    (0, 0) at infinity. A rate is NaN without the class it refers to; without data all are NaN. As
+    (C, num_points): the rates of predictions `score >= threshold`, at descending thresholds. The
+    first point is (0, 0) at an infinite threshold. Without a positive the true positive rate is
+    NaN; without a negative the false positive rate is. Without data all values are NaN. As
     `sklearn.metrics.roc_curve(drop_intermediate=False)`. T. Fawcett (2006),
     https://doi.org/10.1016/j.patrec.2005.10.010.
 
@@ -147,10 +158,10 @@ class PrecisionRecallCurve(CurveMetric):
     """Precision and recall over all thresholds.
 
     `compute()` gives a named tuple `(precision, recall, thresholds)` of arrays of shape
-    (num_points,), or (C, num_points): of predictions `score >= threshold`, at ascending thresholds,
-    up to precision 1 and recall 0 at infinity. Without a positive the recall is NaN, where
-    scikit-learn gives 1; without data all is NaN. As `sklearn.metrics.precision_recall_curve`,
-    whose thresholds lack the infinity.
+    (num_points,), or (C, num_points), for predictions `score >= threshold` at ascending thresholds.
+    The last point has an infinite threshold, precision 1 and recall 0. Without a positive the
+    recall is NaN, where scikit-learn gives 1. Without data all values are NaN. As
+    `sklearn.metrics.precision_recall_curve`, which leaves out the infinite threshold.
 
     Example:
         >>> import jax.numpy as jnp
@@ -168,13 +179,15 @@ class PrecisionRecallCurve(CurveMetric):
         points = self.points()
         predicted = points.predicted_positives
         precision = (points.true_positives / predicted).to_float()
+        # Precision is 0/0 at the infinite threshold: 1 by convention. Without data it stays NaN.
         predicts_nothing = (predicted.high == 0) & ~jnp.isnan(points.thresholds)
         columns = (
             jnp.where(predicts_nothing, 1, precision),
             points.true_positive_rate,
             points.thresholds,
         )
-        # In reverse order, and again with the repeated point at the end.
+        # Reverse the points, from `last` down to 0. The repeated points, which come after `last`,
+        # are left out, and the first point repeats at the end instead.
         place = jnp.arange(self.num_points, dtype=jnp.int32)[None, :]
         index = jnp.maximum(points.last - place, 0)
         columns = (jnp.take_along_axis(x, index, -1) for x in columns)

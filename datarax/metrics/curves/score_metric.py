@@ -1,4 +1,4 @@
-"""What metrics of scores share: their fields, the statistic, and how it is read."""
+"""The base class of metrics of scores: its fields, its statistic, and how it is read."""
 
 from typing import Any, Self
 
@@ -16,25 +16,26 @@ from datarax.statistics.scores import Groups
 
 
 class ScoreMetric(Metric):
-    """A metric of scores, kept in a histogram of constant memory or, with `exact`, in a buffer.
+    """A metric of the scores of positives and negatives.
 
-    Multiclass and multilabel tasks compare each class with the rest; without an average there is
-    one result per class.
+    The scores are kept in a histogram, which takes constant memory; or, with `exact`, in a buffer.
+    A multiclass task compares each class with the rest, a multilabel task has 0/1 targets for each
+    label. Without an average, there is one result per class or label.
     """
 
     num_classes: int | None = None
     """How many classes a multiclass task has."""
     num_labels: int | None = None
-    """How many labels a multilabel task has. With neither size the task is binary."""
+    """How many labels a multilabel task has. Without both sizes the task is binary."""
     bits: int | None = None
     """The resolution of the histogram, from 10 to 22; see `datarax.statistics.ScoreHistogram`."""
     exact: bool = False
-    """Whether to keep the scores themselves, up to `capacity`, and sort them: every distinct score
-    is then a threshold, and no two scores share a bin."""
+    """Whether to keep the scores of up to `capacity` examples, instead of a histogram. Then every
+    distinct score is a threshold."""
     capacity: int | None = None
-    """With `exact`: how many examples to keep. Those that do not fit count as invalid."""
+    """With `exact`: how many examples to keep. Examples that do not fit are counted as invalid."""
     ignore_index: int | None = None
-    """A target that leaves its example out, uncounted."""
+    """Examples with this target are excluded, and not counted as invalid."""
 
     statistic: ScoreHistogram | ScoreBuffer = state()
 
@@ -61,11 +62,11 @@ class ScoreMetric(Metric):
             preds: scores as floats, logits or probabilities: multiclass (..., C); multilabel
                 (..., L); binary (...).
             target: multiclass: integer labels (...); multilabel: 0/1 (..., L); binary: 0/1 (...).
-            weights: broadcast against the leading axes of `target`; zero leaves an example out.
+            weights: broadcast against the leading axes of `target`; zero excludes an example.
 
         Raises:
-            MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: scores that are not floats, or labels that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: the scores are not floats, or the labels are not integers.
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 
@@ -75,19 +76,21 @@ class ScoreMetric(Metric):
         return self.num_classes is None and self.num_labels is None
 
     def groups(self) -> Groups:
-        """The data by class and group of scores, with weights scaled by a common power of two."""
+        """The weights by class and group of scores, all scaled by one power of two."""
         return self.statistic.groups().scaled()
 
     def by_task(self, values: PyTree) -> PyTree:
-        """Values by class, of shape (size, ...), as a result: a binary task has only one."""
+        """The result from values by class, (size, ...): a binary task has only one."""
         return jax.tree.map(lambda x: x[0], values) if self.is_binary else values
 
 
 def fraction(value: Any, name: str, *, above: float = -1.0, below: float = 2.0) -> float:
-    """A configuration value as a float from 0 to 1, also above and below the given bounds.
+    """Checks that a configuration value is from 0 to 1, above `above` and below `below`.
+
+    The defaults of `above` and `below` are outside 0 to 1, and exclude nothing.
 
     Raises:
-        MetricInputError: any other value.
+        MetricInputError: it is not such a number.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (is_number and 0 <= value <= 1 and above < value < below):
@@ -98,15 +101,18 @@ def fraction(value: Any, name: str, *, above: float = -1.0, below: float = 2.0) 
 
 
 def share_among_highest(within: DoubleFloat, above: DoubleFloat, rate: float) -> DoubleFloat:
-    """The share of each group that is among the fraction `rate` of the weight with highest scores.
+    """Which share of each group belongs to the examples with the highest scores.
 
-    1 for the highest groups and 0 for the lowest; the group in between counts in proportion.
+    These examples make up a fraction `rate` of the total weight. The share is 1 for the highest
+    groups and 0 for the lowest. In between, one group may be cut: its share is a fraction.
 
     Args:
         within: the weight of each group, of shape (size, groups).
-        above: the weight of all higher groups.
+        above: the weight of all higher groups, of the same shape.
         rate: from 0 to 1.
     """
+    # Groups ascend in their scores, so the first one has all other groups above it: its sum is the
+    # total. `room` is how much weight is still wanted after all higher groups.
     wanted = (above + within)[:, :1] * rate
     room = wanted - above
     share = (room / within).map(lambda x: jnp.where(room.high <= 0, 0, x))

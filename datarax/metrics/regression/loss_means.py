@@ -1,4 +1,4 @@
-"""Means of a loss other than the square: relative, logarithmic and robust errors, deviances."""
+"""Means of other losses than the squared error: relative, logarithmic, robust, deviances."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -16,11 +16,12 @@ from datarax.statistics.losses import LossName
 
 
 class LossMetric(PerOutput):
-    """A metric that is computed from the total of a loss: its mean, unless a subclass differs."""
+    """A metric that is computed from the total of a loss. It is the mean, unless overridden."""
 
     loss: ClassVar[LossName]
+    """The name of the loss in `datarax.statistics.losses`."""
     parameter: float = field(default=0.0, init=False)
-    """The parameter of the loss, where it has one."""
+    """The parameter of the loss, if it has one; set before `super().__post_init__()`."""
 
     statistic: LossTotal = state()
 
@@ -33,11 +34,11 @@ class LossMetric(PerOutput):
 
 
 class MeanSquaredLogError(SquareOrRoot, LossMetric):
-    """The mean squared difference of logarithms, or its root: an error of ratios.
+    """The mean squared difference of logarithms, or its root: it measures the error as a ratio.
 
     The mean of (log(1 + preds) - log(1 + target))^2. The difference is computed as the logarithm of
-    a quotient, so that nothing cancels. Examples with a value of at most -1 are excluded and
-    counted. No data gives NaN. As `sklearn.metrics.mean_squared_log_error`.
+    a quotient, so no digits cancel. Examples with a value of at most -1 are invalid. No data gives
+    NaN. As `sklearn.metrics.mean_squared_log_error`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -75,8 +76,8 @@ class SymmetricMeanAbsolutePercentageError(LossMetric):
     """The mean absolute error relative to the mean size of prediction and target.
 
     The mean of 2 |preds - target| / (|preds| + |target|), from 0 to 2; 0 where both are 0.
-    Definitions without the factor 2 go from 0 to 1, and are half of this one. No data gives NaN.
-    scikit-learn has none.
+    Definitions without the factor 2 have half of this value, from 0 to 1. No data gives NaN.
+    scikit-learn does not have this metric.
 
     Example:
         >>> import jax.numpy as jnp
@@ -92,8 +93,8 @@ class SymmetricMeanAbsolutePercentageError(LossMetric):
 class WeightedMeanAbsolutePercentageError(LossMetric):
     """The sum of absolute errors divided by the sum of absolute targets.
 
-    sum(w * |preds - target|) / sum(w * |target|). NaN without data, and where every target is 0.
-    scikit-learn has none.
+    sum(w * |preds - target|) / sum(w * |target|). NaN without data, and if every target is 0.
+    scikit-learn does not have this metric.
 
     Example:
         >>> import jax.numpy as jnp
@@ -109,9 +110,9 @@ class WeightedMeanAbsolutePercentageError(LossMetric):
 class LogCoshError(LossMetric):
     """The mean of the logarithm of the hyperbolic cosine of the error.
 
-    The mean of log(cosh(e)), with e = preds - target: near e^2 / 2 for small errors, and near
-    |e| - log 2 for large ones. It does not overflow where e is large, nor cancel where e is small.
-    No data gives NaN. scikit-learn has none.
+    The mean of log(cosh(e)), with e = preds - target: about e^2 / 2 for small errors, and about
+    |e| - log 2 for large ones. Large errors do not overflow, and small ones lose no digits. No data
+    gives NaN. scikit-learn does not have this metric.
 
     Example:
         >>> import jax.numpy as jnp
@@ -132,7 +133,7 @@ class HuberLoss(LossMetric):
     https://doi.org/10.1214/aoms/1177703732.
 
     Raises:
-        MetricInputError: a delta that is not positive and finite.
+        MetricInputError: `delta` is not positive and finite.
 
     Example:
         >>> import jax.numpy as jnp
@@ -143,7 +144,7 @@ class HuberLoss(LossMetric):
 
     loss = "huber"
     delta: float = field(default=1.0, kw_only=False)
-    """The absolute error above which the loss is linear; above 0."""
+    """The absolute error above which the loss is linear; a number above 0."""
 
     def __post_init__(self) -> None:
         self.delta = _finite(self.delta, "delta", "a number above 0", lambda x: x > 0)
@@ -152,14 +153,14 @@ class HuberLoss(LossMetric):
 
 
 class QuantileLoss(LossMetric):
-    """The pinball loss, which is least for predictions of the quantile `q` of the target.
+    """The pinball loss: it is least if the predictions are the quantile `q` of the target.
 
     The mean of q (target - preds) where the prediction is too low, and of (1 - q) (preds - target)
     where it is too high. No data gives NaN. As `sklearn.metrics.mean_pinball_loss`. R. Koenker and
     G. Bassett (1978), https://doi.org/10.2307/1913643.
 
     Raises:
-        MetricInputError: a q that is not from 0 to 1.
+        MetricInputError: `q` is not from 0 to 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -180,12 +181,13 @@ class QuantileLoss(LossMetric):
 
 
 class MinkowskiDistance(LossMetric):
-    """The Minkowski distance between predictions and targets: it grows with the number of examples.
+    """The Minkowski distance between the vectors of all predictions and of all targets.
 
-    sum(w * |preds - target|^p)^(1 / p). No data gives NaN. As `scipy.spatial.distance.minkowski`.
+    sum(w * |preds - target|^p)^(1 / p). It is a sum, not a mean, so it grows with the number of
+    examples. No data gives NaN. As `scipy.spatial.distance.minkowski`.
 
     Raises:
-        MetricInputError: a p that is not finite and at least 1.
+        MetricInputError: `p` is not finite and at least 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -205,6 +207,7 @@ class MinkowskiDistance(LossMetric):
         super().__post_init__()
 
     def by_output(self) -> jax.Array:
+        # `scale` is the total weight here: 0 for no data.
         total = self.statistic.total.value
         root = jnp.sqrt(total) if self.p == 2 else real_power(total, 1 / self.p)
         return nan_where(self.statistic.scale.value == 0, root)
@@ -214,16 +217,16 @@ class TweedieDeviance(LossMetric):
     """The mean deviance of a Tweedie distribution, whose variance is a power of its mean.
 
     The mean of 2 (target^(2 - k) / ((1 - k) (2 - k)) - target preds^(1 - k) / (1 - k)
-    + preds^(2 - k) / (2 - k)) with k the power, and its limits at 1 and 2. Predictions near the
-    target do not cancel. No data gives NaN. As `sklearn.metrics.mean_tweedie_deviance`.
+    + preds^(2 - k) / (2 - k)) with k the power; for k of 1 and 2, the limit. No digits cancel if
+    predictions are near the target. No data gives NaN. As `sklearn.metrics.mean_tweedie_deviance`.
 
-    Predictions must be positive, unless the power is 0. Targets must not be negative from power 1
-    on, and must be positive from power 2 on. Other examples are excluded and counted.
+    Predictions must be positive, unless the power is 0. Targets must not be negative if the power
+    is at least 1, and must be positive if it is at least 2. Other examples are invalid.
 
     B. Jørgensen (1987), https://doi.org/10.1111/j.2517-6161.1987.tb01685.x.
 
     Raises:
-        MetricInputError: a power between 0 and 1.
+        MetricInputError: `power` is between 0 and 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -235,8 +238,8 @@ class TweedieDeviance(LossMetric):
 
     loss = "tweedie"
     power: float = field(default=0.0, kw_only=False)
-    """The power, any number that is not between 0 and 1: 0 is the normal distribution (the squared
-    error), 1 Poisson, 2 gamma, 3 inverse Gaussian."""
+    """The power: any finite number that is not between 0 and 1. 0 is the normal distribution (the
+    squared error), 1 Poisson, 2 gamma, 3 inverse Gaussian."""
 
     def __post_init__(self) -> None:
         outside = "a number that is not between 0 and 1"
@@ -246,15 +249,15 @@ class TweedieDeviance(LossMetric):
 
 
 class CriticalSuccessIndex(LossMetric):
-    """The fraction of predicted or observed events that are both: the threat score.
+    """Of the events that are predicted or observed, the share that is both: the threat score.
 
-    hits / (hits + misses + false alarms), where an event is a value of at least `threshold`,
-    predicted by `preds` and observed in `target`. NaN without data, and where nothing was predicted
-    or observed. As `sklearn.metrics.jaccard_score` of the events. J. T. Schaefer (1990),
+    hits / (hits + misses + false alarms). An event is a value of at least `threshold`: predicted in
+    `preds`, observed in `target`. NaN without data, and if no event is predicted or
+    observed. As `sklearn.metrics.jaccard_score` of the events. J. T. Schaefer (1990),
     https://doi.org/10.1175/1520-0434(1990)005<0570:TCSIAA>2.0.CO;2.
 
     Raises:
-        MetricInputError: a threshold that is not a finite number.
+        MetricInputError: `threshold` is not a finite number.
 
     Example:
         >>> import jax.numpy as jnp
@@ -275,7 +278,7 @@ class CriticalSuccessIndex(LossMetric):
 
 
 def _finite(value: float, name: str, expected: str, fits: Callable[[float], bool]) -> float:
-    """A finite number that fits, as a Python float; anything else is refused."""
+    """Checks that `value` is a finite number that `fits`, and returns it as a Python float."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (is_number and np.isfinite(value) and fits(float(value))):
         raise MetricInputError(f"{name}={value!r}; expected {expected}")

@@ -1,4 +1,4 @@
-"""Errors of real predictions, and how much of the variance of the target they explain."""
+"""Errors of real predictions, and the share of the variance of the target that they explain."""
 
 from typing import Literal
 
@@ -15,7 +15,7 @@ from datarax.statistics.fields import state
 
 
 class ResidualMetric(PerOutput):
-    """A metric that is computed from `Residuals`; in a `Collection`, all of them share one."""
+    """A metric that is computed from `Residuals`; in a `Collection`, such metrics share one."""
 
     statistic: Residuals = state()
 
@@ -32,8 +32,8 @@ class ResidualMetric(PerOutput):
 class MeanSquaredError(SquareOrRoot, ResidualMetric):
     """The mean squared error, or its root.
 
-    sum(w * e^2) / sum(w), with e = preds - target. Errors are taken before anything is summed, so
-    that a common offset costs no precision. No data gives NaN. As
+    sum(w * e^2) / sum(w), with e = preds - target. Errors are subtracted before they are summed, so
+    a common offset of predictions and targets costs no precision. No data gives NaN. As
     `sklearn.metrics.mean_squared_error`.
 
     Example:
@@ -70,8 +70,8 @@ class NormalizedRootMeanSquaredError(ResidualMetric):
     """The root mean squared error divided by a scale of the target.
 
     sqrt(sum(w * e^2) / sum(w)) / scale, with e = preds - target; each output has its own scale. NaN
-    without data, and where the scale is 0. scikit-learn has none, and other libraries disagree on
-    the scale.
+    without data, and if the scale is 0. scikit-learn does not have this metric; other libraries
+    differ in the scale.
 
     Example:
         >>> import jax.numpy as jnp
@@ -82,8 +82,8 @@ class NormalizedRootMeanSquaredError(ResidualMetric):
     """
 
     normalization: Literal["range", "mean", "std"] = "range"
-    """The scale: "range" is the greatest less the least target, "mean" the absolute value of their
-    mean, "std" the standard deviation of the population."""
+    """The scale. "range": the greatest minus the least target. "mean": the absolute value of the
+    mean of the targets. "std": the standard deviation of the targets, divided by n."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,7 +94,7 @@ class NormalizedRootMeanSquaredError(ResidualMetric):
         return nan_where(scale == 0, jnp.sqrt(self.mean_square) / one_where_zero(scale))
 
     def scale_by_output(self) -> jax.Array:
-        """What the error of each output is divided by."""
+        """The divisor of the error of each output."""
         residuals = self.statistic
         if self.normalization == "range":
             return residuals.greatest.value - residuals.least.value
@@ -121,10 +121,11 @@ class MeanAbsoluteError(ResidualMetric):
 
 
 class RelativeSquaredError(SquareOrRoot, ResidualMetric):
-    """The squared errors relative to those of predicting the mean of the target, or the root.
+    """The squared errors divided by those of a constant prediction, the mean target; or the root.
 
     sum(w * (preds - target)^2) / sum(w * (target - mean)^2), which is 1 - R2. NaN without data, and
-    where the target is constant, because then its mean has no error. scikit-learn has none.
+    for a constant target, whose squared distance from its mean is 0. scikit-learn does not have
+    this metric.
 
     Example:
         >>> import jax.numpy as jnp
@@ -139,7 +140,7 @@ class RelativeSquaredError(SquareOrRoot, ResidualMetric):
 
 
 class ExplainedMetric(ResidualMetric):
-    """1 less the fraction of the variance of the target that is left unexplained."""
+    """One minus the share of the variance of the target that the predictions do not explain."""
 
     multioutput: Literal[  # type: ignore[assignment]
         "uniform_average", "raw_values", "variance_weighted"
@@ -148,11 +149,16 @@ class ExplainedMetric(ResidualMetric):
     gives one value per output, and "variance_weighted" weighs each output by the variance of its
     target."""
     force_finite: bool = True
-    """Whether a constant target gives 1 where nothing is left unexplained, and else 0. False gives
-    NaN and minus infinity."""
+    """What a constant target gives. True: 1 for perfect predictions, otherwise 0. False: NaN for
+    perfect predictions, otherwise minus infinity. As in scikit-learn."""
 
     def explained(self, left: DoubleFloat) -> jax.Array:
-        """`1 - left / (squares of the target about its mean)`, for each output."""
+        """`1 - left / squares` for each output.
+
+        Args:
+            left: the sum of squares that the predictions leave unexplained. `squares` is the sum of
+                squares of the target about its mean.
+        """
         squares = self.statistic.target_squares
         value = ((squares - left) / squares).to_float()
         perfect = left.high == 0
@@ -166,7 +172,8 @@ class ExplainedMetric(ResidualMetric):
     def output_weights(self, values: jax.Array) -> jax.Array:
         if self.multioutput != "variance_weighted":
             return super().output_weights(values)
-        # As in scikit-learn: all outputs weigh the same where no target varies.
+        # As in scikit-learn, all outputs have the same weight if no target varies. The squares are
+        # divided by the greatest, so that their sum does not overflow.
         squares = self.statistic.target_squares.to_float()
         relative = squares / one_where_zero(jnp.max(squares))
         return jnp.where(jnp.any(squares > 0), relative, 1)
@@ -175,16 +182,16 @@ class ExplainedMetric(ResidualMetric):
 class R2Score(ExplainedMetric):
     """The coefficient of determination.
 
-    1 - sum(w * (preds - target)^2) / sum(w * (target - mean)^2), where the mean is that of the
-    targets; stable at any offset. NaN without data, and for a single example. As
-    `sklearn.metrics.r2_score`, a constant target included.
+    1 - sum(w * (preds - target)^2) / sum(w * (target - mean)^2), with the mean of the targets. A
+    large offset costs no precision. NaN without data, and for a single example. As
+    `sklearn.metrics.r2_score`, also for a constant target: see `force_finite`.
 
-    Weights count as repetitions: one example of weight 2 is two equal examples, a constant target,
-    where scikit-learn counts rows and gives NaN. Constant targets of a total weight of at most 1
-    are one example.
+    Weights count as repetitions: one example of weight 2 is a constant target of two examples;
+    scikit-learn counts it as one example, and gives NaN. Constant targets with a total weight of at
+    most 1 are a single example.
 
     Raises:
-        MetricInputError: `adjusted` that is not an integer of at least 0.
+        MetricInputError: `adjusted` is not an integer of at least 0.
 
     Example:
         >>> import jax.numpy as jnp
@@ -195,8 +202,8 @@ class R2Score(ExplainedMetric):
     """
 
     adjusted: int = 0
-    """The number k of regressors to adjust for: 1 - (1 - R2) (n - 1) / (n - k - 1), with n the
-    total weight; NaN unless n exceeds k + 1. 0 does not adjust."""
+    """The number k of regressors for the adjusted R2, 1 - (1 - R2) (n - 1) / (n - k - 1); n is the
+    total weight. NaN if n is at most k + 1. With 0, R2 is not adjusted."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -219,8 +226,8 @@ class R2Score(ExplainedMetric):
 class ExplainedVariance(ExplainedMetric):
     """The fraction of the variance of the target that is explained.
 
-    1 - var(preds - target) / var(target). Unlike in `R2Score`, a constant bias of the predictions
-    costs nothing. No data gives NaN. As `sklearn.metrics.explained_variance_score`.
+    1 - var(preds - target) / var(target). Unlike `R2Score`, it does not change if a constant is
+    added to all predictions. No data gives NaN. As `sklearn.metrics.explained_variance_score`.
 
     Example:
         >>> import jax.numpy as jnp
