@@ -95,6 +95,7 @@ class DoubleFloat:
     def __truediv__(self, other: Any) -> "DoubleFloat":
         """The quotient, within 10 units, its `high` within 0.51 ulp; NaN where the divisor is 0."""
         other = self._operand(other)
+        # Divide by 1 where the divisor is zero, and set NaN at the end.
         some = other.high != 0
         divisor = jnp.where(some, other.high, jnp.ones_like(other.high))
         q = self.high / divisor

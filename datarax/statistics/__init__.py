@@ -10,6 +10,7 @@ from datarax.statistics.contingency import Contingency as Contingency
 from datarax.statistics.cross_moments import CrossMoments as CrossMoments
 from datarax.statistics.cross_moments import Residuals as Residuals
 from datarax.statistics.distinct import Distinct as Distinct
+from datarax.statistics.leaf_state import LeafState as LeafState
 from datarax.statistics.loss_total import LossTotal as LossTotal
 from datarax.statistics.moments import Moments as Moments
 from datarax.statistics.pair_buffer import PairBuffer as PairBuffer
@@ -17,7 +18,6 @@ from datarax.statistics.ratings import Ratings as Ratings
 from datarax.statistics.score_buffer import ScoreBuffer as ScoreBuffer
 from datarax.statistics.score_histogram import ScoreHistogram as ScoreHistogram
 from datarax.statistics.segment_matches import SegmentMatches as SegmentMatches
-from datarax.statistics.state import LeafState as LeafState
 from datarax.statistics.state import State as State
 from datarax.statistics.value_histogram import ValueHistogram as ValueHistogram
 from datarax.statistics.weighted_total import WeightedTotal as WeightedTotal

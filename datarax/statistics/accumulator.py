@@ -14,7 +14,7 @@ from datarax.distributed.merge_ops import MetricReduceOp, Parts, identity, merge
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.statistics.fields import state
-from datarax.statistics.state import LeafState
+from datarax.statistics.leaf_state import LeafState
 
 
 class Constant(NamedTuple):
@@ -38,6 +38,7 @@ class Constant(NamedTuple):
             if array.dtype in (np.dtype(kind), jax.dtypes.canonicalize_dtype(kind)):
                 dtype = kind.__name__
         values = array.reshape(-1)
+        # A table of a million zeros stays one number, which is cheap to hash and to compare.
         if values.size and (values == values[0]).all():
             values = values[:1]
         return cls(array.shape, dtype, tuple(values.tolist()))
@@ -142,6 +143,7 @@ class MetricAccumulator(LeafState, kw_only=False):
             return self.replace(
                 parts=merge_op(self.reduce_op, self.dtype).pairwise(self.parts, _parts(value, self))
             )
+        # JAX would reject or wrap a Python integer that does not fit 32 bits.
         if isinstance(value, int | np.integer) and not isinstance(value, bool):
             value = _python_int(int(value), self)
             if isinstance(value, tuple):
@@ -190,6 +192,7 @@ class MetricAccumulator(LeafState, kw_only=False):
             # An excluded value becomes the identity, which changes no sum, maximum or minimum.
             neutral = identity(self.reduce_op, (), self.dtype)[0]
             x = jnp.where(mask, x, jnp.asarray(neutral, x.dtype))
+        # Reduce the batch first, then merge its parts with those of the accumulator.
         folded = row.over_axis(x, tuple(range(batch)), self.dtype)
         return self.with_parts({"parts": row.pairwise(self.parts, folded)})
 
@@ -214,6 +217,7 @@ class MetricAccumulator(LeafState, kw_only=False):
         """The parts, merged with the initial value unless it is the identity."""
         start = self.initial_value.array()
         parts = self.parts
+        # For the usual start, the identity, no arithmetic is needed.
         neutral = identity(self.reduce_op, (), self.dtype)[0]
         if not np.array_equal(start, np.broadcast_to(neutral, start.shape)):
             parts = merge_op(self.reduce_op, self.dtype).pairwise(
@@ -294,6 +298,7 @@ def _python_int(value: int, acc: MetricAccumulator) -> Any:
     if acc.reduce_op is MetricReduceOp.sum and acc.dtype == np.int32 and acc.shape == ():
         if not -(2**63) <= value < 2**63:
             raise MetricInputError(f"MetricAccumulator: {value} does not fit 64 bits")
+        # divmod rounds down, which is two's complement: high is signed, low is not.
         high, low = divmod(value, 2**32)
         return jnp.asarray(high, jnp.int32), jnp.asarray(low, jnp.uint32)
     return value if x64_enabled() else float(value)

@@ -1,4 +1,4 @@
-"""A buffer of fixed capacity that counts what does not fit instead of losing it silently."""
+"""`Buffer`: keeps rows up to a fixed capacity, and counts the rows that do not fit."""
 
 from typing import Any, Self
 
@@ -15,20 +15,24 @@ from datarax.numerics.limbs import Limbs, add_limbs, sum_integers
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
-from datarax.statistics.state import LeafState, State
+from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.state import State
 
 
 class Rows(LeafState, kw_only=False):
-    """The first `capacity` rows that were appended, and how many came after them."""
+    """The first `capacity` rows that were appended, and the count of the rows that did not fit."""
 
     capacity: int
     shape: tuple[int, ...]
-    """Of one row."""
+    """The shape of one row."""
     dtype: str
 
     data: jax.Array = state()
+    """(capacity, *shape); only the first `filled` rows are data."""
     filled: jax.Array = state()
+    """How many rows are kept."""
     lost: Limbs = state()
+    """How many rows did not fit."""
 
     def empty(self) -> dict[str, Any]:
         return {
@@ -38,11 +42,14 @@ class Rows(LeafState, kw_only=False):
         }
 
     def append(self, rows: jax.Array, keep: jax.Array, lost: Any = None) -> Self:
-        """Appends the rows marked in `keep`, in order; what does not fit is counted."""
+        """Appends the rows marked in `keep`, in order, and counts those that do not fit.
+
+        `lost` is a further count to add: that of the rows which another state has lost.
+        """
         rows, keep = replicated(rows), replicated(keep)
         place = self.filled + jnp.cumsum(keep.astype(jnp.int32)) - 1
         fits = keep & (place < self.capacity)
-        # Out-of-range positions are dropped by the scatter.
+        # The scatter ignores positions that are out of range.
         place = jnp.where(fits, place, jnp.int32(self.capacity))
         data = jnp.asarray(self.data).at[place].set(rows, mode="drop")
         total = add_limbs(self.lost, sum_integers(keep & ~fits, (0,)))
@@ -56,7 +63,7 @@ class Rows(LeafState, kw_only=False):
 
     @property
     def is_filled(self) -> jax.Array:
-        """Which rows, of `capacity`, are data: the first ones."""
+        """The mask (capacity,) of the rows that are data: the first `filled`."""
         return jnp.arange(self.capacity, dtype=jnp.int32) < self.filled
 
     @property
@@ -81,12 +88,12 @@ class Rows(LeafState, kw_only=False):
 
 
 class Buffer(State, kw_only=False):
-    """Keeps up to `capacity` rows of each stream of data.
+    """Keeps the first `capacity` rows of data, and counts the others.
 
     Args:
-        capacity: rows in all, on one device; a merge keeps the first `capacity` of both.
-        shape: of one row.
-        dtype: of the data kept.
+        capacity: how many rows are kept. A merge keeps the first `capacity` rows of both.
+        shape: the shape of one row.
+        dtype: the dtype of the kept rows.
 
     Example:
         >>> import jax.numpy as jnp

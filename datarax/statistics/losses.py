@@ -1,4 +1,4 @@
-"""The losses of a prediction and its target that can be totalled, and where they are defined."""
+"""The table of losses: the function of each, its divisor, and where it is defined."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from datarax.numerics.correlation import row_cosines
+from datarax.numerics.normalized_products import row_cosines
 from datarax.numerics.scaling import real_power
 from datarax.numerics.special import log_cosh, tweedie_deviance
 
@@ -31,13 +31,13 @@ class Loss(NamedTuple):
     """One row of the table; each function takes predictions, targets and the parameter."""
 
     value: Function
-    """What is summed."""
+    """The loss, which is summed."""
     scale: Function | None = None
-    """What the total is divided by; `None` for the weight, which gives the mean."""
+    """The divisor, which is summed too; `None` for the weight, which gives the mean."""
     domain: Function | None = None
-    """For which finite values the loss is defined; `None` for all."""
+    """The mask of the finite values for which the loss is defined; `None` for all."""
     of_rows: bool = False
-    """Whether an example is a row of any length that has one value."""
+    """Whether an example is a row, of any length, with one loss."""
 
 
 def _squared_log(p: jax.Array, t: jax.Array, _: float) -> jax.Array:

@@ -13,7 +13,8 @@ from datarax.numerics.double_float import DoubleFloat, two_sum
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
-from datarax.statistics.state import LeafState, State
+from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.state import State
 
 Parts = tuple[jax.Array, jax.Array]
 

@@ -19,7 +19,7 @@ from datarax.numerics.limbs import double_from_int
 from datarax.numerics.sums import split_for_sum
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
-from datarax.statistics.state import LeafState
+from datarax.statistics.leaf_state import LeafState
 
 _FULL = 2**31 - 1  # the greatest int32
 _CHUNK = 2**14  # cells that are flushed at a time

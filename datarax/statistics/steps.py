@@ -1,4 +1,4 @@
-"""States ordered by a step that comes with each value: the last value, and totals that decay."""
+"""Statistics of values with step numbers: the value of the last step, and totals that decay."""
 
 from typing import Any, Self
 
@@ -17,8 +17,9 @@ from datarax.numerics.sums import sum_floats
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import numbered_steps, rows_weight
 from datarax.statistics.fields import state
+from datarax.statistics.leaf_state import LeafState
 from datarax.statistics.moments import Parts
-from datarax.statistics.state import LeafState, State
+from datarax.statistics.state import State
 
 _FIRST = -(2**31)
 
@@ -29,7 +30,7 @@ def _none(dtype: Any) -> Any:
 
 
 class Newest(LeafState):
-    """The value of the greatest step; of several values of that step, the greatest."""
+    """The value of the greatest step; if that step has several values, the greatest of them."""
 
     step: jax.Array = state()
     value: jax.Array = state()
@@ -40,7 +41,7 @@ class Newest(LeafState):
     def of(self, x: jax.Array, step: jax.Array, counts: jax.Array) -> Self:
         """The newest value of a batch, among those that count."""
         newest = jnp.max(step, initial=_FIRST, where=counts)
-        # -0.0 becomes 0.0, as the maximum of the two may be either.
+        # -0.0 becomes 0.0, because the maximum of both may be either of them.
         x = jnp.where(x == 0, 0, x)
         last = jnp.max(x, initial=-jnp.inf, where=counts & (step == newest))
         return self.with_parts({"step": newest, "value": last})
@@ -66,7 +67,7 @@ class Newest(LeafState):
 
 
 class DecayedSums(LeafState, kw_only=False):
-    """The sums of `w * x` and of `w`, each times `decay` for every step since."""
+    """The sums of `w * x` and of `w`; both are multiplied by `decay` at each step."""
 
     decay: float
 
@@ -92,10 +93,10 @@ class DecayedSums(LeafState, kw_only=False):
 
     def _decay_since(self, newest: jax.Array, step: jax.Array) -> DoubleFloat:
         """`decay ** (newest - step)` as a double-float: float32 errors would accumulate."""
-        # The difference of unsigned integers is right for any two steps.
+        # The difference is unsigned, because that of two int32 steps may overflow an int32.
         since = newest.astype(jnp.uint32) - step.astype(jnp.uint32)
         dtype = default_float()
-        # By repeated squaring: the factor for each bit of the number of steps.
+        # Repeated squaring: `squares[k]` is the factor for bit k of the number of steps.
         squares = np.array([self.decay ** (2**k) for k in range(32)])
         high = squares.astype(dtype)
         factors = DoubleFloat(jnp.asarray(high), jnp.asarray((squares - high).astype(dtype)))
@@ -145,7 +146,7 @@ class LastStep(State):
 
     @property
     def value(self) -> jax.Array:
-        """NaN where there is no data."""
+        """The last value; NaN where there is no data."""
         last = jnp.asarray(self.newest.value)
         return nan_where(~jnp.isfinite(last), last)
 

@@ -4,14 +4,14 @@ import jax
 
 from datarax._typing import PyTree
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
-from datarax.numerics.correlation import correlation_coefficient
+from datarax.numerics.normalized_products import correlation_coefficient
 from datarax.statistics.cross_moments import CrossMoments
 from datarax.statistics.fields import state
 from datarax.statistics.loss_total import LossTotal
 
 
 class CorrelationMetric(PerOutput):
-    """A metric that is computed from `CrossMoments`; in a `Collection`, all of them share one."""
+    """A metric that is computed from `CrossMoments`; in a `Collection`, such metrics share one."""
 
     statistic: CrossMoments = state()
 
@@ -64,7 +64,7 @@ class ConcordanceCorrCoef(CorrelationMetric):
         moments = self.statistic
         difference = moments.preds_mean - moments.target_mean
         squares = moments.preds_squares + moments.target_squares
-        # All terms times n: sums about the means, not variances.
+        # All terms are multiplied by n: they are sums of squares, not variances.
         between = moments.count * (difference * difference)
         return (moments.co_moment * 2 / (squares + between)).to_float()
 

@@ -20,7 +20,7 @@ from datarax.statistics.value_histogram import ValueHistogram
 class MaxError(PerOutput):
     """The greatest absolute error.
 
-    max |preds - target|. A weight of zero leaves an example out; all other weights are equivalent.
+    max |preds - target|. Weight zero excludes an example; all other weights have the same effect.
     No data gives NaN. As `sklearn.metrics.max_error`.
 
     Example:
@@ -53,9 +53,9 @@ class MaxError(PerOutput):
 class MedianAbsoluteError(RegressionMetric):
     """The median of absolute errors, which a few outliers do not move.
 
-    All values are one population. The errors are kept in a histogram, in constant memory: the
-    median is within a fraction `2**(9 - bits)` of the exact value, which lies between `bounds()`,
-    and it is exact where no two different errors near the median share a bin. No data gives NaN. As
+    The errors of all elements are kept in one histogram, in constant memory. The error of the
+    median is at most a fraction `2**(9 - bits)` of its value; `bounds()` contain the exact value.
+    It is exact if no two different errors near the median share a bin. No data gives NaN. As
     `sklearn.metrics.median_absolute_error`.
 
     Example:
@@ -85,5 +85,5 @@ class MedianAbsoluteError(RegressionMetric):
         return self.statistic.quantile(0.5, method="averaged_inverted_cdf")
 
     def bounds(self) -> tuple[jax.Array, jax.Array]:
-        """`(lower, upper)`, between which the exact median of the errors as float32 lies."""
+        """Bounds `(lower, upper)` on the exact median of the errors as float32."""
         return self.statistic.quantile_bounds(0.5, method="averaged_inverted_cdf")

@@ -23,22 +23,22 @@ class RegressionMetric(Metric):
         Args:
             preds: predictions of any real dtype, (...); with `num_outputs`, (..., num_outputs).
             target: of exactly the shape of `preds`.
-            weights: broadcast against the leading axes, and count as repetitions; zero leaves an
-                example out.
+            weights: broadcast against the leading axes, and count as repetitions; zero excludes an
+                example.
 
         Raises:
-            MetricInputError: shapes that differ, even if they would broadcast; shows both.
-            MetricTypeError: values that are not real numbers.
+            MetricInputError: the shapes differ, even if they would broadcast; shows both.
+            MetricTypeError: the values are not real numbers.
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 
 
 class PerOutput(RegressionMetric):
-    """A metric with one value per output; a subclass defines `by_output`."""
+    """A metric with one value per output. A subclass defines `by_output`."""
 
     num_outputs: int | None = None
-    """How many outputs an example has, on the last axis; each has its own value. `None`: all values
-    are one population."""
+    """How many outputs an example has, on the last axis. Each output has its own value. If `None`,
+    every element is an example of one output."""
     multioutput: Literal["uniform_average", "raw_values"] = "uniform_average"
     """How the values of `num_outputs` are combined: "uniform_average" is their mean, "raw_values"
     gives one value per output."""

@@ -1,11 +1,11 @@
-"""How well predictions order the examples as the targets do: exact, from a buffer."""
+"""Rank correlations: how well the order of the predictions agrees with that of the targets."""
 
 import jax
 import jax.numpy as jnp
 
 from datarax._typing import PyTree
 from datarax.metrics.regression.per_output import RegressionMetric
-from datarax.numerics.correlation import correlation_coefficient
+from datarax.numerics.normalized_products import correlation_coefficient
 from datarax.numerics.ranks import mean_ranks, order_agreement_sums
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.statistics.cross_moments import TwoMoments
@@ -14,11 +14,10 @@ from datarax.statistics.pair_buffer import PairBuffer
 
 
 class RankCorrelation(RegressionMetric):
-    """A metric that is computed from a `PairBuffer`; in a `Collection`, all of them share one.
+    """A metric that is computed from a `PairBuffer`; in a `Collection`, such metrics share one.
 
-    It is exact for the examples that are kept, which are the first `capacity`. The others are
-    reported: `invalid_count()` counts them with the examples that could not be used, and
-    `on_invalid` applies to them.
+    It is exact for the first `capacity` examples, which are kept. `invalid_count()` counts the
+    other examples as invalid, and `on_invalid` applies to them.
     """
 
     capacity: int = 8192
@@ -46,7 +45,7 @@ class SpearmanCorrCoef(RankCorrelation):
     `scipy.stats.spearmanr`. C. Spearman (1904), https://doi.org/10.2307/1412159.
 
     Raises:
-        MetricInputError: a capacity that is not a positive integer.
+        MetricInputError: `capacity` is not a positive integer.
 
     Example:
         >>> import jax.numpy as jnp
@@ -80,7 +79,7 @@ class KendallTau(RankCorrelation):
     square of their number.
 
     Raises:
-        MetricInputError: a capacity that is not a positive integer.
+        MetricInputError: `capacity` is not a positive integer.
 
     Example:
         >>> import jax.numpy as jnp
