@@ -105,6 +105,7 @@ class Metric(State):
     def invalid_count(self) -> Any:
         """How many values or examples could not be used; 0 for a metric that does not check."""
         total = MetricAccumulator(0)
+        # Every state reports its own counts, so nothing is counted twice.
         for each in walk(self):
             for count in each.unusable():
                 total = total.update(count)
@@ -171,6 +172,7 @@ class Metric(State):
     def reading(self) -> "Reading":
         """The value, and the count of what could not be used. `read` compiles it."""
         value = _formula(self)(self)
+        # A double-float is an intermediate result: it is rounded. `results` needs an `Exact` as is.
         value = jax.tree.map(_round_double, value, is_leaf=_is_wide)
         invalid = self.invalid_count()
         if self.on_invalid == "propagate":
@@ -274,12 +276,14 @@ def shareable(update: Method) -> Method:
 def shares_statistic(metric: Metric) -> bool:
     """Whether a metric may share its statistic: it has no other state, and only updates it."""
     update = type(metric).update
+    # The base `update` only updates the statistic; any other one must be marked as `shareable`.
     declared = update is Metric.update or getattr(update, "shareable", False)
     return declared and tuple(metric.children()) == ("statistic",)
 
 
 def arguments(metric: Metric) -> list[tuple[str, bool]]:
     """The named arguments of a metric's `update`, and whether each is required."""
+    # Without an `update` of its own, a metric takes the arguments of its statistic.
     update = metric.update
     if type(metric).update is Metric.update and "statistic" in metric.children():
         update = metric.children()["statistic"].update

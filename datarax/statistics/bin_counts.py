@@ -1,4 +1,4 @@
-"""The weight of values by bins with given edges."""
+"""`BinCounts`: the weight of the values in bins with given edges."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -17,11 +17,11 @@ from datarax.statistics.state import State
 
 
 class BinCounts(State, kw_only=False):
-    """The weight of values by bins: below all edges, between each two, above all edges."""
+    """The weight of the values in each bin: below all edges, between two edges, above all edges."""
 
     edges: Sequence[float]
-    """At least two, finite, in increasing order. Bins are half-open, `[edge, next)`, except the
-    last, which includes its upper edge."""
+    """The edges: at least two finite numbers in increasing order. A bin includes its lower edge,
+    not its upper edge; but the last bin includes both."""
 
     invalid = MetricAccumulator(0)
 
@@ -54,7 +54,7 @@ class BinCounts(State, kw_only=False):
 
 
 def _thresholds(edges: Sequence[float], dtype: Any) -> tuple[Any, Any]:
-    """The edges as floats of the values' dtype, such that each value falls into the same bin.
+    """The edges rounded to the dtype of the values, so that each value stays in its exact bin.
 
     A value is at or above an edge exactly if it is at or above the least float that is not below
     the edge; it is at or below the last edge exactly if it is at or below the greatest float that

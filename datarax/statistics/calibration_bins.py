@@ -1,4 +1,4 @@
-"""Bins of confidence: how often predictions of each confidence are right."""
+"""`CalibrationBins`: how often predictions of each confidence are right."""
 
 from functools import lru_cache
 from typing import NamedTuple, Self
@@ -50,9 +50,9 @@ class CalibrationBins(State):
 
     num_bins: int | None = field(default=15, kw_only=False)
     """The number of bins of equal width over 0 to 1. A bin excludes its lower edge, except that the
-    first includes 0. `None` makes cells, from which bins of equal mass are computed. The width of a
-    cell is a constant fraction of the distance to the nearer of 0 and 1: 2**-7 for up to 2 groups,
-    2**-5 up to 16, 2**-3 up to 256, else 1/2."""
+    first includes 0. `None` stores cells, which are narrow bins: bins of equal mass are computed
+    from them. The width of a cell is a constant fraction of the distance to the nearer of 0 and 1:
+    2**-7 for up to 2 groups, 2**-5 up to 16, 2**-3 up to 256, else 1/2."""
     num_classes: int | None = None
     """Multiclass: scores (..., C) and integer labels (...)."""
     num_labels: int | None = None
@@ -92,8 +92,8 @@ class CalibrationBins(State):
         """Folds in a batch.
 
         Raises:
-            MetricInputError: shapes that do not fit together; shows both.
-            MetricTypeError: multiclass targets that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: multiclass targets are not integers.
         """
         seen = examples(
             preds,
@@ -216,7 +216,7 @@ def _scatter_columns(
 ) -> list[DoubleFloat]:
     """For each column, its sum at each of `size` flat indices; other indices are dropped."""
     values = jnp.stack([x.reshape(-1) for x in columns], -1)
-    # A scatter adds one value at a time, which stalls: large sums absorb small values. Several rows
+    # A scatter adds one value at a time, so a large sum would absorb small values. Several rows
     # keep the sums short, and the upper parts of the values add up exactly.
     upper, lower = split_for_sum(values, (0,))
     values = jnp.concatenate([upper, lower], -1)

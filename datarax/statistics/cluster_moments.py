@@ -50,8 +50,8 @@ class ClusterMoments(State, kw_only=False):
         """Folds in points (..., D) and their integer labels (...).
 
         Raises:
-            MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: labels that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: the labels are not integers.
         """
         x, labels = as_float(numeric(features, "features")), numeric(labels, "labels")
         if not is_integer(labels):

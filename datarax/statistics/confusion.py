@@ -18,8 +18,8 @@ from datarax.statistics.state import State
 class ConfusionCounts(State):
     """The weight of examples by target (rows) and predicted class (columns).
 
-    An update adds each example to one cell, in place: besides the scores, it makes no array of the
-    size of the matrix or of N by C. Exact to 2**48 without weights or with a mask. Examples with
+    An update adds each example to one cell, in place. It makes no array of the size of the matrix,
+    nor of N by C. Exact to 2**48 without weights or with a mask. Examples with
     NaN or infinite scores, or with a label out of range, are excluded and counted in `invalid`.
 
     Example:
@@ -52,8 +52,8 @@ class ConfusionCounts(State):
         """Folds in a batch.
 
         Raises:
-            MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: labels that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: the labels are not integers.
         """
         preds, target = numeric(preds, "preds"), numeric(target, "target")
         size = self.num_classes
@@ -68,7 +68,7 @@ class ConfusionCounts(State):
         )
 
     def by_class(self) -> dict[str, DoubleFloat]:
-        """What `ClassCounts.by_class` gives of the same data."""
+        """The counts that `ClassCounts.by_class` gives for the same data."""
         matrix = self.matrix.double
         actual = matrix.sum()
         return {

@@ -45,8 +45,8 @@ class Contingency(State, kw_only=False):
         """Folds in integer labels of one shape (...).
 
         Raises:
-            MetricInputError: shapes that differ; shows both.
-            MetricTypeError: labels that are not integers.
+            MetricInputError: the shapes differ; shows both.
+            MetricTypeError: the labels are not integers.
         """
         preds, target = numeric(preds, "preds"), numeric(target, "target")
         for name, x in (("preds", preds), ("target", target)):

@@ -1,4 +1,4 @@
-"""Moments of predictions and targets together, and of their difference."""
+"""Moments of predictions, targets and errors, up to the second, and the covariance."""
 
 from typing import Any, Self
 
@@ -19,16 +19,17 @@ from datarax.statistics.state import State
 
 
 class TwoMoments(CentralMoments):
-    """The central moments of two variables, each of `shape`, stacked; and their co-moment.
+    """The central moments of two variables of one `shape`, stacked on a leading axis of size 2.
 
-    The co-moment is the sum of products of the distances from the means. It is merged by the
-    pairwise formula of Pébay (2008), https://doi.org/10.2172/1028931.
+    With `crossed`, also their co-moment: the sum of `w * (x - mean x) * (y - mean y)`. It is merged
+    by the pairwise formula of Pébay (2008), https://doi.org/10.2172/1028931.
     """
 
     crossed: bool = False
     """Whether to keep the co-moment."""
 
     co: Parts | tuple[()] = state()
+    """The co-moment; empty if it is not kept."""
 
     def empty(self) -> dict[str, Any]:
         zero = zeros(self.shape, default_float().name)
@@ -54,6 +55,7 @@ class TwoMoments(CentralMoments):
         merged = super().combine(other)
         if not self.crossed:
             return merged
+        # The merged co-moment is the sum of both, plus the product of the distances of the means.
         d, factor = self.mean_distance(other)
         co = DoubleFloat(*self.co) + DoubleFloat(*other.co) + d[0] * d[1] * factor[0]
         return merged.with_parts({"co": tuple(co)})
@@ -65,7 +67,7 @@ class TwoMoments(CentralMoments):
 
 
 class TwoVariables(State, kw_only=False):
-    """The moments of two variables of which the second is the target."""
+    """The moments of two variables. The second one is the target."""
 
     shape: tuple[int, ...] = ()
     """The shape of one example; `()` for scalars."""
@@ -79,6 +81,7 @@ class TwoVariables(State, kw_only=False):
     @property
     def count(self) -> DoubleFloat:
         """The total weight."""
+        # `doubles` gives count, mean and powers; both variables have the same count.
         return self.moments.doubles()[0][0]
 
     @property
@@ -193,5 +196,5 @@ class Residuals(TwoVariables):
 
     @property
     def squares(self) -> DoubleFloat:
-        """The sum of squares of the errors."""
+        """The sum of squares of the errors: that about their mean, and that of the mean."""
         return self.error_squares + self.bias_squares

@@ -1,4 +1,4 @@
-"""Merging states over devices: gathered and merged in turn, or by a collective for each kind."""
+"""Merges states over devices: gathers and merges them, or uses one collective for each kind."""
 
 from typing import Any
 
@@ -10,7 +10,12 @@ from datarax.distributed.collectives import AxisName
 
 
 def merge_stack(stacked: Any, size: int) -> Any:
-    """Merges `size` states stacked along a leading axis, neighbours first, in a fixed order."""
+    """Merges `size` states that are stacked along a leading axis, in a fixed order.
+
+    In each round, neighbours are merged in pairs. The rest of the stack is filled with empty
+    states, which change nothing.
+    """
+    # Half the number of states, rounded up to a power of two: 0 for a single state.
     half = 1 << max(size - 1, 0).bit_length() >> 1
     empty = stacked.reset()
 
@@ -26,14 +31,15 @@ def merge_stack(stacked: Any, size: int) -> Any:
         return pad(jax.vmap(lambda a, b: a.combine(b))(even, odd), half)
 
     if half:
-        # A loop, so that one merge is compiled however many there are.
+        # A loop compiles the merge once, however many states there are.
         states = pad(stacked, 2 * half - size)
         stacked = jax.lax.fori_loop(0, half.bit_length(), merge_neighbours, states)
     return jax.tree.map(lambda leaf: leaf[0], stacked)
 
 
 def merge_leaf_states(states: list[Any], axis_name: AxisName, size: int) -> list[Any]:
-    """Merges each leaf state over the devices: one collective for each kind that they ask for."""
+    """Merges each leaf state over the devices: one collective for each kind from `to_mesh`."""
+    # The operands of each kind of all states, and where those of each state are among them.
     send: dict[str, list[jax.Array]] = {"sum": [], "max": [], "min": [], "gather": []}
     spans = []
     for state in states:

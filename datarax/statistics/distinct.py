@@ -1,4 +1,4 @@
-"""How many distinct values there were, from a few thousand small registers."""
+"""`Distinct`: estimates the number of distinct values, in constant memory."""
 
 from typing import Self
 
@@ -63,6 +63,8 @@ class Distinct(State, kw_only=False):
         high, low = hashed(x)
         size = 1 << self.precision
         place = (high >> (32 - self.precision)).astype(jnp.int32)
+        # The zeros that lead the remaining bits. If the upper word has none left, count on in the
+        # lower word.
         rest = high << self.precision
         beyond = (32 - self.precision) + lax.clz(low)
         zeros = jnp.where(rest == 0, beyond, lax.clz(rest))
@@ -86,7 +88,7 @@ class Distinct(State, kw_only=False):
 def _weight_of_empty(empty: jax.Array, size: int) -> jax.Array:
     """Ertl's sigma of the share `x` of empty registers: `x + sum(2**(k - 1) * x**(2**k))`, k >= 1.
 
-    By the logarithm of `x`: repeated squaring would lose all digits.
+    The powers are computed from the logarithm of `x`: repeated squaring would lose all digits.
     """
     k = jnp.arange(1, 2 * size.bit_length(), dtype=empty.dtype)
     log = jnp.log1p(-(size - empty) / size)

@@ -52,6 +52,7 @@ class GroupCounts(State):
                 f"groups has dtype {groups.dtype}; expected integers below {self.num_groups}"
             )
         known, zero = in_range(groups, self.num_groups), jnp.zeros((), batch.weight.dtype)
+        # A group out of range gets weight zero, as `count_labels` requires.
         w = jnp.where(known, batch.weight, zero)
         chosen = batch.preds > self.threshold
 

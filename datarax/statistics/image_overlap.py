@@ -22,7 +22,7 @@ class ImageOverlap(State):
     include_background: bool = True
     """Whether class 0 is one of the classes in the score."""
     ignore_index: int | None = None
-    """A target that excludes its pixel."""
+    """Pixels with this target are excluded."""
 
     scores = WeightedTotal()
 
@@ -36,8 +36,8 @@ class ImageOverlap(State):
         the classes, predicted or not, has no score; it is excluded and not counted.
 
         Raises:
-            MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: classes that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: the classes are not integers.
         """
         preds, target = numeric(preds, "preds"), numeric(target, "target")
         chosen, target, usable, bad_pixel = predictions(

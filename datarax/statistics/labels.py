@@ -16,7 +16,7 @@ _FEW_CLASSES = 64
 
 
 def in_range(labels: jax.Array, size: int) -> jax.Array:
-    """Which labels are from 0 to `size - 1`; `labels` may have any integer or boolean dtype."""
+    """The mask of the labels from 0 to `size - 1`; they may have any integer or boolean dtype."""
     if labels.dtype == jnp.bool_:
         return jnp.ones(labels.shape, jnp.bool_)
     below = jnp.ones(labels.shape, jnp.bool_)
@@ -27,7 +27,7 @@ def in_range(labels: jax.Array, size: int) -> jax.Array:
 
 
 def equals(target: jax.Array, index: int | None) -> jax.Array:
-    """Which targets equal `index`: none if it is None or if their dtype does not hold it.
+    """The mask of the targets that equal `index`; all false if it is None or does not fit them.
 
     Raises:
         MetricInputError: an `index` that is not an integer; names it `ignore_index`.

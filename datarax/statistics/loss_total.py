@@ -1,4 +1,4 @@
-"""The total of a loss, and what it is divided by."""
+"""`LossTotal`: the sum of a loss, and its divisor."""
 
 from typing import Self
 
@@ -16,7 +16,7 @@ from datarax.statistics.state import State
 
 
 class LossTotal(State, kw_only=False):
-    """The sum of `w * loss(preds, target)`, and the sum of `w` or of what else divides it.
+    """The sum of `w * loss(preds, target)`, and its divisor: mostly the sum of `w`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -58,7 +58,7 @@ class LossTotal(State, kw_only=False):
             return row.domain(p, t, parameter) if row.domain else None
 
         p, t, w, invalid = pairs(preds, target, weights, shape, domain)
-        # An excluded example must not raise a NaN: it is replaced by one that every loss takes.
+        # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
         counts = jnp.broadcast_to(w.astype(jnp.bool_), p.shape)
         p, t = jnp.where(counts, p, 1), jnp.where(counts, t, 1)
         w = w[..., 0] if row.of_rows else jnp.broadcast_to(w, p.shape)

@@ -1,4 +1,4 @@
-"""Pairs of values and their weights, kept as they are: what ranks are computed from."""
+"""`PairBuffer`: keeps pairs of values and their weights, the statistic of rank correlations."""
 
 from typing import Self
 
@@ -18,7 +18,7 @@ class WeightedPairs(Rows):
     """Rows of two values and a weight."""
 
     def canonical(self) -> Self:
-        """Sorted, with equal pairs as one row that has their total weight."""
+        """The rows sorted; equal pairs become one row with their total weight."""
         x, y, w = jnp.moveaxis(jnp.asarray(self.data), -1, 0)
         used = self.is_filled
         order = jnp.lexsort((jnp.where(used, y, jnp.inf), jnp.where(used, x, jnp.inf)))
@@ -26,7 +26,7 @@ class WeightedPairs(Rows):
         used = used[order]
         first = used & ((x != jnp.roll(x, 1)) | (y != jnp.roll(y, 1)) | ~jnp.roll(used, 1))
         first = first.at[0].set(used[0])  # the roll compared it with the last row
-        # Positions of `capacity` are out of range, and dropped by the scatters.
+        # The position `capacity` is out of range: the scatters ignore it.
         place = jnp.where(used, jnp.cumsum(first.astype(jnp.int32)) - 1, self.capacity)
         data = jnp.zeros((self.capacity, 3), x.dtype).at[place, 2].add(w, mode="drop")
         data = data.at[place, 0].set(x, mode="drop").at[place, 1].set(y, mode="drop")
@@ -47,7 +47,7 @@ class PairBuffer(State, kw_only=False):
     """
 
     capacity: int
-    """How many pairs are kept in all, also after a merge; 12 bytes each (24 with x64)."""
+    """How many pairs are kept, also after a merge. A pair takes 12 bytes (24 with x64)."""
 
     invalid = MetricAccumulator(0)
 

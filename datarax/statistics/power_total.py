@@ -23,15 +23,15 @@ _SHIFT = {4: 90, 8: 700}
 class PowerTotal(State, kw_only=False):
     """The sum of `w * |x|**power`, or of `w * log(x)` for a power of 0; and the sum of `w`.
 
-    Powers of values far below one, of values far above one and of all others are summed apart and
-    scaled, so that squares neither overflow nor underflow (J. L. Blue, 1978,
-    https://doi.org/10.1145/355769.355771). A logarithm is kept as that of the exponent and that of
-    the significand, so that the mean of large ones loses no digits.
+    There are three sums of powers: of values far below 1, of values far above 1, and of all others.
+    Each is scaled, so squares neither overflow nor underflow (J. L. Blue, 1978,
+    https://doi.org/10.1145/355769.355771). Logarithms have two sums: of the exponents and of the
+    logarithms of the significands. So the mean of large logarithms loses no digits.
     """
 
     power: Literal[2, 1, 0, -1]
-    """For 0 and -1 negative values cannot be used, and zeros are counted separately, as a single
-    one makes the mean zero."""
+    """The power. For 0 and -1, negative values cannot be used, and zeros are counted separately: a
+    single zero makes the mean zero."""
 
     weight = MetricAccumulator(0.0)
     zeros = MetricAccumulator(0.0)
@@ -81,9 +81,10 @@ class PowerTotal(State, kw_only=False):
         if self.power < 0:  # large values have small powers
             sums = sums[::-1]
         shift = _SHIFT[sums.dtype.itemsize]
-        # By exponents: a product with the square of the scale would underflow.
+        # Scale by `ldexp`: the square of the scale would underflow as a float.
         unit = jnp.int32(-shift * abs(self.power))
-        # In units of the highest sum that is not zero, with what remains in them of lower sums.
+        # The total, in units of the scale of the highest sum that is not zero. A lower sum is
+        # scaled to these units before it is added.
         total = sums[0]
         for each in (sums[1], sums[2]):
             below = total.map(lambda x: jnp.ldexp(x, unit))
@@ -98,7 +99,7 @@ class PowerTotal(State, kw_only=False):
         return jnp.ldexp(mean, (top - 1) * shift)
 
     def _geometric_mean(self) -> jax.Array:
-        """Two to the power of the mean logarithm, whose whole part is applied exactly."""
+        """Two to the power of the mean logarithm; its whole part is applied exactly."""
         sums, weight = self.sums.double, self.weight.double
         exponents, significands = sums[0], sums[1]
         whole = jnp.round(_zero_where_nan((exponents / weight).to_float()))

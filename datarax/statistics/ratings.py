@@ -43,8 +43,8 @@ class Ratings(State, kw_only=False):
         """Folds in how many raters put each subject into each category, (..., K) integers.
 
         Raises:
-            MetricInputError: a shape that does not end in `num_categories`.
-            MetricTypeError: counts that are not integers.
+            MetricInputError: the shape does not end in `num_categories`.
+            MetricTypeError: the counts are not integers.
         """
         counts = numeric(ratings, "ratings")
         if not is_integer(counts) or counts.dtype == jnp.bool_:
@@ -56,6 +56,7 @@ class Ratings(State, kw_only=False):
             )
         w, invalid = rows_weight(jnp.all(counts >= 0, -1), weights)
         x = as_float(jnp.where(w.astype(jnp.bool_)[..., None], counts, 0))
+        # Ordered pairs of two different ratings: x (x - 1) in a category of x ratings.
         w, raters = as_float(w), jnp.sum(x, -1)
         return self.replace(
             ratings=self.ratings.update(x * w[..., None]),

@@ -47,6 +47,7 @@ class RowMatches(State):
         preds, target = numeric(preds, "preds"), numeric(target, "target")
         if target.ndim == 0:
             raise MetricInputError("target has no axes; expected rows (..., S) of targets")
+        # A row is right if each of its entries is right or does not count.
         hit, counts, invalid_entry = self._entries(preds, target)
         w, invalid = rows_weight(~jnp.any(invalid_entry, -1), weights)
         zero = jnp.zeros((), w.dtype)

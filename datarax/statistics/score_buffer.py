@@ -1,4 +1,4 @@
-"""Scores of positives and negatives, kept in a buffer: what exact curves are computed from."""
+"""`ScoreBuffer`: keeps scores and targets, the statistic of exact curves."""
 
 from typing import Self
 
@@ -15,7 +15,7 @@ from datarax.statistics.scores import Groups, Scores
 
 
 class ScoreBuffer(Scores):
-    """The scores, targets and weights of the first `capacity` examples, and how many more came.
+    """The scores, targets and weights of the first `capacity` examples; counts the others.
 
     Scores are kept in float32 (float64 with x64); subnormal numbers count as 0. Examples of weight
     zero take no room.
@@ -32,8 +32,8 @@ class ScoreBuffer(Scores):
     """How many examples are kept; a merge keeps the first `capacity` of both."""
 
     rows: Rows = state()
-    """The scores of each example; then its label and weight (multiclass), or a target and a weight
-    for each score."""
+    """One row per example: its scores; then, for multiclass, its label and its weight; otherwise a
+    target for each score, and a weight for each score."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,7 +68,7 @@ class ScoreBuffer(Scores):
             positive, w = data[size : 2 * size] == 1, data[2 * size :]
         w = jnp.where(self.rows.is_filled[None, :], w, 0)
         w = jnp.broadcast_to(w, scores.shape)
-        # Rows without data come last in the order of scores.
+        # Rows without data get the score infinity, so that they come last when sorted.
         scores = jnp.where(w != 0, scores, jnp.inf)
         return scores, jnp.where(positive, w, 0), jnp.where(positive, 0, w)
 

@@ -1,4 +1,4 @@
-"""Scores of positives and negatives by class: what a histogram and a buffer of scores share."""
+"""`Scores`: the base of the statistics of scores; `Groups`: the form in which they are read."""
 
 from typing import Any, NamedTuple, Self
 
@@ -18,7 +18,11 @@ from datarax.statistics.state import State
 
 
 class Groups(NamedTuple):
-    """Positives and negatives in groups of ascending scores; arrays are of shape (size, groups)."""
+    """The weights of positives and negatives in groups of scores, in ascending order.
+
+    A group is a bin of a histogram, or a distinct score. Arrays are of shape (size, groups), with
+    one row per class.
+    """
 
     positives: DoubleFloat
     """The weight of the positives of each group."""
@@ -29,10 +33,10 @@ class Groups(NamedTuple):
     negatives_above: DoubleFloat
     """The weight of the negatives of all higher groups; exact for integers."""
     is_tie: jax.Array
-    """Which groups are known to hold at most one distinct score."""
+    """The mask of the groups that are known to hold at most one distinct score."""
     lowest: jax.Array
-    """At most the least score of the group, and above all scores of lower groups; meaningless for
-    an empty group."""
+    """A threshold that selects the group and all higher groups: at most the least score of the
+    group, and above all scores of lower groups. Meaningless for an empty group."""
 
     @classmethod
     def of(
@@ -107,7 +111,7 @@ class Scores(State):
     """Multilabel: scores (..., L), 0/1 targets (..., L). With neither size the task is binary:
     scores (...), 0/1 targets (...)."""
     ignore_index: int | None = None
-    """A target that leaves its example out, uncounted."""
+    """Examples with this target are excluded, and not counted in `invalid`."""
 
     invalid = MetricAccumulator(0)
 
@@ -128,8 +132,8 @@ class Scores(State):
         """Folds in a batch.
 
         Raises:
-            MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: scores that are not floats, or labels that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: the scores are not floats, or the labels are not integers.
         """
         preds = numeric(preds, "preds")
         if is_integer(preds):
@@ -142,8 +146,8 @@ class Scores(State):
             num_labels=self.num_labels,
             ignore_index=self.ignore_index,
         )
-        # Zeros of both signs are equal, and some devices flush subnormal numbers to zero: 0.0 for
-        # all of them gives the same result on every device.
+        # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
+        # so that every device gives the same result.
         scores = scores.astype(self.score_dtype)
         tiny = float(jnp.finfo(scores.dtype).tiny)
         scores = jnp.where(jnp.abs(scores) < tiny, 0, scores)

@@ -34,8 +34,8 @@ class Matches(NamedTuple):
 class SegmentMatches(State):
     """By class: matched, spurious and missed segments, and the sum of the IoU of matched ones.
 
-    Two segments of one class match where their IoU exceeds 1/2, which at most one segment of an
-    image can with another. Pixels whose target is not labelled are excluded, and a predicted
+    Two segments of one class match if their IoU exceeds 1/2. Each segment has at most one match in
+    an image. Pixels whose target is not labelled are excluded, and a predicted
     segment of which more than half lies on such pixels is not counted.
     """
 
@@ -46,7 +46,7 @@ class SegmentMatches(State):
     max_segments: int = 64
     """The segments of a class in an image are numbered from 0 to `max_segments - 1`."""
     ignore_index: int | None = None
-    """The class of pixels that are not labelled, not one of the classes counted."""
+    """The class of pixels that are not labelled. It must not be one of the classes."""
 
     invalid = MetricAccumulator(0)
 
@@ -74,8 +74,8 @@ class SegmentMatches(State):
         An image with a class or a number out of range is excluded and counted.
 
         Raises:
-            MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: classes or numbers that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: the classes or numbers are not integers.
         """
         preds, target = numeric(preds, "preds"), numeric(target, "target")
         same_shape(preds, target)
@@ -134,7 +134,7 @@ class SegmentMatches(State):
         on_labelled = area(preds, labelled & (preds != none), none).reshape(shape)
         elsewhere = area(preds, ~labelled & (preds != none), none).reshape(shape)
         there = area(target, labelled, none).reshape(shape)
-        # Of each predicted with each true segment of its class, (C, S, S).
+        # The common area of each predicted and each true segment of a class, (C, S, S).
         same = labelled & (preds // size == target // size)
         both = area(preds * size + target % size, same, none * size).reshape(*shape, size)
         union = on_labelled[:, :, None] + there[:, None, :] - both

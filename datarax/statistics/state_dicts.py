@@ -110,6 +110,7 @@ def find_difference(a: Any, b: Any, path: str) -> str | None:
             # The identity is compared first, because NaN does not equal itself.
             if mine is not other and mine != other:
                 return f"{path}.{name} is {mine!r} in one and {other!r} in the other"
+    # `described` has turned a state into the dict of its parts.
     if isinstance(a, structured):
         a, b = _items(a), _items(b)
         if a.keys() != b.keys():

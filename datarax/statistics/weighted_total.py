@@ -1,4 +1,4 @@
-"""A weighted total and its total weight: the state of every mean."""
+"""`WeightedTotal`: a weighted sum and the total weight, the statistic of means."""
 
 from typing import Self
 
@@ -30,7 +30,7 @@ class WeightedTotal(State):
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; `weights` broadcast against their leading axes.
 
-        NaN and infinities are excluded and counted, unless their weight is zero.
+        NaN and infinities are excluded, and counted in `invalid` unless their weight is zero.
         """
         x = numeric(values, "values")
         if not is_integer(x):
@@ -42,12 +42,12 @@ class WeightedTotal(State):
         """Folds in values that have been checked; they may be infinite.
 
         Args:
-            x: the values; a value of weight zero is ignored, whatever it is.
+            x: the values; a value of weight zero is ignored, even NaN.
             w: their weights, as from `rows_weight`.
             invalid: the mask of the values that could not be used, as from `rows_weight`.
         """
         if w.dtype == jnp.bool_:
-            # No product: integers stay integers, whose sum is exact.
+            # There is no product, so integers stay integers, and their sum is exact.
             summands = jnp.where(w, x, jnp.zeros((), x.dtype))
         else:
             x = as_float(x)

@@ -15,7 +15,7 @@ from datarax.statistics.confusion import ConfusionCounts
 
 
 class ChanceCorrected(CountMetric):
-    """How much more often predictions are right than random ones; a subclass defines `agreement`.
+    """How much more often predictions are right than by chance. A subclass defines `agreement`.
 
     For n examples, with class k predicted p_k times, the target t_k times and right r_k times, the
     excess over chance is `n * sum(r) - sum(p * t)`. It is computed as `sum(TP * TN - FP * FN)`,
@@ -23,7 +23,8 @@ class ChanceCorrected(CountMetric):
     """
 
     zero_division: float = 0.0
-    """The value of 0/0: all predictions, or all targets, are of one class (`CohenKappa`: both)."""
+    """The value of 0/0: if all predictions, or all targets, are of one class. For `CohenKappa`: if
+    both are."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

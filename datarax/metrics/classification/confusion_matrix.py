@@ -53,6 +53,7 @@ class ConfusionMatrix(CountMetric):
         table = self.table()
         if self.normalize is None:
             return Exact(*table) if table.dtype.itemsize == 4 else table
+        # The divisor of each cell; a zero divisor gives NaN, which becomes 0.
         total = table
         for axis in _AXES[self.normalize]:
             total = total.sum(axis).map(lambda x, axis=axis: jnp.expand_dims(x, axis))

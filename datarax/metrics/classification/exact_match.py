@@ -45,8 +45,8 @@ class ExactMatch(TaskMetric):
             weights: of the rows; broadcast against their shape (...); zero excludes a row.
 
         Raises:
-            MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: labels that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: the labels are not integers.
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 

@@ -44,7 +44,7 @@ class GroupFairness(Metric):
     threshold: float = 0.5
     """A score above it predicts the positive class."""
     ignore_index: int | None = None
-    """Examples with this target are excluded, and not reported as invalid."""
+    """Examples with this target are excluded, and not counted as invalid."""
 
     statistic: GroupCounts = state()
 
@@ -65,8 +65,8 @@ class GroupFairness(Metric):
             weights: broadcast against the leading axes of `target`; zero excludes an example.
 
         Raises:
-            MetricInputError: shapes that differ; shows both.
-            MetricTypeError: groups that are not integers.
+            MetricInputError: the shapes differ; shows both.
+            MetricTypeError: the groups are not integers.
         """
         return self.replace(statistic=self.statistic.update(preds, target, groups, weights=weights))
 

@@ -1,4 +1,4 @@
-"""How compact clusters are and how far apart, from the moments of each."""
+"""How compact clusters are, and how far apart, computed from the moments of each cluster."""
 
 from typing import Self
 
@@ -36,8 +36,8 @@ class DispersionMetric(Metric):
             weights: broadcast against `labels`; weight w counts as w repetitions.
 
         Raises:
-            MetricInputError: shapes that do not go together; shows both.
-            MetricTypeError: labels that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: the labels are not integers.
         """
         return self.replace(statistic=self.statistic.update(features, labels, weights=weights))
 

@@ -14,8 +14,8 @@ from datarax.metrics.clustering.expected_information import expected_mutual_info
 class MutualInfo(Clustering):
     """The mutual information of classes and clusters, in nats.
 
-    `sum(p_ij * log(p_ij / (p_i * p_j)))` over the cells of the table of shares, computed without
-    cancellation: within 1e-6 relative even next to independence. No data gives NaN. As
+    `sum(p_ij * log(p_ij / (p_i * p_j)))` over the cells of the table of shares. No digits cancel:
+    it is within 1e-6 relative even if both are nearly independent. No data gives NaN. As
     `sklearn.metrics.mutual_info_score`. T. M. Cover and J. A. Thomas (2006), Elements of
     Information Theory, 2nd edition, section 2.3.
 
@@ -36,7 +36,7 @@ class MeanEntropyMetric(Clustering):
     """A comparison of mutual information with a mean of the entropies of classes and clusters."""
 
     average_method: Literal["min", "geometric", "arithmetic", "max"] = "arithmetic"
-    """Which mean of the two entropies: also their minimum or maximum."""
+    """Which mean of the two entropies is used; it may be their minimum or maximum."""
 
     def mean_entropy(self, table: Table) -> jax.Array:
         """The mean of the entropies of classes and clusters."""
@@ -74,12 +74,12 @@ class AdjustedMutualInfo(MeanEntropyMetric):
     """Mutual information, adjusted for chance: random labellings score 0 on average.
 
     `(I - E) / (mean(H_classes, H_clusters) - E)`, with E the mean of I over all tables with the
-    same margins; 1 for a perfect match. E costs as much as 128 tables, however many examples there
-    are, and is within 3e-7 relative of a float64 sum over all its terms. No data gives NaN. One
-    class, one cluster, or as many of either as examples give 0.0, unless classes and clusters
-    match: 1.0. For weights that are not integers, which have no random tables, factorials are
-    gamma functions. As `sklearn.metrics.adjusted_mutual_info_score`, which divides rounding errors
-    where there are as many clusters as examples. N. X. Vinh, J. Epps and J. Bailey (2010),
+    same row and column sums; 1 for a perfect match. E takes as much time as 128 tables, however
+    many examples there are, and is within 3e-7 relative of a float64 sum over all its terms. No
+    data gives NaN. One class, one cluster, or as many of either as examples gives 0.0, a perfect
+    match always 1.0. Weights that are not integers have gamma functions as factorials. As
+    `sklearn.metrics.adjusted_mutual_info_score`; but if there are as many clusters as examples,
+    that divides two rounding errors. N. X. Vinh, J. Epps and J. Bailey (2010),
     https://jmlr.org/papers/v11/vinh10a.html.
 
     Example:
@@ -96,7 +96,7 @@ class AdjustedMutualInfo(MeanEntropyMetric):
         numerator = table.mutual_information() - expected
         denominator = self.mean_entropy(table) - expected
         value = _fraction(numerator, denominator, 0)
-        # If all tables with these margins hold the same information, both are rounding errors.
+        # If all such tables have the same information, both differences are rounding errors.
         value = jnp.where(_is_one_or_singletons(table.rows.high), 0, value)
         value = jnp.where(_is_one_or_singletons(table.columns.high), 0, value)
         return jnp.where(_is_perfect(table), 1, value)
@@ -150,7 +150,7 @@ class VMeasure(Clustering):
     J. Hirschberg (2007), https://aclanthology.org/D07-1043.
 
     Raises:
-        MetricInputError: a beta that is not a positive number.
+        MetricInputError: `beta` is not a positive number.
 
     Example:
         >>> import jax.numpy as jnp
@@ -178,7 +178,7 @@ class VMeasure(Clustering):
 
 
 def _fraction(part: jax.Array, whole: jax.Array, of_nothing: float) -> jax.Array:
-    """`part / whole`, at most 1 although both are rounded; `of_nothing` where `whole` is zero."""
+    """`part / whole`, but at most 1, as rounding may exceed it; `of_nothing` for a zero `whole`."""
     some = whole > 0
     return jnp.where(some, jnp.minimum(part / jnp.where(some, whole, 1), 1), of_nothing)
 

@@ -30,11 +30,11 @@ class Association(TableMetric):
 
 
 class ChiSquaredAssociation(Association):
-    """Chi-squared compared with the degrees of freedom of the categories that occur."""
+    """A metric of chi-squared and the degrees of freedom of the categories that occur."""
 
     bias_correction: bool = False
-    """Whether to subtract what independent variables score on average, as by Bergsma (2013); the
-    result is then also NaN where there are no more examples than categories."""
+    """Whether to subtract the average value for independent variables, as by Bergsma (2013). Then
+    the result is also NaN if there are no more examples than categories."""
 
     def degrees(self, table: Table) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Chi-squared over n, and the degrees of freedom of rows and columns; NaN for none.
@@ -183,8 +183,8 @@ class FleissKappa(Metric):
             weights: broadcast against the axes of subjects; zero leaves a subject out.
 
         Raises:
-            MetricInputError: a shape that does not end in `num_categories`.
-            MetricTypeError: counts that are not integers.
+            MetricInputError: the shape does not end in `num_categories`.
+            MetricTypeError: the counts are not integers.
         """
         return self.replace(statistic=self.statistic.update(ratings, weights=weights))
 

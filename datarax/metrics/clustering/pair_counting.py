@@ -75,6 +75,7 @@ class FowlkesMallows(Clustering):
 
     def of_table(self, table: Table) -> jax.Array:
         both, row, column, _ = table.pairs()
+        # The pairs together in both, among those of one class (recall) and of one cluster.
         recall, precision = ((both / (both + only)).to_float() for only in (row, column))
         return jnp.where(both.high > 0, jnp.sqrt(recall) * jnp.sqrt(precision), 0)
 
@@ -99,6 +100,7 @@ class ClusterAccuracy(Clustering):
     """
 
     def of_table(self, table: Table) -> jax.Array:
+        # `matched[i]` is the cluster of class i, or -1 if there are more classes than clusters.
         matched = best_matching(table.cells.high)
         column = jnp.maximum(matched, 0)[:, None]
         right = table.cells.map(

@@ -1,4 +1,4 @@
-"""How well scores separate positives from negatives: distance, gain and lift."""
+"""Kolmogorov-Smirnov distance, gain and lift: how well scores separate the two classes."""
 
 from typing import NamedTuple
 
@@ -31,9 +31,9 @@ class KolmogorovSmirnov(ScoreMetric):
     """The Kolmogorov-Smirnov distance between the scores of positives and those of negatives.
 
     max |TPR - FPR| over all thresholds: the greatest difference of the two cumulative
-    distributions. NaN without both a positive and a negative. As
-    `scipy.stats.ks_2samp(...).statistic`. Exact where bins hold one distinct score each; otherwise
-    too small by at most the share of the positives, or of the negatives, that one bin holds.
+    distributions. NaN without a positive or without a negative. As
+    `scipy.stats.ks_2samp(...).statistic`. Exact if each bin holds one distinct score. Otherwise it
+    may be too small: at most by the share of the positives, or of the negatives, in one bin.
 
     Example:
         >>> import jax.numpy as jnp
@@ -57,12 +57,11 @@ class KolmogorovSmirnov(ScoreMetric):
 class Gain(ScoreMetric):
     """The share of all positives that are among a fraction of the examples with highest scores.
 
-    A point of the cumulative gains curve, with straight lines between thresholds: of a tie, or a
-    bin, that contains the limit, examples count in proportion, as if drawn at random. NaN without a
-    positive.
+    A point of the cumulative gains curve, with straight lines between thresholds: if the limit cuts
+    a tie or a bin, its examples count in proportion, as if drawn at random. NaN without a positive.
 
     Raises:
-        MetricInputError: a fraction that is not above 0 and at most 1.
+        MetricInputError: `fraction` is not above 0 and at most 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -113,7 +112,7 @@ class GainCurve(CurveMetric):
     `compute()` gives a named tuple `(fraction, gain, thresholds)` of arrays of shape
     (num_points,), or (C, num_points): the fraction of all examples with `score >= threshold`, and
     that of the positives, at descending thresholds from (0, 0). Without a positive the gain is NaN;
-    without data all is NaN.
+    without data all values are NaN.
 
     Example:
         >>> import jax.numpy as jnp

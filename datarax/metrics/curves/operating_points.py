@@ -1,4 +1,4 @@
-"""What a classifier reaches at one threshold: the best one under a condition, or one of a curve."""
+"""Single thresholds: the best rate under a condition on another rate, and the equal error rate."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from datarax.statistics.scores import Groups
 
 
 class OperatingPoint(ScoreMetric):
-    """The threshold with the highest value of one rate among those that reach another rate.
+    """The highest value of one rate, over the thresholds at which another rate is high enough.
 
-    `compute()` gives `{"value": ..., "threshold": ...}`, for predictions `score >= threshold`. Of
-    thresholds with equal values, it is the one with the higher other rate. Exactly that value is
-    reached by that threshold. It is the best of all where bins hold one distinct score each;
-    otherwise a better one may lie within a bin.
+    `compute()` gives `{"value": ..., "threshold": ...}`, for predictions `score >= threshold`. If
+    several thresholds have the highest value, it gives the one with the highest other rate. The
+    threshold gives exactly this value. No other threshold is better if each bin holds one distinct
+    score; otherwise a better one may lie within a bin.
     """
 
     def best(
@@ -29,7 +29,7 @@ class OperatingPoint(ScoreMetric):
         Both are of shape (size, groups), and NaN in all groups where a class has no examples.
         """
         is_threshold = groups.occupied | (groups.lowest == jnp.inf)
-        # Compared as floats, which are rounded once: 9 of 10 reaches 0.9.
+        # The rates are compared as floats, rounded once, so that 9 of 10 reaches 0.9.
         allowed = jnp.where(is_threshold & (other >= least), rate, -1)
         equal = (allowed >= 0) & (allowed == jnp.max(allowed, -1, keepdims=True))
         place = jnp.argmax(jnp.where(equal, other, -1), -1, keepdims=True)
@@ -42,7 +42,7 @@ class OperatingPoint(ScoreMetric):
 
 
 def _with_infinity(groups: Groups) -> Groups:
-    """With one more, empty group above all others, at an infinite threshold."""
+    """Adds an empty group above all others, with an infinite threshold."""
 
     def padded(x: PyTree, value: float) -> Any:
         return jax.tree.map(lambda x: jnp.concatenate([x, jnp.full_like(x[:, :1], value)], -1), x)
@@ -60,7 +60,7 @@ def _specificity(groups: Groups) -> jax.Array:
 
 
 def _precision(groups: Groups) -> jax.Array:
-    """1 where nothing is predicted positive."""
+    """The precision at each threshold; 1 where nothing is predicted positive."""
     predicted = groups.true_positives + groups.false_positives
     precision = (groups.true_positives / predicted).to_float()
     return jnp.where(jnp.isnan(precision), 1, precision)
@@ -73,7 +73,7 @@ class PrecisionAtFixedRecall(OperatingPoint):
     threshold, which predicts no positive, is not among them. NaN without a positive.
 
     Raises:
-        MetricInputError: a `min_recall` that is not from 0 to 1.
+        MetricInputError: `min_recall` is not from 0 to 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -105,7 +105,7 @@ class RecallAtFixedPrecision(OperatingPoint):
     positive.
 
     Raises:
-        MetricInputError: a `min_precision` that is not from 0 to 1.
+        MetricInputError: `min_precision` is not from 0 to 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -132,12 +132,12 @@ class RecallAtFixedPrecision(OperatingPoint):
 class SensitivityAtSpecificity(OperatingPoint):
     """The highest sensitivity at a specificity of at least `min_specificity`, and its threshold.
 
-    max TP / (TP + FN) over the thresholds at which TN / (TN + FP) >= `min_specificity`. Where only
-    an infinite threshold reaches that specificity, the sensitivity is 0. NaN without both a
-    positive and a negative.
+    max TP / (TP + FN) over the thresholds at which TN / (TN + FP) >= `min_specificity`. If only an
+    infinite threshold reaches that specificity, the sensitivity is 0. NaN without a positive or
+    without a negative.
 
     Raises:
-        MetricInputError: a `min_specificity` that is not from 0 to 1.
+        MetricInputError: `min_specificity` is not from 0 to 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -165,10 +165,10 @@ class SpecificityAtSensitivity(OperatingPoint):
     """The highest specificity at a sensitivity of at least `min_sensitivity`, and its threshold.
 
     max TN / (TN + FP) over the thresholds at which TP / (TP + FN) >= `min_sensitivity`. NaN without
-    both a positive and a negative.
+    a positive or without a negative.
 
     Raises:
-        MetricInputError: a `min_sensitivity` that is not from 0 to 1.
+        MetricInputError: `min_sensitivity` is not from 0 to 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -197,7 +197,7 @@ class EqualErrorRate(ScoreMetric):
 
     `compute()` gives `{"value": ..., "threshold": ...}`: the rate at which the ROC curve, with
     straight lines between its points, crosses FPR = 1 - TPR, and the lower threshold of the line
-    that crosses. NaN without both a positive and a negative. Scores in one bin count as a tie.
+    that crosses. NaN without a positive or without a negative. Scores in one bin count as a tie.
     Other libraries take the nearer end of that line, or the mean of both rates there, and differ
     where examples are few.
 
@@ -227,7 +227,7 @@ class EqualErrorRate(ScoreMetric):
         def at_place(x: jax.Array) -> jax.Array:
             return jnp.take_along_axis(x, place, -1)
 
-        # How far along the line the difference is zero, and the false positives there.
+        # The share of the line up to where the difference is zero, and the false positives there.
         before, after = before.map(at_place), after.map(at_place)
         share = -before / (after - before)
         fp = groups.negatives_above.map(at_place) + groups.negatives.map(at_place) * share

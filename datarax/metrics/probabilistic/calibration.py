@@ -17,13 +17,15 @@ from datarax.statistics.fields import state
 class CalibrationMetric(Metric):
     """A metric that is computed from bins of confidence.
 
-    A bin of equal width excludes its lower edge and includes its upper edge, as in
-    `sklearn.calibration.calibration_curve`, so that 1.0 is in the last bin; libraries that give 1.0
-    a bin of its own report another number. Bins of equal mass are by rank, with ties in one bin,
-    as with `strategy="quantile"` there if `num_bins` divides the number of examples. Ranks are
-    those of narrow cells, 2**-7 of the distance to 0 or 1 wide (wider for many classes, see
-    `datarax.statistics.CalibrationBins`). The cells at the edges of the bins change an "l1"
-    error by at most twice their share of the examples.
+    Bins of equal width exclude their lower edge and include their upper edge, as in
+    `sklearn.calibration.calibration_curve`. So 1.0 is in the last bin; a library that gives 1.0 its
+    own bin reports another number.
+
+    Bins of equal mass are made by rank, with ties in one bin, as with `strategy="quantile"` of
+    `calibration_curve` if `num_bins` divides the number of examples. The ranks are those of narrow
+    cells, whose width is 2**-7 of the distance to the nearer of 0 and 1 (more for many classes: see
+    `datarax.statistics.CalibrationBins`). The cells at the edges of the bins change an "l1" error
+    by at most twice their share of the examples.
 
     Examples are invalid if their probabilities are outside 0 to 1, if a row of them does not sum to
     one (multiclass: within 3.5e-4, or the root of the eps of a coarser dtype), if their logits are
@@ -37,7 +39,7 @@ class CalibrationMetric(Metric):
     num_classes: int | None = None
     """How many classes a multiclass task has."""
     num_labels: int | None = None
-    """How many labels a multilabel task has. With neither size the task is binary."""
+    """How many labels a multilabel task has. Without both sizes the task is binary."""
     classwise: bool = False
     """Multiclass: whether to judge the probability of every class, each against the rest. If not,
     only the highest probability is judged, the first of equal ones."""
@@ -51,7 +53,8 @@ class CalibrationMetric(Metric):
 
     def __post_init__(self) -> None:
         positive_int(self.num_bins, "num_bins")
-        # Bins of equal mass are computed from cells, so that metrics of any `num_bins` share them.
+        # Bins of equal mass are computed from cells, which do not depend on `num_bins`: so metrics
+        # with any `num_bins` share the statistic.
         stored = self.num_bins if self.binning == "width" else None
         self.statistic = CalibrationBins.from_fields(self, num_bins=stored)
 
@@ -66,8 +69,8 @@ class CalibrationMetric(Metric):
             weights: broadcast against the leading axes of `target`; zero excludes an example.
 
         Raises:
-            MetricInputError: shapes that do not fit together; shows both.
-            MetricTypeError: multiclass targets that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: multiclass targets are not integers.
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 

@@ -23,7 +23,7 @@ class Divergence(MeanScore):
     their sums.
 
     Raises:
-        MetricInputError: a base of at most 1.
+        MetricInputError: `base` is at most 1.
     """
 
     base: float | None = None

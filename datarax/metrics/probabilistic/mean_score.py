@@ -25,7 +25,7 @@ class TaskScore(MeanScore):
     num_classes: int | None = None
     """How many classes a multiclass task has."""
     num_labels: int | None = None
-    """How many labels a multilabel task has. With neither size the task is binary."""
+    """How many labels a multilabel task has. Without both sizes the task is binary."""
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
 
@@ -48,8 +48,8 @@ class TaskScore(MeanScore):
             weights: broadcast against the leading axes of `target`; zero excludes an example.
 
         Raises:
-            MetricInputError: shapes that do not fit together; shows both.
-            MetricTypeError: multiclass targets that are not integers.
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: multiclass targets are not integers.
         """
         seen = examples(
             preds,

@@ -148,7 +148,7 @@ class Perplexity(MeanScore):
             weights: broadcast against the leading axes of `target`; zero excludes a token.
 
         Raises:
-            MetricInputError: shapes that do not fit together; shows both.
+            MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: token ids that are not integers.
         """
         preds = numeric(preds, "preds")
