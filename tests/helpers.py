@@ -8,7 +8,7 @@ to one unit in the last place, which is its one rounding, by the division.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+
+from datarax import NotAddressableError
 
 AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 DTYPES = ("float32", "bfloat16", "float16", "int8", "int32", "uint8", "bool")
@@ -88,14 +90,37 @@ def mean(x: Any, weights: Any = None, axis: Any = None) -> np.ndarray:
     if weights is None:
         weights = np.ones(x.shape)
     weights = wide(weights)
-    weights = np.broadcast_to(_lead(weights, x.ndim), x.shape)
+    weights = np.broadcast_to(by_row(weights, x.ndim), x.shape)
     total = weights.sum(axis=axis)
     weighted = (np.where(weights == 0, 0.0, x) * weights).sum(axis=axis)
     return np.where(total == 0, np.nan, weighted / np.where(total == 0, 1.0, total))
 
 
-def _lead(weights: np.ndarray, ndim: int) -> np.ndarray:
+def by_row(weights: Any, ndim: int) -> np.ndarray:
+    """Weights of rows, which broadcast against arrays of `ndim` dimensions."""
+    weights = np.asarray(weights)
     return weights.reshape(weights.shape + (1,) * (ndim - weights.ndim))
+
+
+def bits(tree: Any) -> list[bytes]:
+    """The bytes of every array of a tree."""
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+def on_the_host(tree: Any) -> Any:
+    """A tree of NumPy arrays, once they are computed."""
+    return jax.tree.map(np.asarray, jax.block_until_ready(tree))
+
+
+def refusals(calls: Mapping[str, Callable[[], Any]]) -> dict[str, str]:
+    """What each call says that raises a `NotAddressableError`, by name."""
+    said = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except NotAddressableError as error:
+            said[name] = str(error)
+    return said
 
 
 def assert_same(got: Any, want: Any, dtype: Any = None, *, ulps: int = 0) -> None:

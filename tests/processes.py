@@ -303,6 +303,15 @@ def mark(text: str) -> None:
         marks.write(text + "\n")
 
 
+def alive(pid: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def _reserved_port():
     """A free port, held by a socket that does not listen until the group is closed.

@@ -1,6 +1,5 @@
 """The harness of the tests with real processes: it must catch what it is there to catch."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -36,14 +35,6 @@ def _unpicklable():
     return lambda: None
 
 
-def _alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_each_process_has_one_device_and_returns_its_value():
     assert processes.run(_who, 2, 10) == [(10, 2, 1, (2,)), (11, 2, 1, (2,))]
 
@@ -73,7 +64,7 @@ def test_killed_stopped_and_hung_processes_are_told_apart_and_end_with_the_group
     assert "died of SIGKILL" in str(killed)
     assert (stopped.ended, hung.ended) == ("running", "running")
     assert "_marks_then_hangs" in hung.output  # the stack, from faulthandler
-    assert not any(_alive(pid) for pid in pids)
+    assert not any(processes.alive(pid) for pid in pids)
     assert not group._folder.exists()
 
 
@@ -121,9 +112,9 @@ def test_no_child_outlives_a_parent_that_is_killed(tmp_path):
         pid = int(parent.stdout.readline())
         parent.kill()
     deadline = time.monotonic() + 30
-    while _alive(pid) and time.monotonic() < deadline:
+    while processes.alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not _alive(pid)
+    assert not processes.alive(pid)
 
 
 def test_the_port_is_held_while_the_group_lives():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from datarax.cli import launch
+from tests.processes import alive
 
 
 def leaves_its_number(rank: int, folder: Path, codes: tuple[int, ...]) -> int:
@@ -34,14 +35,6 @@ def waits_after(rank: int, folder: Path, what: str) -> int:
 
 def pids(folder: Path) -> list[int]:
     return [int(file.read_text()) for file in folder.iterdir()]
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_all_return(tmp_path, capfd):

@@ -87,7 +87,7 @@ def check_everything(got, varying, metrics, weights):
     one = w[:, 0]
 
     def kept(x, other):
-        return np.where(one.reshape((8,) + (1,) * (x.ndim - 1)) > 0, wide(x), other)
+        return np.where(by_row(one, x.ndim) > 0, wide(x), other)
 
     want = {
         "mean": lambda x: mean(x, None, 0),

@@ -17,7 +17,7 @@ from datarax.distributed import (
     reduce_min,
     reduce_sum,
 )
-from tests.helpers import assert_same, draw, fsum, make_mesh, mean, place, sum_bound, wide
+from tests.helpers import assert_same, by_row, draw, fsum, make_mesh, mean, place, sum_bound, wide
 
 REDUCERS = (
     *("reduce_mean", "reduce_sum", "reduce_max", "reduce_min", "reduce_custom"),
@@ -80,17 +80,17 @@ def check_everything(got, metrics, weights, mask):
     leaves = {"loss": metrics["loss"]} | metrics["train"]
 
     def lowest(x, axis=None):
-        return np.where(_rows(mask, x), wide(x), np.inf).min(axis=axis)
+        return np.where(by_row(mask, np.ndim(x)), wide(x), np.inf).min(axis=axis)
 
     def highest(x, axis=None):
-        return np.where(_rows(mask, x), wide(x), -np.inf).max(axis=axis)
+        return np.where(by_row(mask, np.ndim(x)), wide(x), -np.inf).max(axis=axis)
 
     want = {
         "mean": lambda x: mean(x),
         "weighted": lambda x: mean(x, weights),
         "columns": lambda x: mean(x, mask, 0),
         "sum": lambda x: wide(x).sum(),
-        "weighted sum": lambda x: (wide(x) * _rows(weights, x)).sum(axis=0),
+        "weighted sum": lambda x: (wide(x) * by_row(weights, np.ndim(x))).sum(axis=0),
         "max": lambda x: wide(x).max(),
         "masked max": lambda x: highest(x, 0),
         "min": lambda x: wide(x).min(axis=-1),
@@ -116,10 +116,6 @@ def check_everything(got, metrics, weights, mask):
         np.testing.assert_array_equal(np.asarray(got["other"]["loss"]), metrics["loss"])
         for name, x in metrics["train"].items():
             assert_same(got["other"]["train"][name], mean(x, weights), np.float32, ulps=1)
-
-
-def _rows(weights, x):
-    return np.reshape(weights, np.shape(weights) + (1,) * (np.ndim(x) - np.ndim(weights)))
 
 
 def test_the_two_modules_export_the_same_functions():

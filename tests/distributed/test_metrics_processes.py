@@ -7,7 +7,6 @@ from flax import nnx
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from datarax import NotAddressableError
 from datarax.distributed import (
     all_gather,
     collect_from_devices,
@@ -23,7 +22,17 @@ from datarax.distributed import (
     reduce_sum_collective,
 )
 from tests import processes
-from tests.helpers import collectives, draw, make_mesh, mean, over_shards, wide
+from tests.helpers import (
+    by_row,
+    collectives,
+    draw,
+    make_mesh,
+    mean,
+    on_the_host,
+    over_shards,
+    refusals,
+    wide,
+)
 
 OPS = {"loss": "max", "hits": "sum", "half": "min"}
 
@@ -32,10 +41,6 @@ def over_processes(mesh, local):
     """One global array of what the processes hold, in the documented way."""
     sharding = NamedSharding(mesh, P("data"))
     return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, x), local)
-
-
-def on_the_host(tree):
-    return jax.tree.map(np.asarray, jax.block_until_ready(tree))
 
 
 # What each process runs.
@@ -110,12 +115,7 @@ def what_is_refused(halves):
         for name, x in {"numpy": local, "jax": jnp.asarray(local)}.items():
             metrics = {"own": {"loss": x}, "whole": whole}
             calls[f"{reduce.__name__} {name}"] = lambda r=reduce, m=metrics: r(m)
-    said = {}
-    for name, call in calls.items():
-        try:
-            call()
-        except NotAddressableError as error:
-            said[name] = str(error)
+    said = refusals(calls)
     # What is refused costs nothing: the next reduction works, and what has no axis still passes.
     after = reduce_mean({"loss": whole, "step": jnp.int32(rank), "lr": 0.5, "name": "x"})
     lists = collect_from_devices({"jax": jnp.asarray(local), "numpy": local})
@@ -179,7 +179,7 @@ def check(first, metrics, weights):
         close(got["by process"][name], mean(x, w), ulps=8)
         same(got["sum"][name], total(x, w, 0))
         same(got["min"][name], wide(x).min(0))
-        masked = np.where(_rows(w, x) > 0, wide(x), -np.inf).max(0)
+        masked = np.where(by_row(w, x.ndim) > 0, wide(x), -np.inf).max(0)
         lowest = np.iinfo(np.int32).min if name in ("hits", "flag") else np.nan
         same(got["max"][name], np.where(np.isinf(masked), lowest, masked))
         np.testing.assert_array_equal(got["gathered"][name], x, strict=True)
@@ -203,12 +203,8 @@ def test_what_only_one_process_holds_is_refused(rng):
         assert lists == {"jax": list(np.split(x, 2)[rank]), "numpy": list(np.split(x, 2)[rank])}
 
 
-def _rows(weights, x):
-    return np.reshape(weights, np.shape(weights) + (1,) * (np.ndim(x) - np.ndim(weights)))
-
-
 def total(x, weights, axis):
-    weights = _rows(weights, x)
+    weights = by_row(weights, np.ndim(x))
     return (np.where(weights == 0, 0, wide(x)) * weights).sum(axis)
 
 

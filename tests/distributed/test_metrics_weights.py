@@ -19,7 +19,7 @@ from datarax.distributed import (
     reduce_min,
     reduce_sum,
 )
-from tests.helpers import assert_same, draw, make_mesh, mean, over_shards, place, wide
+from tests.helpers import assert_same, by_row, draw, make_mesh, mean, over_shards, place, wide
 
 SHAPE = (8, 3)
 WEIGHT_SHAPES = [(), (8,), (1,), (8, 1), (1, 3), (8, 3)]
@@ -30,7 +30,7 @@ small_weights = st.sampled_from([0, 0, 1, 2, 3, 7])
 
 def exact_mean(x, weights, axis):
     """The mean in rationals, of each slice along `axis`; None where the total weight is zero."""
-    weights = np.broadcast_to(weights.reshape(weights.shape + (1,) * (2 - weights.ndim)), x.shape)
+    weights = np.broadcast_to(by_row(weights, 2), x.shape)
     axes = range(2) if axis is None else [a % 2 for a in np.atleast_1d(axis)]
     kept = [a for a in range(2) if a not in axes]
     out = np.empty([x.shape[a] for a in kept], object)
@@ -56,7 +56,7 @@ def exact_mean(x, weights, axis):
 )
 def test_the_weighted_mean_is_the_exact_one_rounded(data, x, shape, dtype, axis, bad):
     weights = data.draw(hnp.arrays(np.int8, shape, elements=small_weights)).astype(dtype)
-    absent = np.broadcast_to(weights.reshape(shape + (1,) * (2 - len(shape))), SHAPE) == 0
+    absent = np.broadcast_to(by_row(weights, 2), SHAPE) == 0
     x[absent] = bad
     got = reduce_mean({"x": x}, weights=weights, axis=axis)["x"]
     exact = exact_mean(x, weights, axis)

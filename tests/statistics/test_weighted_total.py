@@ -7,7 +7,7 @@ import pytest
 
 from datarax import MetricInputError, MetricTypeError
 from datarax.statistics import WeightedTotal
-from tests.helpers import DTYPES, assert_same, draw, mean, wide
+from tests.helpers import DTYPES, assert_same, by_row, draw, mean, wide
 
 
 def sums(stat):
@@ -29,7 +29,7 @@ def test_against_the_definition(rng, dtype, weighting):
     stat = WeightedTotal().update(x[:5], weights=w if np.ndim(w) == 0 else w[:5])
     stat = stat.update(x[5:], weights=w if np.ndim(w) == 0 else w[5:])
     full = np.ones(x.shape) if w is None else wide(w)
-    full = np.broadcast_to(full.reshape(full.shape + (1,) * (2 - full.ndim)), x.shape)
+    full = np.broadcast_to(by_row(full, 2), x.shape)
     assert sums(stat) == ((wide(x) * full).sum(), full.sum(), 0)
     assert_same(stat.mean, mean(x, full), np.float32, ulps=1)
 

@@ -21,7 +21,7 @@ from datarax.metrics import Accuracy, Max, Mean, Sum
 from datarax.training import StatefulMetric
 from datarax.wrappers.per_device import PerDevice
 from tests.helpers import collectives, draw, make_mesh, place
-from tests.wrappers.mixed import batch_of, check, of, twenty
+from tests.wrappers.mixed import batch_of, check, joined, of, twenty
 
 FEW = ("loss", "tokens peak", "labels")
 MESHES = {
@@ -33,10 +33,6 @@ MESHES = {
 @nnx.jit
 def step(metric, batch):
     metric.update(**batch)
-
-
-def joined(*batches):
-    return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
 
 
 def variables(node):

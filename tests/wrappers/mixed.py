@@ -128,6 +128,11 @@ def batch_of(rng: np.random.Generator, size: int) -> Batch:
     }
 
 
+def joined(*batches: Batch) -> Batch:
+    """Several batches as one."""
+    return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
+
+
 def of(values: str, metric: datarax.Metric) -> datarax.Metric:
     return metric.from_outputs(values=values)
 

@@ -24,8 +24,8 @@ from datarax import (
 )
 from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum
 from datarax.statistics.state import SMALL_STATE_BYTES
-from tests.helpers import collectives_in, draw, make_mesh, place
-from tests.wrappers.mixed import CLASSES, Peak, batch_of, check, twenty
+from tests.helpers import bits, collectives_in, draw, make_mesh, place
+from tests.wrappers.mixed import CLASSES, Peak, batch_of, check, joined, twenty
 
 ONE, TWO = {"data": 8}, {"data": 4, "model": 2}
 # The axes of a mesh, and which of them hold the batch.
@@ -66,16 +66,8 @@ def updated(metric, batch):
     return jax.block_until_ready(metric.update(**batch))
 
 
-def bits(tree):
-    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
-
-
 def rows(batch, keep):
     return {name: x[keep] for name, x in batch.items()}
-
-
-def joined(*batches):
-    return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
 
 
 # What is compiled.

@@ -6,25 +6,17 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from datarax import Collection, NotAddressableError, per_device
+from datarax import Collection, per_device
 from datarax.distributed import global_batch
 from datarax.metrics import Accuracy, Max, Mean
 from datarax.training import StatefulMetric
 from tests import processes
-from tests.helpers import collectives, draw, make_mesh
+from tests.helpers import bits, collectives, draw, make_mesh, on_the_host, refusals
 from tests.wrappers.mixed import batch_of, check, of, twenty
 
 COUNT = 3
 ROWS = 8
 NAMES = ("loss", "tokens peak", "labels", "least", "spread", "a word", "confusion")
-
-
-def bits(tree):
-    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
-
-
-def on_the_host(tree):
-    return jax.tree.map(np.asarray, jax.block_until_ready(tree))
 
 
 # What each process runs.
@@ -100,12 +92,7 @@ def refused(x):
         "one of two": lambda: pair.update(values=whole, preds=whole, target=own),
         "stateful": lambda: StatefulMetric(mean).update(values=own),
     }
-    said = {}
-    for name, call in calls.items():
-        try:
-            call()
-        except NotAddressableError as error:
-            said[name] = str(error)
+    said = refusals(calls)
     with pytest.raises(AssertionError, match="not the same on each process"):
         per_device(Mean().update(own), mesh, "data")
     # What is refused costs nothing.
