@@ -10,8 +10,8 @@ from datarax.numerics.limbs import negate_limbs
 Words = tuple[jax.Array, jax.Array]
 """64 bits for each element: the upper and the lower 32, as uint32."""
 
-# One key for each round, without a pattern of bits: the fractional parts of the square roots of 2,
-# 3, 5, 7, 11 and 13.
+# One key for each round: odd numbers without a pattern of bits, from the fractional parts of the
+# square roots of 2, 3, 5, 7, 11 and 13.
 _ROUNDS = (0x6A09E667, 0xBB67AE85, 0x3C6EF373, 0xA54FF53B, 0x510E527F, 0x9B05688D)
 _FRACTION = 0x5BE0CD19  # the upper word of a number that is not an integer
 

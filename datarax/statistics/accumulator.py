@@ -175,7 +175,8 @@ class MetricAccumulator(LeafState, kw_only=False):
                 f"{x.dtype}; give it an initial_value of a dtype that holds both"
             )
         row = merge_op(self.reduce_op, self.dtype)
-        # A sum takes values in their own dtype: the record of the merge operation widens them.
+        # Half precision is widened. A maximum or minimum then converts values to its own dtype. A
+        # sum does not: its merge operation sums integers exactly before it converts them.
         if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4:
             x = x.astype(jnp.float32)
         if self.reduce_op is not MetricReduceOp.sum:
