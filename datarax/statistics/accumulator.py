@@ -10,7 +10,14 @@ from jax.core import Tracer
 
 from datarax._checks import numeric, x64_enabled
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax.distributed.merge_ops import MetricReduceOp, Parts, identity, merge_op, state_dtype
+from datarax.distributed.merge_ops import (
+    MergeOp,
+    MetricReduceOp,
+    Parts,
+    identity,
+    merge_op,
+    state_dtype,
+)
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.statistics.fields import state
@@ -126,6 +133,11 @@ class MetricAccumulator(LeafState, kw_only=False):
         """The dtype of the first part. An integer sum of dtype int32 has two parts: 64 bits."""
         return np.dtype(self.parts[0].dtype)
 
+    @property
+    def _row(self) -> MergeOp:
+        """The record of the merge table for this accumulator."""
+        return merge_op(MetricReduceOp(self.reduce_op), self.dtype)
+
     def update(self, value: Any, *, where: Any = None) -> Self:
         """A new accumulator with `value` folded in.
 
@@ -140,16 +152,12 @@ class MetricAccumulator(LeafState, kw_only=False):
                 minimum, integers of a dtype that does not fit the accumulator.
         """
         if isinstance(value, Exact):
-            return self.replace(
-                parts=merge_op(self.reduce_op, self.dtype).pairwise(self.parts, _parts(value, self))
-            )
+            return self.replace(parts=self._row.pairwise(self.parts, _parts(value, self)))
         # JAX would reject or wrap a Python integer that does not fit 32 bits.
         if isinstance(value, int | np.integer) and not isinstance(value, bool):
             value = _python_int(int(value), self)
             if isinstance(value, tuple):
-                return self.replace(
-                    parts=merge_op(self.reduce_op, self.dtype).pairwise(self.parts, value)
-                )
+                return self.replace(parts=self._row.pairwise(self.parts, value))
         x = numeric(value, "MetricAccumulator: value")
         batch = x.ndim - len(self.shape)
         if batch < 0 or x.shape[batch:] != self.shape:
@@ -174,7 +182,7 @@ class MetricAccumulator(LeafState, kw_only=False):
                 f"MetricAccumulator: the {self.reduce_op} of {self.dtype} got a value of dtype "
                 f"{x.dtype}; give it an initial_value of a dtype that holds both"
             )
-        row = merge_op(self.reduce_op, self.dtype)
+        row = self._row
         # Half precision is widened. A maximum or minimum then converts values to its own dtype. A
         # sum does not: its merge operation sums integers exactly before it converts them.
         if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4:
@@ -191,7 +199,7 @@ class MetricAccumulator(LeafState, kw_only=False):
                 )
             mask = jax.lax.expand_dims(mask, range(mask.ndim, x.ndim))
             # An excluded value becomes the identity, which changes no sum, maximum or minimum.
-            neutral = identity(self.reduce_op, (), self.dtype)[0]
+            neutral = identity(MetricReduceOp(self.reduce_op), (), self.dtype)[0]
             x = jnp.where(mask, x, jnp.asarray(neutral, x.dtype))
         # Reduce the batch first, then merge its parts with those of the accumulator.
         folded = row.over_axis(x, tuple(range(batch)), self.dtype)
@@ -219,11 +227,9 @@ class MetricAccumulator(LeafState, kw_only=False):
         start = self.initial_value.array()
         parts = self.parts
         # For the usual start, the identity, no arithmetic is needed.
-        neutral = identity(self.reduce_op, (), self.dtype)[0]
+        neutral = identity(MetricReduceOp(self.reduce_op), (), self.dtype)[0]
         if not np.array_equal(start, np.broadcast_to(neutral, start.shape)):
-            parts = merge_op(self.reduce_op, self.dtype).pairwise(
-                parts, _initial_parts(self, start)
-            )
+            parts = self._row.pairwise(parts, _initial_parts(self, start))
         return tuple(map(jnp.asarray, parts))
 
     @property
@@ -240,19 +246,17 @@ class MetricAccumulator(LeafState, kw_only=False):
         return config | {"dtype": self.dtype.name}, parts  # it differs with x64
 
     def combine(self, other: Any) -> Self:
-        row = merge_op(self.reduce_op, self.dtype)
-        return self.with_parts({"parts": row.pairwise(self.parts, other.parts)})
+        return self.with_parts({"parts": self._row.pairwise(self.parts, other.parts)})
 
     def canonical(self) -> Self:
         return self
 
     def to_mesh(self) -> tuple[str, list[jax.Array]]:
         parts = tuple(map(jnp.asarray, self.parts))
-        return merge_op(self.reduce_op, self.dtype).to_mesh(parts)
+        return self._row.to_mesh(parts)
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        row = merge_op(self.reduce_op, self.dtype)
-        return self.with_parts({"parts": row.from_mesh(arrays, self.dtype)})
+        return self.with_parts({"parts": self._row.from_mesh(arrays, self.dtype)})
 
 
 def _checked_initial(value: Any) -> np.ndarray[Any, Any]:

@@ -45,7 +45,7 @@ class Clipped(datarax.Metric):
 
 class Doubled(Clipped):
     factor = 2.0
-    side: ClassVar[None] = None
+    side: ClassVar[None] = None  # type: ignore[reportIncompatibleVariableOverride]
 
     def compute(self):
         return super().compute() + 0
