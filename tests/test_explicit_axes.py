@@ -1,7 +1,7 @@
 """Every metric under plain `jit` on arrays that are sharded over `Explicit` axes.
 
-An operation that does not accept the sharding of its operands raises an error when it is traced, and
-which operations do so differs between versions of jax. So every metric is traced here. Other tests
+An operation that does not accept the sharding of its operands raises an error when it is traced.
+Which operations do so differs between versions of jax. So every metric is traced here. Other tests
 check the numbers, for some of the metrics.
 """
 

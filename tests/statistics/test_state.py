@@ -160,7 +160,7 @@ def test_configuration_must_be_hashable(value, what):
 @pytest.mark.parametrize(
     ("a", "b", "field"),
     [
-        # peers.md, "merging thresholds 0.5 and 0.9: a number".
+        # In another library, merging thresholds 0.5 and 0.9 gives a number.
         (Accuracy(threshold=0.5), Accuracy(threshold=0.9), "threshold is 0.5 in one and 0.9"),
         (Accuracy(num_classes=3), Accuracy(num_classes=4), "num_classes is 3 in one and 4"),
         (Accuracy(average=None), Accuracy(), "average is None in one and 'micro'"),
@@ -314,9 +314,7 @@ def test_another_metric_or_configuration_is_refused_by_name():
     saved = Accuracy(threshold=0.5).state_dict()
     with pytest.raises(ConfigurationMismatchError, match=r"threshold is 0\.5 in the saved .* 0\.9"):
         Accuracy(threshold=0.9).load_state_dict(saved)
-    with pytest.raises(
-        ConfigurationMismatchError, match=r"metrics\.Mean.*metrics\.Accuracy"
-    ):
+    with pytest.raises(ConfigurationMismatchError, match=r"metrics\.Mean.*metrics\.Accuracy"):
         Mean().load_state_dict(saved)
     with pytest.raises(ConfigurationMismatchError, match="on_invalid"):
         Accuracy(on_invalid="raise").load_state_dict(saved)
