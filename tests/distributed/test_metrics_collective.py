@@ -105,8 +105,8 @@ def check_everything(got, varying, metrics, weights):
             dtype = np.int32 if whole else np.float32
             assert_same(got[form][name], oracle(x), dtype, ulps=0 if exact else 1)
     for name, x in local.items():
-        by_row = None if name == "scalar" else w
-        assert_same(got["weighted"][name], mean(x, by_row, 0), np.float32, ulps=1)
+        weighted = mean(x, None if name == "scalar" else w, 0)
+        assert_same(got["weighted"][name], weighted, np.float32, ulps=1)
         assert_same(got["gathered"][name], x)
     custom = got["custom"]
     assert_same(custom["loss"], kept(local["loss"], -np.inf).max(0), np.float32)

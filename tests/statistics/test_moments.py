@@ -155,7 +155,7 @@ def test_integers_and_half_precision(rng):
 
 def test_the_order():
     for order in (1, 5, 2.5, None):
-        with pytest.raises(MetricInputError, match="order=.*expected one of 2, 3, 4"):
+        with pytest.raises(MetricInputError, match=r"order=.*expected one of 2, 3, 4"):
             Moments(order=order)
     with pytest.raises(MetricInputError, match="hold no skewness"):
         _ = Moments().update(1.0).skewness
