@@ -22,6 +22,7 @@ from datarax.distributed import (
 )
 from tests.helpers import (
     assert_same,
+    by_row,
     draw,
     make_mesh,
     mean,
