@@ -64,7 +64,7 @@ def collect_fields(
     sets a new default. A `ClassVar` or a property of that name removes the field: it is no longer
     an argument.
     """
-    body, annotations, own = vars(cls), inspect.get_annotations(cls), {}
+    body, annotations, own = vars(cls), _annotations(cls), {}
     for name, annotation in annotations.items():
         value = body.get(name, Field())
         if name.startswith("_") or isinstance(value, property) or is_state(value):
@@ -86,6 +86,14 @@ def collect_fields(
             kept[name] = given._replace(default=body[name]) if name in body else given
     # By position, those of the bases come first, as in a dataclass.
     return {n: f for n, f in kept.items() if not f.kw_only} | own | kept
+
+
+def _annotations(cls: type) -> dict[str, Any]:
+    """The annotations of a class body; text where they cannot be evaluated, as a name is local."""
+    try:
+        return inspect.get_annotations(cls, eval_str=True)
+    except Exception:  # whatever evaluating them raises
+        return inspect.get_annotations(cls)
 
 
 def _is_class_var(annotation: Any) -> bool:

@@ -19,6 +19,7 @@ from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.statistics.device_merge import merge_leaf_states, merge_stack
 from datarax.statistics.fields import (
+    REQUIRED,
     Field,
     bound_fields,
     collect_fields,
@@ -45,7 +46,9 @@ class _StateType(type):
         # or disabled since the class was defined.
         for name, template in cls.templates.items():  # type: ignore[attr-defined]
             vars(self)[name] = _made_anew(template)
-        vars(self).update({n: f.default for n, f in cls.fields.items() if not f.init})  # type: ignore[attr-defined]
+        # A constructor of the class itself may set fewer than all fields.
+        fields: dict[str, Field] = cls.fields  # type: ignore[attr-defined]
+        vars(self).update({n: f.default for n, f in fields.items() if f.default is not REQUIRED})
         self.__init__(*args, **kwargs)
         return _seal(self)
 
@@ -271,7 +274,10 @@ class State(Saveable, metaclass=_StateType):
         return self.with_parts({name: apply(name) for name in self._children})
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({shown_fields(self)})"
+        shown = [shown_fields(self)]
+        if type(self).__init__ is not State.__init__:
+            shown += [f"{n}={getattr(self, n)!r}" for n, _ in self._aux[1] if n not in self.fields]
+        return f"{type(self).__name__}({', '.join(filter(None, shown))})"
 
 
 # How an instance is frozen, flattened and unflattened.
