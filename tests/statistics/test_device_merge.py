@@ -132,8 +132,8 @@ def test_integers_are_exact_to_63_bits_in_either_way(rng, size):
 
     def run(high, low):
         acc = MetricAccumulator(np.full(size, -1))
-        words = (jnp.broadcast_to(high, (size,)), jnp.broadcast_to(low, (size,)))
-        return acc.replace(words=words).sync("data")
+        limbs = (jnp.broadcast_to(high, (size,)), jnp.broadcast_to(low, (size,)))
+        return acc.replace(parts=limbs).sync("data")
 
     got = jax.block_until_ready(over_shards(run, mesh, P("data"), P())(high, low))
     np.testing.assert_array_equal(np.asarray(got.value), np.full(size, values.sum() - 1))
