@@ -536,7 +536,7 @@ def test_positional_and_named_arguments(rng, kind):
         assert jax.block_until_ready(seen).results() == pytest.approx(want, rel=2e-7)
 
     class Positional(Mean):
-        def update(self, values, weights=None):
+        def update(self, values, weights=None):  # type: ignore[reportIncompatibleMethodOverride]
             return super().update(values, weights=weights)
 
     x = draw(rng, (11,))
