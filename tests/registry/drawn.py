@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 _STEPS = 2**15
+# Hypothesis limits how much one example may draw: the numbers after so many come from a seed.
+_MOST = 600
 
 
 class DrawnGenerator:
@@ -20,13 +22,17 @@ class DrawnGenerator:
 
     def __init__(self, data: Any):
         self.draw = data.draw
+        self.left = _MOST
 
     def _integers(self, low: int, high: int, size: Any) -> np.ndarray:
         shape = () if size is None else size
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        # Hypothesis limits what one example may draw: large arrays repeat one number.
-        fill = None if math.prod(shape) > 400 else st.nothing()
-        return self.draw(hnp.arrays(np.int64, shape, elements=st.integers(low, high), fill=fill))
+        self.left -= math.prod(shape)
+        if self.left < 0:
+            rng = np.random.default_rng(self.draw(st.integers(0, 2**32 - 1), label="seed"))
+            return rng.integers(low, high, shape, endpoint=True)
+        elements = st.integers(low, high)
+        return self.draw(hnp.arrays(np.int64, shape, elements=elements, fill=st.nothing()))
 
     def integers(self, low: int, high: int | None = None, size: Any = None) -> Any:
         low, high = (0, low) if high is None else (low, high)
