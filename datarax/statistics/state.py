@@ -71,8 +71,9 @@ class State(Saveable, metaclass=_StateType):
     holds_arrays: ClassVar[bool] = False
     """Whether arrays are children; if not, an array as an attribute is an error."""
 
-    # The names of the children, sorted; and the static part of the pytree: these names, and the
-    # names and values of all other attributes. `_aux` is None until the instance is frozen.
+    # The names of the children, sorted. And the static part of the pytree: these names, the names
+    # and values of all other attributes, and which of them are NaN. It is None until the instance
+    # is frozen.
     _children: tuple[str, ...] = ()
     _aux: Any = None
 
@@ -315,7 +316,8 @@ def _seal(self: State) -> Any:
         config.append((name, value))
     children, config = tuple(sorted(children)), tuple(sorted(config, key=lambda pair: pair[0]))
     vars(self)["_children"] = children
-    vars(self)["_aux"] = (children, config)
+    nans = tuple(name for name, value in config if value is _Nan.NAN)
+    vars(self)["_aux"] = (children, config, nans)
     return self
 
 
@@ -343,9 +345,10 @@ def _unflatten(cls: type[State]) -> Callable[[Any, Any], State]:
     def unflatten(aux: Any, children: Any) -> State:
         # JAX may pass any objects as children, so nothing is checked here.
         self = object.__new__(cls)
-        names, config = aux
-        for name, value in config:
-            vars(self)[name] = math.nan if value is _Nan.NAN else value
+        names, config, nans = aux
+        vars(self).update(config)
+        for name in nans:
+            vars(self)[name] = math.nan
         vars(self).update(zip(names, children, strict=True))
         vars(self)["_children"], vars(self)["_aux"] = names, aux
         return self
