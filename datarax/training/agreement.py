@@ -281,7 +281,8 @@ def agree(barrier: Barrier, metric: Metric, timeout: float | None, about: str) -
 
 
 def _difference(ours: dict[str, str], theirs: dict[str, str], process: int) -> str:
-    for field in sorted(ours.keys() | theirs.keys()):  # the class of the whole comes first
+    # The outermost difference first: a statistic repeats fields of its metric.
+    for field in sorted(ours.keys() | theirs.keys(), key=lambda field: (field.count("."), field)):
         here, there = (d.get(field, "not there") for d in (ours, theirs))
         if here != there:
             name = "metric" if field == "metric" else ours["metric"] + field.removeprefix("metric")
