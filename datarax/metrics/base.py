@@ -330,7 +330,7 @@ def _to_array(x: Any) -> Any:
 
 
 def _nan_where(condition: Any, x: Any) -> jax.Array:
-    x = _to_array(x)
+    x = jnp.asarray(_to_array(x))
     x = x if jnp.issubdtype(x.dtype, jnp.floating) else as_float(x)
     return jnp.where(condition, jnp.asarray(jnp.nan, x.dtype), x)
 

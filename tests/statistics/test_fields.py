@@ -120,6 +120,16 @@ def test_replace_changes_how_a_state_is_read_and_not_what_it_was_collected_under
         counts.replace(averag="macro")
 
 
+def test_a_formula_may_give_numbers_of_python():
+    class Two(Clipped):
+        def compute(self):
+            return {"two": 2, "half": 0.5}
+
+    seen = Two(1.0).update(jnp.array([1.0, jnp.inf]))
+    assert seen.compute() == {"two": 2, "half": 0.5}
+    assert np.isnan(list(seen.replace(on_invalid="propagate").compute().values())).all()
+
+
 def test_nan_equals_itself_in_a_configuration():
     a, b = (metrics.F1(zero_division=float(x)) for x in ("nan", "NaN"))
     assert math.isnan(a.zero_division)
