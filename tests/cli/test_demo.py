@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -201,9 +202,19 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
+# Programs that a shell runs in the background ignore Ctrl-C, and their children inherit that. This
+# one handles it again, and becomes another program.
+HANDLES_CTRL_C = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_is_left_behind(tmp_path, rng, how):
-    command = [SCRIPT, "demo", "--processes", "2", "--epochs", "1000", "--output", tmp_path]
+    demo = [SCRIPT, "demo", "--processes", "2", "--epochs", "1000", "--output", tmp_path]
+    command = [sys.executable, "-c", HANDLES_CTRL_C, *demo]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as demo:
