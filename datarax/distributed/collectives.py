@@ -22,8 +22,18 @@ from datarax._typing import PyTree
 AxisName = str | tuple[str, ...]
 
 
-def bound_axis_size(axis_name: AxisName, caller: str) -> int:
-    """The number of devices along `axis_name`; `AxisNotBoundError` where it is not bound."""
+_USE_REDUCER = (
+    "on global arrays, inside jit or outside, use the variant whose name does not end in "
+    "'_collective'"
+)
+
+
+def bound_axis_size(axis_name: AxisName, caller: str, elsewhere: str = _USE_REDUCER) -> int:
+    """The number of devices along `axis_name`.
+
+    Raises:
+        AxisNotBoundError: it is not bound here. The message ends with what to do `elsewhere`.
+    """
     names = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
     if not names:
         raise AxisNotBoundError(f"{caller} needs at least one axis name; got an empty tuple")
@@ -35,8 +45,7 @@ def bound_axis_size(axis_name: AxisName, caller: str) -> int:
             raise AxisNotBoundError(
                 f"{caller} got axis_name={axis_name!r}, but no axis {name!r} is bound here "
                 f"(bound by shard_map: {', '.join(map(repr, bound)) or 'none'}). Call it inside "
-                f"shard_map or pmap over that axis; on global arrays, inside jit or outside, use "
-                f"the variant whose name does not end in '_collective'."
+                f"shard_map or pmap over that axis; {elsewhere}."
             ) from None
     return math.prod(lax.axis_size(name) for name in names)
 

@@ -22,13 +22,13 @@ from datarax._errors import (
 )
 from datarax._typing import OnInvalid, PyTree
 from datarax.distributed.collectives import AxisName
+from datarax.metrics.routing import Outputs, Route
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import field
 from datarax.statistics.state import State, walk
 
-Outputs = tuple[tuple[str, str], ...]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -71,6 +71,8 @@ class Metric(State):
 
     owns_mesh: ClassVar[bool] = False
     """Whether the metric has its own mesh of devices, and so syncs without an axis name."""
+    broadcast_arguments: ClassVar[tuple[str, ...]] = ()
+    """The arguments of `update`, besides `weights`, that may be one value for all examples."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -111,27 +113,30 @@ class Metric(State):
                 total = total.update(count)
         return total.value
 
-    def from_outputs(self, **outputs: str) -> Self:
+    def from_outputs(self, **outputs: str | None) -> Self:
         """A copy that takes arguments of `update` from outputs of other names.
 
         For a metric in a `Collection`, whose `update` gets the outputs of a step by name.
         `Mean().from_outputs(values="loss")` takes the argument `values` from the output "loss".
+        `None` leaves an optional argument out: `Mean().from_outputs(values="loss", weights=None)`
+        does not take the weights that the other metrics share.
 
         Raises:
             UnknownMetricError: `update` has no argument of that name.
-            MetricInputError: the name of an output is not a string.
+            MetricInputError: the name of an output is not a string, or a required argument is left
+                out.
         """
-        allowed = [name for name, _ in arguments(self)]
+        required = dict(arguments(self))
         for argument, output in outputs.items():
-            if not isinstance(output, str):
-                raise MetricInputError(
-                    f"{type(self).__name__}.from_outputs({argument}={output!r}): expected the name "
-                    f"of an output"
-                )
-            if argument not in allowed:
+            if argument not in required:
                 raise UnknownMetricError(
                     f"{type(self).__name__}.update has no argument {argument!r}; "
-                    f"it has: {', '.join(allowed)}"
+                    f"it has: {', '.join(required)}"
+                )
+            if not isinstance(output, str) and (output is not None or required[argument]):
+                raise MetricInputError(
+                    f"{type(self).__name__}.from_outputs({argument}={output!r}): expected the name "
+                    f"of an output{'' if required[argument] else ', or None'}"
                 )
         return self.with_parts({"outputs": tuple(sorted((dict(self.outputs) | outputs).items()))})
 
@@ -142,32 +147,42 @@ class Metric(State):
 
         A wrapper may change the arrays in it, for example pad them; `apply` then does the update.
         """
-        return Call(args, dict(kwargs), type(self).__name__, tuple(n for n, _ in arguments(self)))
+        takes = tuple(name for name, _ in arguments(self))
+        return Call(args, dict(kwargs), type(self).__name__, takes, self.broadcast_arguments)
 
     def apply(self, calls: PyTree) -> Self:
         """The metric updated with the arguments in a tree from `calls`."""
         return self.update(*calls.args, **calls.kwargs)
 
-    def arguments_from(self, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Picks the arguments of `update` from the named outputs of a step; ignores the others.
 
         Raises:
-            MetricInputError: an output is missing; names it and `caller`.
+            MetricInputError: an output is missing; names it.
         """
-        routes, given = dict(self.outputs), {}
-        for argument, required in arguments(self):
-            output = routes.get(argument, argument)
-            if output in outputs:
-                given[argument] = outputs[output]
+        given = {}
+        for route in self.routes():
+            if route.output is None:
+                continue
+            if route.output in outputs:
+                given[route.argument] = outputs[route.output]
             # An optional argument may be missing, unless `from_outputs` names an output for it.
-            elif required or argument in routes:
+            elif route.required or route.routed:
                 raise MetricInputError(
-                    f"{caller} ({type(self).__name__}) needs the output "
-                    f"{output!r} for its argument {argument!r}, and update() was given: "
+                    f"{route.metric} needs the output {route.output!r} for its argument "
+                    f"{route.argument!r}, and update() was given: "
                     f"{', '.join(sorted(outputs)) or 'none'}. Pass it, or name the right one with "
-                    f".from_outputs({argument}=...)"
+                    f".from_outputs({route.argument}=...)"
                 )
         return given
+
+    def routes(self) -> list[Route]:
+        """The arguments of `update`, each with the output of a step that feeds it."""
+        routes, name = dict(self.outputs), type(self).__name__
+        return [
+            Route(name, argument, routes.get(argument, argument), required, argument in routes)
+            for argument, required in arguments(self)
+        ]
 
     def reading(self) -> "Reading":
         """The value, and the count of what could not be used. `read` compiles it."""
@@ -204,6 +219,10 @@ class Call:
     """The name of the class of the metric."""
     takes: tuple[str, ...] = dataclass_field(metadata={"static": True})
     """The names of the arguments of its `update`."""
+    broadcast: tuple[str, ...] = dataclass_field(metadata={"static": True})
+    """The `broadcast_arguments` of the metric."""
+    path: str = dataclass_field(default="", metadata={"static": True})
+    """The name of the metric in a collection."""
 
 
 @jax.tree_util.register_dataclass

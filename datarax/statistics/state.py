@@ -33,6 +33,10 @@ from datarax.statistics.state_dicts import Saveable, check_same
 SMALL_STATE_BYTES = 1 << 20
 """The most bytes per device that `sync` gathers in one collective. A larger state takes one
 collective for each kind of merge."""
+_NO_SYNC = (
+    "elsewhere no sync is needed: a metric that is updated with global arrays is global, and "
+    "compute() of a per_device metric merges its copies"
+)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field, state))
@@ -236,7 +240,7 @@ class State(Saveable, metaclass=_StateType):
         Raises:
             AxisNotBoundError: `axis_name` is not bound here.
         """
-        size = collectives.bound_axis_size(axis_name, f"{type(self).__name__}.sync")
+        size = collectives.bound_axis_size(axis_name, f"{type(self).__name__}.sync", _NO_SYNC)
         leaves, treedef = jax.tree.flatten(self)
         if sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) <= SMALL_STATE_BYTES:
             gathered = collectives.gather([jnp.asarray(leaf) for leaf in leaves], axis_name)

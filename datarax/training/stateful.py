@@ -1,5 +1,6 @@
 """A metric that is updated in place, for Flax NNX."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from flax import nnx
@@ -9,6 +10,8 @@ from datarax._errors import MetricTypeError
 from datarax._typing import PyTree
 from datarax.distributed.collectives import AxisName
 from datarax.metrics.base import Metric
+from datarax.metrics.routing import refuse_ignored
+from datarax.wrappers.collection import Collection
 
 
 class StatefulMetric(nnx.Metric):
@@ -19,7 +22,8 @@ class StatefulMetric(nnx.Metric):
     cost of dispatching a step does not grow with the number of metrics.
 
     Args:
-        metric: a datarax metric: plain, a `Collection`, or `per_device`.
+        metric: a datarax metric: plain, a `Collection`, or `per_device`. A dict of metrics becomes
+            a `Collection`.
 
     Raises:
         MetricTypeError: `metric` is not a datarax metric.
@@ -37,7 +41,9 @@ class StatefulMetric(nnx.Metric):
         nan
     """
 
-    def __init__(self, metric: Metric):
+    def __init__(self, metric: Metric | Mapping[str, Metric]):
+        if isinstance(metric, Mapping):
+            metric = Collection(metric)
         if not isinstance(metric, Metric):
             raise MetricTypeError(f"StatefulMetric expects a datarax.Metric; got {kind(metric)}")
         self.state = MetricState(metric)
@@ -51,11 +57,18 @@ class StatefulMetric(nnx.Metric):
         """Updates the metric in place with a batch; the arguments are those of its `update`.
 
         Keyword arguments are outputs of the step, as in a `Collection`: `from_outputs` applies, and
-        outputs that the metric does not take are ignored, as in `nnx.MultiMetric`.
+        outputs that the metric does not take are ignored, as in `nnx.MultiMetric`, except those
+        whose names show that they are meant for it, such as `mask`.
+
+        Raises:
+            MetricInputError: an output that the metric needs is missing; or the metric does not
+                take an output with a name that is used for weights, or one that is similar to an
+                argument that was not given. See `Collection.update`.
         """
         metric = self.metric
         if not args:
-            kwargs = metric.arguments_from(kwargs, "StatefulMetric: the metric")
+            refuse_ignored(metric.routes(), kwargs, "StatefulMetric.update")
+            kwargs = metric.arguments_from(kwargs)
         self.state.set_value(metric.update(*args, **kwargs))
 
     def sync(self, axis_name: AxisName | None = None) -> None:
@@ -73,6 +86,10 @@ class StatefulMetric(nnx.Metric):
     def compute(self) -> PyTree:
         """The value of the metric; see `Metric.compute`."""
         return self.metric.compute()
+
+    def results(self) -> Any:
+        """The value on the host, as Python numbers and NumPy arrays; see `Metric.results`."""
+        return self.metric.results()
 
     def reset(self) -> None:
         """Resets the metric to its empty state, in place."""

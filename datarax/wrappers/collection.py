@@ -1,6 +1,7 @@
 """Several metrics as one. Outputs are routed by name, and equal statistics are shared."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import jax
@@ -13,7 +14,8 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import PyTree
-from datarax.metrics.base import Metric, Reading, shares_statistic
+from datarax.metrics.base import Call, Metric, Reading, shares_statistic
+from datarax.metrics.routing import Route, joined, naming, refuse_ignored
 
 _Member = tuple[str, Any, int]
 
@@ -22,17 +24,23 @@ class Collection(Metric):
     """A metric that holds several metrics by name and updates them from the outputs of a step.
 
     `update(**outputs)` passes to each metric the outputs that have the names of its arguments;
-    `from_outputs` gives an argument an output of another name. Other outputs are ignored.
+    `from_outputs` gives an argument an output of another name, or leaves it out. Other outputs are
+    ignored, except those whose names show that they are meant for a metric, such as `mask`.
     `compute()` returns a flat dict; the metrics of an inner collection have names like
     "outer/inner". Metrics that read equal statistics of the same outputs share one statistic, which
     is updated, synced and stored once.
 
+    A collection is also a mapping of its metrics: `collection["loss"]`, `in`, `len`, iteration,
+    `keys()`, `values()` and `items()`. `a | b` has the metrics of both, with their states; where
+    both have a name, the metric of `b`, as with dicts. Either may be a dict of metrics.
+
     Args:
-        metrics: a mapping from names to metrics.
+        metrics: a mapping from names to metrics. Names may contain "/".
 
     Raises:
         MetricTypeError: a value is not a metric.
-        MetricInputError: there are no metrics, or a name is not a string, is empty or has a "/".
+        MetricInputError: there are no metrics; a name is not a string or is empty; or two results
+            would have the same name, such as "a/b" beside a collection "a" that has a "b".
 
     Example:
         >>> import jax.numpy as jnp
@@ -66,10 +74,9 @@ class Collection(Metric):
                 raise MetricTypeError(
                     f"Collection: {name!r} is {kind(metric)}; expected a datarax.Metric"
                 )
-            if not isinstance(name, str) or not name or "/" in name:
-                raise MetricInputError(
-                    f"Collection: the name {name!r} must be a string without '/'"
-                )
+            if not isinstance(name, str) or not name:
+                raise MetricInputError(f"Collection: the name {name!r} must be a nonempty string")
+        _check_distinct(path for name, metric in metrics.items() for path in _paths(name, metric))
         groups: list[Metric] = []
         members: list[_Member] = []
         # Members are sorted by name, so that all processes pack their arrays in the same order.
@@ -109,8 +116,28 @@ class Collection(Metric):
         """Pairs of name and metric, sorted by name."""
         return [(name, self[name]) for name in self]
 
+    def keys(self) -> list[str]:
+        """The names, sorted."""
+        return list(self)
+
+    def values(self) -> list[Metric]:
+        """The metrics, sorted by name."""
+        return [self[name] for name in self]
+
+    def __or__(self, other: "Mapping[str, Metric] | Collection") -> Self:
+        if not isinstance(other, Collection | Mapping):
+            return NotImplemented
+        return type(self)(dict(self.items()) | dict(other.items()))
+
+    def __ror__(self, other: Mapping[str, Metric]) -> Self:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return type(self)(dict(other.items()) | dict(self.items()))
+
     def replace(self, /, **changes: Any) -> Self:
         """The collection with some members replaced; every metric keeps its own state.
+
+        A name that is no identifier is given as `replace(**{"train/loss": metric})`.
 
         Raises:
             UnknownMetricError: the collection has no metric of a given name.
@@ -119,32 +146,61 @@ class Collection(Metric):
             self[name]  # raises for an unknown name
         return type(self)(dict(self.items()) | changes)
 
-    def update(self, /, **outputs: Any) -> Self:
-        """The collection with each metric updated with its outputs.
+    def update(self, /, *args: Any, **outputs: Any) -> Self:
+        """The collection with each metric updated with its outputs, which are given by name.
 
         Raises:
-            MetricInputError: an output that a metric needs is missing; the error names both.
+            MetricInputError: an output that a metric needs is missing; the error names both. Or an
+                output that no metric takes has a name that is used for weights (`mask`, `weight`,
+                `sample_weight`, `sample_weights`, `where`), or one that is similar to an argument
+                that was not given. An error in the update of a metric has its name in the message.
         """
-        return self.apply(self.calls((), outputs))
+        return self.apply(self.calls(args, outputs))
 
-    def arguments_from(self, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
-        return dict(outputs)  # all of them: each metric of the collection takes its own
+    def routes(self) -> list[Route]:
+        return [route.inside(name) for name, metric in self._updated() for route in metric.routes()]
+
+    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        for name, metric in self._updated():
+            with naming(name):
+                metric.arguments_from(outputs)  # raises if an output is missing
+        taken = {route.output for route in self.routes()}
+        return {name: output for name, output in outputs.items() if name in taken}
 
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        routes = self.routes()
         if args:
+            required = dict.fromkeys(f"{each.output}=..." for each in routes if each.required)
             raise MetricInputError(
-                "Collection.update takes outputs by name: update(preds=..., target=...)"
+                f"Collection.update takes outputs by name, and got {len(args)} by position; write "
+                f"update({', '.join(required)})"
             )
+        refuse_ignored(routes, kwargs, "Collection.update")
         calls = []
-        for index, metric in enumerate(self.groups):
-            name = next(name for name, _, group in self.members if group == index)
-            given = metric.arguments_from(kwargs, f"Collection: metric {name!r}")
-            calls.append(metric.calls((), given))
+        for name, metric in self._updated():
+            with naming(name):
+                made = metric.calls((), metric.arguments_from(kwargs))
+            calls.append(
+                jax.tree.map(
+                    lambda call, name=name: replace(call, path=joined(name, call.path)),
+                    made,
+                    is_leaf=lambda node: isinstance(node, Call),
+                )
+            )
         return tuple(calls)
 
     def apply(self, calls: tuple[Any, ...]) -> Self:
-        updated = (group.apply(call) for group, call in zip(self.groups, calls, strict=True))
+        updated = []
+        for (name, metric), call in zip(self._updated(), calls, strict=True):
+            args, kwargs = (call.args, call.kwargs) if isinstance(call, Call) else ((), {})
+            with naming(name, args, kwargs):
+                updated.append(metric.apply(call))
         return self.with_parts({"groups": tuple(updated)})
+
+    def _updated(self) -> list[tuple[str, Metric]]:
+        """The metrics that `update` updates, one for each statistic, by the name of a member."""
+        names = {index: name for name, _, index in reversed(self.members)}
+        return [(names[index], group) for index, group in enumerate(self.groups)]
 
     def combine(self, other: Any) -> Self:
         if self.members == other.members:
@@ -265,13 +321,37 @@ def _all_equal(ours: Metric, theirs: Metric) -> bool:
 
 def _flat(values: Iterable[tuple[str, PyTree]]) -> dict[str, Any]:
     """Nested dicts as one dict, with names like "outer/inner"."""
-    flat = {}
+    pairs = list(_pairs(values))
+    _check_distinct(name for name, _ in pairs)
+    return dict(pairs)
+
+
+def _pairs(values: Iterable[tuple[str, PyTree]]) -> Iterator[tuple[str, PyTree]]:
     for name, value in values:
         if isinstance(value, dict):
-            flat |= _flat((f"{name}/{key}", item) for key, item in value.items())
+            yield from _pairs((f"{name}/{key}", item) for key, item in value.items())
         else:
-            flat[name] = value
-    return flat
+            yield name, value
+
+
+def _paths(name: str, metric: Metric) -> Iterator[str]:
+    """The names of a metric's results, as far as they are known before it is read."""
+    if not isinstance(metric, Collection):
+        yield from (name, f"{name}/invalid")
+        return
+    for key, each in metric.items():
+        yield from _paths(f"{name}/{key}", each)
+
+
+def _check_distinct(names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise MetricInputError(
+                f"Collection: two results have the name {name!r}, because the name of an inner "
+                f"result is joined to that of its metric by '/'; rename one of the metrics"
+            )
+        seen.add(name)
 
 
 def _prefixed(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """A metric with one copy of its state on each device, so that updates do not communicate."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import jax
@@ -17,8 +18,10 @@ from datarax._errors import MetricInputError, MetricTypeError, NotAddressableErr
 from datarax._typing import PyTree
 from datarax.distributed.collectives import AxisName
 from datarax.metrics.base import Call, Metric, Reading
+from datarax.metrics.routing import Route, naming
 from datarax.statistics.fields import state
 from datarax.statistics.state import walk
+from datarax.wrappers.collection import Collection
 
 
 def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
@@ -62,7 +65,11 @@ def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
 
 
 class PerDevice(Metric):
-    """The metric that `per_device` returns; see there."""
+    """The metric that `per_device` returns; see there.
+
+    If the metric is a `Collection`, `[name]`, `keys()`, `values()`, `items()`, `in`, `len` and
+    iteration give its metrics, each with one copy a device.
+    """
 
     owns_mesh: ClassVar[bool] = True
     copies: Metric = state()
@@ -92,6 +99,52 @@ class PerDevice(Metric):
         fresh = all(a is b for a, b in leaves)
         self.copies = self._replicate(empty, None if fresh else metric)
 
+    def __getitem__(self, name: str) -> Self:
+        self._collection()[name]  # raises for an unknown name
+        return self.with_parts({"copies": _member(self, name)})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._collection())
+
+    def __len__(self) -> int:
+        return len(self._collection())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._collection()
+
+    def keys(self) -> list[str]:
+        """The names of the metrics of the collection, sorted."""
+        return list(self)
+
+    def values(self) -> list[Self]:
+        """The metrics of the collection, sorted by name."""
+        return [self[name] for name in self]
+
+    def items(self) -> list[tuple[str, Self]]:
+        """Pairs of name and metric, sorted by name."""
+        return [(name, self[name]) for name in self]
+
+    def replace(self, /, **changes: Any) -> Self:
+        """The metric with these fields changed, as by its own `replace`: `on_invalid` for example.
+
+        Raises:
+            MetricInputError: the metric is a collection: replace a member before `per_device`.
+        """
+        if isinstance(self.copies, Collection):
+            raise MetricInputError(
+                "per_device(Collection).replace: replace the members of a collection first, and "
+                "call per_device on the result"
+            )
+        return self.with_parts({"copies": self.copies.replace(**changes)})
+
+    def _collection(self) -> Collection:
+        if not isinstance(self.copies, Collection):
+            raise MetricTypeError(
+                f"per_device({type(self.copies).__name__}) is not a collection, and has no metrics "
+                f"by name"
+            )
+        return self.copies
+
     @property
     def device_count(self) -> int:
         """The number of copies: one for each device along the axes."""
@@ -114,10 +167,13 @@ class PerDevice(Metric):
                 `update` takes no weights.
             NotAddressableError: there are several processes, and only this process holds an array.
         """
+
+        def divisible(call: Call) -> Call:
+            with naming(call.path, call.args, call.kwargs):
+                return _divisible(call, self.device_count)
+
         calls = jax.tree.map(
-            lambda call: _divisible(call, self.device_count),
-            self.copies.calls(args, kwargs),
-            is_leaf=lambda node: isinstance(node, Call),
+            divisible, self.copies.calls(args, kwargs), is_leaf=lambda node: isinstance(node, Call)
         )
         calls = jax.tree.map(self._placed, calls)
         try:
@@ -167,11 +223,14 @@ class PerDevice(Metric):
         loaded = empty.loaded(saved, type(empty).__name__ if outermost else where)
         return self.with_parts({"copies": self._replicate(loaded.reset(), loaded)})
 
-    def from_outputs(self, **outputs: str) -> Self:
+    def from_outputs(self, **outputs: str | None) -> Self:
         return self.with_parts({"copies": self.copies.from_outputs(**outputs)})
 
-    def arguments_from(self, outputs: Mapping[str, Any], caller: str) -> dict[str, Any]:
-        return self.copies.arguments_from(outputs, caller)
+    def routes(self) -> list[Route]:
+        return self.copies.routes()
+
+    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        return self.copies.arguments_from(outputs)
 
     def combine(self, other: Any) -> Self:
         return self.with_parts({"copies": _combine(self, other)})
@@ -226,6 +285,15 @@ def _update(metric: PerDevice, calls: PyTree) -> Metric:
     return metric._mapped(local, out_specs=P(metric.axis_names))(metric.copies, calls)
 
 
+@partial(jax.jit, static_argnums=1)
+def _member(metric: PerDevice, name: str) -> Metric:
+    # A member may have to be derived from the statistic of another; each device derives its own.
+    def local(copies: Any) -> Metric:
+        return _stacked(_own(copies)[name])
+
+    return metric._mapped(local, out_specs=P(metric.axis_names))(metric.copies)
+
+
 @jax.jit
 def _sync(metric: PerDevice) -> Metric:
     return metric._mapped(lambda copies: _own(copies).sync(metric.axis_names), out_specs=P())(
@@ -254,7 +322,7 @@ def _explicit(mesh: Mesh) -> tuple[str, ...]:
 # In `PerDevice`, every array has a leading axis of devices, of size 1 on each device.
 
 
-def _own(copies: Metric) -> Metric:
+def _own(copies: Any) -> Any:
     """The copy of this device, without the device axis."""
     return jax.tree.map(lambda x: jax.lax.squeeze(x, (0,)), copies)
 
@@ -272,7 +340,8 @@ def _divisible(call: Call, devices: int) -> Call:
     weights = kwargs.get("weights")
     args = tuple(_global(value, caller) for value in args)
     kwargs = {name: _global(x, caller) for name, x in kwargs.items() if name != "weights"}
-    data = jax.tree.leaves((args, kwargs))
+    repeated = [name for name in call.broadcast if name in kwargs and kwargs[name].ndim == 0]
+    data = jax.tree.leaves((args, {n: x for n, x in kwargs.items() if n not in repeated}))
     if weights is not None:
         weights = numeric(weights, "weights") if np.ndim(weights) == 0 else _global(weights, caller)
     shapes = ", ".join(str(x.shape) for x in data)
@@ -280,7 +349,7 @@ def _divisible(call: Call, devices: int) -> Call:
     if len(sizes) > 1:
         raise MetricInputError(
             f"{caller}: expected arrays that share one leading axis, which is split over the "
-            f"devices; got shapes {shapes}"
+            f"devices; got shapes {shapes}. Give one value for each row"
         )
     size = sizes.pop() if sizes else None
     if weights is not None and weights.ndim and (size is None or weights.shape[0] not in (1, size)):
@@ -291,6 +360,8 @@ def _divisible(call: Call, devices: int) -> Call:
     if size is None:  # zero-dimensional arrays: a batch of one row
         args, kwargs = jax.tree.map(lambda x: x[None], (args, kwargs))
         size = 1
+    elif repeated:
+        kwargs |= {name: jnp.broadcast_to(kwargs[name], (size,)) for name in repeated}
     if weights is not None:
         weights = jnp.broadcast_to(weights, (size, *weights.shape[1:]))
     missing = -size % devices

@@ -81,7 +81,7 @@ def test_what_is_refused():
             StatefulMetric(wrong)
     with pytest.raises(MetricInputError, match="'loss' for its argument 'values'"):
         StatefulMetric(of("loss", Mean())).update(values=1.0)
-    with pytest.raises(MetricInputError, match="'hits' \\(Accuracy\\) needs the output 'target'"):
+    with pytest.raises(MetricInputError, match="metric 'hits': Accuracy needs the output 'target'"):
         StatefulMetric(Collection({"hits": Accuracy()})).update(preds=np.ones(3))
     with pytest.raises(MetricInputError, match="axis_name=None for a Mean; expected the name"):
         StatefulMetric(Mean()).sync()

@@ -98,27 +98,32 @@ def test_weights_reach_every_metric_that_takes_them(rng):
 @pytest.mark.parametrize(
     ("metrics", "outputs", "parts"),
     [
-        ({"loss": Mean()}, {"x": 1.0}, ["'loss' (Mean)", "output 'values'", "given: x."]),
-        ({"loss": Mean()}, {}, ["'loss' (Mean)", "output 'values'", "given: none."]),
+        ({"loss": Mean()}, {"x": 1.0}, ["metric 'loss': Mean", "output 'values'", "given: x."]),
+        ({"loss": Mean()}, {}, ["metric 'loss': Mean", "output 'values'", "given: none."]),
         (
             {"loss": Mean().from_outputs(values="train_loss")},
             {"values": 1.0, "loss": 2.0},
-            ["'loss' (Mean)", "output 'train_loss'", "argument 'values'", "given: loss, values."],
+            [
+                "metric 'loss': Mean",
+                "output 'train_loss'",
+                "argument 'values'",
+                "given: loss, values.",
+            ],
         ),
         (
             {"loss": Mean().from_outputs(weights="mask")},
             {"values": 1.0},
-            ["'loss' (Mean)", "output 'mask'", "argument 'weights'"],
+            ["metric 'loss': Mean", "output 'mask'", "argument 'weights'"],
         ),
         (
             {"a": Mean(), "hits": Accuracy()},
             {"values": 1.0, "preds": 1.0},
-            ["'hits' (Accuracy)", "output 'target'", "given: preds, values."],
+            ["metric 'hits': Accuracy", "output 'target'", "given: preds, values."],
         ),
         (
             {"outer": Collection({"inner": Collection({"deep": Max()})})},
             {"x": 1.0},
-            ["'deep' (Max)", "output 'values'", "given: x."],
+            ["metric 'outer/inner/deep': Max", "output 'values'", "given: x."],
         ),
     ],
 )
@@ -152,9 +157,14 @@ def test_routes_are_checked_where_they_are_made():
         ({"loss": MetricAccumulator(0)}, MetricTypeError, "'loss' is MetricAccumulator"),
         ([Mean()], MetricTypeError, "expects a dict of metrics; got list"),
         ({}, MetricInputError, "at least one metric"),
-        ({3: Mean()}, MetricInputError, "the name 3 must be a string"),
+        ({3: Mean()}, MetricInputError, "the name 3 must be a nonempty string"),
         ({"": Mean()}, MetricInputError, "the name '' must be"),
-        ({"a/b": Mean()}, MetricInputError, "the name 'a/b' must be a string without '/'"),
+        (
+            {"a/b": Mean(), "a": Collection({"b": Max()})},
+            MetricInputError,
+            "two results have the name 'a/b'",
+        ),
+        ({"a": Mean(), "a/invalid": Max()}, MetricInputError, "have the name 'a/invalid'"),
     ],
 )
 def test_what_is_no_collection(metrics, error, words):

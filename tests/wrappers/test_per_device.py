@@ -590,7 +590,7 @@ def test_no_copies_of_copies():
         (Mean(), {"values": 13, "weights": 16}, "weights of shape (16,) do not broadcast"),
         (Mean(), {"values": (), "weights": 8}, "weights of shape (8,) do not broadcast"),
         (Vectors(3), {"x": (13, 3)}, "13 rows are not divisible by 8 devices"),
-        (Collection({"a": Mean()}), {"x": 16}, "'a' (Mean) needs the output 'values'"),
+        (Collection({"a": Mean()}), {"x": 16}, "metric 'a': Mean needs the output 'values'"),
     ],
 )
 def test_updates_that_are_refused(kind, metric, call, words):

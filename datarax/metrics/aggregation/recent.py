@@ -23,6 +23,7 @@ class SteppedMetric(Metric):
 
     # Any state whose `update` takes values, steps and weights.
     statistic: Any = state()
+    broadcast_arguments = ("step",)
 
     @shareable
     def update(self, values: ArrayLike, step: ArrayLike, *, weights: Weights = None) -> Self:
@@ -118,6 +119,7 @@ class Rate(Metric):
     counted = WeightedTotal()
     elapsed = MetricAccumulator(0.0, "max")
     invalid = MetricAccumulator(0)
+    broadcast_arguments = ("elapsed",)
 
     def update(self, values: ArrayLike, elapsed: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with the batch folded in; no communication.

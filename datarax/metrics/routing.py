@@ -1,0 +1,138 @@
+"""Which outputs of a step feed which arguments, and outputs that would be ignored by mistake."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
+
+from datarax._errors import DataraxError, MetricInputError
+
+Outputs = tuple[tuple[str, str | None], ...]
+
+# Names that other libraries, and users, give to weights; in lower case without underscores.
+_WEIGHTS = {"mask", "masks", "weight", "sampleweight", "sampleweights", "where"}
+# A name this similar to an argument is taken for a misspelling of it. Two adjacent letters that are
+# swapped, and one letter too many or too few, are above it for names of five letters or more.
+_SIMILAR = 0.8
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class Route(NamedTuple):
+    """One argument of the `update` of a metric, and the output of a step that feeds it."""
+
+    metric: str
+    """The name of the class of the metric."""
+    argument: str
+    output: str | None
+    """The name of the output; `None` if the argument is left out on purpose."""
+    required: bool
+    routed: bool
+    """Whether `from_outputs` names the output."""
+    path: str = ""
+    """The name of the metric in a collection."""
+
+    @property
+    def label(self) -> str:
+        """The metric, as an error names it."""
+        return f"{self.path!r} ({self.metric})" if self.path else self.metric
+
+    def inside(self, name: str) -> Self:
+        """The route of a metric that is in a collection under this name."""
+        return self._replace(path=joined(name, self.path))
+
+
+def joined(name: str, path: str) -> str:
+    """The name of a metric that is called `path` in an inner collection called `name`."""
+    return "/".join(filter(None, (name, path)))
+
+
+@contextmanager
+def naming(
+    name: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NONE
+) -> Iterator[None]:
+    """Puts the name of a metric, if it has one, into every error that is raised in the block.
+
+    `args` and `kwargs` are the arguments of its update.
+    """
+    try:
+        yield
+    except DataraxError as error:
+        start, text = "metric '", str(error)
+        if text.startswith(start):  # from a metric of an inner collection
+            text = f"{start}{joined(name, text.removeprefix(start))}"
+        elif name:
+            hint = _batch_mean_hint(args, kwargs) if isinstance(error, MetricInputError) else ""
+            text = f"{start}{name}': {text}{hint}"
+        error.args = (text,)
+        raise
+    except Exception as error:
+        if name:
+            error.add_note(f"This was raised in the update of the metric {name!r}.")
+        raise
+
+
+def refuse_ignored(routes: list[Route], outputs: Mapping[str, Any], caller: str) -> None:
+    """Raises if an output would be ignored although its name shows that it is meant for a metric.
+
+    `routes` are those of all metrics that get the outputs.
+
+    Raises:
+        MetricInputError: no metric takes the output, and its name is one that is used for weights,
+            or is similar to that of an optional argument that was not given; names both.
+    """
+    named = {each.output for each in routes}
+    absent = [each for each in routes if each.output is not None and each.output not in outputs]
+    weights = [each for each in routes if each.argument == "weights"]
+    # If every metric says by `from_outputs` where its weights come from, nothing is missing.
+    open_weights = not weights or not all(each.routed for each in weights)
+    for name, output in outputs.items():
+        if name in named or output is None:
+            continue
+        if open_weights and _letters(name) in _WEIGHTS:
+            raise MetricInputError(_taken_for_weights(name, weights, caller))
+        for each in absent:
+            if _similar(name, each.output):
+                raise MetricInputError(
+                    f"{caller}: no metric takes the output {name!r}, and {each.label} takes "
+                    f"{each.output!r}, which was not given: rename the output, or name it with "
+                    f".from_outputs({each.argument}={name!r})"
+                )
+
+
+def _batch_mean_hint(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """A hint if weights of the examples are given together with one value for the whole batch."""
+    data = (*args, *(x for name, x in kwargs.items() if name != "weights"))
+    if _size(kwargs.get("weights")) <= 1 or not data or any(_size(x) != 1 for x in data):
+        return ""
+    return (
+        ". If its value is already the mean of the batch, leave the weights of the examples out "
+        "with .from_outputs(weights=None), or pass one value for each example"
+    )
+
+
+def _taken_for_weights(name: str, weights: list[Route], caller: str) -> str:
+    start = f"{caller}: no metric takes the output {name!r}, which looks like weights"
+    if not weights:
+        return f"{start}, and no metric here takes weights: leave it out, or give it another name"
+    return (
+        f"{start}: pass it as weights=, or name it with .from_outputs(weights={name!r}); "
+        f".from_outputs(weights=None) leaves weights out for one metric"
+    )
+
+
+def _similar(name: str, output: str | None) -> bool:
+    a, b = _letters(name), _letters(output or "")
+    # A misspelling rarely changes the first letter: "heights" is not "weights".
+    if not a or a[:1] != b[:1]:
+        return False
+    return difflib.SequenceMatcher(None, a, b).ratio() >= _SIMILAR
+
+
+def _size(x: Any) -> int:
+    """The number of values of an array or a number; 0 for anything else."""
+    return 1 if isinstance(x, bool | int | float) else getattr(x, "size", 0)
+
+
+def _letters(name: str) -> str:
+    return name.lower().replace("_", "")
