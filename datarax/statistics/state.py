@@ -28,6 +28,7 @@ from datarax.statistics.fields import (
     shown_fields,
     state,
 )
+from datarax.statistics.serialization import register_with_flax
 from datarax.statistics.state_dicts import Saveable, check_same
 
 SMALL_STATE_BYTES = 1 << 20
@@ -102,6 +103,7 @@ class State(Saveable, metaclass=_StateType):
         else:  # a constructor of its own: its signature, without `self`
             own = inspect.signature(cls.__init__)
             cls.__signature__ = own.replace(parameters=list(own.parameters.values())[1:])
+        register_with_flax(cls)
         jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, _unflatten(cls), _flatten)
 
     def __init__(self, *args: Any, **kwargs: Any):
