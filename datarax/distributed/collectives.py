@@ -10,6 +10,7 @@ All functions take flat lists of arrays. They are valid only where `axis_name` i
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,11 @@ from datarax._errors import AxisNotBoundError
 from datarax._typing import PyTree
 
 AxisName = str | tuple[str, ...]
+
+
+def axis_names(axis_name: AxisName) -> tuple[str, ...]:
+    """The names of one axis or several, as a tuple."""
+    return tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
 
 
 _USE_REDUCER = (
@@ -34,7 +40,7 @@ def bound_axis_size(axis_name: AxisName, caller: str, elsewhere: str = _USE_REDU
     Raises:
         AxisNotBoundError: it is not bound here. The message ends with what to do `elsewhere`.
     """
-    names = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
+    names = axis_names(axis_name)
     if not names:
         raise AxisNotBoundError(f"{caller} needs at least one axis name; got an empty tuple")
     for name in names:
@@ -111,15 +117,26 @@ def unsharded(x: jax.Array, axis: int) -> jax.Array:
 _resharded = jax.jit(jax.sharding.reshard, static_argnums=1, inline=True)
 
 
+def varying_axes(x: Any) -> frozenset[str]:
+    """The axes of `shard_map` over which the type of an array says that devices may differ.
+
+    Empty outside `shard_map`, and where its replication check is off.
+    """
+    kind = jax.typeof(x)
+    return kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying
+
+
+def is_checked(name: str) -> bool:
+    """Whether types say what varies over a bound axis: `shard_map` with its replication check."""
+    return name in varying_axes(lax.axis_index(name))
+
+
 def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:
     """`x` with the type that differs between devices along the named axes.
 
     The replication check of `shard_map` requires it, for example of the carry of a scan.
     """
-    names = tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
-    kind = jax.typeof(x)
-    varying = kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying
-    missing = tuple(n for n in names if n not in varying)
+    missing = tuple(n for n in axis_names(axis_name) if n not in varying_axes(x))
     if not missing:
         return jnp.asarray(x)
     if hasattr(lax, "pcast"):

@@ -20,6 +20,7 @@ from datarax.numerics.sums import split_for_sum
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.replication import folding
 
 _FULL = 2**31 - 1  # the greatest int32
 _CHUNK = 2**14  # cells that are flushed at a time
@@ -64,6 +65,7 @@ class ScatterCounts(LeafState, kw_only=False):
             "flushed": identity(MetricReduceOp.sum, self.shape, np.dtype(default_float())),
         }
 
+    @folding
     def add(self, place: jax.Array, weights: jax.Array) -> Self:
         """Adds `weights` at the flat indices `place`.
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self, dataclass_transform
 
 import jax
-import jax.numpy as jnp
 
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
-from datarax.statistics.device_merge import merge_leaf_states, merge_stack
+from datarax.statistics.device_merge import merge_over_devices
 from datarax.statistics.fields import (
     REQUIRED,
     Field,
@@ -28,6 +27,7 @@ from datarax.statistics.fields import (
     shown_fields,
     state,
 )
+from datarax.statistics.replication import axes_of, counted_once, folding
 from datarax.statistics.serialization import register_with_flax
 from datarax.statistics.state_dicts import Saveable, check_same
 
@@ -75,6 +75,8 @@ class State(Saveable, metaclass=_StateType):
     """The states that the class body and those of its bases define, by name."""
     holds_arrays: ClassVar[bool] = False
     """Whether arrays are children; if not, an array as an attribute is an error."""
+    delegates: ClassVar[bool] = False
+    """Whether `update` only passes arguments on to other states, each of which takes its own."""
 
     # The names of the children, sorted. And the static part of the pytree: these names, the names
     # and values of all other attributes, and which of them are NaN. It is None until the instance
@@ -91,6 +93,8 @@ class State(Saveable, metaclass=_StateType):
                 n: f for n, f in getattr(base, "fields", {}).items() if n not in inherited
             }
         cls.fields = collect_fields(cls, inherited, lambda x: isinstance(x, State), kw_only)
+        if "update" in vars(cls):
+            cls.update = folding(vars(cls)["update"])
         bodies = [vars(base) for base in reversed(cls.__mro__)]
         cls.templates = {
             name: value
@@ -226,7 +230,11 @@ class State(Saveable, metaclass=_StateType):
                 field.
         """
         check_same(self, other, "merge")
-        return self.combine(other)
+        # Inside `shard_map`, one of the two may be replicated, and the other not.
+        both = axes_of((self, other))
+        if not both:
+            return self.combine(other)
+        return counted_once(self, both).combine(counted_once(other, both))
 
     def sync(self, axis_name: AxisName) -> Self:
         """Merges the states of all devices along `axis_name`; every device gets the result.
@@ -239,27 +247,35 @@ class State(Saveable, metaclass=_StateType):
         - Above that, there is one all-reduce for each kind: sums of integers, sums of floats,
           maxima, minima. States that no elementwise collective can merge are gathered.
 
+        Inside `shard_map` with the replication check on, a state is merged over the axes over which
+        it varies. One that is replicated over an axis, as `sync` itself returns it, is global
+        along that axis already, and stays as it is; if it is updated with data that vary, it still
+        counts once. In `pmap`, and with `check_vma=False`, JAX does not tell which states are
+        replicated, and the state of each device counts. There, sync only what is new, and merge
+        it with the global state: `m = m.merge(m.reset().update(x).sync(axis_name))`.
+
         Raises:
             AxisNotBoundError: `axis_name` is not bound here.
         """
-        size = collectives.bound_axis_size(axis_name, f"{type(self).__name__}.sync", _NO_SYNC)
-        leaves, treedef = jax.tree.flatten(self)
-        if sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) <= SMALL_STATE_BYTES:
-            gathered = collectives.gather([jnp.asarray(leaf) for leaf in leaves], axis_name)
-            return merge_stack(treedef.unflatten(gathered), size)
-        states, treedef = jax.tree.flatten(
-            self, is_leaf=lambda x: isinstance(x, State) and x.holds_arrays
-        )
-        return treedef.unflatten(merge_leaf_states(states, axis_name, size))
+        collectives.bound_axis_size(axis_name, f"{type(self).__name__}.sync", _NO_SYNC)
+        states, treedef = jax.tree.flatten(self, is_leaf=_is_leaf_state)
+        names = collectives.axis_names(axis_name)
+        return treedef.unflatten(merge_over_devices(states, names, SMALL_STATE_BYTES))
 
     def varying(self, axis_name: AxisName) -> Self:
         """The same state, marked as varying over the devices along `axis_name`.
 
-        Call it inside `shard_map`, before a state that was made outside becomes the carry of a
-        `lax.scan` or `lax.while_loop`. Such a state counts as replicated, and an update makes it
-        varying, but the type of a carry must not change.
+        Call it inside `shard_map`, before a replicated state becomes the carry of a `lax.scan` or
+        `lax.while_loop`: an update makes such a state varying, but the type of a carry must not
+        change. What the state holds already still counts once: it stays on one device.
+
+        Name the axes over which the data differ. Over any other axis the devices fold the same
+        data, which should count once.
         """
-        return jax.tree.map(lambda leaf: collectives.mark_varying(leaf, axis_name), self)
+        names = collectives.axis_names(axis_name)
+        checked = [name for name in names if collectives.is_checked(name)]
+        state = counted_once(self, checked)
+        return jax.tree.map(lambda leaf: collectives.mark_varying(leaf, names), state)
 
     def children(self) -> dict[str, Any]:
         """The children by attribute: states or pytrees of states; for a `LeafState`, its arrays."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -56,6 +56,8 @@ class Collection(Metric):
         >>> print(metrics.results())
         {'accuracy': 0.5, 'loss': 1.0}
     """
+
+    delegates: ClassVar[bool] = True
 
     # A group is a metric whose state one or more members share. A member has a name, the structure
     # of its metric without arrays, and the index of its group, whose state has the arrays.

@@ -1,0 +1,80 @@
+"""Replicated states inside `shard_map`: they count once, however many devices hold them.
+
+With the replication check on, the type of an array says over which axes of the mesh it varies. A
+state that does not vary over an axis is replicated: all devices along it hold the same data. If
+such a state becomes varying, for example by an update with the data of each device, only the first
+device along the axis keeps what it holds, and the others start empty. So a later `sync` counts it
+once. Where the types say nothing (`pmap`, `check_vma=False`), each device owns the state it holds.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.core import Tracer
+
+from datarax._errors import MetricTypeError
+from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
+
+
+def axes_of(tree: Any) -> frozenset[str]:
+    """The axes over which any array in a pytree varies."""
+    # Only a traced array may vary: outside a traced function this costs nothing.
+    traced = (x for x in jax.tree.leaves(tree) if isinstance(x, Tracer))
+    return frozenset().union(*map(varying_axes, traced))
+
+
+def counted_once(state: Any, axes: Iterable[str]) -> Any:
+    """A state made varying over `axes`; a leaf state that is replicated counts on one device."""
+    return jax.tree.map(lambda leaf: _on_first(leaf, axes), state, is_leaf=_holds_arrays)
+
+
+def _on_first(leaf: Any, axes: Iterable[str]) -> Any:
+    """A leaf state, emptied on all devices but the first along the axes over which it is equal."""
+    missing = tuple(sorted(frozenset(axes) - axes_of(leaf)))
+    if not missing:
+        return leaf
+    first = lax.axis_index(missing) == 0
+
+    def kept(x: Any, empty: Any) -> jax.Array:
+        here = x if x is empty else jnp.where(first, x, empty)
+        return mark_varying(here, missing)
+
+    return jax.tree.map(kept, leaf, leaf.reset())
+
+
+def axes_to_merge(leaf: Any, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the bound axes `names` over which each device has data of its own."""
+    varying = axes_of(leaf)
+    return tuple(name for name in names if name in varying or not is_checked(name))
+
+
+def folding(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a method that folds data into a state, such as `update`.
+
+    Inside `shard_map`, the state first becomes varying over the axes over which the data vary.
+
+    Raises:
+        MetricTypeError: the method does not return a state of the class.
+    """
+
+    @wraps(method)
+    def fold(self: Any, *args: Any, **kwargs: Any) -> Any:
+        axes = frozenset() if self.delegates else axes_of((args, kwargs))
+        folded = method(counted_once(self, axes) if axes else self, *args, **kwargs)
+        if not isinstance(folded, type(self)):
+            got = "None" if folded is None else f"an object of type {type(folded).__name__}"
+            raise MetricTypeError(
+                f"{type(self).__name__}.{method.__name__} returned {got}; expected the updated "
+                f"{type(self).__name__}. A state is immutable: write `return self.replace(...)`"
+            )
+        return folded
+
+    return fold
+
+
+def _holds_arrays(x: Any) -> bool:
+    return getattr(x, "holds_arrays", False)
