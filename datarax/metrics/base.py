@@ -24,7 +24,7 @@ from datarax._typing import OnInvalid, PyTree
 from datarax.distributed.collectives import AxisName
 from datarax.metrics.routing import Outputs, Route
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.exact import Exact
+from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import field
 from datarax.statistics.state import State, walk
@@ -348,7 +348,9 @@ def _to_array(x: Any) -> Any:
     return x.to_float() if isinstance(x, Exact) else x
 
 
-def _nan_where(condition: Any, x: Any) -> jax.Array:
+def _nan_where(condition: Any, x: Any) -> Any:
+    if isinstance(x, WholeOrFloat):
+        return x.nan_where(condition)
     x = jnp.asarray(_to_array(x))
     x = x if jnp.issubdtype(x.dtype, jnp.floating) else as_float(x)
     return jnp.where(condition, jnp.asarray(jnp.nan, x.dtype), x)

@@ -169,6 +169,47 @@ class Exact:
         return ~self._order(other)[0]
 
 
+@jax.tree_util.register_pytree_node_class
+class WholeOrFloat(Exact):
+    """Sums of numbers that are exact integers if only integers were added, and otherwise floats.
+
+    Which of the two is not known until the program has run, so both are held. As an `Exact` and in
+    arithmetic it is the float. On the host, it is an array of int64 or of float64.
+    """
+
+    __slots__ = ("is_float", "whole")
+
+    def __init__(self, whole: Any, double: DoubleFloat, is_float: Any):
+        """
+        Args:
+            whole: the sums of the integers: an `Exact`, or an array of int64.
+            double: the sums of all numbers.
+            is_float: whether any number was not an integer; of shape ().
+        """
+        super().__init__(double.high, double.low)
+        self.whole, self.is_float = whole, is_float
+
+    def tree_flatten(self) -> tuple[Any, None]:
+        return (self.whole, self.high, self.low, self.is_float), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, words: Any) -> "WholeOrFloat":
+        whole, high, low, is_float = words
+        return cls(whole, DoubleFloat(high, low), is_float)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if np.asarray(self.is_float).any():
+            return super().__array__(dtype, copy)
+        return np.asarray(np.asarray(self.whole), dtype)
+
+    def nan_where(self, condition: jax.Array) -> "WholeOrFloat":
+        """NaN, which is a float, where the condition holds."""
+        double = self.to_double().map(
+            lambda x: jnp.where(condition, jnp.asarray(jnp.nan, x.dtype), x)
+        )
+        return WholeOrFloat(self.whole, double, self.is_float | jnp.any(condition))
+
+
 def _exact(x: Any) -> Any:
     """Converts integers to `Exact`; returns everything else unchanged."""
     if isinstance(x, bool | int | np.integer) and -(2**63) <= int(x) < 2**63:

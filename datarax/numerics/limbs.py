@@ -65,6 +65,25 @@ def sum_integers(x: jax.Array, axes: tuple[int, ...]) -> Limbs:
     return total
 
 
+def sum_products(x: jax.Array, w: jax.Array, axes: tuple[int, ...]) -> Limbs:
+    """The exact sum of `x * w` over `axes`: integers of up to 32 bits, `w` not negative.
+
+    Both are cut into halves of 16 bits, whose products fit 32 bits.
+    """
+    signed = jnp.issubdtype(x.dtype, jnp.signedinteger)
+    x, w = x.astype(jnp.int32 if signed else jnp.uint32), w.astype(jnp.uint32)
+    x_low = x.astype(jnp.uint32) & jnp.uint32(0xFFFF)
+    x_high = x >> jnp.asarray(16, x.dtype)  # signed where `x` is
+    w_low, w_high = w & jnp.uint32(0xFFFF), w >> jnp.uint32(16)
+    total = sum_integers(x_low * w_low, axes)
+    for product in (x_low * w_high, x_high * w_low.astype(x.dtype)):
+        high, low = sum_integers(product, axes)
+        shifted = (high << 16) | (low >> 16).astype(jnp.int32), low << 16
+        total = add_limbs(total, shifted)
+    top = sum_integers(x_high * w_high.astype(x.dtype), axes)[1].astype(jnp.int32)
+    return total[0] + top, total[1]
+
+
 def double_from_int(x: jax.Array, dtype: jnp.dtype) -> DoubleFloat:
     """An integer of up to 32 bits (64 for float64 parts) as a double-float, exactly."""
     if x.dtype == jnp.bool_ or jnp.iinfo(x.dtype).bits < jnp.finfo(dtype).nmant:
@@ -73,6 +92,25 @@ def double_from_int(x: jax.Array, dtype: jnp.dtype) -> DoubleFloat:
     low = x & jnp.asarray((1 << half) - 1, x.dtype)
     # Both halves are exact as floats, so the result of two_sum is exact.
     return DoubleFloat(*two_sum((x - low).astype(dtype), low.astype(dtype)))
+
+
+def is_wide(x: jax.Array) -> bool:
+    """Whether an array holds integers that the default float dtype may round."""
+    if x.dtype == jnp.bool_ or not jnp.issubdtype(x.dtype, jnp.integer):
+        return False
+    return jnp.iinfo(x.dtype).bits > jnp.finfo(jax.dtypes.canonicalize_dtype(float)).nmant + 1
+
+
+def as_double(x: jax.Array) -> DoubleFloat:
+    """Numbers as double-floats of the default float dtype; integers are not rounded."""
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    return double_from_int(x, dtype) if is_wide(x) else DoubleFloat.of(x.astype(dtype))
+
+
+def float_parts(x: jax.Array) -> tuple[jax.Array, ...]:
+    """One or two float arrays that add up to `x`; two for integers that a float may round."""
+    double = as_double(x)
+    return tuple(double) if is_wide(x) else (double.high,)
 
 
 def double_from_limbs(a: Limbs) -> DoubleFloat:

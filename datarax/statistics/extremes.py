@@ -1,17 +1,71 @@
 """The least and the greatest value."""
 
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from datarax._checks import as_float, numeric
+from datarax._checks import default_float, is_integer, numeric
 from datarax._typing import ArrayLike, Weights
-from datarax.distributed.merge_ops import MetricReduceOp
-from datarax.numerics.scaling import nan_where
+from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
+from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.exact import Exact
+from datarax.numerics.limbs import as_double
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.fields import state
+from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.moments import Parts
 from datarax.statistics.state import State
+
+
+class Greatest(LeafState, kw_only=False):
+    """The greatest of finite double-floats, for each element of `shape`; -inf without data.
+
+    A double-float holds an integer of 32 bits, which a float32 rounds.
+    """
+
+    shape: tuple[int, ...] = ()
+
+    parts: Parts = state()
+
+    def empty(self) -> dict[str, Any]:
+        dtype = np.dtype(default_float())
+        return {
+            "parts": (
+                *identity(MetricReduceOp.max, self.shape, dtype),
+                zeros(self.shape, dtype.name),
+            )
+        }
+
+    def fold(self, x: DoubleFloat, counts: jax.Array) -> Self:
+        """Folds in values of shape (..., *shape) where `counts`, a mask of that shape, is true."""
+        axes = tuple(range(x.ndim - len(self.shape)))
+        least = jnp.asarray(-jnp.inf, x.dtype)
+        high = jnp.max(x.high, axes, initial=least, where=counts)
+        # Of the values with the greatest high part, the greatest low part.
+        counts &= x.high == high
+        low = jnp.max(x.low, axes, initial=least, where=counts)
+        low = jnp.where(jnp.isfinite(low), low, jnp.zeros((), x.dtype))
+        return self.combine(self.with_parts({"parts": (high, low)}))
+
+    @property
+    def double(self) -> DoubleFloat:
+        return DoubleFloat(*map(jnp.asarray, self.parts))
+
+    def combine(self, other: Any) -> Self:
+        a, b = self.double, other.double
+        return self.with_parts({"parts": tuple(where(a < b, b, a))})
+
+    def canonical(self) -> Self:
+        return self
+
+    def to_mesh(self) -> tuple[str, list[jax.Array]]:
+        return "gather", []
+
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        raise TypeError("gathered")
 
 
 class Extremes(State):
@@ -25,32 +79,37 @@ class Extremes(State):
         -3.0 2.0 1
     """
 
-    least = MetricAccumulator(float("inf"), MetricReduceOp.min)
-    greatest = MetricAccumulator(float("-inf"), MetricReduceOp.max)
+    greatest = Greatest()
+    negated = Greatest()
+    """The greatest of the negated values."""
     invalid = MetricAccumulator(0)
 
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; a value of weight zero does not count."""
-        x = as_float(numeric(values, "values"))
-        w, invalid = rows_weight(jnp.isfinite(x), weights)
+        given = numeric(values, "values")
+        x = as_double(given)
+        valid = jnp.ones(x.shape, jnp.bool_) if is_integer(given) else jnp.isfinite(x.high)
+        w, invalid = rows_weight(valid, weights)
         counts = jnp.broadcast_to(w.astype(jnp.bool_), x.shape)
         return self.replace(
-            least=self.least.update(x, where=counts),
-            greatest=self.greatest.update(x, where=counts),
+            greatest=self.greatest.fold(x, counts),
+            negated=self.negated.fold(-x, counts),
             invalid=self.invalid.update(invalid),
         )
 
     @property
-    def minimum(self) -> jax.Array:
-        """The least value; NaN where there is no data."""
-        return _nan_if_infinite(self.least.value)
+    def minimum(self) -> Any:
+        """The least value, as `maximum`."""
+        return _nan_without_data(-self.negated.double)
 
     @property
-    def maximum(self) -> jax.Array:
-        """The greatest value; NaN where there is no data."""
-        return _nan_if_infinite(self.greatest.value)
+    def maximum(self) -> Any:
+        """The greatest value, without rounding: an `Exact`, or a float64; NaN without data."""
+        return _nan_without_data(self.greatest.double)
 
 
-def _nan_if_infinite(x: jax.Array) -> jax.Array:
+def _nan_without_data(x: DoubleFloat) -> Any:
     # Infinite values are excluded, so an infinity here is the identity: no data.
-    return nan_where(~jnp.isfinite(x), x)
+    nan = jnp.asarray(jnp.nan, x.dtype)
+    x = x.map(lambda part: jnp.where(jnp.isfinite(x.high), part, nan))
+    return Exact(x.high, x.low) if x.dtype.itemsize == 4 else x.high

@@ -1,12 +1,15 @@
-"""`WeightedTotal`: a weighted sum and the total weight, the statistic of means."""
+"""A weighted sum and the total weight, the statistic of means; and the exact sum of integers."""
 
 from typing import Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, is_integer, numeric
+from datarax._checks import as_float, is_integer, numeric, x64_enabled
 from datarax._typing import ArrayLike, Weights
+from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.numerics.exact import Exact, WholeOrFloat
+from datarax.numerics.limbs import float_parts, sum_products
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.state import State
@@ -48,12 +51,13 @@ class WeightedTotal(State):
         """
         if w.dtype == jnp.bool_:
             # There is no product, so integers stay integers, and their sum is exact.
-            summands = jnp.where(w, x, jnp.zeros((), x.dtype))
+            total = self.total.update(jnp.where(w, x, jnp.zeros((), x.dtype)))
         else:
-            x = as_float(x)
-            summands = jnp.where(w != 0, x, 0) * w
+            total = self.total
+            for part in float_parts(x):
+                total = total.update(jnp.where(w != 0, part, 0) * w)
         return self.replace(
-            total=self.total.update(summands),
+            total=total,
             weight=self.weight.update(jnp.broadcast_to(w, x.shape)),
             invalid=self.invalid.update(invalid),
         )
@@ -62,3 +66,46 @@ class WeightedTotal(State):
     def mean(self) -> jax.Array:
         """The weighted mean, rounded once; NaN where the weight is zero."""
         return (self.total.double / self.weight.double).to_float()
+
+
+class ExactTotal(WeightedTotal):
+    """A `WeightedTotal` that also holds the sum of integers exactly, up to 2**63.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics.weighted_total import ExactTotal
+        >>> seen = ExactTotal().update(jnp.array([2**30, 1]), weights=jnp.array([2**30, 1]))
+        >>> print(seen.exact)
+        1152921504606846977
+    """
+
+    whole = MetricAccumulator(0)
+    """The sum of `w * x` over the batches of integers with integer or boolean weights."""
+    is_float = MetricAccumulator(0, MetricReduceOp.max)
+    """1 if there was any other batch."""
+
+    def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
+        x, w = numeric(values, "values"), None if weights is None else numeric(weights, "weights")
+        seen = super().update(x, weights=w)
+        if not is_integer(x) or not (w is None or is_integer(w)):
+            return seen.replace(is_float=self.is_float.update(1))
+        if w is None:
+            return seen.replace(whole=self.whole.update(x))
+        w = jax.lax.expand_dims(w, range(w.ndim, x.ndim))
+        if w.dtype == jnp.bool_:
+            return seen.replace(whole=self.whole.update(jnp.where(w, x, jnp.zeros((), x.dtype))))
+        w = jnp.broadcast_to(jnp.maximum(w, jnp.zeros((), w.dtype)), x.shape)
+        if x64_enabled():
+            return seen.replace(whole=self.whole.update(x.astype(jnp.int64) * w.astype(jnp.int64)))
+        limbs = sum_products(x, w, tuple(range(x.ndim)))
+        return seen.replace(whole=self.whole.update(Exact(*limbs)))
+
+    def derive(self, coarser: State) -> State | None:
+        if type(coarser) is not WeightedTotal:
+            return None
+        return coarser.replace(total=self.total, weight=self.weight, invalid=self.invalid)
+
+    @property
+    def exact(self) -> WholeOrFloat:
+        """The total: an integer if all values and weights were integers, else a float."""
+        return WholeOrFloat(self.whole.value, self.total.double, self.is_float.value > 0)

@@ -64,7 +64,9 @@ class Norm(ValueMetric):
     def compute(self) -> PyTree:
         if isinstance(self.statistic, PowerTotal):
             return self.statistic.norm()
-        return jnp.maximum(self.statistic.maximum, -self.statistic.minimum)
+        # Rounding keeps the order, so the greater of both is rounded once.
+        greatest, least = (jnp.asarray(x) for x in (self.statistic.maximum, self.statistic.minimum))
+        return jnp.maximum(greatest, -least)
 
 
 class GeometricMean(ValueMetric):

@@ -8,7 +8,7 @@ from datarax._typing import PyTree
 from datarax.metrics.aggregation.value_metric import ValueMetric
 from datarax.statistics.extremes import Extremes
 from datarax.statistics.moments import Moments
-from datarax.statistics.weighted_total import WeightedTotal
+from datarax.statistics.weighted_total import ExactTotal, WeightedTotal
 
 
 class Mean(ValueMetric):
@@ -37,26 +37,28 @@ WeightedMean = Mean
 class Sum(ValueMetric):
     """The weighted sum of values of any shape.
 
-    `sum(w * x)`. Integers add up exactly to 2**48: `compute` gives the nearest float32 (float64
-    with x64), `results` and a collector give the exact number. No data gives 0. As `numpy.sum`.
+    `sum(w * x)`. If all values are integers, and all weights integers or booleans, `results` and a
+    collector give an `int`, exact to 2**63; otherwise a `float`, to which integers up to 2**48 are
+    added without rounding. `compute` gives the nearest float32 (float64 with x64). No data gives 0.
+    As `numpy.sum`.
 
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.metrics import Sum
         >>> print(Sum().update(jnp.array([16777216, 1])).results())
-        16777217.0
+        16777217
     """
 
-    statistic = WeightedTotal()
+    statistic = ExactTotal()
 
     def compute(self) -> PyTree:
-        return self.statistic.total.exact
+        return self.statistic.exact
 
 
 class Max(ValueMetric):
     """The greatest value.
 
-    No data gives NaN. As `numpy.max`.
+    `results` does not round integers. No data gives NaN. As `numpy.max`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -74,7 +76,7 @@ class Max(ValueMetric):
 class Min(ValueMetric):
     """The least value.
 
-    No data gives NaN. As `numpy.min`.
+    `results` does not round integers. No data gives NaN. As `numpy.min`.
 
     Example:
         >>> import jax.numpy as jnp

@@ -1,6 +1,7 @@
 """`Mean`, `Sum`, `Max`, `Min`, `Variance`, `Std`: against exact sums, and NumPy in float64."""
 
 import functools
+import warnings
 from fractions import Fraction
 
 import jax
@@ -12,7 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import InvalidValuesWarning, MetricInputError
-from datarax.metrics import Max, Mean, Min, Std, Sum, Variance, WeightedMean
+from datarax.metrics import Max, Mean, Min, MinMax, Std, Sum, Variance, WeightedMean
+from datarax.metrics.base import read
 from tests.helpers import (
     DTYPES,
     assert_same,
@@ -206,6 +208,85 @@ def test_ragged_batches_give_what_one_batch_gives(rng):
     assert_same(
         update(Mean(), nll[:97]).merge(update(Mean(), nll[97:])).compute(), ragged.compute()
     )
+
+
+# Integers, which float32 rounds above 2**24.
+
+
+def some_integers(rng, dtype, size=500):
+    info = np.iinfo(dtype)
+    ends = [info.min, info.min + 1, info.max - 1, info.max]
+    return np.concatenate([ends, rng.integers(info.min, info.max, size, endpoint=True)]).astype(
+        dtype
+    )
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32"])
+def test_sums_of_integers_are_exact_ints(rng, dtype):
+    x = some_integers(rng, dtype)
+    weights = {
+        "none": None,
+        "mask": rng.random(x.size) < 0.5,
+        "signed": some_integers(rng, "int32", x.size - 4),
+        "unsigned": some_integers(rng, "uint32", x.size - 4),
+    }
+    for name, w in weights.items():
+        counted = np.ones(x.size, int) if w is None else np.maximum(w.astype(object), 0)
+        want = sum(int(a) * int(b) for a, b in zip(x, counted, strict=True))
+        metric = update(Sum(on_invalid="exclude"), x[:7], weights=None if w is None else w[:7])
+        metric = update(metric, x[7:], weights=None if w is None else w[7:])
+        got = read(metric).value
+        assert np.asarray(got).dtype == np.int64
+        # Modulo 2**64, to which 500 products of 64 bits may add up.
+        assert (int(got) - want) % 2**64 == 0, (name, want)
+        if abs(want) < 2**63:
+            assert int(got) == want
+
+
+def test_a_sum_is_a_float_once_a_float_was_added():
+    whole = Sum().update(np.int32([2**30, 2**30, 1]))
+    assert repr(whole.results()) == "2147483649"
+    assert repr(Sum().results()) == "0"
+    for metric in (whole.update(0.5), Sum().update(0.5).merge(whole)):
+        assert repr(metric.results()) == "2147483649.5"
+    assert (
+        repr(whole.update(np.int32([3, 4]), weights=np.float32([0.5, 0])).results())
+        == "2147483650.5"
+    )
+    assert isinstance(whole.update(3.0).results(), float)
+    assert whole.reset().update(2).results() == 2
+    assert_same(whole.compute(), 2**31, np.float32)
+
+
+def test_a_sum_of_integers_under_propagate():
+    bad = Sum(on_invalid="propagate").update(np.int32([1, 2]), weights=np.int32([1, -1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InvalidValuesWarning)
+        assert np.isnan(bad.results())
+        assert np.isnan(bad.compute())
+    assert Sum(on_invalid="propagate").update(np.int32([1, 2])).results() == 3
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32"])
+def test_extremes_of_integers_are_exact(rng, dtype):
+    x = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, 300, endpoint=True).astype(dtype)
+    x[:2] = 20000001, 20000000
+    on = rng.random(300) < 0.5
+    on[0] = True
+    for used, w in ((x, None), (x[on], on), (x[:2], np.arange(300) < 2)):
+        metric = update(update(MinMax(), x[:2]), x, weights=w)
+        assert read(metric).on_host("MinMax") == {
+            "min": min(used.min(), 20000000),
+            "max": max(used.max(), 20000001),
+        }
+    # Beside a float, which is compared without rounding.
+    assert Max().update(20000001).update(20000000.0).results() == 20000001
+    assert Min().update(20000000.0).update(np.int32(19999999)).results() == 19999999
+
+
+def test_the_mean_of_integers_with_weights_rounds_once(rng):
+    x, w = np.int32([20000001, 20000003, -40000002]), np.float32([0.5, 0.5, 0.5])
+    assert float(Mean().update(x, weights=w).compute()) == pytest.approx(2 / 3, rel=1e-6)
 
 
 # Extremes.
