@@ -1,5 +1,6 @@
 """`ClassCounts`: counts by class, the statistic of accuracy, precision, recall and others."""
 
+from collections.abc import Callable
 from typing import Self
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 from datarax._checks import numeric, positive_int, real
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.digit_sums import sum_by_digits
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions
 from datarax.statistics.labels import count_labels
@@ -17,12 +18,13 @@ from datarax.statistics.state import State
 
 
 class ClassCounts(State):
-    """The true positives, the predicted positives and the support of each class; the total weight.
+    """The true and false positives and negatives of each class.
 
     Counts are sums of weights, kept as double-floats. Without weights or with a mask, they are
-    exact to 2**48. With other weights, the weights of a batch are first summed in float32 (float64
-    with x64). Examples with NaN or infinite scores, or with a label out of range, are excluded and
-    counted in `invalid`.
+    exact to 2**48. With other weights, each count is within a few units of 2**-46 of itself: no
+    count is a difference of rounded sums, so a small count beside large ones keeps its digits, and
+    zero is exactly zero. Examples with NaN or infinite scores, or with a label out of range, are
+    excluded and counted in `invalid`.
     """
 
     num_classes: int | None = None
@@ -52,26 +54,12 @@ class ClassCounts(State):
             )
         self.threshold = real(self.threshold, "threshold")
         # Float sums: they are double-floats, which hold counts and fractional weights alike.
-        zeros = np.zeros(self.size)
-        self.right = MetricAccumulator(zeros)
-        self.predicted = MetricAccumulator(zeros)
-        self.actual = MetricAccumulator(zeros)
-        self.total = MetricAccumulator(zeros if self.num_labels else 0.0)
+        self.cells = MetricAccumulator(np.zeros((4, self.size)))
 
     @property
     def size(self) -> int:
         """The number of classes that are counted: C, L, or 1."""
         return self.num_classes or self.num_labels or 1
-
-    def by_class(self) -> dict[str, DoubleFloat]:
-        """The counts by name, each of shape (size,), and the total weight.
-
-        "right" are the true positives, "predicted" the predicted positives, and "actual" the
-        support. "total" has shape (L,) for a multilabel task, because a target can be ignored in
-        one label alone; otherwise ().
-        """
-        names = ("right", "predicted", "actual", "total")
-        return {name: getattr(self, name).double for name in names}
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in a batch.
@@ -91,27 +79,40 @@ class ClassCounts(State):
         chosen = preds > self.threshold
         if self.num_labels is None:  # one class, the positive one
             chosen, positive, w, invalid = (x[..., None] for x in (chosen, positive, w, invalid))
-        # Booleans stay booleans, so that they are counted exactly.
-        zero = jnp.zeros((), w.dtype)
-        return self.replace(
-            right=self.right.update(jnp.where(chosen & positive, w, zero)),
-            predicted=self.predicted.update(jnp.where(chosen, w, zero)),
-            actual=self.actual.update(jnp.where(positive, w, zero)),
-            total=self.total.update(w if self.num_labels else w[..., 0]),
-            invalid=self.invalid.update(invalid),
-        )
+        batch = tuple(range(w.ndim - 1))
+
+        def count(w: jax.Array) -> jax.Array:
+            parts = (chosen & positive, chosen, positive, True)
+            return _cells(*(jnp.sum(jnp.where(part, w, 0), batch, w.dtype) for part in parts))
+
+        return self._counted(w, count, invalid)
 
     def _multiclass(self, preds: jax.Array, target: jax.Array, weights: Weights) -> Self:
         seen = predictions(preds, target, weights, self.size, self.top_k, self.ignore_index)
         chosen, target, w, invalid = seen
         # With top_k, one example adds to k predicted classes, but to one target.
         hit = jnp.any(chosen == target[..., None], -1)
-        zero = jnp.zeros((), w.dtype)
-        weight_of_chosen = jnp.broadcast_to(w[..., None], chosen.shape)
+
+        def count(w: jax.Array) -> jax.Array:
+            of_chosen = jnp.broadcast_to(w[..., None], chosen.shape)
+            return _cells(
+                count_labels(target, jnp.where(hit, w, 0), self.size),
+                count_labels(chosen, of_chosen, self.size),
+                count_labels(target, w, self.size),
+                jnp.sum(w, dtype=w.dtype),
+            )
+
+        return self._counted(w, count, invalid)
+
+    def _counted(
+        self, w: jax.Array, count: Callable[[jax.Array], jax.Array], invalid: jax.Array
+    ) -> Self:
+        cells = self.cells.double + sum_by_digits(w, count)
         return self.replace(
-            right=self.right.update(count_labels(target, jnp.where(hit, w, zero), self.size)),
-            predicted=self.predicted.update(count_labels(chosen, weight_of_chosen, self.size)),
-            actual=self.actual.update(count_labels(target, w, self.size)),
-            total=self.total.update(w),
-            invalid=self.invalid.update(invalid),
+            cells=self.cells.with_value(cells), invalid=self.invalid.update(invalid)
         )
+
+
+def _cells(right: jax.Array, predicted: jax.Array, actual: jax.Array, n: jax.Array) -> jax.Array:
+    """TP, FP, FN and TN, (4, C), from integers by class and the total `n`."""
+    return jnp.stack([right, predicted - right, actual - right, n - predicted - actual + right])

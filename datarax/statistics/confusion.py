@@ -6,10 +6,8 @@ import jax.numpy as jnp
 
 from datarax._checks import numeric, positive_int
 from datarax._typing import ArrayLike, Weights
-from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import predictions
-from datarax.statistics.class_counts import ClassCounts
 from datarax.statistics.fields import state
 from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.state import State
@@ -66,27 +64,3 @@ class ConfusionCounts(State):
             matrix=self.matrix.add(jnp.where(w.astype(jnp.bool_), cell, 0), w),
             invalid=self.invalid.update(invalid),
         )
-
-    def by_class(self) -> dict[str, DoubleFloat]:
-        """The counts that `ClassCounts.by_class` gives for the same data."""
-        matrix = self.matrix.double
-        actual = matrix.sum()
-        return {
-            "right": matrix.map(lambda x: jnp.diagonal(x, axis1=-2, axis2=-1)),
-            "predicted": matrix.sum(-2),
-            "actual": actual,
-            "total": actual.sum(),
-        }
-
-    def derive(self, coarser: State) -> State | None:
-        """The `ClassCounts` of the same inputs; None for any other state or configuration."""
-        same = (self.num_classes, 1, self.ignore_index)
-        if not isinstance(coarser, ClassCounts):
-            return None
-        if (coarser.num_classes, coarser.top_k, coarser.ignore_index) != same:
-            return None
-        accumulators = {
-            name: getattr(coarser, name).with_value(total)
-            for name, total in self.by_class().items()
-        }
-        return coarser.replace(**accumulators, invalid=self.invalid)

@@ -9,6 +9,8 @@ import numpy as np
 from datarax._checks import is_integer, numeric, positive_int, real, same_shape
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax.numerics.digit_sums import sum_by_digits
+from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import examples
 from datarax.statistics.labels import count_labels, in_range
@@ -34,11 +36,27 @@ class GroupCounts(State):
     def __post_init__(self) -> None:
         positive_int(self.num_groups, "num_groups")
         self.threshold = real(self.threshold, "threshold")
-        by_group = np.zeros(self.num_groups)
-        self.right = MetricAccumulator(by_group)
-        self.predicted = MetricAccumulator(by_group)
-        self.actual = MetricAccumulator(by_group)
-        self.total = MetricAccumulator(by_group)
+        self.counts = MetricAccumulator(np.zeros((4, self.num_groups)))
+
+    @property
+    def right(self) -> DoubleFloat:
+        """The true positives of each group."""
+        return self.counts.double[0]
+
+    @property
+    def predicted(self) -> DoubleFloat:
+        """The predicted positives of each group."""
+        return self.counts.double[1]
+
+    @property
+    def actual(self) -> DoubleFloat:
+        """The positives of each group."""
+        return self.counts.double[2]
+
+    @property
+    def total(self) -> DoubleFloat:
+        """The examples of each group."""
+        return self.counts.double[3]
 
     def update(
         self, preds: ArrayLike, target: ArrayLike, groups: ArrayLike, *, weights: Weights = None
@@ -56,13 +74,14 @@ class GroupCounts(State):
         w = jnp.where(known, batch.weight, zero)
         chosen = batch.preds > self.threshold
 
-        def count(which: jax.Array) -> jax.Array:
-            return count_labels(groups, jnp.where(which, w, zero), self.num_groups)
+        parts = (chosen & batch.target, chosen, batch.target, known)
+
+        def count(w: jax.Array) -> jax.Array:
+            return jnp.stack(
+                [count_labels(groups, jnp.where(part, w, 0), self.num_groups) for part in parts]
+            )
 
         return self.replace(
-            right=self.right.update(count(chosen & batch.target)),
-            predicted=self.predicted.update(count(chosen)),
-            actual=self.actual.update(count(batch.target)),
-            total=self.total.update(count(known)),
+            counts=self.counts.with_value(self.counts.double + sum_by_digits(w, count)),
             invalid=self.invalid.update(batch.invalid | (~known & batch.weight.astype(jnp.bool_))),
         )

@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import is_integer
 from datarax._errors import MetricInputError
 from datarax.distributed.collectives import replicated
-from datarax.statistics.scatter_counts import add_at, scatter_sum
+from datarax.statistics.scatter_counts import add_at
 
 _FEW_CLASSES = 64
 """Up to this many classes, comparing each label with every class is faster than a scatter."""
@@ -53,19 +52,16 @@ def is_class(target: jax.Array, size: int) -> jax.Array:
 
 
 def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
-    """The total weight of each label: (size,), integers for boolean weights, else floats.
+    """The sum of the integer weights of each label: (size,).
 
     A label out of range must have weight zero.
     """
     labels, weights = replicated(labels.astype(jnp.int32)), replicated(weights)
-    if weights.dtype == jnp.bool_:
-        weights = weights.astype(jnp.int32)
     if size <= _FEW_CLASSES:
         same = labels.reshape(-1, 1) == jnp.arange(size, dtype=jnp.int32)[None, :]
-        return jnp.sum(jnp.where(same, weights.reshape(-1, 1), 0), 0)
-    if not is_integer(weights):
-        return scatter_sum(labels, weights, size).high
-    return add_at(jnp.zeros((size,), jnp.int32), labels, weights)
+        counted = jnp.where(same, weights.reshape(-1, 1), 0)
+        return jnp.sum(counted, 0, dtype=weights.dtype)
+    return add_at(jnp.zeros((size,), weights.dtype), labels, weights)
 
 
 def first_highest(scores: jax.Array) -> jax.Array:

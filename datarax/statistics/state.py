@@ -205,13 +205,6 @@ class State(Saveable, metaclass=_StateType):
         """An empty state of the same configuration: the identity of `merge`."""
         return self._over_children(lambda a: a.reset())
 
-    def derive(self, coarser: "State") -> "State | None":
-        """The state `coarser` after the same inputs, if it can be computed from this one.
-
-        `coarser` gives the class and the configuration. None if it cannot be computed.
-        """
-        return None
-
     def unusable(self) -> list[Any]:
         """How many values this state could not use, as a list of counts.
 

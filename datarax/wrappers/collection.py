@@ -89,18 +89,13 @@ class Collection(Metric):
             if index == len(groups):
                 groups.append(metric)
             members.append((name, jax.tree.structure(metric), index))
-        # If the statistic of a group can be derived from a finer one of another group, the members
-        # of both groups read the finer one.
-        finer = [next((f for f in groups if _derives(f, group)), group) for group in groups]
-        kept = [group for group in groups if any(group is each for each in finer)]
-        place = [next(i for i, k in enumerate(kept) if k is each) for each in finer]
-        self.groups = tuple(kept)
-        self.members = tuple((name, structure, place[i]) for name, structure, i in members)
+        self.groups = tuple(groups)
+        self.members = tuple(members)
 
     def __getitem__(self, name: str) -> Metric:
         for member, structure, index in self.members:
             if member == name:
-                return _member_of(self.groups[index], structure)
+                return structure.unflatten(jax.tree.leaves(self.groups[index]))
         raise UnknownMetricError(
             f"Collection has no metric {name!r}; it has: {', '.join(map(repr, self))}"
         )
@@ -243,7 +238,6 @@ class Collection(Metric):
         return type(self)(parts)
 
     def __repr__(self) -> str:
-        # Without arrays: some members would have to be derived first.
         members = (f"{name!r}: {_without_arrays(of)!r}" for name, of, _ in self.members)
         return f"Collection({{{', '.join(members)}}})"
 
@@ -265,37 +259,9 @@ def _shares(group: Metric, metric: Metric) -> bool:
     return all(x is y for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
-def _derives(finer: Metric, coarser: Metric) -> bool:
-    """Whether the second statistic can be derived from the first, and both have no data yet."""
-    if (
-        not (shares_statistic(finer) and shares_statistic(coarser))
-        or finer.outputs != coarser.outputs
-    ):
-        return False
-    derived = _statistic(finer).derive(_statistic(coarser)) is not None
-    return derived and _is_fresh(finer) and _is_fresh(coarser)
-
-
 def _statistic(metric: Metric) -> Any:
     """The only state of a metric for which `shares_statistic` holds."""
     return metric.children()["statistic"]
-
-
-def _is_fresh(metric: Metric) -> bool:
-    """Whether a metric has no data: its arrays are the very objects that `reset` gives."""
-    leaves, empty = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
-    return all(x is y for x, y in zip(leaves, empty, strict=True))
-
-
-def _member_of(group: Metric, structure: Any) -> Metric:
-    """The metric of this structure, with its state from its group."""
-    leaves = jax.tree.leaves(group)
-    if shares_statistic(group):
-        member = _without_arrays(structure)
-        read = _statistic(group).derive(_statistic(member))
-        if read is not None:
-            return member.replace(statistic=read.reset() if _is_fresh(group) else read)
-    return structure.unflatten(leaves)
 
 
 def _without_arrays(structure: Any) -> Any:

@@ -1,4 +1,6 @@
-"""`ClassCounts`: right, predicted, actual and total, against plain loops over the examples."""
+"""`ClassCounts`: counts by class, against plain loops over the examples."""
+
+from fractions import Fraction
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,13 +8,20 @@ import pytest
 
 from datarax import MetricInputError, MetricTypeError
 from datarax.statistics import ClassCounts
-from tests.helpers import sum_bound, update
+from tests.helpers import update
 
 
 def read(counts):
-    """The four counts, and how many examples could not be used."""
-    parts = (counts.right, counts.predicted, counts.actual, counts.total)
-    return [np.asarray(part.exact).tolist() for part in parts] + [int(counts.invalid.value)]
+    """True positives, predicted positives, support, the total, and the examples not used.
+
+    The counts must be whole numbers. A multiclass task has one total for all classes.
+    """
+    tp, fp, fn, tn = np.asarray(counts.cells.exact)
+    total = tp + fp + fn + tn
+    if counts.num_labels is None:
+        assert counts.top_k > 1 or (total == total[0]).all()
+        total = total[0]
+    return [x.tolist() for x in (tp, tp + fp, tp + fn, total)] + [int(counts.invalid.value)]
 
 
 def by_hand(scores, target, weights, size, top_k=1):
@@ -184,21 +193,69 @@ def test_counts_do_not_stall():
     for size, weights in ((8, jnp.ones((n,), jnp.bfloat16)), (100, jnp.ones((n,))), (100, None)):
         counts = update(ClassCounts(num_classes=size), labels, labels, weights=weights)
         counts = counts.merge(update(counts.reset(), labels[:1], labels[:1]))
-        for part in (counts.right, counts.predicted, counts.actual):
-            assert np.asarray(part.exact).tolist() == [0] * 7 + [n + 1] + [0] * (size - 8)
-        assert float(counts.total.exact) == n + 1
+        once = [0] * 7 + [n + 1] + [0] * (size - 8)
+        assert read(counts) == [once, once, once, n + 1, 0]
 
 
-@pytest.mark.parametrize("size", [10, 100, 5000])
-def test_float_weights(rng, size):
-    n = 100_000
-    labels, w = rng.integers(0, size, n), rng.random(n).astype(np.float32)
-    counts = update(ClassCounts(num_classes=size), labels, labels, weights=w)
-    want = np.bincount(labels, w.astype(np.float64), size)
-    # No more roundings than a few rows and their sum take; Higham's bound for that many.
-    bound = sum_bound(max(64, n // size // 4), want)
-    assert (np.abs(np.asarray(counts.right.exact) - want) <= bound).all()
-    assert abs(float(counts.total.exact) - want.sum()) <= sum_bound(64, want.sum())
+WEIGHTS = {
+    "tenths": lambda rng, n: rng.integers(1, 30, n) / 10,
+    "thirds": lambda rng, n: rng.integers(1, 30, n) / 3,
+    "uniform": lambda rng, n: rng.random(n),
+    "of all sizes": lambda rng, n: 10 ** rng.uniform(-30, 30, n),
+    "some zero": lambda rng, n: rng.random(n) * (rng.random(n) < 0.5),
+}
+
+
+def exact_cells(chosen, actual, weights):
+    """TP, FP, FN and TN by class, (4, C), in rational numbers, from booleans (N, C)."""
+    w = [Fraction(x) for x in np.float32(weights).tolist()]
+    cells = (chosen & actual, chosen & ~actual, ~chosen & actual, ~chosen & ~actual)
+    return [
+        [sum((w[i] for i in np.flatnonzero(cell[:, c])), Fraction(0)) for c in range(cell.shape[1])]
+        for cell in cells
+    ]
+
+
+def assert_exact(counts, want):
+    """Each count is within a few roundings of a double-float of the exact one; zero is zero."""
+    high, low = np.float64(counts.cells.double.high), np.float64(counts.cells.double.low)
+    for got_row, want_row in zip(high + low, want, strict=True):
+        for got, each in zip(got_row.tolist(), want_row, strict=True):
+            assert abs(Fraction(got) - each) <= each * Fraction(1, 2**42)
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("size", [2, 10, 70])
+def test_float_weights(rng, size, kind):
+    # 70: where counting labels is a scatter. Most examples are of one class, so that the true
+    # negatives of that class are few beside the total.
+    n = 200
+    target, labels = (np.where(rng.random(n) < 0.9, 1, rng.integers(0, size, n)) for _ in range(2))
+    w = WEIGHTS[kind](rng, n).astype(np.float32)
+    counts = update(ClassCounts(num_classes=size), labels, target, weights=w)
+    counts = update(counts, labels[::-1], target[::-1], weights=w)
+    labels, target = (np.concatenate([x, x[::-1]]) for x in (labels, target))
+    classes, w = np.arange(size), np.concatenate([w, w])
+    assert_exact(counts, exact_cells(labels[:, None] == classes, target[:, None] == classes, w))
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_float_weights_of_binary_and_multilabel(rng, kind):
+    scores, target = rng.random((200, 2)).astype(np.float32), rng.random((200, 2)) < [0.9, 0]
+    w = WEIGHTS[kind](rng, 200).astype(np.float32)
+    cells = exact_cells(scores > 0.5, target, w)
+    assert_exact(update(ClassCounts(num_labels=2), scores, target, weights=w), cells)
+    one = update(ClassCounts(), scores[:, 0], target[:, 0], weights=w)
+    assert_exact(one, [row[:1] for row in cells])
+
+
+def test_float_weights_of_top_k(rng):
+    scores, target = rng.random((200, 5)).astype(np.float32), rng.integers(0, 5, 200)
+    w = WEIGHTS["thirds"](rng, 200)
+    chosen = np.argsort(-scores, 1)[:, :2, None] == np.arange(5)
+    cells = exact_cells(chosen.any(1), target[:, None] == np.arange(5), w)
+    counts = update(ClassCounts(num_classes=5, top_k=2), scores, target, weights=np.float32(w))
+    assert_exact(counts, cells)
 
 
 def test_shapes_that_do_not_go_together():

@@ -31,8 +31,8 @@ class Accuracy(TopKCountMetric):
     support; `None` gives one value per class."""
 
     def compute(self) -> PyTree:
-        correct, total, support = self.by_class()
-        numerator = self.numerator(correct, total)
+        correct, wrong, support = self.by_class()
+        numerator, total = self.numerator(correct, wrong), correct + wrong
         if self.average == "micro":
             return numerator.sum() / total.sum()
         ratio = (numerator / total).to_float()
@@ -41,21 +41,23 @@ class Accuracy(TopKCountMetric):
         weights = support.high if self.average == "weighted" else jnp.ones_like(ratio)
         return weighted_mean(ratio, weights)
 
-    def numerator(self, correct: DoubleFloat, total: DoubleFloat) -> DoubleFloat:
+    def numerator(self, correct: DoubleFloat, wrong: DoubleFloat) -> DoubleFloat:
         """The numerator of the ratio: here, the correct predictions."""
         return correct
 
     def by_class(self) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
-        """Correct predictions, all predictions and support of each class."""
+        """Correct predictions, wrong predictions and support of each class."""
         counts = Counts.of(self.statistic)
         if self.num_classes is not None:
-            return counts.tp, counts.positives, counts.positives
+            return counts.tp, counts.fn, counts.positives
         if self.num_labels is not None:
-            return counts.tp + counts.tn, counts.total, counts.positives
+            return counts.tp + counts.tn, counts.fp + counts.fn, counts.positives
         # Binary: the negative class, then the positive one.
-        correct = concatenate([counts.tn, counts.tp])
-        support = concatenate([counts.negatives, counts.positives])
-        return correct, support, support
+        return (
+            concatenate([counts.tn, counts.tp]),
+            concatenate([counts.fp, counts.fn]),
+            concatenate([counts.negatives, counts.positives]),
+        )
 
 
 class HammingDistance(Accuracy):
@@ -73,5 +75,5 @@ class HammingDistance(Accuracy):
         0.25
     """
 
-    def numerator(self, correct: DoubleFloat, total: DoubleFloat) -> DoubleFloat:
-        return total - correct
+    def numerator(self, correct: DoubleFloat, wrong: DoubleFloat) -> DoubleFloat:
+        return wrong

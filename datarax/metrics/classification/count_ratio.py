@@ -1,6 +1,6 @@
 """Base classes of metrics that are computed from counts by class, as most of this family are."""
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,6 @@ from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
 from datarax.statistics.class_counts import ClassCounts
-from datarax.statistics.confusion import ConfusionCounts
 from datarax.statistics.fields import state
 
 
@@ -28,16 +27,10 @@ class Counts(NamedTuple):
     tn: DoubleFloat
 
     @classmethod
-    def of(cls, statistic: ClassCounts | ConfusionCounts) -> "Counts":
+    def of(cls, statistic: ClassCounts) -> "Counts":
         """The counts from a statistic."""
-        by_class = statistic.by_class()
-        tp, predicted, actual, total = (
-            by_class[name].broadcast_to((statistic.size,))
-            for name in ("right", "predicted", "actual", "total")
-        )
-        # Of each class: fn = actual - tp, and tn = total - actual - fp.
-        fp = predicted - tp
-        return cls(tp, fp, actual - tp, total - actual - fp)
+        cells = statistic.cells.double
+        return cls(*(cells[i] for i in range(4)))
 
     @property
     def predicted_positives(self) -> DoubleFloat:
@@ -101,7 +94,8 @@ class TaskMetric(Metric):
 class CountMetric(TaskMetric):
     """A metric that is computed from counts by class."""
 
-    statistic: ClassCounts | ConfusionCounts = state()
+    # A `ClassCounts`; a `ConfusionCounts` where the formula needs the whole matrix.
+    statistic: Any = state()
 
     def __post_init__(self) -> None:
         # It checks the fields, and may convert the threshold to a float.

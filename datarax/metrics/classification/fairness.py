@@ -72,8 +72,8 @@ class GroupFairness(Metric):
 
     def compute(self) -> PyTree:
         c = self.statistic
-        return _extremes(c.predicted.double, c.total.double, "demographic_parity") | _extremes(
-            c.right.double, c.actual.double, "equal_opportunity"
+        return _extremes(c.predicted, c.total, "demographic_parity") | _extremes(
+            c.right, c.actual, "equal_opportunity"
         )
 
 
