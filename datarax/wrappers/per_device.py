@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import jax
@@ -100,8 +99,7 @@ class PerDevice(Metric):
         self.copies = self._replicate(empty, None if fresh else metric)
 
     def __getitem__(self, name: str) -> Self:
-        self._collection()[name]  # raises for an unknown name
-        return self.with_parts({"copies": _member(self, name)})
+        return self.with_parts({"copies": self._collection()[name]})
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._collection())
@@ -283,15 +281,6 @@ def _update(metric: PerDevice, calls: PyTree) -> Metric:
         return _stacked(_own(copies).apply(calls))
 
     return metric._mapped(local, out_specs=P(metric.axis_names))(metric.copies, calls)
-
-
-@partial(jax.jit, static_argnums=1)
-def _member(metric: PerDevice, name: str) -> Metric:
-    # A member may have to be derived from the statistic of another; each device derives its own.
-    def local(copies: Any) -> Metric:
-        return _stacked(_own(copies)[name])
-
-    return metric._mapped(local, out_specs=P(metric.axis_names))(metric.copies)
 
 
 @jax.jit

@@ -274,7 +274,6 @@ def test_a_dict_in_the_shell(rng):
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_members_with_a_copy_a_device(rng, kind):
     mesh = make_mesh(kind, {"data": 8})
-    # The counts of the accuracy are derived from the confusion matrix.
     metrics = Collection(
         {"hits": Accuracy(num_classes=3), "table": ConfusionMatrix(num_classes=3), "x": Mean()}
     )
