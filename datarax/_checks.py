@@ -30,6 +30,7 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
         raise MetricTypeError(
             f"{name} has dtype {array.dtype}; expected booleans, integers or floats"
         )
+    array = at_least_8_bits(array)
     # With x64 disabled, JAX truncates NumPy's 64-bit integers to 32 bits without an error.
     if (
         isinstance(x, np.ndarray | np.generic)
@@ -45,6 +46,16 @@ def _too_large(name: str) -> MetricInputError:
     return MetricInputError(
         f"{name}: an integer does not fit the widest integer dtype; enable x64, or pass floats"
     )
+
+
+def at_least_8_bits(x: jax.Array) -> jax.Array:
+    """`x`, or if its dtype has fewer than 8 bits (int4, uint2) as int8 or uint8.
+
+    JAX has few operations on such dtypes.
+    """
+    if jnp.issubdtype(x.dtype, jnp.integer) and jnp.iinfo(x.dtype).bits < 8:
+        return x.astype(jnp.uint8 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else jnp.int8)
+    return x
 
 
 def kind(x: Any) -> str:

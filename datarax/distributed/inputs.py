@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 
+from datarax._checks import at_least_8_bits
 from datarax._errors import (
     MetricInputError,
     MetricTypeError,
@@ -78,7 +79,7 @@ def numeric(
 
 def _as_jax(array: Any, about: str, caller: str) -> jax.Array:
     try:
-        return jnp.asarray(array)
+        return at_least_8_bits(jnp.asarray(array))
     except TypeError as error:  # a dtype that JAX lacks: long double, or another byte order
         raise MetricTypeError(
             f"{caller}: {about} has dtype {array.dtype}, which JAX does not have; "

@@ -9,6 +9,7 @@ result has the structure of the argument.
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -20,6 +21,7 @@ from datarax.distributed.collectives import AxisName
 from datarax.distributed.inputs import Axis, NamedWeights, is_array, numeric
 from datarax.distributed.names import named_leaves
 from datarax.distributed.reduction import collect, reduce
+from datarax.distributed.two_parts import is_two_parts
 
 # Global variants.
 
@@ -63,7 +65,9 @@ def reduce_sum(metrics: PyTree, *, weights: NamedWeights = None, axis: Axis = No
 
     Sums of integers and booleans have the dtype that `jnp.sum` gives, at least the default integer
     dtype, and overflow like `jnp.sum`: to count beyond 2**31, use an accumulator. With boolean or
-    integer weights, the sum of integers is an integer. The sum of no elements is 0.
+    integer weights, the sum of integers is an integer: as `jnp.sum(x * weights)`. But it is a float
+    if no integer dtype holds both: uint32 and a signed one, without x64. The sum of no elements is
+    0. The value of a count of a metric (`Exact`) is summed exactly, unless its weights are numbers.
 
     Example:
         >>> import jax.numpy as jnp
@@ -302,7 +306,7 @@ def all_gather(
         out = jnp.moveaxis(out, 0, at)
         if tiled:
             out = out.reshape((*x.shape[:at], size * x.shape[at], *x.shape[at + 1 :]))
-        leaves[i] = out
+        leaves[i] = out.astype(jnp.asarray(leaves[i]).dtype)
     return treedef.unflatten(leaves)
 
 
@@ -329,8 +333,13 @@ def collect_from_devices(metrics: PyTree) -> PyTree:
         >>> print([float(x) for x in out["loss"]], out["epoch"])
         [1.0, 2.0] 3
     """
-    names, leaves, treedef = named_leaves(metrics)
+    names, leaves, treedef = named_leaves(metrics, is_two_parts)
     for i, leaf in enumerate(leaves):
+        if is_two_parts(leaf) and leaf.ndim:
+            parts = collect_from_devices({names[i]: tuple(jax.tree.leaves(leaf))})[names[i]]
+            like = jax.tree.structure(leaf)
+            leaves[i] = [like.unflatten(each) for each in zip(*parts, strict=True)]
+            continue
         if not is_array(leaf) or leaf.ndim == 0:
             continue
         if isinstance(leaf, np.ndarray):

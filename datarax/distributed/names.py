@@ -1,6 +1,6 @@
 """The names of the leaves of a pytree of metrics, and options that are given by name."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -9,12 +9,16 @@ from datarax._errors import UnknownMetricError
 from datarax._typing import PyTree
 
 
-def named_leaves(metrics: PyTree) -> tuple[list[str], list[Any], Any]:
+def named_leaves(
+    metrics: PyTree, is_leaf: Callable[[Any], bool] = lambda x: False
+) -> tuple[list[str], list[Any], Any]:
     """The names ("train/loss") and the leaves of `metrics`, and its structure.
 
-    `None` is a leaf, so that it passes through a reducer.
+    `None` is a leaf, so that it passes through a reducer, and so is what `is_leaf` chooses.
     """
-    pairs, treedef = jax.tree_util.tree_flatten_with_path(metrics, is_leaf=lambda x: x is None)
+    pairs, treedef = jax.tree_util.tree_flatten_with_path(
+        metrics, is_leaf=lambda x: x is None or is_leaf(x)
+    )
     names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in pairs]
     return names, [leaf for _, leaf in pairs], treedef
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from datarax._errors import MetricInputError
@@ -23,6 +24,7 @@ from datarax.distributed.inputs import (
     numeric,
 )
 from datarax.distributed.names import by_name, named_leaves
+from datarax.distributed.two_parts import gathered_two_parts, is_two_parts, reduce_two_parts
 
 # Global arrays.
 
@@ -41,18 +43,23 @@ def reduce(
     `ops` is one operation, or a mapping from names to operations. `caller` and `what` (the name of
     the argument for the weights) are for error messages.
     """
-    names, leaves, treedef = named_leaves(metrics)
+    names, leaves, treedef = named_leaves(metrics, is_two_parts)
     chosen = by_name(weights, names, what=what, caller=caller, default=None)
     for i, op in enumerate(checked_ops(ops, names, caller, REDUCTIONS)):
         leaf = leaves[i]
-        if op is None or not is_array(leaf) or leaf.ndim == 0:
+        two = is_two_parts(leaf)
+        if op is None or not (two or is_array(leaf)) or leaf.ndim == 0:
             continue
-        check_global(leaf, f"metric {names[i]!r}", caller)
+        about = f"{caller}: metric {names[i]!r}"
+        check_global(leaf.high if two else leaf, f"metric {names[i]!r}", caller)
         check_global(chosen[i], f"{what} of metric {names[i]!r}", caller)
-        x = numeric(leaf, names[i], caller, op=op)
+        x = leaf if two else numeric(leaf, names[i], caller, op=op)
         w = aligned(chosen[i], x, names[i], caller, what)
         axes = checked_axes(axis, x, names[i], caller)
-        leaves[i] = REDUCTIONS[op](x, w, axes, f"{caller}: metric {names[i]!r}")
+        if two:
+            leaves[i] = reduce_two_parts(op, x, w, axes, about)
+        else:
+            leaves[i] = REDUCTIONS[op](x, w, axes, about)
     return treedef.unflatten(leaves)
 
 
@@ -119,18 +126,24 @@ def collect(
     Arguments as in `reduce`. There is one collective for each kind, however many metrics there are.
     """
     size = collectives.bound_axis_size(axis_name, caller)
-    names, leaves, treedef = named_leaves(metrics)
+    names, leaves, treedef = named_leaves(metrics, is_two_parts)
     chosen = by_name(weights, names, what=what, caller=caller, default=None)
     # The arrays for each kind of collective; and for each metric the index of its leaf, the kind,
     # its slice of the arrays, and the function that computes the result from the reduced slice.
     send: dict[str, list[jax.Array]] = {"sum": [], "max": [], "min": []}
     read: list[tuple[int, str, slice, Callable[..., jax.Array]]] = []
     for i, op in enumerate(checked_ops(ops, names, caller, REDUCTIONS)):
-        if op is None or not is_array(leaves[i]):
+        two = is_two_parts(leaves[i])
+        if op is None or not (two or is_array(leaves[i])):
             continue
-        x = numeric(leaves[i], names[i], caller, op=op)
+        x = leaves[i] if two else numeric(leaves[i], names[i], caller, op=op)
         w = aligned(chosen[i], x, names[i], caller, what)
-        kind, parts, finish = _contribution(op, x, w, size)
+        if two:
+            index, kind = lax.axis_index(axis_name), "sum"
+            about = f"{caller}: metric {names[i]!r}"
+            parts, finish = gathered_two_parts(op, x, w, index, size, about)
+        else:
+            kind, parts, finish = _contribution(op, x, w, size)
         start = len(send[kind])
         send[kind] += parts
         read.append((i, kind, slice(start, start + len(parts)), finish))
@@ -185,11 +198,22 @@ def _summands(x: jax.Array, w: jax.Array | None) -> jax.Array:
         return x
     if w.dtype == jnp.bool_:
         return jnp.where(w, x, jnp.zeros((), x.dtype))
-    if jnp.issubdtype(w.dtype, jnp.integer) and jnp.issubdtype(x.dtype, jnp.integer):
-        x = x.astype(jax.eval_shape(jnp.sum, x).dtype)
-    else:
-        x = _as_float(x)
+    dtype = _product_dtype(x.dtype, w.dtype)
+    x = _as_float(x) if dtype is None else x.astype(dtype)
     return _weighted(x, w.astype(x.dtype))
+
+
+def _product_dtype(x: Any, w: Any) -> Any:
+    """The dtype of a sum of products of integers; None if the values or the weights are floats.
+
+    None also for uint32 and a signed dtype without x64, because no integer dtype holds both.
+    """
+    if not (jnp.issubdtype(x, jnp.integer) and jnp.issubdtype(w, jnp.integer)):
+        return None
+    both = np.promote_types(x, w)
+    if both.kind == "f" or jax.dtypes.canonicalize_dtype(both) != both:
+        return None
+    return jax.eval_shape(jnp.sum, jax.ShapeDtypeStruct((), both)).dtype
 
 
 def _ratio(total: jax.Array, weight: jax.Array | int) -> jax.Array:

@@ -80,20 +80,26 @@ class ExactTotal(WeightedTotal):
     """
 
     whole = MetricAccumulator(0)
-    """The sum of `w * x` over the batches of integers with integer or boolean weights."""
+    """The sum of `w * x` over the integers whose weights are whole numbers."""
     is_float = MetricAccumulator(0, MetricReduceOp.max)
-    """1 if there was any other batch."""
+    """1 if there were values of a float dtype, or weights that are not whole."""
 
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         x, w = numeric(values, "values"), None if weights is None else numeric(weights, "weights")
         seen = super().update(x, weights=w)
-        if not is_integer(x) or not (w is None or is_integer(w)):
+        if not is_integer(x):
             return seen.replace(is_float=self.is_float.update(1))
         if w is None:
             return seen.replace(whole=self.whole.update(x))
         w = jax.lax.expand_dims(w, range(w.ndim, x.ndim))
         if w.dtype == jnp.bool_:
             return seen.replace(whole=self.whole.update(jnp.where(w, x, jnp.zeros((), x.dtype))))
+        if not is_integer(w):
+            # A mask of floats, for example, still gives whole numbers.
+            w = as_float(w)
+            fits = (w == jnp.round(w)) & (w < 2.0**31)
+            seen = seen.replace(is_float=self.is_float.update(~fits & jnp.isfinite(w) & (w > 0)))
+            w = jnp.where(fits, w, jnp.zeros((), w.dtype)).astype(jnp.int32)
         w = jnp.broadcast_to(jnp.maximum(w, jnp.zeros((), w.dtype)), x.shape)
         if x64_enabled():
             return seen.replace(whole=self.whole.update(x.astype(jnp.int64) * w.astype(jnp.int64)))
@@ -107,5 +113,5 @@ class ExactTotal(WeightedTotal):
 
     @property
     def exact(self) -> WholeOrFloat:
-        """The total: an integer if all values and weights were integers, else a float."""
+        """The total: an integer if values of integer dtype and whole weights make it up."""
         return WholeOrFloat(self.whole.value, self.total.double, self.is_float.value > 0)

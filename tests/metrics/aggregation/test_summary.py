@@ -227,6 +227,7 @@ def test_sums_of_integers_are_exact_ints(rng, dtype):
     weights = {
         "none": None,
         "mask": rng.random(x.size) < 0.5,
+        "floats": rng.integers(0, 2**20, x.size).astype(np.float32),
         "signed": some_integers(rng, "int32", x.size - 4),
         "unsigned": some_integers(rng, "uint32", x.size - 4),
     }

@@ -1,0 +1,131 @@
+"""Reductions of numbers in two parts, `Exact` and `DoubleFloat`, over axes and between devices.
+
+Each part alone means nothing: the sum of the low limbs of -1 and 1 is 2**32.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from datarax._errors import MetricInputError
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.exact import Exact
+from datarax.numerics.limbs import add_limbs, sum_integers
+
+
+def is_two_parts(leaf: Any) -> bool:
+    """Whether a leaf is a number in two parts."""
+    return isinstance(leaf, Exact | DoubleFloat)
+
+
+def reduce_two_parts(
+    op: str, x: Any, w: jax.Array | None, axes: tuple[int, ...], about: str
+) -> Any:
+    """The reduction of `x` over `axes`.
+
+    Sums and extremes have the type of `x`; but a sum of integers with weights that are not a mask
+    is a double-float, rounded, and so is every mean.
+
+    Args:
+        op: "mean", "sum", "max" or "min".
+        x: an `Exact` or a `DoubleFloat`.
+        w: weights that broadcast against `x`, or None; for an extreme, zero excludes an element.
+        axes: the axes, not negative.
+        about: the caller and the metric, for errors.
+    """
+    high, low = jnp.asarray(x.high), jnp.asarray(x.low)
+    w = None if w is None else jnp.broadcast_to(w, high.shape)
+    if op in ("max", "min"):
+        return _like(x, *_extreme(op, high, low, w, axes, about))
+    whole = jnp.issubdtype(low.dtype, jnp.integer)
+    counts = None if w is None else w.astype(jnp.bool_)
+    if counts is not None:
+        high, low = (jnp.where(counts, part, jnp.zeros((), part.dtype)) for part in (high, low))
+    if op == "sum" and whole and (w is None or w.dtype == jnp.bool_):
+        top = jnp.sum(high, axes, dtype=jnp.int32)
+        return Exact(*add_limbs((top, jnp.zeros(top.shape, jnp.uint32)), sum_integers(low, axes)))
+    double = Exact(high, low).to_double()
+    if w is not None and w.dtype != jnp.bool_:
+        double = double * w.astype(double.dtype)
+    total = double.sum(axes)
+    if op == "sum":
+        return total.to_float() if whole else _like(x, *total)
+    if w is None:
+        count = DoubleFloat.of(math.prod(x.shape[a] for a in axes), total.dtype)
+        return (total / count.broadcast_to(total.shape)).to_float()
+    return (total / DoubleFloat.of(w.astype(total.dtype)).sum(axes)).to_float()
+
+
+def _like(x: Any, high: jax.Array, low: jax.Array) -> Any:
+    return DoubleFloat(high, low) if isinstance(x, DoubleFloat) else Exact(high, low)
+
+
+def _extreme(
+    op: str, high: jax.Array, low: jax.Array, w: Any, axes: tuple[int, ...], about: str
+) -> tuple[jax.Array, jax.Array]:
+    whole = jnp.issubdtype(low.dtype, jnp.integer)
+    if whole and math.prod(high.shape[a] for a in axes) == 0:
+        raise MetricInputError(
+            f"{about} of shape {high.shape} has no elements, so it has no {op}, and integers have "
+            f"no NaN to return; expected at least one element"
+        )
+    counts = jnp.ones(high.shape, jnp.bool_) if w is None else w.astype(jnp.bool_)
+    is_nan = ~jnp.any(counts, axes) if not whole else jnp.zeros((), jnp.bool_)
+    if not whole:
+        is_nan |= jnp.any(jnp.isnan(high) & counts, axes)
+    best = jnp.max if op == "max" else jnp.min
+    parts = []
+    # The best high part; and of the elements that have it, the best low part.
+    for part in (high, low):
+        found = best(part, axes, keepdims=True, where=counts, initial=_worst(part.dtype, op))
+        counts &= part == found
+        found = lax.squeeze(found, axes)
+        if not whole:
+            found = jnp.where(is_nan, jnp.asarray(jnp.nan, part.dtype), found)
+        parts.append(found)
+    return parts[0], parts[1]
+
+
+def _worst(dtype: Any, op: str) -> jax.Array:
+    if jnp.issubdtype(dtype, jnp.floating):
+        return jnp.asarray(-jnp.inf if op == "max" else jnp.inf, dtype)
+    return jnp.asarray(jnp.iinfo(dtype).min if op == "max" else jnp.iinfo(dtype).max, dtype)
+
+
+def gathered_two_parts(
+    op: str, x: Any, w: jax.Array | None, index: jax.Array, size: int, about: str
+) -> tuple[list[jax.Array], Callable[..., Any]]:
+    """What each device adds to a sum of integers, and the reduction over devices of that sum.
+
+    Each device writes the bits of its parts into its own row of a buffer of zeros, so the sum of
+    the buffers holds those of all devices, which each device then reduces.
+    """
+    given = [jnp.asarray(x.high), jnp.asarray(x.low)]
+    given += [] if w is None else [jnp.broadcast_to(w, given[0].shape)]
+    mine = jnp.arange(size, dtype=jnp.int32) == index.astype(jnp.int32)
+
+    def to_row(part: jax.Array) -> jax.Array:
+        bits = _as_bits(part)
+        here = lax.expand_dims(mine, range(1, part.ndim + 1))
+        return jnp.where(here, bits[None], jnp.zeros((), bits.dtype))
+
+    def finish(*rows: jax.Array) -> Any:
+        parts = [_from_bits(r, part.dtype) for r, part in zip(rows, given, strict=True)]
+        stacked = _like(x, parts[0], parts[1])
+        return reduce_two_parts(op, stacked, parts[2] if len(parts) > 2 else None, (0,), about)
+
+    return [to_row(part) for part in given], finish
+
+
+def _as_bits(x: jax.Array) -> jax.Array:
+    if x.dtype == jnp.bool_:
+        return x.astype(jnp.int32)
+    return lax.bitcast_convert_type(x, jnp.dtype(f"int{8 * x.dtype.itemsize}"))
+
+
+def _from_bits(bits: jax.Array, dtype: Any) -> jax.Array:
+    return bits.astype(dtype) if dtype == jnp.bool_ else lax.bitcast_convert_type(bits, dtype)
