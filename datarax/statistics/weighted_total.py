@@ -87,24 +87,22 @@ class ExactTotal(WeightedTotal):
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         x, w = numeric(values, "values"), None if weights is None else numeric(weights, "weights")
         seen = super().update(x, weights=w)
-        if not is_integer(x):
-            return seen.replace(is_float=self.is_float.update(1))
-        if w is None:
-            return seen.replace(whole=self.whole.update(x))
-        w = jax.lax.expand_dims(w, range(w.ndim, x.ndim))
-        if w.dtype == jnp.bool_:
-            return seen.replace(whole=self.whole.update(jnp.where(w, x, jnp.zeros((), x.dtype))))
-        if not is_integer(w):
-            # A mask of floats, for example, still gives whole numbers.
-            w = as_float(w)
-            fits = (w == jnp.round(w)) & (w < 2.0**31)
-            seen = seen.replace(is_float=self.is_float.update(~fits & jnp.isfinite(w) & (w > 0)))
-            w = jnp.where(fits, w, jnp.zeros((), w.dtype)).astype(jnp.int32)
-        w = jnp.broadcast_to(jnp.maximum(w, jnp.zeros((), w.dtype)), x.shape)
-        if x64_enabled():
-            return seen.replace(whole=self.whole.update(x.astype(jnp.int64) * w.astype(jnp.int64)))
-        limbs = sum_products(x, w, tuple(range(x.ndim)))
-        return seen.replace(whole=self.whole.update(Exact(*limbs)))
+        whole, is_float = self.whole, jnp.bool_(not is_integer(x))
+        if w is None and is_integer(x):
+            whole = whole.update(x)
+        elif w is None or not is_integer(x):
+            pass  # the total alone holds it
+        elif w.dtype == jnp.bool_:
+            w = jax.lax.expand_dims(w, range(w.ndim, x.ndim))
+            whole = whole.update(jnp.where(w, x, jnp.zeros((), x.dtype)))
+        else:
+            w, is_float = _whole_weights(w)
+            w = jnp.broadcast_to(jax.lax.expand_dims(w, range(w.ndim, x.ndim)), x.shape)
+            if x64_enabled():
+                whole = whole.update(x.astype(jnp.int64) * w.astype(jnp.int64))
+            else:
+                whole = whole.update(Exact(*sum_products(x, w, tuple(range(x.ndim)))))
+        return seen.replace(whole=whole, is_float=self.is_float.update(is_float))
 
     def derive(self, coarser: State) -> State | None:
         if type(coarser) is not WeightedTotal:
@@ -115,3 +113,13 @@ class ExactTotal(WeightedTotal):
     def exact(self) -> WholeOrFloat:
         """The total: an integer if values of integer dtype and whole weights make it up."""
         return WholeOrFloat(self.whole.value, self.total.double, self.is_float.value > 0)
+
+
+def _whole_weights(w: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Weights as integers, 0 where they are negative or not whole; and a mask of the latter."""
+    if is_integer(w):
+        return jnp.maximum(w, jnp.zeros((), w.dtype)), jnp.zeros((), jnp.bool_)
+    # A mask of floats, for example, still gives whole numbers.
+    w = as_float(w)
+    fits = (w >= 0) & (w == jnp.round(w)) & (w < 2.0**31)
+    return jnp.where(fits, w, 0).astype(jnp.int32), ~fits & jnp.isfinite(w) & (w > 0)
