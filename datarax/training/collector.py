@@ -4,6 +4,7 @@ import contextlib
 import functools
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
@@ -126,6 +127,8 @@ class AsyncMetricCollector:
         self._windows: deque[_Window] = deque()
         self._finished: deque[_Window] = deque()
         self._count = 0
+        # The arrays of the last window. They must not be kept alive.
+        self._last: list[weakref.ref[jax.Array]] = []
         self._barrier: Barrier | None = None
 
     # Binding and unbinding.
@@ -171,12 +174,15 @@ class AsyncMetricCollector:
     # Scheduling and reading.
 
     def schedule_collection(self, metric: Metric | None = None, *, step: Any = None) -> Any:
-        """Dispatches the sync and computation of a window, and returns the metric reset.
+        """Ends a window and returns the empty metric for the next one, which the loop must take.
 
-        It does not wait for results, except in two cases. If `max_in_flight` windows are
-        unfinished, it waits for the oldest. On several CPU processes, it waits for the other
-        processes to reach the same window and for the window to finish, because dispatching a
-        program blocks there anyway.
+        Write `metric = collector.schedule_collection(metric)`. If the loop goes on with the metric
+        that was passed, each window holds those before it.
+
+        The call dispatches the sync and computation of the window. It does not wait for results,
+        except in two cases. If `max_in_flight` windows are unfinished, it waits for the oldest. On
+        several CPU processes, it waits for the other processes to reach the same window and for the
+        window to finish, because dispatching a program blocks there anyway.
 
         After an error, the metric (or the `StatefulMetric`) is unchanged and can still be used: its
         data goes into the next window. Errors that happen later, on the devices, are raised when
@@ -191,6 +197,8 @@ class AsyncMetricCollector:
             The empty metric in the same layout; `None` for a `StatefulMetric`.
 
         Raises:
+            MetricInputError: the metric is the one of the last call, not the one that it returned.
+                If the metric was updated in between, this cannot be detected.
             CollectorStateError: the collector is not bound.
             ConfigurationMismatchError: the collector was made for a metric of another class or
                 configuration, or other processes hold other metrics. The error names the field.
@@ -223,6 +231,8 @@ class AsyncMetricCollector:
         window = _Window(name, step, reading, self._barrier, reached)
         self._windows.append(window)
         self._count += 1
+        leaves = jax.tree.leaves(current)
+        self._last = [weakref.ref(leaf) for leaf in leaves if isinstance(leaf, jax.Array)]
         if over_cpus:
             _on_cpu.append(window)
         if over_cpus and self._barrier is not None:
@@ -314,6 +324,14 @@ class AsyncMetricCollector:
             )
         if jax.tree.structure(metric) != self._structure:
             check_same(self._like, metric, "collect")
+        # A reset gives NumPy arrays or new arrays, so `_last` never has the arrays of one.
+        if self._last and all(
+            old() is leaf for old, leaf in zip(self._last, jax.tree.leaves(metric), strict=False)
+        ):
+            raise MetricInputError(
+                "schedule_collection(metric): this is the metric of the last window again; go on "
+                "with the one that is returned: metric = collector.schedule_collection(metric)"
+            )
         return metric
 
     def _make_room(self, over_cpus: bool) -> None:

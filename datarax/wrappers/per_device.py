@@ -66,7 +66,7 @@ def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
 class PerDevice(Metric):
     """The metric that `per_device` returns; see there.
 
-    If the metric is a `Collection`, `[name]`, `keys()`, `values()`, `items()`, `in`, `len` and
+    If the metric is a `Collection`, `[name]`, `keys()`, `values()`, `items()`, `in` and
     iteration give its metrics, each with one copy a device.
     """
 
@@ -103,12 +103,6 @@ class PerDevice(Metric):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._collection())
-
-    def __len__(self) -> int:
-        return len(self._collection())
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._collection()
 
     def keys(self) -> list[str]:
         """The names of the metrics of the collection, sorted."""

@@ -197,3 +197,20 @@ def test_another_metric_than_the_collector_was_made_for_is_refused():
 def test_arguments_are_checked(arguments, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         datarax.AsyncMetricCollector(*arguments, **options)
+
+
+def test_the_metric_of_the_last_window_again():
+    step = jax.jit(lambda metric, x: metric.update(x))
+    metric = step(Mean(), 1.0)
+    with datarax.AsyncMetricCollector(metric) as collector:
+        collector.schedule_collection(metric)
+        with pytest.raises(datarax.MetricInputError, match="go on with the one that is returned"):
+            collector.schedule_collection(metric)
+        # What is returned may be scheduled without an update, and so may any other metric.
+        metric = collector.schedule_collection(step(metric, 2.0))
+        collector.schedule_collection(collector.schedule_collection(metric))
+        for _ in range(2):
+            collector.schedule_collection(Mean())
+        collector.schedule_collection(step(metric, 3.0))
+    results = [value for _, value in collector.ready()]
+    np.testing.assert_equal(results, [1.0, 1.5, *[np.nan] * 4, 3.0])
