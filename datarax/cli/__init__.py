@@ -105,6 +105,15 @@ def _integer(low: int, high: int | None = None):
 
 
 def _run_demo(args: argparse.Namespace) -> int:
+    if args.processes == 1:
+        return _start_demo(args)
+    from datarax.cli import interrupts
+
+    with interrupts.held():
+        return _start_demo(args)
+
+
+def _start_demo(args: argparse.Namespace) -> int:
     parser: _Parser = args.parser
     missing = [name for name in _DEMO_PACKAGES if find_spec(name) is None]
     if missing:

@@ -15,6 +15,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from datarax.cli import interrupts
+
+_INTERRUPT_SECONDS = 0.1  # how long it may take until Ctrl-C is noticed
 _spawn = multiprocessing.get_context("spawn")
 
 
@@ -51,29 +54,27 @@ def run(target: Callable[..., int], count: int, *args: Any, limit: float) -> int
         stderr.
     """
     children = [_spawn.Process(target=_child, args=(target, rank, *args)) for rank in range(count)]
-    try:
-        # Only the parent handles Ctrl-C. SIGINT is blocked while children start: they inherit the
-        # blocked mask, and the parent gets a pending SIGINT afterwards. The resource tracker must
-        # start before that, because it unblocks SIGINT when it starts.
-        resource_tracker.ensure_running()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with interrupts.held():
         try:
+            # The resource tracker must start before the children do. It unblocks SIGINT when it
+            # starts, so SIGINT is blocked again.
+            resource_tracker.ensure_running()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             for child in children:
                 child.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        return _wait(children, limit)
-    finally:  # also after an interrupt
-        started = [child for child in children if child.pid is not None]
-        for child in started:
-            child.kill()
-        for child in started:
-            child.join()
+            return _wait(children, limit)
+        finally:  # also after an interrupt
+            started = [child for child in children if child.pid is not None]
+            for child in started:
+                child.kill()
+            for child in started:
+                child.join()
 
 
 def _wait(children: Sequence[BaseProcess], limit: float) -> int:
     deadline = time.monotonic() + limit
     while True:
+        interrupts.raise_if_any()
         codes = [child.exitcode for child in children]
         for rank, code in enumerate(codes):
             if code:
@@ -86,7 +87,8 @@ def _wait(children: Sequence[BaseProcess], limit: float) -> int:
             print(f"stopped: not finished after {limit:g} s", file=sys.stderr)
             return 1
         running = zip(children, codes, strict=True)
-        connection.wait([child.sentinel for child, code in running if code is None], left)
+        sentinels = [child.sentinel for child, code in running if code is None]
+        connection.wait(sentinels, min(left, _INTERRUPT_SECONDS))
 
 
 def _ended(code: int) -> str:

@@ -20,3 +20,15 @@ def datarax(*args: str | Path, cwd: Path, **environ: str) -> subprocess.Complete
         timeout=300,
         check=False,
     )
+
+
+def members(group: int) -> list[int]:
+    """The processes of a group that have not ended."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=", "-o", "pgid=", "-o", "stat="],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    return [int(pid) for pid, pgid, state in rows if int(pgid) == group and state[0] != "Z"]

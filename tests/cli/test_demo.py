@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from tests.cli.command import SCRIPT, datarax
+from tests.cli.command import SCRIPT, datarax, members
 
 EPOCHS, DEVICES = 2, 5  # which do not divide a batch
 SPLITS = ("train", "test")
@@ -183,18 +183,6 @@ def test_one_device(demo, tmp_path):
     assert json.loads(line) == pytest.approx(demo.history[0], rel=1e-5)
 
 
-def members(group: int) -> list[int]:
-    """The processes of a group that have not ended."""
-    listed = subprocess.run(
-        ["ps", "-A", "-o", "pid=", "-o", "pgid=", "-o", "stat="],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    rows = [line.split() for line in listed.stdout.splitlines()]
-    return [int(pid) for pid, pgid, state in rows if int(pgid) == group and state[0] != "Z"]
-
-
 def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -211,16 +199,21 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_no_process_is_left_behind(tmp_path, rng, how):
+@pytest.mark.parametrize(
+    ("how", "stage"), [(signal.SIGINT, "training"), (signal.SIGKILL, "starting")]
+)
+def test_no_process_is_left_behind(tmp_path, how, stage):
+    # All other stages of an interrupt are in test_interrupts.py.
     demo = [SCRIPT, "demo", "--processes", "2", "--epochs", "1000", "--output", tmp_path]
     command = [sys.executable, "-c", HANDLES_CTRL_C, *demo]
+    history = tmp_path / "history.jsonl"
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as demo:
         try:
-            wait_for(lambda: len(members(demo.pid)) >= 3)  # it and two children
-            time.sleep(rng.uniform(0, 4))  # in whatever they are doing
+            wait_for(lambda: len(members(demo.pid)) >= 4)  # it, the tracker and two children
+            if stage == "training":
+                wait_for(lambda: history.exists() and history.read_text() != "", 90)
             # As a terminal does on Ctrl-C: to all of them. Nobody else would kill only the first.
             os.killpg(demo.pid, how) if how == signal.SIGINT else demo.send_signal(how)
             _, error = demo.communicate(timeout=30)
