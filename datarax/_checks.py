@@ -1,6 +1,8 @@
 """Checks of arguments. Each error says what was expected, what was given, and what to do."""
 
 import math
+import sys
+import warnings
 from typing import Any
 
 import jax
@@ -126,3 +128,11 @@ def real(value: Any, name: str, *, nan: bool = False) -> float:
     if number is None or (math.isnan(number) and not nan):
         raise MetricInputError(f"{name}={value!r}; expected a number{' or NaN' if nan else ''}")
     return number
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """A warning that points at the line outside of datarax that led to it."""
+    frame, depth = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "datarax":
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(message, category, stacklevel=depth)

@@ -46,7 +46,11 @@ class InvalidValuesError(DataraxError, ValueError):
 
 
 class InvalidValuesWarning(UserWarning):
-    """Some of the data could not be used and was excluded from the result."""
+    """Some of the data could not be used: NaN, infinities, labels out of range."""
+
+
+class PrecisionWarning(UserWarning):
+    """A result is an estimate, and the bounds on the exact value are far apart."""
 
 
 class MetricTimeoutError(DataraxError, TimeoutError):

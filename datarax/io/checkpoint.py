@@ -15,7 +15,7 @@ from datarax._errors import CheckpointError, DataraxError, MetricTypeError, NotA
 from datarax._typing import PyTree
 from datarax.metrics.base import Metric
 
-FORMAT = 2
+FORMAT = 3
 """The version of the layout that `pack` writes. `unpack` reads no other version."""
 
 M = TypeVar("M", bound=Metric)

@@ -1,7 +1,6 @@
 """`Metric`: a state with a formula, `compute`, that reads it; and how results are read."""
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -10,24 +9,14 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 
-from datarax._checks import as_float
-from datarax._errors import (
-    InvalidValuesError,
-    InvalidValuesWarning,
-    MetricInputError,
-    UnknownMetricError,
-)
+from datarax._errors import MetricInputError, UnknownMetricError
 from datarax._typing import OnInvalid, PyTree
 from datarax.distributed.collectives import AxisName
+from datarax.metrics.reading import Reading, jsonable, nan_if, rounded_doubles, unusable
 from datarax.metrics.routing import Outputs, Route
-from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.exact import Exact, WholeOrFloat
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import field
-from datarax.statistics.state import State, walk
+from datarax.statistics.state import State
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -45,7 +34,8 @@ class Metric(State):
     The base class provides the constructor, `merge`, `sync`, `reset`, saving, `on_invalid`, the
     compilation of `compute`, and what `per_device` and `Collection` need.
 
-    To use `on_invalid`, count the values that cannot be used in an accumulator called `invalid`.
+    To use `on_invalid`, count the values that cannot be used in a state called `invalid`: a
+    `datarax.statistics.InvalidCounts`, or an accumulator of integers.
 
     Example:
         >>> import jax.numpy as jnp
@@ -61,14 +51,19 @@ class Metric(State):
         Peak(scale=2.0) 8.0
     """
 
-    on_invalid: OnInvalid = "exclude"
+    on_invalid: OnInvalid = "propagate"
     """What the result is if some data could not be used: NaN, infinities, labels out of range or
-    negative weights. "exclude" leaves such data out. "propagate" makes the result NaN. "raise"
-    raises `InvalidValuesError` when the result is read outside `jit`. Such data is always counted.
+    negative weights. "propagate" makes the result NaN, unless it is an integer. "exclude" leaves
+    such data out. "raise" raises `InvalidValuesError` when the result is read outside `jit`. Such
+    data is always counted, and reading the result outside `jit` warns. The policy applies when the
+    result is read: `metric.replace(on_invalid="exclude")` reads the same state in the other way.
+    Metrics whose results are counts have the default "exclude".
     """
     outputs: Outputs = field(default=(), init=False)
     """Pairs of an argument of `update` and the output of a step for it: see `from_outputs`."""
 
+    widest_bounds: ClassVar[float | None] = None
+    """`results` warns if the bounds of the value are farther apart than this; see `AreaMetric`."""
     owns_mesh: ClassVar[bool] = False
     """Whether the metric has its own mesh of devices, and so syncs without an axis name."""
     broadcast_arguments: ClassVar[tuple[str, ...]] = ()
@@ -90,28 +85,36 @@ class Metric(State):
         return self.replace(statistic=statistic.update(*args, **kwargs))
 
     def compute(self) -> PyTree:
-        """The value: an array, or a pytree of arrays. NaN where there is no data."""
-        return read(self).checked(type(self).__name__).rounded()
+        """The value: an array, or a pytree of arrays. NaN where there is no data.
 
-    def results(self) -> Any:
-        """The value on the host, as Python numbers and NumPy arrays; waits until it is computed.
-
-        Counts and sums are exact. If some data could not be used, the count is reported: a dict of
-        results gets an item "<name>/invalid"; for a single result, there is a warning.
+        Outside `jit`, it warns (`InvalidValuesWarning`) if some data could not be used.
 
         Raises:
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
         """
-        return read(self).on_host(type(self).__name__)
+        return read(self).checked(type(self).__name__).rounded()
+
+    def results(self, *, as_json: bool = False) -> Any:
+        """The value on the host, as Python numbers and NumPy arrays; waits until it is computed.
+
+        Counts and sums are exact. If some data could not be used, there is a warning
+        (`InvalidValuesWarning`), and a dict of results gets the count as "<name>/invalid". If the
+        value is only known between bounds that are far apart, there is a `PrecisionWarning`.
+
+        Args:
+            as_json: whether to return only what `json.dumps` takes: lists instead of arrays, dicts
+                instead of named tuples.
+
+        Raises:
+            InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
+        """
+        name = type(self).__name__
+        results = read(self).checked(name).warned_of_bounds(name).on_host()
+        return jsonable(results) if as_json else results
 
     def invalid_count(self) -> Any:
         """How many values or examples could not be used; 0 for a metric that does not check."""
-        total = MetricAccumulator(0)
-        # Every state reports its own counts, so nothing is counted twice.
-        for each in walk(self):
-            for count in each.unusable():
-                total = total.update(count)
-        return total.value
+        return unusable(self).total
 
     def from_outputs(self, **outputs: str | None) -> Self:
         """A copy that takes arguments of `update` from outputs of other names.
@@ -186,13 +189,24 @@ class Metric(State):
 
     def reading(self) -> "Reading":
         """The value, and the count of what could not be used. `read` compiles it."""
-        value = _formula(self)(self)
-        # A double-float is an intermediate result: it is rounded. `results` needs an `Exact` as is.
-        value = jax.tree.map(_round_double, value, is_leaf=_is_wide)
-        invalid = self.invalid_count()
+        value, bounds = self.value_and_bounds()
+        value, invalid = rounded_doubles(value), unusable(self)
         if self.on_invalid == "propagate":
-            value = jax.tree.map(lambda x: _nan_where(invalid > 0, x), value, is_leaf=_is_wide)
-        return Reading(value, {"": invalid}, (("", self.on_invalid),))
+            value, bounds = nan_if(invalid.total > 0, (value, bounds))
+        return Reading(
+            value,
+            {"": invalid},
+            {} if bounds is None else {"": bounds},
+            (("", self.on_invalid),),
+            () if self.widest_bounds is None else (("", self.widest_bounds),),
+        )
+
+    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
+        """The value by the formula, and bounds `(lower, upper)` on it if the metric has any.
+
+        A metric that has bounds defines this method, so that both are computed once.
+        """
+        return _formula(self)(self), None
 
     def synced_in_place(self, axis_name: AxisName | None) -> Self:
         """The metric that an object which is updated in place keeps after a sync: the global one.
@@ -223,56 +237,6 @@ class Call:
     """The `broadcast_arguments` of the metric."""
     path: str = dataclass_field(default="", metadata={"static": True})
     """The name of the metric in a collection."""
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Reading:
-    """The record that `compute`, `results` and a collector take their results from."""
-
-    value: PyTree
-    """Arrays; but an `Exact` for a value that no array holds exactly."""
-    invalid: dict[str, Any]
-    """How many values could not be used, by the name of each metric in a collection. The name is ""
-    if the metric is not a collection."""
-    policies: tuple[tuple[str, str], ...] = dataclass_field(metadata={"static": True})
-    """The `on_invalid` of each metric, by the same names."""
-
-    def rounded(self) -> PyTree:
-        """The value as arrays."""
-        return jax.tree.map(_to_array, self.value, is_leaf=_is_wide)
-
-    def checked(self, name: str) -> Self:
-        """This reading, if the policies allow it; counts that are traced are not checked.
-
-        Raises:
-            InvalidValuesError: some data could not be used, and a policy is "raise".
-        """
-        for member, policy in self.policies:
-            count = self.invalid[member]
-            # Inside `jit` the count is not known, so nothing can be raised.
-            if policy == "raise" and not isinstance(jax.tree.leaves(count)[0], Tracer):
-                _refuse_invalid(member or name, int(count))
-        return self
-
-    def on_host(self, name: str) -> Any:
-        """The value as Python numbers and NumPy arrays, after the policies; see `results`."""
-        self.checked(name)
-        results = jax.tree.map(_to_host, self.value, is_leaf=_is_wide)
-        for member, policy in self.policies:
-            count = int(self.invalid[member])
-            if count == 0:
-                continue
-            if isinstance(results, dict):
-                results[f"{member}/invalid".lstrip("/")] = count
-            else:
-                warnings.warn(
-                    f"{name}: {count} values or examples could not be used "
-                    f"(NaN, infinite or out of range); policy: {policy}",
-                    InvalidValuesWarning,
-                    stacklevel=3,
-                )
-        return results
 
 
 @jax.jit
@@ -333,37 +297,3 @@ def _formula(metric: Metric) -> Callable[..., Any]:
     if formula is None:
         raise TypeError(f"{type(metric).__name__} does not define compute()")
     return formula
-
-
-def _is_wide(x: Any) -> bool:
-    """Whether a result has two parts. Such results are pytrees, and must be kept as leaves."""
-    return isinstance(x, DoubleFloat | Exact)
-
-
-def _round_double(x: Any) -> Any:
-    return x.to_float() if isinstance(x, DoubleFloat) else x
-
-
-def _to_array(x: Any) -> Any:
-    return x.to_float() if isinstance(x, Exact) else x
-
-
-def _nan_where(condition: Any, x: Any) -> Any:
-    if isinstance(x, WholeOrFloat):
-        return x.nan_where(condition)
-    x = jnp.asarray(_to_array(x))
-    x = x if jnp.issubdtype(x.dtype, jnp.floating) else as_float(x)
-    return jnp.where(condition, jnp.asarray(jnp.nan, x.dtype), x)
-
-
-def _to_host(x: Any) -> Any:
-    array = np.asarray(x)
-    return array.item() if array.ndim == 0 else array
-
-
-def _refuse_invalid(name: str, count: int) -> None:
-    if count:
-        raise InvalidValuesError(
-            f"{name}: {count} values or examples could not be used (NaN, infinite or out of "
-            f'range), and on_invalid="raise"; "exclude" leaves them out, "propagate" gives NaN'
-        )

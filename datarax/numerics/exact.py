@@ -60,15 +60,16 @@ class Exact:
     @property
     def dtype(self) -> np.dtype:
         """The dtype of `np.asarray(x)`: int64, or float64 if fractions are possible."""
-        return np.dtype("int64" if self._is_integer else "float64")
+        return np.dtype("int64" if self.is_integer else "float64")
 
     @property
-    def _is_integer(self) -> bool:
+    def is_integer(self) -> bool:
+        """Whether the numbers are integers: the parts are limbs, not a double-float."""
         return jnp.issubdtype(self.low.dtype, jnp.integer)
 
     def to_double(self) -> DoubleFloat:
         """The numbers as double-floats."""
-        if self._is_integer:
+        if self.is_integer:
             return double_from_limbs((self.high, self.low))
         return DoubleFloat(self.high, self.low)
 
@@ -84,7 +85,7 @@ class Exact:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         high, low = np.asarray(self.high), np.asarray(self.low)
-        if self._is_integer:
+        if self.is_integer:
             exact = (high.astype(np.int64) << 32) | low.astype(np.int64)
         else:
             exact = high.astype(np.float64) + low.astype(np.float64)
@@ -140,7 +141,7 @@ class Exact:
             return self.to_float() < other, self.to_float() == other
         a, b = self, other
         # Parts are compared in turn, so both must be of one kind: limbs, or double-floats.
-        if a._is_integer != b._is_integer:
+        if a.is_integer != b.is_integer:
             a, b = a.to_double(), b.to_double()
         shape = jnp.broadcast_shapes(self.shape, other.shape)
         high, low, other_high, other_low = (

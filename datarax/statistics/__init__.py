@@ -10,6 +10,7 @@ from datarax.statistics.contingency import Contingency as Contingency
 from datarax.statistics.cross_moments import CrossMoments as CrossMoments
 from datarax.statistics.cross_moments import Residuals as Residuals
 from datarax.statistics.distinct import Distinct as Distinct
+from datarax.statistics.invalid_counts import InvalidCounts as InvalidCounts
 from datarax.statistics.leaf_state import LeafState as LeafState
 from datarax.statistics.loss_total import LossTotal as LossTotal
 from datarax.statistics.moments import Moments as Moments

@@ -1,7 +1,7 @@
 """Validates batches: finds the examples that can be used, and the weight of each.
 
 A wrong shape or dtype raises an error when the update is traced. Values are never inspected on the
-host: an example with an invalid value gets weight zero, and is counted as invalid.
+host: an example with an invalid value gets weight zero, and is counted as invalid, by kind.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from datarax._checks import (
-    all_finite,
     as_float,
     is_integer,
     numeric,
@@ -21,6 +20,7 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
 from datarax.statistics.labels import equals, first_highest, in_range
 
 _FLOAT32_EPS = 2.0**-23
@@ -35,8 +35,8 @@ class Examples(NamedTuple):
     """Multiclass: int32 labels from 0 to C - 1. Otherwise booleans, true for the positive class."""
     weight: jax.Array
     """The weight of each example, from `rows_weight`, of the shape of `target`."""
-    invalid: jax.Array
-    """The mask of the invalid examples: they cannot be used, and their given weight is not zero."""
+    invalid: Invalid
+    """The invalid examples: they cannot be used, and their given weight is not zero."""
     eps: float
     """The distance from 1 to the next float in the dtype of the given scores; that of float32 for a
     coarser dtype and for integers."""
@@ -94,8 +94,10 @@ def examples(
             )
         # The constants 1 and 0 have the dtype of the target, which may be boolean.
         positive = target == jnp.ones((), target.dtype)
-        valid = is_probability(scores) if probabilities else jnp.isfinite(scores)
-        valid &= positive | (target == jnp.zeros((), target.dtype))
+        binary = positive | (target == jnp.zeros((), target.dtype))
+        unusable = not_finite(scores) | out_of_range(~binary, target)
+        if probabilities:
+            unusable |= out_of_range((scores < 0) | (scores > 1), scores)
         labels = positive
     else:
         if not is_integer(target):
@@ -106,34 +108,32 @@ def examples(
                 f"preds of shape {(*target.shape, num_classes)} for num_classes={num_classes}"
             )
         known = in_range(target, num_classes)
-        usable = is_distribution(given) if probabilities else all_finite(scores)
-        valid = known & usable
+        unusable = out_of_range(~known, target) | (
+            not_distribution(given) if probabilities else not_finite(scores, -1)
+        )
         # An invalid target becomes label 0, so that every label can index the scores.
         labels = jnp.where(known, target, jnp.zeros((), target.dtype)).astype(jnp.int32)
     # An ignored example passes the check, so that it is not invalid, and then gets weight zero.
     ignored = equals(target, ignore_index)
-    weight, invalid = rows_weight(valid | ignored, weights)
+    weight, invalid = rows_weight(unusable.where(~ignored), weights)
     weight = jnp.where(ignored, jnp.zeros((), weight.dtype), weight)
     return Examples(scores, labels, weight, invalid, min(_eps_of(given), _FLOAT32_EPS))
 
 
-def is_probability(p: jax.Array) -> jax.Array:
-    """The mask of the floats from 0 to 1; false for NaN."""
-    return (p >= 0) & (p <= 1)
-
-
-def is_distribution(p: jax.Array) -> jax.Array:
-    """The mask of the rows, along the last axis, that hold probabilities with a sum of 1.
+def not_distribution(p: jax.Array) -> Invalid:
+    """The rows, along the last axis, that do not hold probabilities with a sum of 1.
 
     The tolerance of the sum is `sqrt(eps)`: 3.5e-4 for float32 and float64, and more for a coarser
     dtype. It covers the rounding of each probability.
     """
     tolerance = max(_eps_of(p), _FLOAT32_EPS) ** 0.5
     p = as_float(p)
-    near = jnp.abs(jnp.sum(p, -1) - 1) <= tolerance
-    # The minimum and the maximum are NaN if any value is NaN. Checking these two is cheaper than
-    # checking each value.
-    return near & is_probability(jnp.min(p, -1)) & is_probability(jnp.max(p, -1))
+    total, least, greatest = jnp.sum(p, -1), jnp.min(p, -1), jnp.max(p, -1)
+    outside = (least < 0) | (greatest > 1)
+    # The value to report: one that is no probability, or the sum.
+    value = jnp.where(least < 0, least, jnp.where(greatest > 1, greatest, total))
+    # A sum is not finite if a term is not.
+    return out_of_range(outside | (jnp.abs(total - 1) > tolerance), value) | not_finite(total)
 
 
 def _eps_of(x: jax.Array) -> float:
@@ -149,8 +149,8 @@ class Predictions(NamedTuple):
     """The labels: (...) int32."""
     weight: jax.Array
     """The weight of each example, from `rows_weight`, of the shape of `target`."""
-    invalid: jax.Array
-    """The mask of the invalid examples: they cannot be used, and their given weight is not zero."""
+    invalid: Invalid
+    """The invalid examples: they cannot be used, and their given weight is not zero."""
 
 
 def predictions(
@@ -192,15 +192,15 @@ def predictions(
             )
         if top_k > 1:
             raise MetricInputError(f"top_k={top_k} needs scores; preds are labels")
-    valid = in_range(target, size)
+    unusable = out_of_range(~in_range(target, size), target)
     if scores:
-        valid &= is_integer(preds) or all_finite(preds)
+        unusable |= not_finite(preds, -1)
         chosen = _top(preds, top_k)
     else:
-        valid &= in_range(preds, size)
+        unusable |= out_of_range(~in_range(preds, size), preds)
         chosen = preds[..., None]
     ignored = equals(target, ignore_index)
-    w, invalid = rows_weight(valid | ignored, weights)
+    w, invalid = rows_weight(unusable.where(~ignored), weights)
     w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
     # Cast only after the check of the range: a cast may wrap an invalid label to a valid one.
     return Predictions(chosen.astype(jnp.int32), target.astype(jnp.int32), w, invalid)
@@ -222,7 +222,7 @@ def pairs(
     weights: Weights,
     shape: tuple[int, ...],
     domain: Callable[[jax.Array, jax.Array], jax.Array | None] = lambda p, t: None,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array, Invalid]:
     """Checks predictions and targets that are numbers, as in regression.
 
     Args:
@@ -234,8 +234,8 @@ def pairs(
 
     Returns:
         Predictions and targets as floats; the weight of each example, from `rows_weight`, with one
-        more axis of size one for each axis of an example; and the mask (...) of the invalid
-        examples, which cannot be used, and whose given weight is not zero.
+        more axis of size one for each axis of an example; and the invalid examples (...), which
+        cannot be used, and whose given weight is not zero.
 
     Raises:
         MetricInputError: the two shapes differ, or do not end in `shape`.
@@ -249,10 +249,12 @@ def pairs(
             f"one value for each of num_outputs"
         )
     p, t = as_float(preds), as_float(target)
-    usable, defined = jnp.isfinite(p) & jnp.isfinite(t), domain(p, t)
-    usable = usable if defined is None else usable & defined
-    valid = jnp.all(usable, tuple(range(batch, p.ndim)))
-    w, invalid = rows_weight(valid, weights)
+    axes, defined = tuple(range(batch, p.ndim)), domain(p, t)
+    unusable = not_finite(p, axes) | not_finite(t, axes)
+    if defined is not None:
+        finite = jnp.isfinite(p) & jnp.isfinite(t)
+        unusable |= out_of_range(jnp.any(finite & ~defined, axes))
+    w, invalid = rows_weight(unusable, weights)
     return p, t, lax.expand_dims(w, range(w.ndim, p.ndim)), invalid
 
 
@@ -289,27 +291,28 @@ def numbered_steps(step: ArrayLike, values: jax.Array) -> tuple[jax.Array, jax.A
 
 
 def rows_weight(
-    valid: jax.Array, weights: Weights, name: str = "weights"
-) -> tuple[jax.Array, jax.Array]:
-    """The weight of each row, and the mask of the invalid rows.
+    unusable: Invalid, weights: Weights, name: str = "weights"
+) -> tuple[jax.Array, Invalid]:
+    """The weight of each row, and the invalid rows.
 
     A row is invalid if it cannot be used, or if its weight is negative or not finite; but never if
     its weight is zero. An invalid row gets weight zero.
 
     Args:
-        valid: the mask of the rows that can be used.
-        weights: `None`, or an array that broadcasts against the leading axes of `valid`.
+        unusable: the rows that cannot be used.
+        weights: `None`, or an array that broadcasts against the leading axes of the rows.
         name: the name of the weights in error messages.
 
     Returns:
-        The weights, of the shape of `valid`: booleans if the given weights are booleans or `None`,
-        otherwise floats. And the mask of the invalid rows, of the same shape.
+        The weights, with one for each row: booleans if the given weights are booleans or `None`,
+        otherwise floats. And the invalid rows.
 
     Raises:
-        MetricInputError: the weights do not broadcast against the leading axes of `valid`.
+        MetricInputError: the weights do not broadcast against the leading axes of the rows.
     """
+    valid = ~unusable.mask
     if weights is None:
-        return valid, ~valid
+        return valid, unusable
     w = numeric(weights, name)
     fits = w.ndim <= valid.ndim and all(
         n in (1, m) for n, m in zip(w.shape, valid.shape, strict=False)
@@ -321,9 +324,8 @@ def rows_weight(
         )
     w = lax.expand_dims(w, range(w.ndim, valid.ndim))
     if w.dtype == jnp.bool_:
-        return w & valid, w & ~valid
+        return w & valid, unusable.where(w)
     w = as_float(w)
     # The default float may turn a large float64 weight into infinity: so the cast comes first.
-    fine = jnp.isfinite(w) & (w >= 0)
-    counted = jnp.where(fine & valid, w, 0)
-    return counted, (w != 0) & ~(fine & valid)
+    invalid = unusable.where(w != 0) | not_finite(w) | out_of_range(w < 0, w)
+    return jnp.where(invalid.mask, 0, w), invalid

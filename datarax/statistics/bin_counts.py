@@ -10,8 +10,8 @@ from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.state import State
 
@@ -23,7 +23,7 @@ class BinCounts(State, kw_only=False):
     """The edges: at least two finite numbers in increasing order. A bin includes its lower edge,
     not its upper edge; but the last bin includes both."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         given = self.edges
@@ -45,7 +45,7 @@ class BinCounts(State, kw_only=False):
         NaN and infinities are excluded and counted, unless their weight is zero.
         """
         x = replicated(as_float(numeric(values, "values")))
-        w, invalid = rows_weight(jnp.isfinite(x), weights)
+        w, invalid = rows_weight(not_finite(x), weights)
         edges, last = _thresholds(self.edges, default_float())
         place = jnp.searchsorted(jnp.asarray(edges), x, side="right").astype(jnp.int32)
         highest = len(edges)

@@ -12,9 +12,9 @@ from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import Limbs, add_limbs, sum_integers
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.leaf_state import LeafState
 from datarax.statistics.state import State
 
@@ -71,8 +71,8 @@ class Rows(LeafState, kw_only=False):
         """How many rows did not fit."""
         return Exact(*map(jnp.asarray, self.lost))
 
-    def unusable(self) -> list[Any]:
-        return [self.overflow]
+    def unusable(self) -> dict[str, Any]:
+        return {"beyond the capacity": self.overflow}
 
     def combine(self, other: Any) -> Self:
         return self.append(jnp.asarray(other.data), other.is_filled, other.lost)
@@ -107,7 +107,7 @@ class Buffer(State, kw_only=False):
     shape: tuple[int, ...] = ()
     dtype: str = "float32"
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.capacity, "capacity")
@@ -122,8 +122,7 @@ class Buffer(State, kw_only=False):
         kept = jnp.dtype(self.dtype)
         if not (jnp.issubdtype(kept, jnp.floating) or np.can_cast(x.dtype, kept)):
             raise MetricTypeError(f"values of dtype {x.dtype} do not fit a Buffer of {kept}")
-        finite = jnp.all(jnp.isfinite(x), tuple(range(1, x.ndim)))
-        keep, invalid = rows_weight(finite, weights)
+        keep, invalid = rows_weight(not_finite(x, tuple(range(1, x.ndim))), weights)
         keep = keep.astype(jnp.bool_)
         return self.replace(
             rows=self.rows.append(x.astype(kept), keep),

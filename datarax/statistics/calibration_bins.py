@@ -17,6 +17,7 @@ from datarax.numerics.sums import split_for_sum, suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, examples
 from datarax.statistics.fields import field, state
+from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.labels import first_highest, is_class
 from datarax.statistics.state import State
 
@@ -70,7 +71,7 @@ class CalibrationBins(State):
     weight: MetricAccumulator = state()
     confidence: MetricAccumulator = state()
     correct: MetricAccumulator = state()
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)

@@ -13,6 +13,7 @@ from datarax._typing import ArrayLike, Weights
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions
+from datarax.statistics.invalid_counts import Invalid, InvalidCounts
 from datarax.statistics.labels import count_labels
 from datarax.statistics.state import State
 
@@ -41,7 +42,7 @@ class ClassCounts(State):
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted in `invalid`."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)
@@ -78,7 +79,8 @@ class ClassCounts(State):
         )
         chosen = preds > self.threshold
         if self.num_labels is None:  # one class, the positive one
-            chosen, positive, w, invalid = (x[..., None] for x in (chosen, positive, w, invalid))
+            chosen, positive, w = (x[..., None] for x in (chosen, positive, w))
+            invalid = invalid[..., None]
         batch = tuple(range(w.ndim - 1))
 
         def count(w: jax.Array) -> jax.Array:
@@ -105,7 +107,7 @@ class ClassCounts(State):
         return self._counted(w, count, invalid)
 
     def _counted(
-        self, w: jax.Array, count: Callable[[jax.Array], jax.Array], invalid: jax.Array
+        self, w: jax.Array, count: Callable[[jax.Array], jax.Array], invalid: Invalid
     ) -> Self:
         cells = self.cells.double + sum_by_digits(w, count)
         return self.replace(

@@ -10,8 +10,8 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, two_sum
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
 from datarax.statistics.labels import in_range
 from datarax.statistics.moments import CentralMoments
 from datarax.statistics.scatter_counts import scatter_sum
@@ -39,7 +39,7 @@ class ClusterMoments(State, kw_only=False):
     num_features: int
     """How many coordinates each point has."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.num_clusters, "num_clusters")
@@ -62,11 +62,11 @@ class ClusterMoments(State, kw_only=False):
                 f"features of shape {(*labels.shape, self.num_features)} for "
                 f"num_features={self.num_features}"
             )
-        valid = in_range(labels, self.num_clusters) & jnp.all(jnp.isfinite(x), -1)
-        w, invalid = rows_weight(valid, weights)
+        known = in_range(labels, self.num_clusters)
+        w, invalid = rows_weight(not_finite(x, -1) | out_of_range(~known, labels), weights)
         batch = self._of(
             jnp.where(w.astype(jnp.bool_)[..., None], x, 0).reshape(-1, x.shape[-1]),
-            jnp.where(valid, labels.astype(jnp.int32), 0).reshape(-1),
+            jnp.where(known, labels.astype(jnp.int32), 0).reshape(-1),
             as_float(w).reshape(-1),
         )
         return self.replace(

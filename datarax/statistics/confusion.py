@@ -6,9 +6,9 @@ import jax.numpy as jnp
 
 from datarax._checks import numeric, positive_int
 from datarax._typing import ArrayLike, Weights
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import predictions
 from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.state import State
 
@@ -35,7 +35,7 @@ class ConfusionCounts(State):
     """Examples with this target are excluded, and not counted in `invalid`."""
 
     matrix: ScatterCounts = state()
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes", least=2)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from datarax._checks import is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
 from datarax.statistics.labels import in_range
 from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.state import State
@@ -34,7 +34,7 @@ class Contingency(State, kw_only=False):
     columns: int
     """How many labels `preds` may hold: 0 to `columns - 1`."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.rows, "rows")
@@ -53,9 +53,10 @@ class Contingency(State, kw_only=False):
             if not is_integer(x):
                 raise MetricTypeError(f"{name} has dtype {x.dtype}; expected integer labels")
         same_shape(preds, target)
-        valid = in_range(preds, self.columns) & in_range(target, self.rows)
-        w, invalid = rows_weight(valid, weights)
-        row, column = (jnp.where(valid, x.astype(jnp.int32), 0) for x in (target, preds))
+        unusable = out_of_range(~in_range(preds, self.columns), preds)
+        unusable |= out_of_range(~in_range(target, self.rows), target)
+        w, invalid = rows_weight(unusable, weights)
+        row, column = (jnp.where(unusable.mask, 0, x.astype(jnp.int32)) for x in (target, preds))
         return self.replace(
             table=self.table.add(row * self.columns + column, w),
             invalid=self.invalid.update(invalid),

@@ -14,6 +14,7 @@ from datarax.numerics.sums import sum_floats
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs
 from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.moments import CentralMoments, Parts, about_mean
 from datarax.statistics.state import State
 
@@ -72,7 +73,7 @@ class TwoVariables(State, kw_only=False):
     shape: tuple[int, ...] = ()
     """The shape of one example; `()` for scalars."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
     moments: TwoMoments = state()
 
     def __post_init__(self) -> None:

@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from datarax._checks import default_float, is_integer, numeric, positive_int
+from datarax._checks import default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.hashing import hashed
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.scatter_counts import extreme_at
 from datarax.statistics.state import State
 
@@ -38,7 +39,7 @@ class Distinct(State, kw_only=False):
     precision: int = 14
     """From 4 to 16: there are `2**precision` registers of one byte."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.precision, "precision", least=4)
@@ -58,8 +59,7 @@ class Distinct(State, kw_only=False):
         NaN and infinities are excluded and counted, unless their weight is zero.
         """
         x = numeric(values, "values")
-        finite = jnp.ones(x.shape, jnp.bool_) if is_integer(x) else jnp.isfinite(x)
-        w, invalid = rows_weight(finite, weights)
+        w, invalid = rows_weight(not_finite(x), weights)
         high, low = hashed(x)
         size = 1 << self.precision
         place = (high >> (32 - self.precision)).astype(jnp.int32)

@@ -12,9 +12,9 @@ from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import as_double
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.leaf_state import LeafState
 from datarax.statistics.moments import Parts
 from datarax.statistics.state import State
@@ -82,14 +82,14 @@ class Extremes(State):
     greatest = Greatest()
     negated = Greatest()
     """The greatest of the negated values."""
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; a value of weight zero does not count."""
         given = numeric(values, "values")
         x = as_double(given)
-        valid = jnp.ones(x.shape, jnp.bool_) if is_integer(given) else jnp.isfinite(x.high)
-        w, invalid = rows_weight(valid, weights)
+        # The cast may turn a large float64 into infinity.
+        w, invalid = rows_weight(not_finite(given if is_integer(given) else x.high), weights)
         counts = jnp.broadcast_to(w.astype(jnp.bool_), x.shape)
         return self.replace(
             greatest=self.greatest.fold(x, counts),

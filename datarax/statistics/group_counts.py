@@ -13,6 +13,7 @@ from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import examples
+from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
 from datarax.statistics.labels import count_labels, in_range
 from datarax.statistics.state import State
 
@@ -31,7 +32,7 @@ class GroupCounts(State):
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted in `invalid`."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.num_groups, "num_groups")
@@ -70,6 +71,7 @@ class GroupCounts(State):
                 f"groups has dtype {groups.dtype}; expected integers below {self.num_groups}"
             )
         known, zero = in_range(groups, self.num_groups), jnp.zeros((), batch.weight.dtype)
+        unknown = out_of_range(~known & batch.weight.astype(jnp.bool_), groups)
         # A group out of range gets weight zero, as `count_labels` requires.
         w = jnp.where(known, batch.weight, zero)
         chosen = batch.preds > self.threshold
@@ -83,5 +85,5 @@ class GroupCounts(State):
 
         return self.replace(
             counts=self.counts.with_value(self.counts.double + sum_by_digits(w, count)),
-            invalid=self.invalid.update(batch.invalid | (~known & batch.weight.astype(jnp.bool_))),
+            invalid=self.invalid.update(batch.invalid | unknown),
         )

@@ -48,7 +48,7 @@ class ImageOverlap(State):
                 f"target of shape {target.shape}; expected images, along a leading axis"
             )
         pixels = tuple(range(1, target.ndim))
-        w, invalid = rows_weight(~jnp.any(bad_pixel, pixels), weights)
+        w, invalid = rows_weight(bad_pixel.any(pixels), weights)
 
         def counts_of(label: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
             p, t = usable & (chosen[..., 0] == label), usable & (target == label)

@@ -11,6 +11,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs
+from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.losses import LOSSES, LossName
 from datarax.statistics.state import State
 
@@ -35,7 +36,7 @@ class LossTotal(State, kw_only=False):
     """The shape of one example; `()` for scalars. For "cosine" an example is a row of any
     length."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         self.parameter, self.shape = float(self.parameter), tuple(self.shape)

@@ -10,9 +10,9 @@ from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, two_sum
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.leaf_state import LeafState
 from datarax.statistics.state import State
 
@@ -165,7 +165,7 @@ class Moments(State, kw_only=False):
     shape: tuple[int, ...] = ()
     order: Literal[2, 3, 4] = 2
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         self.shape = tuple(self.shape)
@@ -182,8 +182,7 @@ class Moments(State, kw_only=False):
             raise MetricInputError(
                 f"values of shape {x.shape}; expected a shape that ends in {self.shape}"
             )
-        valid = jnp.all(jnp.isfinite(x), tuple(range(batch, x.ndim)))
-        w, invalid = rows_weight(valid, weights)
+        w, invalid = rows_weight(not_finite(x, tuple(range(batch, x.ndim))), weights)
         w = jax.lax.expand_dims(as_float(w), range(w.ndim, x.ndim))
         return self.replace(
             central=self.central.combine(self.central.of(x, w)),

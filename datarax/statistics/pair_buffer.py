@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from datarax._checks import as_float, default_float, positive_int
 from datarax._typing import ArrayLike, Weights
 from datarax.numerics.exact import Exact
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs
 from datarax.statistics.buffer import Rows
+from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.state import State
 
 
@@ -49,7 +49,7 @@ class PairBuffer(State, kw_only=False):
     capacity: int
     """How many pairs are kept, also after a merge. A pair takes 12 bytes (24 with x64)."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.capacity, "capacity")

@@ -12,6 +12,7 @@ from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
 from datarax.statistics.state import State
 
 # By the bytes of the float: a value above 2**near or below 2**-near is scaled by 2**-shift or
@@ -35,7 +36,7 @@ class PowerTotal(State, kw_only=False):
 
     weight = MetricAccumulator(0.0)
     zeros = MetricAccumulator(0.0)
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         # Powers: of small, other and large values. Logarithms: of exponents and significands.
@@ -47,10 +48,10 @@ class PowerTotal(State, kw_only=False):
         Values that cannot be used are excluded and counted, unless their weight is zero.
         """
         x = as_float(numeric(values, "values"))
-        valid = jnp.isfinite(x)
+        unusable = not_finite(x)
         if self.power <= 0:
-            valid &= x >= 0
-        w, invalid = rows_weight(valid, weights)
+            unusable |= out_of_range(x < 0, x)
+        w, invalid = rows_weight(unusable, weights)
         w = jnp.broadcast_to(w, x.shape)
         some = w.astype(jnp.bool_) & (x != 0)
         size = jnp.where(some, jnp.abs(x), 1)

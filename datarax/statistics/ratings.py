@@ -10,6 +10,7 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
 from datarax.statistics.state import State
 
 
@@ -31,7 +32,7 @@ class Ratings(State, kw_only=False):
     num_categories: int
     """How many categories there are."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
     agreeing = MetricAccumulator(0.0)
     pairs = MetricAccumulator(0.0)
 
@@ -54,7 +55,7 @@ class Ratings(State, kw_only=False):
                 f"ratings of shape {counts.shape} for num_categories={self.num_categories}; "
                 f"expected (..., {self.num_categories}), how many raters chose each category"
             )
-        w, invalid = rows_weight(jnp.all(counts >= 0, -1), weights)
+        w, invalid = rows_weight(out_of_range(jnp.any(counts < 0, -1)), weights)
         x = as_float(jnp.where(w.astype(jnp.bool_)[..., None], counts, 0))
         # Ordered pairs of two different ratings: x (x - 1) in a category of x ratings.
         w, raters = as_float(w), jnp.sum(x, -1)

@@ -10,6 +10,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions, rows_weight
+from datarax.statistics.invalid_counts import Invalid, InvalidCounts
 from datarax.statistics.state import State
 
 
@@ -31,7 +32,7 @@ class RowMatches(State):
 
     right = MetricAccumulator(0.0)
     total = MetricAccumulator(0.0)
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)
@@ -49,7 +50,7 @@ class RowMatches(State):
             raise MetricInputError("target has no axes; expected rows (..., S) of targets")
         # A row is right if each of its entries is right or does not count.
         hit, counts, invalid_entry = self._entries(preds, target)
-        w, invalid = rows_weight(~jnp.any(invalid_entry, -1), weights)
+        w, invalid = rows_weight(invalid_entry.any((-1,)), weights)
         zero = jnp.zeros((), w.dtype)
         w = jnp.where(jnp.any(counts, -1), w, zero)
         return self.replace(
@@ -58,10 +59,8 @@ class RowMatches(State):
             invalid=self.invalid.update(invalid),
         )
 
-    def _entries(
-        self, preds: jax.Array, target: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Whether each entry is right, whether it counts, and whether it is invalid."""
+    def _entries(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array, Invalid]:
+        """Whether each entry is right, whether it counts, and the invalid entries."""
         index = self.ignore_index
         if self.num_classes is not None:
             seen = predictions(preds, target, None, self.num_classes, ignore_index=index)

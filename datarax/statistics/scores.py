@@ -11,8 +11,8 @@ from datarax._typing import ArrayLike, Weights
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.sums import suffix_sums
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples
+from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.labels import is_class
 from datarax.statistics.state import State
 
@@ -113,7 +113,7 @@ class Scores(State):
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted in `invalid`."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)

@@ -14,6 +14,7 @@ from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import field
+from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
 from datarax.statistics.labels import equals, in_range
 from datarax.statistics.state import State
 
@@ -48,7 +49,7 @@ class SegmentMatches(State):
     ignore_index: int | None = None
     """The class of pixels that are not labelled. It must not be one of the classes."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes")
@@ -94,7 +95,7 @@ class SegmentMatches(State):
             fine, segment = self._segments(x)
             images.append(segment)
             valid &= jnp.all(fine, -1)
-        w, invalid = rows_weight(valid, weights)
+        w, invalid = rows_weight(out_of_range(~valid), weights)
         found: Matches = jax.lax.map(lambda pair: self._matches(*pair), tuple(images))
         by_image = as_float(w)[:, None]
         changes = {

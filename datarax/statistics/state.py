@@ -205,13 +205,14 @@ class State(Saveable, metaclass=_StateType):
         """An empty state of the same configuration: the identity of `merge`."""
         return self._over_children(lambda a: a.reset())
 
-    def unusable(self) -> list[Any]:
-        """How many values this state could not use, as a list of counts.
+    def unusable(self) -> dict[str, Any]:
+        """How many values this state could not use, by kind: "NaN", "out of range" and so on.
 
         It leaves out what its children could not use: `walk` visits them, too.
         """
-        count = self.children().get("invalid")
-        return [] if count is None else [count.value]
+        count: Any = self.children().get("invalid")
+        # The accumulator of a class that does not know the kind. An `InvalidCounts` is visited.
+        return {"": count.value} if getattr(count, "holds_arrays", False) else {}
 
     # Merging, syncing, saving.
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from datarax._errors import ConfigurationMismatchError
 
-FORMAT = 2
+FORMAT = 3
 """The version of the layout of `state_dict()`. Version 1 stored no version number, and stored the
 module of a class instead of its public name."""
 

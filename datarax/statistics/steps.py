@@ -14,9 +14,9 @@ from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import sum_floats
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import numbered_steps, rows_weight
 from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
 from datarax.statistics.leaf_state import LeafState
 from datarax.statistics.moments import Parts
 from datarax.statistics.state import State
@@ -131,13 +131,13 @@ class LastStep(State):
     """The value of the greatest step, among values that can be used."""
 
     newest = Newest()
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def update(self, values: ArrayLike, step: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; `step` and `weights` broadcast on their leading axes."""
         x = as_float(numeric(values, "values"))
         step, known = numbered_steps(step, x)
-        w, invalid = rows_weight(jnp.isfinite(x) & known, weights)
+        w, invalid = rows_weight(not_finite(x) | out_of_range(~known), weights)
         counts = jnp.broadcast_to(w.astype(jnp.bool_), x.shape)
         return self.replace(
             newest=self.newest.combine(self.newest.of(x, step, counts)),
@@ -157,7 +157,7 @@ class DecayedTotal(State, kw_only=False):
     decay: float
     """Above 0, at most 1."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         is_number = isinstance(self.decay, int | float) and not isinstance(self.decay, bool)
@@ -170,7 +170,7 @@ class DecayedTotal(State, kw_only=False):
         """Folds in `values` of any shape; `step` and `weights` broadcast on their leading axes."""
         x = as_float(numeric(values, "values"))
         step, known = numbered_steps(step, x)
-        w, invalid = rows_weight(jnp.isfinite(x) & known, weights)
+        w, invalid = rows_weight(not_finite(x) | out_of_range(~known), weights)
         w = jnp.broadcast_to(as_float(w), x.shape)
         return self.replace(
             sums=self.sums.combine(self.sums.of(x, w, step)),

@@ -18,6 +18,7 @@ from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at
 from datarax.statistics.state import State
 
@@ -58,7 +59,7 @@ class ValueHistogram(State):
     about 68,000 bins. One more bit halves the width and doubles the memory. For values below
     1.2e-38 the error may be larger, up to 2e-40 absolute."""
 
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         bits = self.bits
@@ -85,7 +86,7 @@ class ValueHistogram(State):
         NaN and infinities are excluded, and counted in `invalid` unless their weight is zero.
         """
         x = numeric(values, "values").astype(jnp.float32)
-        w, invalid = rows_weight(jnp.isfinite(x), weights)
+        w, invalid = rows_weight(not_finite(x), weights)
         counts = w.astype(jnp.bool_)
         # -0.0 becomes 0.0, and so does a value that a processor may flush to zero.
         x = jnp.where(counts & (x != 0), x, 0)

@@ -12,6 +12,7 @@ from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.numerics.limbs import float_parts, sum_products
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite
 from datarax.statistics.state import State
 
 
@@ -28,7 +29,7 @@ class WeightedTotal(State):
 
     total = MetricAccumulator(0.0)
     weight = MetricAccumulator(0.0)
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; `weights` broadcast against their leading axes.
@@ -39,15 +40,15 @@ class WeightedTotal(State):
         if not is_integer(x):
             # Cast first: a finite float64 may be infinite in the dtype of the total.
             x = as_float(x)
-        return self.add(x, *rows_weight(jnp.isfinite(x), weights))
+        return self.add(x, *rows_weight(not_finite(x), weights))
 
-    def add(self, x: jax.Array, w: jax.Array, invalid: jax.Array) -> Self:
+    def add(self, x: jax.Array, w: jax.Array, invalid: Invalid) -> Self:
         """Folds in values that have been checked; they may be infinite.
 
         Args:
             x: the values; a value of weight zero is ignored, even NaN.
             w: their weights, as from `rows_weight`.
-            invalid: the mask of the values that could not be used, as from `rows_weight`.
+            invalid: the values that could not be used, as from `rows_weight`.
         """
         if w.dtype == jnp.bool_:
             # There is no product, so integers stay integers, and their sum is exact.

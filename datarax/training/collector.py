@@ -20,6 +20,7 @@ from datarax._errors import (
     MetricTimeoutError,
     MetricTypeError,
     NotAddressableError,
+    PrecisionWarning,
     WindowError,
 )
 from datarax._typing import PyTree
@@ -81,6 +82,9 @@ class AsyncMetricCollector:
             `schedule_collection` first waits for the oldest. For windows over several CPU devices,
             the limit is two over all collectors, because more could deadlock.
         timeout: the longest time in seconds to wait for other processes; `None` for no limit.
+        bounds: whether the results hold the bounds of each metric that has them, under
+            "<name>/lower" and "<name>/upper". The results of a single metric are then a dict, with
+            the value under "value".
 
     Raises:
         MetricTypeError: `metric` is not a metric.
@@ -105,6 +109,7 @@ class AsyncMetricCollector:
         *,
         max_in_flight: int = 2,
         timeout: float | None = None,
+        bounds: bool = False,
     ):
         if not isinstance(metric, Metric | StatefulMetric):
             raise MetricTypeError(
@@ -122,7 +127,7 @@ class AsyncMetricCollector:
             metric.metric if isinstance(metric, StatefulMetric) else metric,
         )
         self._structure = jax.tree.structure(self._like)
-        self._timeout, self._limit = timeout, max_in_flight
+        self._timeout, self._limit, self._bounds = timeout, max_in_flight, bounds
         self._bound = self._was_bound = self._warned = self._agreed = False
         self._windows: deque[_Window] = deque()
         self._finished: deque[_Window] = deque()
@@ -367,7 +372,11 @@ class AsyncMetricCollector:
 
     def _read(self, window: _Window) -> PyTree:
         with _naming(window.name):
-            return window.reading.on_host(type(self._like).__name__)
+            name = type(self._like).__name__
+            # A dict of results says how many values could not be used; for a single one, warn.
+            is_single = not isinstance(window.reading.value, dict)
+            reading = window.reading.checked(name, warns=is_single).warned_of_bounds(name)
+            return reading.on_host(bounds=self._bounds)
 
 
 def _check_joint(metric: Metric, name: str) -> None:
@@ -401,7 +410,7 @@ def _naming(window: str) -> Iterator[None]:
     """Puts the name of the window into every error that is raised in the block."""
     try:
         yield
-    except (DataraxError, InvalidValuesWarning) as error:
+    except (DataraxError, InvalidValuesWarning, PrecisionWarning) as error:
         error.args = (f"{window}: {error}",)
         raise
     except Exception as error:

@@ -14,7 +14,8 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import PyTree
-from datarax.metrics.base import Call, Metric, Reading, shares_statistic
+from datarax.metrics.base import Call, Metric, read, shares_statistic
+from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
 
 _Member = tuple[str, Any, int]
@@ -206,12 +207,18 @@ class Collection(Metric):
         # are merged member by member.
         return type(self)({name: metric.combine(other[name]) for name, metric in self.items()})
 
+    def bounds(self) -> dict[str, tuple[Any, Any]]:
+        """The bounds `(lower, upper)` of each metric that has bounds, by its name."""
+        return read(self).bounds
+
     def reading(self) -> Reading:
         readings = [(name, metric.reading()) for name, metric in self.items()]
         return Reading(
             _flat((name, each.value) for name, each in readings),
             _prefixed((name, each.invalid) for name, each in readings),
+            _prefixed((name, each.bounds) for name, each in readings),
             tuple(_prefixed((name, dict(each.policies)) for name, each in readings).items()),
+            tuple(_prefixed((name, dict(each.widest)) for name, each in readings).items()),
         )
 
     def described(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -16,7 +16,8 @@ from datarax._checks import kind, numeric
 from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax.distributed.collectives import AxisName
-from datarax.metrics.base import Call, Metric, Reading
+from datarax.metrics.base import Call, Metric
+from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
 from datarax.statistics.fields import state
 from datarax.statistics.state import walk

@@ -42,7 +42,7 @@ OTHERS = {
         "average is None in the saved state and 'micro' here",
     ),
     "ddof": (Variance(ddof=1), Variance(), "ddof is 1 in the saved state and 0 here"),
-    "policy": (Mean(on_invalid="raise"), Mean(), "on_invalid is 'raise' .* and 'exclude' here"),
+    "policy": (Mean(on_invalid="raise"), Mean(), "on_invalid is 'raise' .* and 'propagate' here"),
     "outputs": (Mean().from_outputs(values="loss"), Mean(), r"outputs is \[\['values', 'loss'\]\]"),
     "capacity": (Kept(8), Kept(9), "capacity is 8 in the saved state and 9 here"),
     "dtype": (Kept(dtype="float32"), Kept(dtype="float16"), "dtype is 'float32' .* 'float16' here"),
@@ -109,7 +109,7 @@ def test_another_shape_operation_or_width_is_refused():
 def test_newer_and_foreign_formats_are_refused():
     arrays, info = pack(Mean())
     newer = info | {"format": checkpoint.FORMAT + 1, "metric": "as yet unknown"}
-    with pytest.raises(CheckpointError, match=r"has format 3, .* reads format 2; read it with"):
+    with pytest.raises(CheckpointError, match=r"has format 4, .* reads format 3; read it with"):
         unpack(arrays, newer, Mean())
     for foreign in ({}, None, [info], {"format": 1}, {"metric": info["metric"]}):
         with pytest.raises(CheckpointError, match="description is incomplete"):
@@ -133,7 +133,7 @@ def test_any_change_of_what_was_packed_is_found(rng):
         with pytest.raises(CheckpointError, match="damaged"):
             unpack({"state": cut}, info, several())
     text = json.dumps(info)
-    for old, new in {"0.5": "0.25", '"exclude"': '"raise"', '"float32"': '"uint32"'}.items():
+    for old, new in {"0.5": "0.25", '"propagate"': '"raise"', '"float32"': '"uint32"'}.items():
         with pytest.raises(CheckpointError, match="damaged"):
             unpack(arrays, json.loads(text.replace(old, new)), several())
 

@@ -1,5 +1,7 @@
 """`Metric`: one's own in a few lines, the lifecycle, and what becomes of invalid values."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +20,7 @@ from datarax import (
     MetricInputError,
     UnknownMetricError,
 )
-from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum, Variance
+from datarax.metrics import Accuracy, ConfusionMatrix, Max, Mean, Min, Std, Sum, Variance
 from datarax.statistics import Moments
 from tests.helpers import assert_same, collectives_in, draw, make_mesh, over_shards, place
 
@@ -169,7 +171,7 @@ def test_update_keeps_every_type_and_so_can_be_a_carry(built_in):
     empty, one = make(), make().update(*args)
     types = [(np.shape(x), x.dtype) for x in jax.tree.leaves(empty)]
     assert [(x.shape, x.dtype) for x in jax.tree.leaves(one)] == types
-    assert not any(x.aval.weak_type for x in jax.tree.leaves(one))
+    assert not any(jax.typeof(x).weak_type for x in jax.tree.leaves(one))
     assert jax.tree.structure(one) == jax.tree.structure(empty)
 
     def loops():
@@ -277,7 +279,7 @@ def test_the_sum_of_nothing_is_zero():
 BAD = jnp.asarray([1.0, jnp.nan, 3.0, jnp.inf, -jnp.inf])
 
 
-def test_excluded_and_counted_by_default():
+def test_excluded_and_counted():
     for make, want in (
         (Mean, 2.0),
         (Sum, 4.0),
@@ -286,27 +288,53 @@ def test_excluded_and_counted_by_default():
         (Variance, 1.0),
         (Std, 1.0),
     ):
-        metric = make().update(BAD)
-        assert float(metric.compute()) == want
+        metric = make(on_invalid="exclude").update(BAD)
         assert int(metric.invalid_count()) == 3
+        with pytest.warns(InvalidValuesWarning, match="and was left out"):
+            assert float(metric.compute()) == want
         assert int(metric.merge(metric).invalid_count()) == 6
         with pytest.warns(InvalidValuesWarning, match=f"{make.__name__}: 3 values"):
             assert metric.results() == want
         assert make().update(BAD, weights=jnp.isfinite(BAD)).results() == want  # and no warning
 
 
-def test_propagated_as_nan():
+def test_propagated_as_nan_by_default():
     # Other libraries give numbers for scores that are all NaN: NDCG 1.0, precision 1.0.
     for make in (Mean, Sum, Max, Min, Variance, Std):
-        metric = make(on_invalid="propagate")
-        assert np.isnan(metric.update(BAD).compute())
-        assert np.isnan(jax.jit(lambda m: m.compute())(metric.update(BAD)))
-        assert np.isnan(metric.update(1.0).merge(metric.update(jnp.nan)).compute())
+        metric = make()
+        assert metric.on_invalid == "propagate"
+        assert np.isnan(jax.jit(lambda m: m.compute())(metric.update(BAD)))  # no warning in `jit`
         assert not np.isnan(metric.update(1.0).compute())
-        with pytest.warns(InvalidValuesWarning, match="policy: propagate"):
+        with pytest.warns(InvalidValuesWarning, match=rf"{make.__name__}: .* the result is NaN"):
+            assert np.isnan(metric.update(BAD).compute())
+        with pytest.warns(InvalidValuesWarning):
+            assert np.isnan(metric.update(1.0).merge(metric.update(jnp.nan)).compute())
+        with pytest.warns(InvalidValuesWarning, match=r"3 values .*\(1 NaN, 2 infinite\)"):
             assert np.isnan(metric.update(BAD).results())
-    each = Accuracy(num_classes=3, average=None, on_invalid="propagate")
-    assert np.isnan(each.update(LABELS, LABELS + 1).compute()).all()
+    each = Accuracy(num_classes=3, average=None)
+    with pytest.warns(InvalidValuesWarning, match=r"1 out of range, for example 3\)"):
+        assert np.isnan(each.update(LABELS, LABELS + 1).compute()).all()
+
+
+def test_a_warning_points_at_the_line_that_reads():
+    for read in (Mean.compute, Mean.results, lambda m: Collection({"a": m}).results()):
+        with pytest.warns(InvalidValuesWarning) as caught:
+            read(Mean().update(jnp.nan))
+        assert [Path(each.filename).name for each in caught] == [Path(__file__).name]
+
+
+def test_integers_have_no_nan():
+    class Steps(Mean):
+        def compute(self):
+            return self.invalid_count()
+
+    with pytest.warns(InvalidValuesWarning, match="Steps: 3 values"):
+        assert Steps().update(BAD).results() == 3
+    matrix = ConfusionMatrix(num_classes=3).update([0, 1, 2], [0, 1, 7])
+    with pytest.warns(InvalidValuesWarning, match="out of range, for example 7"):
+        assert matrix.results().sum() == 2
+    with pytest.warns(InvalidValuesWarning):
+        assert np.isnan(matrix.replace(on_invalid="propagate").results()).all()
 
 
 def test_raised_when_results_are_read():
@@ -322,9 +350,13 @@ def test_raised_when_results_are_read():
 
 
 def test_a_collection_holds_the_counts_beside_the_results():
-    metrics = Collection({"a": Mean(), "b": Max().from_outputs(values="other"), "c": Sum()})
+    members = {"a": Mean(), "b": Max().from_outputs(values="other"), "c": Sum()}
+    metrics = Collection({n: m.replace(on_invalid="exclude") for n, m in members.items()})
     metrics = metrics.update(values=BAD, other=jnp.ones(3))
-    assert metrics.results() == {"a": 2.0, "a/invalid": 3, "b": 1.0, "c": 4.0, "c/invalid": 3}
+    with pytest.warns(InvalidValuesWarning, match=r"(?s)a: 3 values.*c: 3 values") as caught:
+        got = metrics.results()
+    assert got == {"a": 2.0, "a/invalid": 3, "b": 1.0, "c": 4.0, "c/invalid": 3}
+    assert "b:" not in str(caught[0].message)
     strict = Collection({"a": Mean(on_invalid="raise"), "b": Mean()}).update(values=BAD)
     with pytest.raises(InvalidValuesError, match="a: 3 values"):
         strict.results()

@@ -164,7 +164,7 @@ def test_configuration_must_be_hashable(value, what):
         (Accuracy(threshold=0.5), Accuracy(threshold=0.9), "threshold is 0.5 in one and 0.9"),
         (Accuracy(num_classes=3), Accuracy(num_classes=4), "num_classes is 3 in one and 4"),
         (Accuracy(average=None), Accuracy(), "average is None in one and 'micro'"),
-        (Mean(), Mean(on_invalid="raise"), "on_invalid is 'exclude' in one and 'raise'"),
+        (Mean(), Mean(on_invalid="raise"), "on_invalid is 'propagate' in one and 'raise'"),
         (Mean(), Sum(), "Mean is a Mean in one and a Sum"),
         (Mean(), WeightedTotal(), "Mean is a Mean in one and a WeightedTotal"),
         (Mean(), 3.0, "Mean is a Mean in one and a float"),

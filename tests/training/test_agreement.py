@@ -69,7 +69,7 @@ def pairs():
             mean.from_outputs(values="losses"),
             ("Mean.outputs", "'losses'", "'loss'"),
         ),
-        "policy": (mean, Mean(on_invalid="raise"), ("Mean.on_invalid", "exclude", "raise")),
+        "policy": (mean, Mean(on_invalid="raise"), ("Mean.on_invalid", "propagate", "raise")),
         "plain or a collection": (
             mean,
             datarax.Collection({"mean": mean}),
@@ -136,8 +136,8 @@ def uneven(ids, owner, bad):
     order = ["seen", "loss", "accuracy"] if rank % 2 else ["accuracy", "seen", "loss"]
     metrics = {
         "seen": Seen(ids.size),
-        "loss": Mean().from_outputs(values="loss"),
-        "accuracy": Accuracy(num_classes=3),
+        "loss": Mean(on_invalid="exclude").from_outputs(values="loss"),
+        "accuracy": Accuracy(num_classes=3, on_invalid="exclude"),
     }
     metric = datarax.per_device(datarax.Collection({k: metrics[k] for k in order}), mesh, "data")
     step = jax.jit(lambda m, batch, real: m.update(**batch, weights=real), donate_argnums=0)

@@ -15,6 +15,7 @@ from datarax import (
     Collection,
     ConfigurationMismatchError,
     InvalidValuesError,
+    InvalidValuesWarning,
     Metric,
     MetricAccumulator,
     MetricInputError,
@@ -262,7 +263,7 @@ def fused(a, b):
     ("a", "b"),
     [
         (Mean(), Sum()),
-        (Mean(), Mean(on_invalid="propagate")),
+        (Mean(), Mean(on_invalid="exclude")),
         (Max(), Min()),
         (Std(), Variance(ddof=1)),
         (of("x", Mean()), of("x", Sum())),
@@ -349,19 +350,17 @@ def test_close_states_are_never_fused(rng):
 def test_what_is_shared_is_updated_and_held_once(rng):
     alone, shared = (
         Collection({"a": Mean()}),
-        Collection(
-            {"a": Mean(), "b": Sum(), "c": Mean(on_invalid="propagate"), "d": WeightedHalf()}
-        ),
+        Collection({"a": Mean(), "b": Sum(), "c": Mean(on_invalid="exclude"), "d": WeightedHalf()}),
     )
     leaves = [len(jax.tree.leaves(metrics)) for metrics in (alone, shared)]
-    assert leaves == [6, 6]
+    assert leaves == [7, 7]
     x = draw(rng, (8,))
     seen = shared.update(values=x)
     assert seen.results() == {"a": x.mean(), "b": x.sum(), "c": x.mean(), "d": x.mean() / 2}
     # Still shared after what makes new arrays.
     for again in (seen.merge(shared), jax.jit(lambda m: m)(seen), seen.reset(), copy.copy(seen)):
         assert len(again.groups) == 1
-        assert len(jax.tree.leaves(again)) == 6
+        assert len(jax.tree.leaves(again)) == 7
 
 
 class WeightedHalf(Mean):
@@ -541,12 +540,17 @@ def test_it_cannot_be_changed(rng):
 def test_what_could_not_be_used_is_counted_under_its_name():
     x = np.float32([1.0, np.nan, np.inf, 3.0])
     metrics = Collection(
-        {"a": Mean(), "b": Collection({"c": Max(), "d": Mean(on_invalid="propagate")})}
+        {
+            "a": Mean(on_invalid="exclude"),
+            "b": Collection({"c": Max(on_invalid="exclude"), "d": Mean()}),
+        }
     ).update(values=x)
-    got = metrics.results()
+    with pytest.warns(InvalidValuesWarning, match=r"(?s)a: 2 .*b/c: 2 .*b/d: 2 values"):
+        got = metrics.results()
     assert np.isnan(got.pop("b/d"))
     assert got == {"a": 2.0, "a/invalid": 2, "b/c": 3.0, "b/c/invalid": 2, "b/d/invalid": 2}
-    assert "a/invalid" not in metrics.compute()
+    with pytest.warns(InvalidValuesWarning):
+        assert "a/invalid" not in metrics.compute()
     strict = Collection({"a": Mean(), "strict": Mean(on_invalid="raise")}).update(values=x)
     with pytest.raises(InvalidValuesError, match="strict: 2 values"):
         strict.results()

@@ -1,6 +1,6 @@
 """How many distinct values there were."""
 
-from datarax._typing import PyTree
+from datarax._typing import OnInvalid, PyTree
 from datarax.metrics.aggregation.value_metric import ValueMetric
 from datarax.statistics.distinct import Distinct
 from datarax.statistics.fields import state
@@ -30,6 +30,8 @@ class Cardinality(ValueMetric):
         50 +- 0.81%
     """
 
+    on_invalid: OnInvalid = "exclude"
+    """As in `Metric`. The default is "exclude" because the result is a count."""
     precision: int = 14
     """From 4 to 16: there are `2**precision` registers of one byte, and the standard error is
     `1.04 / sqrt(2**precision)`."""

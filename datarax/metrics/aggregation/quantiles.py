@@ -7,7 +7,7 @@ import numpy as np
 
 from datarax._checks import positive_int
 from datarax._errors import MetricInputError
-from datarax._typing import PyTree
+from datarax._typing import OnInvalid, PyTree
 from datarax.metrics.aggregation.value_metric import ValueMetric
 from datarax.statistics.bin_counts import BinCounts
 from datarax.statistics.fields import field, state
@@ -126,6 +126,8 @@ class Histogram(ValueMetric):
         [2. 2.] 1.0 0.0 (0.0, 0.5, 1.0)
     """
 
+    on_invalid: OnInvalid = "exclude"
+    """As in `Metric`. The default is "exclude" because the results are counts."""
     edges: Sequence[float] | None = None
     """The edges of the bins in increasing order, one more than there are bins."""
     num_bins: int | None = None

@@ -10,6 +10,7 @@ from datarax.metrics.base import Metric, shareable
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import on_leading_axes, rows_weight
 from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
 from datarax.statistics.steps import DecayedTotal, LastStep
 from datarax.statistics.weighted_total import WeightedTotal
 
@@ -118,7 +119,7 @@ class Rate(Metric):
 
     counted = WeightedTotal()
     elapsed = MetricAccumulator(0.0, "max")
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
     broadcast_arguments = ("elapsed",)
 
     def update(self, values: ArrayLike, elapsed: ArrayLike, *, weights: Weights = None) -> Self:
@@ -137,8 +138,8 @@ class Rate(Metric):
         x = numeric(values, "values")
         seconds = as_float(numeric(elapsed, "elapsed"))
         seconds = jnp.broadcast_to(on_leading_axes(seconds, x.shape, "elapsed"), x.shape)
-        valid = jnp.isfinite(x) & jnp.isfinite(seconds) & (seconds >= 0)
-        w, invalid = rows_weight(valid, weights)
+        unusable = not_finite(x) | not_finite(seconds) | out_of_range(seconds < 0, seconds)
+        w, invalid = rows_weight(unusable, weights)
         return self.replace(
             counted=self.counted.update(x, weights=w),
             elapsed=self.elapsed.update(seconds, where=w.astype(jnp.bool_)),

@@ -4,7 +4,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 
-from datarax._typing import PyTree
+from datarax._typing import OnInvalid, PyTree
 from datarax.metrics.classification.count_ratio import CountMetric, Counts
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.exact import Exact
@@ -32,6 +32,8 @@ class ConfusionMatrix(CountMetric):
          [0. 1. 0.]]
     """
 
+    on_invalid: OnInvalid = "exclude"
+    """As in `Metric`. The default is "exclude" because the results are counts."""
     normalize: Literal["true", "pred", "all"] | None = None
     """"true" divides each row by its sum, "pred" each column by its sum, "all" the matrix by its
     sum; a row or column of zeros stays zero. `None` gives counts."""

@@ -12,7 +12,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.special import kl_div
 from datarax.numerics.sums import sum_floats
-from datarax.statistics.batches import is_distribution, rows_weight
+from datarax.statistics.batches import not_distribution, rows_weight
 
 
 class Divergence(MeanScore):
@@ -53,9 +53,9 @@ class Divergence(MeanScore):
             raise MetricInputError(
                 f"preds of shape {preds.shape}; expected distributions along the last axis"
             )
-        valid = is_distribution(preds) & is_distribution(target)
+        unusable = not_distribution(preds) | not_distribution(target)
         score = self.divergence(as_float(preds), as_float(target))
-        return self.replace(statistic=self.statistic.add(score, *rows_weight(valid, weights)))
+        return self.replace(statistic=self.statistic.add(score, *rows_weight(unusable, weights)))
 
     def divergence(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         """The divergence (...) of each pair of distributions (..., C), in nats."""

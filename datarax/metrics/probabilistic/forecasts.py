@@ -13,6 +13,7 @@ from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore, ProbabilityScore
 from datarax.statistics.batches import Examples, rows_weight
 from datarax.statistics.fields import field
+from datarax.statistics.invalid_counts import not_finite, out_of_range
 
 
 class RankedProbabilityScore(ProbabilityScore):
@@ -122,14 +123,14 @@ class ContinuousRankedProbabilityScore(MeanScore):
                 f"{'member' if least == 1 else 'members'} along the last axis"
             )
         x, y = as_float(preds), as_float(target)
-        valid = jnp.all(jnp.isfinite(x), -1) & jnp.isfinite(y)
+        unusable = not_finite(x, -1) | not_finite(y)
         if is_normal:
-            valid &= x[..., 1] >= 0
+            unusable |= out_of_range(x[..., 1] < 0, x[..., 1])
             score = _normal_score(y - x[..., 0], x[..., 1])
         else:
             distance = unsharded(x - y[..., None], -1)
             score = _ensemble_score(jnp.sort(distance, -1), fair=self.fair)
-        return self.replace(statistic=self.statistic.add(score, *rows_weight(valid, weights)))
+        return self.replace(statistic=self.statistic.add(score, *rows_weight(unusable, weights)))
 
 
 def _ensemble_score(d: jax.Array, *, fair: bool) -> jax.Array:

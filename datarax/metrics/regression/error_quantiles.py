@@ -14,6 +14,7 @@ from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs
 from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.value_histogram import ValueHistogram
 
 
@@ -31,7 +32,7 @@ class MaxError(PerOutput):
     """
 
     largest: MetricAccumulator = state()
-    invalid = MetricAccumulator(0)
+    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,6 +12,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import Metric
 from datarax.numerics.boundaries import edges, percentile_of, squared_distance
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import out_of_range
 from datarax.statistics.labels import equals
 from datarax.statistics.weighted_total import WeightedTotal
 
@@ -83,7 +84,7 @@ class HausdorffDistance(Metric):
         a, b = equals(preds, 1), equals(target, 1)
         binary = jnp.all((a | equals(preds, 0)) & (b | equals(target, 0)), pixels)
         some_a, some_b = jnp.any(a, pixels), jnp.any(b, pixels)
-        w, invalid = rows_weight(binary & (some_a == some_b), weights)
+        w, invalid = rows_weight(out_of_range(~binary | (some_a != some_b)), weights)
         w = jnp.where(some_a & some_b, w, jnp.zeros((), w.dtype))
         distance = self._distance(edges(a), edges(b))
         return self.replace(statistic=self.statistic.add(distance, w, invalid))

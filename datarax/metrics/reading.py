@@ -1,0 +1,211 @@
+"""`Reading`: what is read from a metric in one program: its value, bounds, and what is invalid."""
+
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from datarax._checks import is_integer, warn
+from datarax._errors import InvalidValuesError, InvalidValuesWarning, PrecisionWarning
+from datarax._typing import PyTree
+from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.exact import Exact, WholeOrFloat
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.invalid_counts import InvalidCounts, sum_of_counts
+from datarax.statistics.state import State, walk
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Unusable:
+    """The data that a metric could not use."""
+
+    counts: dict[str, Any]
+    """How many values or examples, by kind: "NaN", "infinite", "out of range" and so on."""
+    example: Any
+    """The largest value that is out of range; -inf if it is not known."""
+
+    @property
+    def total(self) -> Any:
+        """The count over all kinds."""
+        return sum_of_counts(self.counts.values())
+
+    @property
+    def is_some(self) -> bool:
+        """Whether there is any."""
+        return any(int(count) > 0 for count in self.counts.values())
+
+    def described(self) -> str:
+        """How many could not be used, and of which kind, for a message."""
+        counts = {kind: int(count) for kind, count in self.counts.items() if int(count)}
+        kinds = [f"{count} {kind}" for kind, count in counts.items() if kind]
+        example = float(self.example)
+        if "out of range" in counts and example > -np.inf:
+            kinds.append(f"for example {example:.9g}")
+        listed = f" ({', '.join(kinds)})" if kinds else ""
+        return f"{sum(counts.values())} values or examples could not be used{listed}"
+
+
+def unusable(metric: State) -> Unusable:
+    """What a metric and all its states could not use."""
+    counts: dict[str, list[Any]] = {}
+    example = MetricAccumulator(-np.inf, MetricReduceOp.max)
+    # Every state reports its own counts, so nothing is counted twice.
+    for each in walk(metric):
+        for kind, count in each.unusable().items():
+            counts.setdefault(kind, []).append(count)
+        if isinstance(each, InvalidCounts):
+            example = example.combine(each.largest)
+    totals = {kind: sum_of_counts(several) for kind, several in counts.items()}
+    return Unusable(totals, example.value)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Reading:
+    """The record that `compute`, `results` and a collector take their results from."""
+
+    value: PyTree
+    """Arrays; but an `Exact` for a value that no array holds exactly."""
+    invalid: dict[str, Unusable]
+    """The data that could not be used, by the name of each metric in a collection. The name is ""
+    if the metric is not a collection."""
+    bounds: dict[str, tuple[PyTree, PyTree]]
+    """The lower and the upper bound of the value of each metric that has bounds, by its name."""
+    policies: tuple[tuple[str, str], ...] = dataclass_field(metadata={"static": True})
+    """The `on_invalid` of each metric, by the same names."""
+    widest: tuple[tuple[str, float], ...] = dataclass_field(default=(), metadata={"static": True})
+    """The `widest_bounds` of each metric that has one, by the same names."""
+
+    def rounded(self) -> PyTree:
+        """The value as arrays."""
+        return jax.tree.map(_to_array, self.value, is_leaf=_is_wide)
+
+    def checked(self, name: str, *, warns: bool = True) -> Self:
+        """This reading; warns if some data could not be used. Counts that are traced are ignored.
+
+        Args:
+            name: the name of a metric that is not in a collection.
+            warns: whether to warn; errors are always raised.
+
+        Raises:
+            InvalidValuesError: some data could not be used, and a policy is "raise".
+        """
+        # Inside `jit` the counts are not known, so nothing can be said.
+        if any(isinstance(x, Tracer) for x in jax.tree.leaves(self.invalid)):
+            return self
+        invalid = jax.device_get(self.invalid)  # all counts at once, as each transfer takes time
+        found = [(member or name, policy, invalid[member]) for member, policy in self.policies]
+        found = [each for each in found if each[2].is_some]
+        for member, policy, invalid in found:
+            if policy == "raise":
+                raise InvalidValuesError(
+                    f'{member}: {invalid.described()}, and on_invalid="raise"; "exclude" leaves '
+                    f'such data out, "propagate" gives NaN'
+                )
+        if found and warns:
+            lines = [
+                f"{member}: {invalid.described()}; {_EFFECTS[policy]}"
+                for member, policy, invalid in found
+            ]
+            warn("\n".join(lines), InvalidValuesWarning)
+        return self
+
+    def warned_of_bounds(self, name: str) -> Self:
+        """This reading; warns if the bounds of a value are farther apart than the metric allows."""
+        for member, limit in self.widest:
+            lower, upper = jax.device_get(self.bounds[member])
+            gap = np.ravel(np.subtract(upper, lower))
+            if (gap > limit).any():
+                at = np.nanargmax(gap)
+                low, high = np.ravel(lower)[at], np.ravel(upper)[at]
+                warn(
+                    f"{member or name}: the exact value is only known to be between {low:.4g} and "
+                    f"{high:.4g}, because many scores share a bin; more bits= narrows this, and "
+                    f"exact=True with capacity= keeps the scores",
+                    PrecisionWarning,
+                )
+        return self
+
+    def on_host(self, *, bounds: bool = False) -> Any:
+        """The value as Python numbers and NumPy arrays; a dict gets the items "<name>/invalid".
+
+        Args:
+            bounds: whether to add the items "<name>/lower" and "<name>/upper" for each metric that
+                has bounds. Then the result is a dict: a single value gets the name "value".
+        """
+        results = jax.tree.map(_to_host, self.value, is_leaf=_is_wide)
+        if bounds and not isinstance(results, dict):
+            results = {"value": results}
+        if isinstance(results, dict):
+            results |= {
+                f"{member}/invalid".lstrip("/"): int(invalid.total)
+                for member, invalid in self.invalid.items()
+                if invalid.is_some
+            }
+        if bounds:
+            for member, ends in self.bounds.items():
+                for end, value in zip(("lower", "upper"), ends, strict=True):
+                    results[f"{member}/{end}".lstrip("/")] = jax.tree.map(_to_host, value)
+        return results
+
+
+_EFFECTS = {
+    "propagate": "so the result is NaN. To leave such data out, read "
+    'metric.replace(on_invalid="exclude"), or give its weights= as 0',
+    "exclude": "and was left out. If the result should be NaN instead, read "
+    'metric.replace(on_invalid="propagate")',
+}
+
+
+def rounded_doubles(value: PyTree) -> PyTree:
+    """The value with each double-float rounded; an `Exact` stays, because `results` is exact."""
+    return jax.tree.map(
+        lambda x: x.to_float() if isinstance(x, DoubleFloat) else x, value, is_leaf=_is_wide
+    )
+
+
+def nan_if(condition: Any, value: PyTree) -> PyTree:
+    """NaN where the condition holds; integers stay, because they have no NaN."""
+    return jax.tree.map(lambda x: _nan_where(condition, x), value, is_leaf=_is_wide)
+
+
+def _is_wide(x: Any) -> bool:
+    """Whether a result has two parts. Such results are pytrees, and must be kept as leaves."""
+    return isinstance(x, DoubleFloat | Exact)
+
+
+def _to_array(x: Any) -> Any:
+    return x.to_float() if isinstance(x, Exact) else x
+
+
+def _nan_where(condition: Any, x: Any) -> Any:
+    """NaN where the condition holds; integers stay, because they have no NaN."""
+    if isinstance(x, WholeOrFloat):
+        return x.nan_where(condition)
+    if isinstance(x, Exact):
+        parts = _nan_where(condition, x.high), _nan_where(condition, x.low)
+        return x if x.is_integer else Exact(*parts)
+    x = jnp.asarray(x)
+    return x if is_integer(x) else jnp.where(condition, jnp.asarray(jnp.nan, x.dtype), x)
+
+
+def _to_host(x: Any) -> Any:
+    array = np.asarray(x)
+    return array.item() if array.ndim == 0 else array
+
+
+def jsonable(x: Any) -> Any:
+    """Results in the types that `json.dumps` takes: numbers, strings, lists and dicts."""
+    if isinstance(x, dict):
+        return {str(name): jsonable(value) for name, value in x.items()}
+    if hasattr(x, "_asdict"):  # a named tuple
+        return jsonable(x._asdict())
+    if isinstance(x, list | tuple):
+        return [jsonable(value) for value in x]
+    return x.tolist() if hasattr(x, "tolist") else x

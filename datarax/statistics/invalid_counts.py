@@ -1,0 +1,117 @@
+"""`Invalid`: the rows of a batch that cannot be used; `InvalidCounts`: how many there were."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax._checks import as_float, is_integer
+from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.state import State
+
+KINDS = ("infinite", "NaN", "out of range")
+"""Why a row is invalid, by its code from 1 to 3. A row has the highest code that applies."""
+_INFINITE, _NAN, _OUT_OF_RANGE = 1, 2, 3
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Invalid:
+    """Which rows cannot be used, and why."""
+
+    code: jax.Array
+    """For each row, 0 if it can be used, else the code of a kind, as int8."""
+    value: jax.Array | None = None
+    """For each row, the value that is out of range; -inf for other rows. None if not known."""
+
+    @property
+    def mask(self) -> jax.Array:
+        """The mask of the invalid rows."""
+        return self.code != 0
+
+    def __getitem__(self, index: Any) -> "Invalid":
+        return jax.tree.map(lambda x: x[index], self)
+
+    def __or__(self, other: "Invalid") -> "Invalid":
+        """Rows that are invalid in either."""
+        code = jnp.maximum(self.code, other.code)
+        if self.value is None or other.value is None:
+            return Invalid(code, other.value if self.value is None else self.value)
+        return Invalid(code, jnp.maximum(self.value, other.value))
+
+    def where(self, mask: jax.Array) -> "Invalid":
+        """The same rows, but only those in a mask."""
+        value = None if self.value is None else jnp.where(mask, self.value, -jnp.inf)
+        return Invalid(jnp.where(mask, self.code, jnp.int8(0)), value)
+
+    def any(self, axes: tuple[int, ...]) -> "Invalid":
+        """Groups of rows along `axes`, each invalid if one of its rows is."""
+        return jax.tree.map(lambda x: jnp.max(x, axes), self)
+
+
+def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
+    """The rows that hold a NaN or an infinity; a row extends along `axes`."""
+    if is_integer(x):
+        return Invalid(jnp.zeros(jax.eval_shape(lambda x: jnp.any(x, axes), x).shape, jnp.int8))
+    code = jnp.where(jnp.isnan(x), jnp.int8(_NAN), jnp.isinf(x).astype(jnp.int8) * _INFINITE)
+    return Invalid(jnp.max(code, axes, initial=0) if axes != () else code)
+
+
+def out_of_range(bad: jax.Array, value: jax.Array | None = None) -> Invalid:
+    """The rows in the mask `bad`, which hold `value`."""
+    if value is not None:
+        value = jnp.where(bad, value.astype(jnp.float32), -jnp.inf)
+    return Invalid(bad.astype(jnp.int8) * _OUT_OF_RANGE, value)
+
+
+class InvalidCounts(State):
+    """How many rows could not be used, by kind, and an example of a value out of range.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+        >>> x = jnp.array([1.0, jnp.nan, jnp.inf, jnp.nan])
+        >>> counts = InvalidCounts().update(not_finite(x))
+        >>> print(counts.value, counts.unusable())
+        3 {'infinite': 1, 'NaN': 2, 'out of range': 0}
+    """
+
+    counts = MetricAccumulator(np.zeros(len(KINDS), np.int32))
+    """The number of rows of each kind, exact to 2**63."""
+    largest = MetricAccumulator(-np.inf, MetricReduceOp.max)
+    """The largest value out of range, where values are known."""
+
+    def update(self, invalid: Invalid | jax.Array) -> Self:
+        """Folds in a batch of rows: from `rows_weight`, or a mask of those out of range."""
+        if not isinstance(invalid, Invalid):
+            invalid = out_of_range(jnp.asarray(invalid, jnp.bool_))
+        sums = [jnp.sum(invalid.code == code, dtype=jnp.int32) for code in (1, 2, 3)]
+        changes = {"counts": self.counts.update(jnp.stack(sums))}
+        if invalid.value is not None:
+            changes["largest"] = self.largest.update(as_float(invalid.value))
+        return self.replace(**changes)
+
+    @property
+    def value(self) -> Any:
+        """How many rows could not be used, of all kinds."""
+        return sum_of_counts(self.unusable().values())
+
+    def unusable(self) -> dict[str, Any]:
+        counts = self.counts.value
+        return {kind: counts[i] for i, kind in enumerate(KINDS)}
+
+    def example(self) -> Any:
+        """The largest value out of range; -inf if there is none, or it is not known."""
+        return self.largest.value
+
+
+def sum_of_counts(counts: Iterable[Any]) -> Any:
+    """The sum of several counts, exact to 2**63."""
+    total: Any = MetricAccumulator(0)
+    for count in counts:
+        total = total.update(count)
+    return total.value
