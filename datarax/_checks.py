@@ -1,7 +1,7 @@
 """Checks of arguments. Each error says what was expected, what was given, and what to do."""
 
+import inspect
 import math
-import sys
 import warnings
 from typing import Any
 
@@ -132,7 +132,7 @@ def real(value: Any, name: str, *, nan: bool = False) -> float:
 
 def warn(message: str, category: type[Warning]) -> None:
     """A warning that points at the line outside of datarax that led to it."""
-    frame, depth = sys._getframe(1), 2
-    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "datarax":
+    frame, depth = inspect.currentframe(), 1
+    while frame and frame.f_globals.get("__name__", "").split(".")[0] == "datarax":
         frame, depth = frame.f_back, depth + 1
     warnings.warn(message, category, stacklevel=depth)

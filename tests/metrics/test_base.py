@@ -1,6 +1,8 @@
 """`Metric`: one's own in a few lines, the lifecycle, and what becomes of invalid values."""
 
+import json
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -375,6 +377,23 @@ def test_an_unknown_policy(make):
 
 
 # Reading, naming.
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+def test_results_that_json_takes():
+    class Both(Mean):
+        def compute(self):
+            mean = super().compute()
+            return {"point": Point(mean, jnp.stack([mean, mean + 1])), "n": 3, "none": jnp.nan}
+
+    found = Collection({"a": Both(), "b/c": Sum()}).update(values=jnp.array([1, 2]))
+    got = json.loads(json.dumps(found.results(as_json=True)))
+    assert np.isnan(got.pop("a/none"))
+    assert got == {"a/point": {"x": 1.5, "y": [1.5, 2.5]}, "a/n": 3, "b/c": 3}
 
 
 def test_results_are_plain_and_exact():

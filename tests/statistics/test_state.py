@@ -286,7 +286,7 @@ def damaged(saved):
     yield "a missing child", change(("state", child), None), "holds|expected"
     yield "another child", change(("state", "spare"), np.zeros(3)), "spare"
     yield "the old layout, which has no format", change(("format",), None), "format 1"
-    yield "a newer format", change(("format",), 3), "format 3"
+    yield "a newer format", change(("format",), 4), "format 4"
     yield "no type", change(("type",), None), "'type'"
     yield "no config", change(("config",), None), "'config'"
     yield "no state", change(("state",), None), "'state'"

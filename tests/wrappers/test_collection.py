@@ -46,6 +46,13 @@ class Pair(Metric):
         return {"sums": {"left": total[0], "right": total[1]}, "both": (total, total[::-1])}
 
 
+class Total(Mean):
+    """A metric over the same statistic as `Mean`."""
+
+    def compute(self):
+        return self.statistic.total.value
+
+
 def arrays(state):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
 
@@ -262,11 +269,11 @@ def fused(a, b):
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        (Mean(), Sum()),
+        (Mean(), Total()),
         (Mean(), Mean(on_invalid="exclude")),
         (Max(), Min()),
         (Std(), Variance(ddof=1)),
-        (of("x", Mean()), of("x", Sum())),
+        (of("x", Mean()), of("x", Total())),
         (multiclass(), multiclass(average=None)),
         (binary(0.3), binary(0.3)),
     ],
@@ -329,7 +336,7 @@ def test_close_states_are_never_fused(rng):
     first, second = draw(rng, (2, 8)), draw(rng, (2, 8))
     first[1] = first[0]
     metrics = Collection(
-        {"x": of("x", Mean()), "y": of("y", Mean()), "x sum": of("x", Sum()), "low": binary(0.3)}
+        {"x": of("x", Mean()), "y": of("y", Mean()), "x sum": of("x", Total()), "low": binary(0.3)}
         | {"high": binary(0.7)}
     )
     sure, hit = np.float32([0.9, 0.1]), np.int32([1, 0])
@@ -350,7 +357,9 @@ def test_close_states_are_never_fused(rng):
 def test_what_is_shared_is_updated_and_held_once(rng):
     alone, shared = (
         Collection({"a": Mean()}),
-        Collection({"a": Mean(), "b": Sum(), "c": Mean(on_invalid="exclude"), "d": WeightedHalf()}),
+        Collection(
+            {"a": Mean(), "b": Total(), "c": Mean(on_invalid="exclude"), "d": WeightedHalf()}
+        ),
     )
     leaves = [len(jax.tree.leaves(metrics)) for metrics in (alone, shared)]
     assert leaves == [7, 7]
@@ -375,7 +384,7 @@ class WeightedHalf(Mean):
 
 def test_replacing_one_leaves_the_others_alone(rng):
     x, y = draw(rng, (2, 8))
-    metrics = Collection({"a": Mean(), "b": Sum(), "c": Max()}).update(values=x)
+    metrics = Collection({"a": Mean(), "b": Total(), "c": Max()}).update(values=x)
     changed = metrics.replace(a=metrics["a"].reset())
     assert np.isnan(changed["a"].results())
     assert changed["b"].results() == x.sum()
@@ -392,9 +401,9 @@ def test_replacing_one_leaves_the_others_alone(rng):
 
 def test_merging_what_shares_with_what_does_not(rng):
     x, y, z = draw(rng, (3, 8))
-    fresh = Collection({"a": Mean(), "b": Mean(), "c": Sum()})
+    fresh = Collection({"a": Mean(), "b": Mean(), "c": Total()})
     left = fresh.update(values=x)
-    left = left.replace(c=Sum()).update(values=y)  # {a, b}, {c}
+    left = left.replace(c=Total()).update(values=y)  # {a, b}, {c}
     right = fresh.update(values=y)
     right = right.replace(a=Mean()).update(values=z)  # {a}, {b, c}
     assert [len(m.groups) for m in (left, right)] == [2, 2]
@@ -465,7 +474,7 @@ def test_state_dict_round_trip(rng):
 
 def test_what_was_apart_when_saved_is_apart_when_loaded(rng):
     x, y = draw(rng, (2, 4))
-    shared = Collection({"a": Mean(), "b": Sum(), "c": Mean()})
+    shared = Collection({"a": Mean(), "b": Total(), "c": Mean()})
     apart = shared.update(values=x).replace(a=Mean())
     assert [len(metrics.groups) for metrics in (shared, apart)] == [1, 2]
     for like in (shared, apart, shared.update(values=y)):
