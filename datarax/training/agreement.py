@@ -27,6 +27,9 @@ _LATE = "late: "
 # The store has this long to answer, however short the caller's timeout is. A long wait is cut into
 # pieces of this length, so that Ctrl-C is handled between them.
 _PIECE_SECONDS = 1.0
+# After a round has failed, process 0 waits this long for the others to read why, and then gives
+# them time to raise the error. The store ends with process 0, and with it JAX ends the others.
+_READ_SECONDS, _RAISE_SECONDS = 5.0, 0.5
 
 
 class Barrier:
@@ -53,6 +56,7 @@ class Barrier:
         about: str,
         note: str = "",
         judge: Callable[[dict[int, str]], str] = lambda notes: "",
+        failed: Callable[[str], Any] = lambda outcome: False,
     ) -> str:
         """Waits until every process has arrived at this round.
 
@@ -61,6 +65,8 @@ class Barrier:
             about: what is waited for, for the error.
             note: a short text for `judge`.
             judge: computes the outcome from the notes of all processes.
+            failed: whether the caller raises an error about this outcome. Process 0 then returns
+                after the others have read it, as they cannot once it has left.
 
         Returns:
             What `judge` returned, the same on every process.
@@ -79,6 +85,8 @@ class Barrier:
             raise MetricTimeoutError(f"{about}: {error}") from error
         self._given_up = False
         self.round += 1
+        if failed(outcome) or outcome.startswith(_LATE):
+            self._see_off(self.round - 1)
         if outcome.startswith(_LATE):
             raise MetricTimeoutError(f"{about}: {outcome.removeprefix(_LATE)}")
         return outcome
@@ -119,7 +127,24 @@ class Barrier:
         """Ends this round for all processes, as this one will not arrive."""
         with contextlib.suppress(_StoreError):
             self._decide(f"{_LATE}process {jax.process_index()} {why}")
+        self._see_off(self.round)
         self.round += 1
+
+    def _see_off(self, number: int) -> None:
+        """Lets all processes that wait at this round raise its error before process 0 leaves."""
+        deadline = time.monotonic() + _READ_SECONDS
+        with contextlib.suppress(_StoreError):
+            if jax.process_index() != 0:
+                self._call("key_value_set", f"read/{jax.process_index()}", f"{number} ", True)
+                return
+            at = self._notes("at")
+            waiting = {process for process, (reached, _) in at.items() if reached >= number} - {0}
+            while waiting - {i for i, (read, _) in self._notes("read").items() if read >= number}:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.01)
+            if waiting:
+                time.sleep(_RAISE_SECONDS)
 
     def arrive(self, timeout: float | None) -> None:
         """Posts that this process has arrived at this round, without waiting for the others."""
@@ -275,7 +300,7 @@ def agree(barrier: Barrier, metric: Metric, timeout: float | None, about: str) -
         return ""
 
     digest = hashlib.sha256(described.encode()).hexdigest()
-    differ = barrier.wait(timeout, about, digest, difference)
+    differ = barrier.wait(timeout, about, digest, difference, failed=bool)
     if differ:
         raise ConfigurationMismatchError(differ)
 

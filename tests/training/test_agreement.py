@@ -1,10 +1,15 @@
 """Real processes: they agree on what they collect, and then on every number of it."""
 
+import os
 import threading
+import time
+from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 import datarax
@@ -124,6 +129,45 @@ def check_said(said, named, odd):
     assert f"on process {odd or 1};" in message
     if odd:  # else the two sides of the message are exchanged
         assert all(text in message for text in named), message
+
+
+def leaves_at_once(folder, how):
+    """Process 0 ends without a word as soon as it has its error; all write down what they got."""
+    rank = jax.process_index()
+    processes.mark("ready")
+    if how == "late":
+        call = partial(Barrier().wait, 2.0, "hello")
+        if rank == 1:
+            time.sleep(600)
+    elif how == "agreement":
+        call = partial(check_agreement, Accuracy(threshold=0.5 + rank / 10))
+    else:
+        mesh = make_mesh("auto", {"data": jax.process_count()})
+        metric = datarax.per_device(Accuracy(threshold=0.5 + rank / 10), mesh, "data")
+        collector = datarax.AsyncMetricCollector(metric).bind()
+        call = partial(collector.schedule_collection, metric)
+    said = said_by(call)
+    (Path(folder) / str(rank)).write_text(" ".join(said))
+    os._exit(3)
+
+
+@pytest.mark.parametrize("how", ["agreement", "collector", "late"])
+def test_all_raise_although_process_0_leaves_at_once(tmp_path, how):
+    with processes.Group(leaves_at_once, 3, str(tmp_path), how, timeout=90) as group:
+        for rank in range(3):
+            group.await_mark(rank, "ready")
+        ranks = (0, 2) if how == "late" else (0, 1, 2)
+        start = time.monotonic()
+        outcomes = group.outcomes(ranks, timeout=60)
+        assert time.monotonic() - start < 30
+    assert [outcome.code for outcome in outcomes] == [3] * len(ranks), outcomes
+    for rank in ranks:
+        said = (tmp_path / str(rank)).read_text()
+        if how == "late":
+            assert said.startswith("MetricTimeoutError hello: process 1 of 3 has not reached it")
+        else:
+            assert said.startswith("ConfigurationMismatchError the processes hold different")
+            assert "Accuracy.threshold is 0.5 on process 0 and 0.6 on process 1" in said
 
 
 # The same results everywhere, and the right ones.
