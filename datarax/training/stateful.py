@@ -83,6 +83,14 @@ class StatefulMetric(nnx.Metric):
         """
         self.state.set_value(self.metric.synced_in_place(axis_name))
 
+    def merge(self, metric: Metric) -> None:
+        """Merges another metric of the same configuration into this one, in place.
+
+        Raises:
+            ConfigurationMismatchError: the two differ in class or configuration; names the field.
+        """
+        self.state.set_value(self.metric.merge(metric))
+
     def compute(self) -> PyTree:
         """The value of the metric; see `Metric.compute`."""
         return self.metric.compute()

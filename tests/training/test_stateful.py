@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 from datarax import (
     AxisNotBoundError,
     Collection,
+    ConfigurationMismatchError,
     MetricInputError,
     MetricTypeError,
     per_device,
@@ -73,6 +74,23 @@ def test_a_metric_by_itself(rng):
     routed.update(loss=x, logits="not for it")
     assert routed.metric.results() == x.mean()
     assert isinstance(routed, nnx.Metric)
+
+
+def test_the_value_of_one_batch_beside_the_running_one(rng, few):
+    first, second = (batch_of(rng, 16) for _ in range(2))
+
+    @nnx.jit
+    def both(metric, batch):
+        alone = metric.metric.reset().update(**batch)
+        metric.merge(alone)
+        return alone
+
+    few.update(**first)
+    alone = both(few, second)
+    check(alone.compute(), second, *FEW)
+    check(few.compute(), joined(first, second), *FEW)
+    with pytest.raises(ConfigurationMismatchError, match="cannot merge"):
+        few.merge(Mean())
 
 
 def test_what_is_refused():
