@@ -15,6 +15,7 @@ from datarax._errors import MetricTimeoutError as MetricTimeoutError
 from datarax._errors import MetricTypeError as MetricTypeError
 from datarax._errors import NotAddressableError as NotAddressableError
 from datarax._errors import PrecisionWarning as PrecisionWarning
+from datarax._errors import ScoresWarning as ScoresWarning
 from datarax._errors import UnknownMetricError as UnknownMetricError
 from datarax._errors import UnknownReductionError as UnknownReductionError
 from datarax._errors import WindowError as WindowError

@@ -53,6 +53,13 @@ class PrecisionWarning(UserWarning):
     """A result is an estimate, and the bounds on the exact value are far apart."""
 
 
+class ScoresWarning(UserWarning):
+    """Scores that are not from 0 to 1 are compared with a threshold, as if they were probabilities.
+
+    Only values that are known outside `jit` are looked at.
+    """
+
+
 class MetricTimeoutError(DataraxError, TimeoutError):
     """A window did not finish, or another process did not arrive, within the timeout."""
 

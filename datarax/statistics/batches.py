@@ -22,6 +22,7 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
 from datarax.statistics.labels import equals, first_highest, in_range
+from datarax.statistics.thresholds import Given, check_known
 
 _FLOAT32_EPS = 2.0**-23
 
@@ -67,8 +68,11 @@ def examples(
     num_labels: int | None = None,
     probabilities: bool = False,
     ignore_index: int | None = None,
+    threshold: float | None = None,
 ) -> Examples:
     """Checks a batch of scores and targets.
+
+    Labels of a binary or multilabel task that are known outside `jit` must be 0 and 1.
 
     Args:
         preds: scores: multiclass (..., C); multilabel (..., L); binary (...).
@@ -78,14 +82,24 @@ def examples(
         num_labels: the number of labels of a multilabel task. With neither, the task is binary.
         probabilities: whether `preds` must be probabilities. If not, any finite score is valid.
         ignore_index: examples with this target get weight zero, and are not counted as invalid.
+        threshold: the threshold with which `preds` are compared, if they should be probabilities,
+            or predicted labels 0 and 1. Then other integers are invalid, and other scores that are
+            known outside `jit` give a warning.
 
     Raises:
-        MetricInputError: the shapes do not fit together; shows both.
+        MetricInputError: the shapes do not fit together; shows both. Or a label that is known
+            outside `jit` is not 0 or 1.
         MetricTypeError: multiclass targets are not integers.
     """
+    as_given = Given(target, weights, ignore_index), preds
     given, target = numeric(preds, "preds"), numeric(target, "target")
     scores = as_float(given)
     if num_classes is None:
+        if given.ndim == target.ndim + 1 and given.shape[:-1] == target.shape != given.shape[-1:]:
+            raise MetricInputError(
+                f"preds of shape {given.shape} and target of shape {target.shape}; for scores of "
+                f"{given.shape[-1]} classes, give num_classes={given.shape[-1]}"
+            )
         same_shape(given, target)
         if num_labels is not None and given.shape[-1:] != (num_labels,):
             raise MetricInputError(
@@ -93,10 +107,11 @@ def examples(
                 f"expected (..., {num_labels})"
             )
         # The constants 1 and 0 have the dtype of the target, which may be boolean.
-        positive = target == jnp.ones((), target.dtype)
-        binary = positive | (target == jnp.zeros((), target.dtype))
-        unusable = not_finite(scores) | out_of_range(~binary, target)
-        if probabilities:
+        one, zero = (jnp.asarray(x, target.dtype) for x in (1, 0))
+        positive = target == one
+        other = ~positive & (target != zero) & jnp.isfinite(as_float(target))
+        unusable = not_finite(scores) | not_finite(target) | out_of_range(other, target)
+        if probabilities or (threshold is not None and is_integer(given)):
             unusable |= out_of_range((scores < 0) | (scores > 1), scores)
         labels = positive
     else:
@@ -117,6 +132,8 @@ def examples(
     ignored = equals(target, ignore_index)
     weight, invalid = rows_weight(unusable.where(~ignored), weights)
     weight = jnp.where(ignored, jnp.zeros((), weight.dtype), weight)
+    if num_classes is None:
+        check_known(*as_given, threshold)
     return Examples(scores, labels, weight, invalid, min(_eps_of(given), _FLOAT32_EPS))
 
 
@@ -188,7 +205,8 @@ def predictions(
         if not is_integer(preds):
             raise MetricTypeError(
                 f"preds has shape {preds.shape} and dtype {preds.dtype}; expected scores of "
-                f"shape {(*target.shape, size)}, or integer labels"
+                f"shape {(*target.shape, size)} for num_classes={size}, or integer labels. Leave "
+                f"num_classes= out for a binary task; convert labels to integers"
             )
         if top_k > 1:
             raise MetricInputError(f"top_k={top_k} needs scores; preds are labels")

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import numeric, positive_int, real
+from datarax._checks import numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.numerics.digit_sums import sum_by_digits
@@ -16,6 +16,7 @@ from datarax.statistics.batches import check_task, examples, predictions
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts
 from datarax.statistics.labels import count_labels
 from datarax.statistics.state import State
+from datarax.statistics.thresholds import checked_threshold, is_above, of_probabilities
 
 
 class ClassCounts(State):
@@ -37,6 +38,8 @@ class ClassCounts(State):
     Then only one class is counted: the positive class."""
     threshold: float = 0.5
     """Binary and multilabel: a score above it predicts the class."""
+    from_logits: bool = False
+    """Binary and multilabel: whether scores are logits; then the threshold is of their sigmoid."""
     top_k: int = 1
     """Multiclass: the classes of the k highest scores are predicted."""
     ignore_index: int | None = None
@@ -53,7 +56,12 @@ class ClassCounts(State):
                 if self.num_classes
                 else f"top_k={self.top_k} is for multiclass scores; give num_classes="
             )
-        self.threshold = real(self.threshold, "threshold")
+        if self.from_logits and self.num_classes is not None:
+            raise MetricInputError(
+                "from_logits=True is for binary and multilabel tasks, which have a threshold; the "
+                "highest logit is also the highest probability, so leave it out with num_classes="
+            )
+        self.threshold = checked_threshold(self.threshold, self.from_logits)
         # Float sums: they are double-floats, which hold counts and fractional weights alike.
         self.cells = MetricAccumulator(np.zeros((4, self.size)))
 
@@ -75,9 +83,14 @@ class ClassCounts(State):
 
     def _binary(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> Self:
         preds, positive, w, invalid, _ = examples(
-            preds, target, weights, num_labels=self.num_labels, ignore_index=self.ignore_index
+            preds,
+            target,
+            weights,
+            num_labels=self.num_labels,
+            ignore_index=self.ignore_index,
+            threshold=of_probabilities(self.threshold, self.from_logits),
         )
-        chosen = preds > self.threshold
+        chosen = is_above(preds, self.threshold, self.from_logits)
         if self.num_labels is None:  # one class, the positive one
             chosen, positive, w = (x[..., None] for x in (chosen, positive, w))
             invalid = invalid[..., None]

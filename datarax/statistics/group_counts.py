@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import is_integer, numeric, positive_int, real, same_shape
+from datarax._checks import is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.numerics.digit_sums import sum_by_digits
@@ -16,6 +16,7 @@ from datarax.statistics.batches import examples
 from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
 from datarax.statistics.labels import count_labels, in_range
 from datarax.statistics.state import State
+from datarax.statistics.thresholds import checked_threshold, is_above, of_probabilities
 
 
 class GroupCounts(State):
@@ -29,6 +30,8 @@ class GroupCounts(State):
     """The number of groups, which are numbered from 0."""
     threshold: float = 0.5
     """A score above it predicts the positive class."""
+    from_logits: bool = False
+    """Whether scores are logits; then the threshold is of their sigmoid."""
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted in `invalid`."""
 
@@ -36,7 +39,7 @@ class GroupCounts(State):
 
     def __post_init__(self) -> None:
         positive_int(self.num_groups, "num_groups")
-        self.threshold = real(self.threshold, "threshold")
+        self.threshold = checked_threshold(self.threshold, self.from_logits)
         self.counts = MetricAccumulator(np.zeros((4, self.num_groups)))
 
     @property
@@ -64,7 +67,13 @@ class GroupCounts(State):
     ) -> Self:
         """Folds in scores, 0/1 targets and group numbers, all of one shape."""
         groups = numeric(groups, "groups")
-        batch = examples(preds, target, weights, ignore_index=self.ignore_index)
+        batch = examples(
+            preds,
+            target,
+            weights,
+            ignore_index=self.ignore_index,
+            threshold=of_probabilities(self.threshold, self.from_logits),
+        )
         same_shape(batch.preds, groups, ("preds", "groups"))
         if not is_integer(groups):
             raise MetricTypeError(
@@ -74,7 +83,7 @@ class GroupCounts(State):
         unknown = out_of_range(~known & batch.weight.astype(jnp.bool_), groups)
         # A group out of range gets weight zero, as `count_labels` requires.
         w = jnp.where(known, batch.weight, zero)
-        chosen = batch.preds > self.threshold
+        chosen = is_above(batch.preds, self.threshold, self.from_logits)
 
         parts = (chosen & batch.target, chosen, batch.target, known)
 

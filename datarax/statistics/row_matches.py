@@ -5,13 +5,14 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import numeric, real
+from datarax._checks import numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions, rows_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts
 from datarax.statistics.state import State
+from datarax.statistics.thresholds import checked_threshold, is_above, of_probabilities
 
 
 class RowMatches(State):
@@ -27,6 +28,8 @@ class RowMatches(State):
     """Rows of labels: scores (..., L) and 0/1 targets (..., L). One of the two is required."""
     threshold: float = 0.5
     """Labels: a score above it predicts the label."""
+    from_logits: bool = False
+    """Labels: whether scores are logits; then the threshold is of their sigmoid."""
     ignore_index: int | None = None
     """Entries with this target are excluded."""
 
@@ -41,7 +44,12 @@ class RowMatches(State):
                 "ExactMatch compares rows: give num_labels= (multilabel), or num_classes= "
                 "(sequences of classes); for single examples use Accuracy"
             )
-        self.threshold = real(self.threshold, "threshold")
+        if self.from_logits and self.num_classes is not None:
+            raise MetricInputError(
+                "from_logits=True is for num_labels=, with which scores have a threshold; the "
+                "highest logit is also the highest probability, so leave it out with num_classes="
+            )
+        self.threshold = checked_threshold(self.threshold, self.from_logits)
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in rows; `weights` are those of rows."""
@@ -49,7 +57,7 @@ class RowMatches(State):
         if target.ndim == 0:
             raise MetricInputError("target has no axes; expected rows (..., S) of targets")
         # A row is right if each of its entries is right or does not count.
-        hit, counts, invalid_entry = self._entries(preds, target)
+        hit, counts, invalid_entry = self._entries(preds, target, weights)
         w, invalid = rows_weight(invalid_entry.any((-1,)), weights)
         zero = jnp.zeros((), w.dtype)
         w = jnp.where(jnp.any(counts, -1), w, zero)
@@ -59,11 +67,21 @@ class RowMatches(State):
             invalid=self.invalid.update(invalid),
         )
 
-    def _entries(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array, Invalid]:
+    def _entries(
+        self, preds: jax.Array, target: jax.Array, weights: Weights
+    ) -> tuple[jax.Array, jax.Array, Invalid]:
         """Whether each entry is right, whether it counts, and the invalid entries."""
         index = self.ignore_index
         if self.num_classes is not None:
             seen = predictions(preds, target, None, self.num_classes, ignore_index=index)
             return seen.chosen[..., 0] == seen.target, seen.weight, seen.invalid
-        batch = examples(preds, target, None, num_labels=self.num_labels, ignore_index=index)
-        return (batch.preds > self.threshold) == batch.target, batch.weight, batch.invalid
+        batch = examples(
+            preds,
+            target,
+            weights,  # rows of weight zero may hold anything
+            num_labels=self.num_labels,
+            ignore_index=index,
+            threshold=of_probabilities(self.threshold, self.from_logits),
+        )
+        chosen = is_above(batch.preds, self.threshold, self.from_logits)
+        return chosen == batch.target, batch.weight.astype(jnp.bool_), batch.invalid

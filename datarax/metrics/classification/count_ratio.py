@@ -82,6 +82,10 @@ class TaskMetric(Metric):
     """The number of labels of a multilabel task."""
     threshold: float = 0.5
     """Binary and multilabel: a score above the threshold predicts the class."""
+    from_logits: bool = False
+    """Binary and multilabel: whether scores are logits; then the threshold is of their sigmoid. If
+    not, and the threshold is between 0 and 1, scores outside 0 to 1 that are given outside `jit`
+    give a `ScoresWarning`. Multiclass: an error, as the highest logit needs no threshold."""
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
 

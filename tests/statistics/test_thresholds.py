@@ -1,0 +1,179 @@
+"""Predictions by a threshold: labels other than 0 and 1, scores that are logits."""
+
+import math
+import warnings
+from decimal import Decimal, localcontext
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from datarax import InvalidValuesWarning, MetricInputError, ScoresWarning, metrics
+from datarax.statistics import ClassCounts
+from datarax.statistics.thresholds import logit_below
+from tests.helpers import make_mesh, place, update, x64
+
+PREDS, TARGET = [1, 2, 3, 0], [1, 2, 4, 0]
+SCORES = np.float32([0.1, 0.7, 0.3, 0.9])
+
+BY_LABEL = {
+    "accuracy": metrics.Accuracy,
+    "f1": metrics.F1,
+    "matrix": metrics.ConfusionMatrix,
+    "matthews": metrics.MatthewsCorrCoef,
+    "ratios": metrics.LikelihoodRatios,
+    "hamming": metrics.HammingDistance,
+}
+BY_SCORE = {
+    "auroc": metrics.AUROC,
+    "exact": lambda: metrics.AveragePrecision(exact=True, capacity=8),
+    "roc": metrics.ROC,
+    "log loss": metrics.LogLoss,
+    "brier": metrics.BrierScore,
+    "hinge": metrics.HingeLoss,
+    "calibration": metrics.CalibrationError,
+    **BY_LABEL,
+}
+
+
+@pytest.mark.parametrize("kind", [list, np.array, jnp.array])
+def test_labels_of_several_classes_need_num_classes(kind):
+    with pytest.raises(MetricInputError, match=r"target holds 2; expected 0 and 1.*num_classes="):
+        metrics.Accuracy().update(kind(PREDS), kind(TARGET))
+    with pytest.raises(MetricInputError, match=r"preds holds 2; expected 0 and 1.*num_classes="):
+        metrics.Accuracy().update(kind(PREDS), kind([1, 0, 1, 0]))
+    assert metrics.Accuracy(num_classes=5).update(kind(PREDS), kind(TARGET)).compute() == 0.75
+
+
+@pytest.mark.parametrize("name", BY_SCORE)
+def test_every_binary_metric_refuses_other_labels(name):
+    for target in (TARGET, [0.3, 0, 1, 1], np.array([0, 1, 255, 1], np.uint8)):
+        with pytest.raises(MetricInputError, match=r"target holds (2|0\.3|255); expected 0 and 1"):
+            BY_SCORE[name]().update(SCORES, target)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "bfloat16", "uint32"])
+def test_labels_of_any_dtype(dtype):
+    with pytest.raises(MetricInputError, match="target holds 4"):
+        metrics.Accuracy().update(SCORES, jnp.array([0, 1, 4, 1]).astype(dtype))
+    with pytest.raises(MetricInputError, match="target holds 3"):
+        ClassCounts(num_labels=2).update(SCORES.reshape(2, 2), jnp.array([[0, 3], [1, 0]]))
+
+
+def test_what_is_left_out_is_not_looked_at():
+    used = {"preds": np.array([1, 9, 0, 0]), "target": np.array([1, -1, 1, 0])}
+    for metric, more in (
+        (metrics.Accuracy(), {"weights": np.array([1, 0, 1, 1])}),
+        (metrics.Accuracy(), {"weights": [True, False, True, True]}),
+        (metrics.Accuracy(ignore_index=-1), {}),
+    ):
+        np.testing.assert_array_equal(metric.update(**used, **more).compute(), np.float32(2 / 3))
+    rows = {"preds": [[0.1, 0.9], [3.0, 0.2]], "target": [[0, 1], [5, 1]]}
+    assert metrics.ExactMatch(num_labels=2).update(**rows, weights=[1, 0]).compute() == 1
+    with pytest.raises(MetricInputError, match="target holds 5"):
+        metrics.ExactMatch(num_labels=2).update(**rows, weights=[0.5, 1])
+
+
+def test_traced_labels_are_invalid_and_counted():
+    for preds, target, count in (
+        (PREDS, TARGET, 2),
+        (PREDS, [1, 0, 1, 0], 2),
+        (SCORES, np.float32([0.3, 0, 1, 2]), 2),
+    ):
+        metric = update(metrics.Accuracy(), np.asarray(preds), np.asarray(target))
+        assert int(metric.invalid_count()) == count
+        with pytest.warns(InvalidValuesWarning, match="2 values or examples"):
+            assert math.isnan(metric.replace(on_invalid="propagate").results())
+
+
+def test_labels_on_several_devices_are_looked_at():
+    mesh = make_mesh("auto", {"data": 8})
+    target = place(np.arange(8), mesh, P("data"))
+    with pytest.raises(MetricInputError, match="target holds 2"):
+        metrics.Accuracy().update(place(np.zeros(8, np.float32), mesh, P("data")), target)
+
+
+def test_other_scores_warn():
+    logits = np.float32([-2, 0.3, 4, 0.1])
+    with pytest.warns(ScoresWarning, match=r"preds holds -2,.*threshold=0\.5.*from_logits=True"):
+        metrics.F1().update(logits, [0, 0, 1, 0])
+    with pytest.warns(ScoresWarning, match="preds holds 4"):
+        metrics.F1(num_labels=2).update(np.abs(logits).reshape(2, 2)[:, ::-1], [[0, 1], [0, 1]],
+                                        weights=[0, 1])  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        metrics.F1().update(SCORES, [0, 0, 1, 0])
+        metrics.F1(from_logits=True).update(logits, [0, 0, 1, 0])
+        metrics.F1(threshold=0.0).update(logits, [0, 0, 1, 0])  # of margins
+        metrics.F1(threshold=2.0).update(np.arange(4), [0, 0, 1, 0])  # of whole scores
+        metrics.F1(num_classes=2).update(np.stack([logits, logits], 1), [0, 0, 1, 0])
+        update(metrics.F1(), logits, np.array([0, 0, 1, 0]))
+
+
+def exact_logit(threshold):
+    with localcontext() as context:
+        context.prec = 80
+        return Decimal(threshold).ln() - (1 - Decimal(threshold)).ln()
+
+
+def test_the_threshold_of_logits_is_exact(rng):
+    for threshold in [0.5, 0.3, 1e-30, 1 - 2.0**-53, *rng.random(20).tolist()]:
+        exact = exact_logit(threshold)
+        for dtype in ("float32", "float64"):
+            below = logit_below(threshold, dtype)
+            above = np.nextafter(np.asarray(below, dtype), np.asarray(np.inf, dtype))
+            assert Decimal(below) <= exact < Decimal(float(above))
+    assert logit_below(0.5, "float32") == 0
+
+
+def test_from_logits(rng):
+    logits, target = rng.normal(size=(40, 2)).astype(np.float32) * 3, rng.random((40, 2)) < 0.5
+    for threshold in (0.0, 0.2, 0.5, 0.9, 1.0):
+        config = {"threshold": threshold, "from_logits": True}
+        edge = logit_below(threshold, "float32")
+        chosen = logits > edge
+        got = update(metrics.Accuracy(num_labels=2, **config), logits, target)
+        np.testing.assert_array_equal(got.compute(), np.float32((chosen == target).mean()))
+        # The float at the threshold is not above it, and the next one is.
+        # Subnormal numbers are zero on some devices.
+        above = edge + max(np.spacing(np.float32(abs(edge))), np.finfo(np.float32).tiny)
+        near = np.float32([edge, above])
+        if 0 < threshold < 1:
+            assert metrics.Accuracy(**config).update(near, [0, 1]).compute() == 1
+    rows = metrics.ExactMatch(num_labels=2, from_logits=True).update(logits, target)
+    want = ((logits > 0) == target).all(1).mean()
+    np.testing.assert_array_equal(rows.compute(), np.float32(want))
+    fairness = metrics.GroupFairness(num_groups=2, from_logits=True)
+    by_group = fairness.update(logits[:, 0], target[:, 0], np.arange(40) % 2).compute()
+    rates = [(logits[i::2, 0] > 0).mean() for i in (0, 1)]
+    np.testing.assert_allclose(by_group["demographic_parity_difference"], np.ptp(rates), 1e-6)
+    with x64():
+        edge = logit_below(0.3, "float64")
+        near = np.array([edge, np.nextafter(edge, np.inf)])
+        counts = ClassCounts(threshold=0.3, from_logits=True).update(near, [0, 1])
+        assert np.asarray(counts.cells.value)[:, 0].tolist() == [1, 0, 0, 1]
+
+
+def test_configurations_of_logits_that_make_no_sense():
+    for threshold in (-0.1, 1.5):
+        with pytest.raises(MetricInputError, match=f"threshold={threshold}; expected a probabil"):
+            metrics.F1(threshold=threshold, from_logits=True)
+    for cls in (metrics.Accuracy, metrics.ExactMatch):
+        with pytest.raises(MetricInputError, match="leave it out with num_classes="):
+            cls(num_classes=3, from_logits=True)
+
+
+def test_scores_of_several_classes_without_num_classes():
+    scores, target = np.zeros((4, 10), np.float32), np.zeros(4, int)
+    for name in ("accuracy", "auroc", "log loss", "calibration"):
+        with pytest.raises(MetricInputError, match=r"\(4, 10\).*\(4,\).*give num_classes=10"):
+            BY_SCORE[name]().update(scores, target)
+    with pytest.raises(TypeError, match="Leave num_classes= out for a binary task"):
+        metrics.Accuracy(num_classes=3).update(scores[:, 0], target)
+
+
+def test_a_jitted_update_looks_at_nothing():
+    step = jax.jit(lambda metric, preds: metric.update(preds, preds))
+    assert int(step(metrics.Accuracy(), np.arange(4)).invalid_count()) == 2
