@@ -1,5 +1,7 @@
 """Members of a collection that share a statistic give what they give alone, bit for bit."""
 
+import warnings
+
 import jax
 import numpy as np
 
@@ -33,7 +35,9 @@ def test_a_shared_statistic_gives_what_each_gives_alone(rng):
         alone = {name: update(metric, batch) for name, metric in alone.items()}
     for name, metric in alone.items():
         assert bits(collection[name]) == bits(metric), name
-        assert bits(collection[name].compute()) == bits(metric.compute()), name
+        one, other = (each.replace(on_invalid="exclude") for each in (collection[name], metric))
+        with warnings.catch_warnings(action="ignore"):  # some labels are out of range
+            assert bits(one.compute()) == bits(other.compute()), name
 
 
 def test_other_outputs_or_configurations_are_not_shared():
