@@ -1,5 +1,7 @@
 """Scaling by powers of two, real powers, and results that may be undefined."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +21,43 @@ def power_of_two_near_reciprocal(x: jax.Array) -> jax.Array:
     field = (jnp.asarray(1 - info.minexp, bits) - exponent) << jnp.asarray(info.nmant, bits)
     power = jax.lax.bitcast_convert_type(field, x.dtype)
     return jnp.where(x > 0, power, jnp.ones_like(x))
+
+
+def exponent_of(x: jax.Array) -> jax.Array:
+    """The int32 `e` with `2**(e - 1) <= |x| < 2**e`; the least one for zeros and subnormals."""
+    info = jnp.finfo(x.dtype)
+    bits = jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{info.bits}"))
+    one, width = (jnp.asarray(n, bits.dtype) for n in (1, info.nmant + 1))
+    return ((bits << one) >> width).astype(jnp.int32) + jnp.int32(info.minexp)
+
+
+def significand(x: jax.Array) -> jax.Array:
+    """`x / 2**exponent_of(x)`, from 1/2 to 1 in magnitude; 0 for zeros and subnormals."""
+    info = jnp.finfo(x.dtype)
+    bits = jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{info.bits}"))
+    width = jnp.asarray(info.nmant, bits.dtype)
+    half = jnp.asarray(-info.minexp, bits.dtype)  # the biased exponent of 1/2
+    # The exponent is exchanged for that of 1/2, and sign and fraction stay.
+    keep = ~(jnp.asarray(2 * (1 - info.minexp) + 1, bits.dtype) << width)
+    found = jax.lax.bitcast_convert_type((bits & keep) | (half << width), x.dtype)
+    return jnp.where(jnp.abs(x) >= info.smallest_normal, found, jnp.zeros((), x.dtype))
+
+
+def power_of_two(exponent: jax.Array, dtype: Any) -> jax.Array:
+    """`2**exponent` for int32 exponents below 128 (1024 for float64); 0 if it is not normal."""
+    info = jnp.finfo(dtype)
+    bits = jnp.dtype(f"int{info.bits}")
+    exponent = jnp.maximum(exponent, jnp.int32(info.minexp - 1)).astype(bits)
+    field = (exponent + jnp.asarray(1 - info.minexp, bits)) << jnp.asarray(info.nmant, bits)
+    return jax.lax.bitcast_convert_type(field, jnp.dtype(dtype))
+
+
+def times_power_of_two(x: jax.Array, exponent: jax.Array) -> jax.Array:
+    """`x * 2**exponent`, also where the power itself is not a float."""
+    least = 2 * (jnp.finfo(x.dtype).minexp - 1)
+    exponent = jnp.clip(exponent, least, -least)
+    half = exponent >> 1
+    return x * power_of_two(half, x.dtype) * power_of_two(exponent - half, x.dtype)
 
 
 def real_power(x: jax.Array, exponent: float) -> jax.Array:

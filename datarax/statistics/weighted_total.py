@@ -9,10 +9,11 @@ from datarax._checks import as_float, is_integer, numeric, x64_enabled
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact, WholeOrFloat
-from datarax.numerics.limbs import float_parts, sum_products
+from datarax.numerics.limbs import sum_products
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite
+from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.state import State
 
 
@@ -27,8 +28,8 @@ class WeightedTotal(State):
         2.0 1
     """
 
-    total = MetricAccumulator(0.0)
-    weight = MetricAccumulator(0.0)
+    sums = ScaledTotal((2,))
+    """The sums of `w * x` and of `w`."""
     invalid = InvalidCounts()
 
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
@@ -50,23 +51,26 @@ class WeightedTotal(State):
             w: their weights, as from `rows_weight`.
             invalid: the values that could not be used, as from `rows_weight`.
         """
-        if w.dtype == jnp.bool_:
-            # There is no product, so integers stay integers, and their sum is exact.
-            total = self.total.update(jnp.where(w, x, jnp.zeros((), x.dtype)))
-        else:
-            total = self.total
-            for part in float_parts(x):
-                total = total.update(jnp.where(w != 0, part, 0) * w)
+        one = ScaledTotal()
         return self.replace(
-            total=total,
-            weight=self.weight.update(jnp.broadcast_to(w, x.shape)),
+            sums=self.sums.combine(stacked([one.of(x, w), one.of(jnp.broadcast_to(w, x.shape))])),
             invalid=self.invalid.update(invalid),
         )
 
     @property
+    def total(self) -> ScaledTotal:
+        """The sum of `w * x`."""
+        return self.sums[0]
+
+    @property
+    def weight(self) -> ScaledTotal:
+        """The sum of `w`."""
+        return self.sums[1]
+
+    @property
     def mean(self) -> jax.Array:
         """The weighted mean, rounded once; NaN where the weight is zero."""
-        return (self.total.double / self.weight.double).to_float()
+        return quotient(self.total, self.weight)
 
 
 class ExactTotal(WeightedTotal):
@@ -108,7 +112,7 @@ class ExactTotal(WeightedTotal):
     def derive(self, coarser: State) -> State | None:
         if type(coarser) is not WeightedTotal:
             return None
-        return coarser.replace(total=self.total, weight=self.weight, invalid=self.invalid)
+        return coarser.replace(sums=self.sums, invalid=self.invalid)
 
     @property
     def exact(self) -> WholeOrFloat:

@@ -1,0 +1,179 @@
+"""`ScaledTotal`: a sum of floats whose products and whose value may leave the range of a float."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax._checks import default_float, is_integer
+from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
+from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.exact import Exact
+from datarax.numerics.limbs import float_parts
+from datarax.numerics.scaling import (
+    exponent_of,
+    nan_where,
+    power_of_two,
+    significand,
+    times_power_of_two,
+)
+from datarax.numerics.sums import sum_floats
+from datarax.statistics.fields import state
+from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.moments import Parts
+
+_NOTHING = -(2**30)  # the exponent of an empty sum
+_FAR = 100  # an exponent up to which floats are far from overflow and underflow
+
+
+class ScaledTotal(LeafState, kw_only=False):
+    """A sum of `w * x` for each element of `shape`: a double-float times a power of two.
+
+    The power is that of the greatest summand so far, so that neither a product nor the sum
+    overflows, and only summands that are negligible underflow. Sums of integers and booleans are
+    exact to 2**48.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics.scaled_total import ScaledTotal, quotient
+        >>> x, w = jnp.array([1e10, 3e10]), jnp.array([1e30, 1e30])
+        >>> total, weight = ScaledTotal().of(x, w), ScaledTotal().of(w)
+        >>> print(total.value, quotient(total, weight))
+        inf 2e+10
+    """
+
+    shape: tuple[int, ...] = ()
+
+    parts: Parts = state()
+    """A double-float."""
+    exponent: jax.Array = state()
+    """The sum is `parts * 2**exponent`."""
+
+    def __post_init__(self) -> None:
+        self.shape = tuple(self.shape)
+        super().__post_init__()
+
+    def empty(self) -> dict[str, Any]:
+        zero = zeros(self.shape, default_float().name)
+        return {"parts": (zero, zero), "exponent": _no_exponent(self.shape)}
+
+    def of(self, x: jax.Array, w: jax.Array | None = None) -> Self:
+        """The sum of `w * x` over a batch of shape (..., *shape).
+
+        Args:
+            x: finite numbers; where `w` is zero, anything.
+            w: booleans or floats, which broadcast against `x`; `None` for one.
+        """
+        if w is not None:
+            w = jnp.broadcast_to(w, x.shape)
+        if w is not None and w.dtype != jnp.bool_:
+            sums = []
+            for part in float_parts(x):
+                part = jnp.where(w != 0, part, 0)
+                product = significand(part) * significand(w)
+                sums.append(self.of_terms(product, exponent_of(part) + exponent_of(w)))
+            return sums[0] if len(sums) == 1 else sums[0].combine(sums[1])
+        x = x if w is None else jnp.where(w, x, jnp.zeros((), x.dtype))
+        axes = tuple(range(x.ndim - len(self.shape)))
+        if is_integer(x):
+            dtype = np.dtype(default_float())
+            parts = merge_op(MetricReduceOp.sum, dtype).over_axis(x, axes, dtype)
+            return self._holding(DoubleFloat(*parts), jnp.zeros(self.shape, jnp.int32))
+        greatest = jnp.max(jnp.abs(x), axes, initial=0)
+        # Up to an exponent whose reciprocal is a normal float.
+        top = jnp.minimum(exponent_of(greatest), jnp.int32(-jnp.finfo(x.dtype).minexp))
+        scaled = x * jnp.broadcast_to(power_of_two(-top, x.dtype), x.shape)
+        return self._holding(sum_floats(scaled, axes), top)
+
+    def of_terms(self, terms: jax.Array, exponents: jax.Array) -> Self:
+        """The sum of `terms * 2**exponents`, floats and int32 of shape (..., *shape)."""
+        axes = tuple(range(terms.ndim - len(self.shape)))
+        top = jnp.max(exponents, axes, initial=_NOTHING, where=terms != 0)
+        shift = exponents - jnp.broadcast_to(top, exponents.shape)
+        # A shift is positive where the term is zero.
+        scaled = terms * power_of_two(jnp.minimum(shift, 0), terms.dtype)
+        return self._holding(sum_floats(scaled, axes), top)
+
+    def _holding(self, total: DoubleFloat, exponent: jax.Array) -> Self:
+        return self.with_parts({"parts": tuple(total), "exponent": exponent})
+
+    def __getitem__(self, index: int) -> "ScaledTotal":
+        """One of several sums that are stacked."""
+        parts = {name: jax.tree.map(lambda x: x[index], x) for name, x in self.children().items()}
+        return ScaledTotal(self.shape[1:]).with_parts(parts)
+
+    @property
+    def scaled(self) -> DoubleFloat:
+        """The sum in units of `2**exponent`."""
+        return DoubleFloat(*map(jnp.asarray, self.parts))
+
+    @property
+    def double(self) -> DoubleFloat:
+        """The sum as a double-float; infinite if it overflows."""
+        exponent = jnp.asarray(self.exponent)
+        return self.scaled.map(lambda x: times_power_of_two(x, exponent))
+
+    @property
+    def value(self) -> jax.Array:
+        """The sum, rounded to the default float."""
+        return self.double.high
+
+    @property
+    def exact(self) -> Any:
+        """The sum without rounding: an `Exact` that holds both parts of the double-float."""
+        double = self.double
+        return Exact(double.high, double.low) if double.dtype.itemsize == 4 else double.high
+
+    def combine(self, other: Any) -> Self:
+        a, b = jnp.asarray(self.exponent), jnp.asarray(other.exponent)
+        # The power underflows to zero where the lower sum is negligible.
+        x, y = (
+            each.scaled.map(lambda part, e=e: part * power_of_two(jnp.minimum(e, 0), part.dtype))
+            for each, e in ((self, a - b), (other, b - a))
+        )
+        return self._holding(x + y, jnp.maximum(a, b))
+
+    def canonical(self) -> Self:
+        # The sum itself, if it is far from overflow; else its significand and its exponent.
+        power = exponent_of(self.scaled.high)
+        exponent = jnp.asarray(self.exponent) + power
+        zero = self.scaled.high == 0
+        near = zero | (jnp.abs(exponent) < _FAR)
+        apart = self.scaled.map(lambda x: times_power_of_two(x, -power))
+        exponent = jnp.where(zero, jnp.int32(0), exponent)
+        return self._holding(
+            where(near, self.double, apart), jnp.where(near, jnp.int32(0), exponent)
+        )
+
+    def to_mesh(self) -> tuple[str, list[jax.Array]]:
+        return "gather", []
+
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        raise TypeError("gathered")
+
+
+def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
+    """Several sums of one shape as one, along a new leading axis; they are merged at once."""
+    return jax.tree.unflatten(
+        jax.tree.structure(ScaledTotal((len(totals), *totals[0].shape))),
+        jax.tree.leaves(jax.tree.map(lambda *parts: jnp.stack(parts), *totals)),
+    )
+
+
+def quotient(a: ScaledTotal, b: ScaledTotal) -> jax.Array:
+    """The quotient of two sums, rounded once; NaN where the divisor is zero."""
+    ratio = (a.scaled / b.scaled).to_float()
+    some = b.scaled.high != 0
+    shift = jnp.where(some, jnp.asarray(a.exponent) - jnp.asarray(b.exponent), jnp.int32(0))
+    return nan_where(~some, times_power_of_two(jnp.where(some, ratio, 0), shift))
+
+
+@lru_cache(maxsize=4096)
+def _no_exponent(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The exponents of empty sums, read-only; the same array each time."""
+    array = np.full(shape, _NOTHING, np.int32)
+    array.flags.writeable = False
+    return array
