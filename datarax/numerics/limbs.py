@@ -107,10 +107,22 @@ def as_double(x: jax.Array) -> DoubleFloat:
     return double_from_int(x, dtype) if is_wide(x) else DoubleFloat.of(x.astype(dtype))
 
 
+def float_or_double(x: jax.Array) -> jax.Array | DoubleFloat:
+    """Numbers in the default float dtype; as double-floats if they are integers it may round."""
+    double = as_double(x)
+    return double if is_wide(x) else double.high
+
+
 def float_parts(x: jax.Array) -> tuple[jax.Array, ...]:
     """One or two float arrays that add up to `x`; two for integers that a float may round."""
     double = as_double(x)
     return tuple(double) if is_wide(x) else (double.high,)
+
+
+def difference(x: jax.Array, y: jax.Array) -> jax.Array:
+    """`x - y` as floats, rounded once, also of integers that a float would round."""
+    a, b = as_double(x), as_double(y)
+    return (a - b).to_float() if is_wide(x) or is_wide(y) else a.high - b.high
 
 
 def double_from_limbs(a: Limbs) -> DoubleFloat:

@@ -32,7 +32,10 @@ def exponent_of(x: jax.Array) -> jax.Array:
 
 
 def significand(x: jax.Array) -> jax.Array:
-    """`x / 2**exponent_of(x)`, from 1/2 to 1 in magnitude; 0 for zeros and subnormals."""
+    """`x / 2**exponent_of(x)`, from 1/2 to 1 in magnitude; 0 for zeros and subnormals.
+
+    NaN and infinities stay.
+    """
     info = jnp.finfo(x.dtype)
     bits = jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{info.bits}"))
     width = jnp.asarray(info.nmant, bits.dtype)
@@ -40,7 +43,8 @@ def significand(x: jax.Array) -> jax.Array:
     # The exponent is exchanged for that of 1/2, and sign and fraction stay.
     keep = ~(jnp.asarray(2 * (1 - info.minexp) + 1, bits.dtype) << width)
     found = jax.lax.bitcast_convert_type((bits & keep) | (half << width), x.dtype)
-    return jnp.where(jnp.abs(x) >= info.smallest_normal, found, jnp.zeros((), x.dtype))
+    found = jnp.where(jnp.abs(x) >= info.smallest_normal, found, jnp.zeros((), x.dtype))
+    return jnp.where(jnp.isfinite(x), found, x)
 
 
 def power_of_two(exponent: jax.Array, dtype: Any) -> jax.Array:

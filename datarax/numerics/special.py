@@ -121,19 +121,23 @@ def log_cosh(x: jax.Array) -> jax.Array:
     return jnp.where(x < 1, near, (x - log_2) + jnp.log1p(jnp.exp(-2 * x)))
 
 
-def tweedie_deviance(p: jax.Array, t: jax.Array, power: float) -> jax.Array:
+def tweedie_deviance(
+    p: jax.Array, t: jax.Array, power: float, e: jax.Array | None = None
+) -> jax.Array:
     """The deviance of a target `t` from the mean `p` of a Tweedie distribution.
 
     `2 (t**(2 - k) / ((1 - k) (2 - k)) - t p**(1 - k) / (1 - k) + p**(2 - k) / (2 - k))` with k the
     power; for k of 1 and 2, the limit. `p` must be positive unless the power is 0; `t` must not be
     negative if the power is at least 1, and must be positive if it is at least 2. Within 64 ulp, or
-    `20 / |power - 1|` ulp if that is more, also if `p` and `t` are nearly equal.
+    `20 / |power - 1|` ulp if that is more, also if `p` and `t` are nearly equal. `e` is `p - t`,
+    where it is known more exactly.
     """
+    e = p - t if e is None else e
     if power == 0:
-        return (p - t) ** 2
+        return e**2
     # The deviance is 2 p**a g(t / p), where g(1) = g'(1) = 0 and g''(1) = 1.
     a = 2 - power
-    u = (t - p) / p
+    u = -e / p
     # Near t = p the terms of g nearly cancel. There it is a Taylor series:
     # ((1 + u)**a - 1 - a u) / (a (a - 1)) = u**2 / 2 (1 + (a - 2) / 3 u (1 + (a - 3) / 4 u (...))).
     # At |u| = 0.5, what is cut off is below 2**-24, or 2**-53 for float64.

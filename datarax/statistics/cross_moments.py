@@ -4,18 +4,19 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from datarax._checks import as_float, default_float
+from datarax._checks import as_float, default_float, numeric
 from datarax._typing import ArrayLike, Weights
-from datarax.distributed.merge_ops import MetricReduceOp, zeros
+from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, stack
+from datarax.numerics.limbs import difference, float_or_double
 from datarax.numerics.sums import sum_floats
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs
+from datarax.statistics.extremes import Greatest
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.moments import CentralMoments, Parts, about_mean
+from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.state import State
 
 
@@ -42,7 +43,7 @@ class TwoMoments(CentralMoments):
             "co": (zero, zero) if self.crossed else (),
         }
 
-    def of_two(self, x: jax.Array, y: jax.Array, w: jax.Array) -> Self:
+    def of_two(self, x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat, w: jax.Array) -> Self:
         """The moments of rows `x` and `y`, each (N, *shape), weighted by `w` of that shape."""
         ndim = len(self.shape)
         axes = tuple(range(x.ndim - ndim))
@@ -116,10 +117,11 @@ class CrossMoments(TwoVariables):
 
         Examples that hold a NaN or an infinity are excluded and counted.
         """
-        p, t, w, invalid = pairs(preds, target, weights, self.shape)
+        p, _, w, invalid = pairs(preds, target, weights, self.shape)
         w = jnp.broadcast_to(as_float(w), p.shape)
+        x, y = (float_or_double(numeric(each, "preds")) for each in (preds, target))
         return self.replace(
-            moments=self.moments.combine(self.moments.of_two(p, t, w)),
+            moments=self.moments.combine(self.moments.of_two(x, y, w)),
             invalid=self.invalid.update(invalid),
         )
 
@@ -158,31 +160,47 @@ class Residuals(TwoVariables):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.moments = TwoMoments(self.shape)
-        self.absolute = MetricAccumulator(np.zeros(self.shape))
+        self.sums = ScaledTotal((2, *self.shape))
         if self.extremes:
-            self.least = MetricAccumulator(np.full(self.shape, np.inf), MetricReduceOp.min)
-            self.greatest = MetricAccumulator(np.full(self.shape, -np.inf), MetricReduceOp.max)
+            self.greatest, self.negated = Greatest(self.shape), Greatest(self.shape)
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `preds` and `target` of shape (..., *shape); `weights` count as repetitions.
 
         Examples that hold a NaN or an infinity are excluded and counted.
         """
-        p, t, w, invalid = pairs(preds, target, weights, self.shape)
-        e = p - t
-        w = jnp.broadcast_to(as_float(w), e.shape)
-        absolute = jnp.where(w != 0, jnp.abs(e), 0) * w
+        _, t, w, invalid = pairs(preds, target, weights, self.shape)
+        e = difference(*(numeric(each, "preds") for each in (preds, target)))
+        y = float_or_double(numeric(target, "target"))
+        one, w = ScaledTotal(self.shape), jnp.broadcast_to(w, t.shape)
+        sums = stacked([one.of(jnp.abs(e), w), one.of(w)])
+        counts, w = w.astype(jnp.bool_), as_float(w)
         updated = self.replace(
-            moments=self.moments.combine(self.moments.of_two(e, t, w)),
-            absolute=self.absolute.update(absolute),
+            moments=self.moments.combine(self.moments.of_two(e, y, w)),
+            sums=self.sums.combine(sums),
             invalid=self.invalid.update(invalid),
         )
         if not self.extremes:
             return updated
         return updated.replace(
-            least=self.least.update(jnp.where(w != 0, t, jnp.inf)),
-            greatest=self.greatest.update(jnp.where(w != 0, t, -jnp.inf)),
+            greatest=self.greatest.fold(DoubleFloat.of(y), counts),
+            negated=self.negated.fold(-DoubleFloat.of(y), counts),
         )
+
+    @property
+    def absolute(self) -> ScaledTotal:
+        """The sum of the absolute errors."""
+        return self.sums[0]
+
+    @property
+    def mean_absolute(self) -> jax.Array:
+        """The mean absolute error; NaN where there is no data."""
+        return quotient(self.sums[0], self.sums[1])
+
+    @property
+    def target_range(self) -> jax.Array:
+        """The greatest minus the least target."""
+        return (self.greatest.double + self.negated.double).to_float()
 
     @property
     def bias_squares(self) -> DoubleFloat:

@@ -4,15 +4,15 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from datarax._checks import as_float, numeric
+from datarax._checks import numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax.statistics.accumulator import MetricAccumulator
+from datarax.numerics.limbs import difference
 from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.losses import LOSSES, LossName
+from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.state import State
 
 
@@ -40,8 +40,7 @@ class LossTotal(State, kw_only=False):
 
     def __post_init__(self) -> None:
         self.parameter, self.shape = float(self.parameter), tuple(self.shape)
-        self.total = MetricAccumulator(np.zeros(self.shape))
-        self.scale = MetricAccumulator(np.zeros(self.shape))
+        self.sums = ScaledTotal((2, *self.shape))
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `preds` and `target` of one shape, (..., *shape).
@@ -61,24 +60,29 @@ class LossTotal(State, kw_only=False):
         p, t, w, invalid = pairs(preds, target, weights, shape, domain)
         # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
         counts = jnp.broadcast_to(w.astype(jnp.bool_), p.shape)
+        e = jnp.where(counts, difference(*(numeric(x, "preds") for x in (preds, target))), 0)
         p, t = jnp.where(counts, p, 1), jnp.where(counts, t, 1)
         w = w[..., 0] if row.of_rows else jnp.broadcast_to(w, p.shape)
-        value = row.value(p, t, parameter)
+        value = row.value(p, t, e, parameter)
         scale = row.scale(p, t, parameter) if row.scale else jnp.ones(value.shape, jnp.bool_)
+        one = ScaledTotal(self.shape)
+        total = one.of_powers(value, parameter, w) if row.is_power else one.of(value, w)
         return self.replace(
-            total=self.total.update(_weighted(value, w)),
-            scale=self.scale.update(_weighted(scale, w)),
+            sums=self.sums.combine(stacked([total, one.of(scale, w)])),
             invalid=self.invalid.update(invalid),
         )
 
     @property
+    def total(self) -> ScaledTotal:
+        """The sum of `w * loss`."""
+        return self.sums[0]
+
+    @property
+    def scale(self) -> ScaledTotal:
+        """The sum of the divisors."""
+        return self.sums[1]
+
+    @property
     def mean(self) -> jax.Array:
         """The total over the scale; NaN where the scale is zero."""
-        return (self.total.double / self.scale.double).to_float()
-
-
-def _weighted(x: jax.Array, w: jax.Array) -> jax.Array:
-    """`w * x`, and 0 where `w` is 0; booleans stay booleans, whose counts are exact."""
-    if w.dtype == jnp.bool_:
-        return jnp.where(w, x, jnp.zeros((), x.dtype))
-    return jnp.where(w != 0, as_float(x), 0) * w
+        return quotient(self.total, self.scale)

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from datarax.numerics.normalized_products import row_cosines
-from datarax.numerics.scaling import real_power
 from datarax.numerics.special import log_cosh, tweedie_deviance
 
 LossName = Literal[
@@ -25,47 +24,50 @@ LossName = Literal[
 ]
 
 Function = Callable[[jax.Array, jax.Array, float], jax.Array]
+OfError = Callable[[jax.Array, jax.Array, jax.Array, float], jax.Array]
 
 
 class Loss(NamedTuple):
-    """One row of the table; each function takes predictions, targets and the parameter."""
+    """One row of the table; its functions take predictions, targets and the parameter."""
 
-    value: Function
-    """The loss, which is summed."""
+    value: OfError
+    """The loss, which is summed. It also takes the errors, `preds - target`, after the targets:
+    for large integers they are more exact than the difference of both as floats."""
     scale: Function | None = None
     """The divisor, which is summed too; `None` for the weight, which gives the mean."""
     domain: Function | None = None
     """The mask of the finite values for which the loss is defined; `None` for all."""
+    is_power: bool = False
+    """Whether the loss is raised to the power of the parameter."""
     of_rows: bool = False
     """Whether an example is a row, of any length, with one loss."""
 
 
-def _squared_log(p: jax.Array, t: jax.Array, _: float) -> jax.Array:
+def _squared_log(p: jax.Array, t: jax.Array, e: jax.Array, _: float) -> jax.Array:
     # The absolute value of log(1 + p) - log(1 + t), as the logarithm of a ratio: nothing cancels.
-    ratio = jnp.abs(p - t) / (1 + jnp.minimum(p, t))
+    ratio = jnp.abs(e) / (1 + jnp.minimum(p, t))
     return jnp.log1p(ratio) ** 2
 
 
-def _absolute_percentage(p: jax.Array, t: jax.Array, least: float) -> jax.Array:
-    return jnp.abs(p - t) / jnp.maximum(jnp.abs(t), least)
+def _absolute_percentage(p: jax.Array, t: jax.Array, e: jax.Array, least: float) -> jax.Array:
+    return jnp.abs(e) / jnp.maximum(jnp.abs(t), least)
 
 
-def _symmetric_percentage(p: jax.Array, t: jax.Array, _: float) -> jax.Array:
+def _symmetric_percentage(p: jax.Array, t: jax.Array, e: jax.Array, _: float) -> jax.Array:
     # Each is halved first, because the sum of two large values may overflow.
     middle = jnp.abs(p) * 0.5 + jnp.abs(t) * 0.5
-    return jnp.abs(p - t) / jnp.where(middle == 0, 1, middle)
+    return jnp.abs(e) / jnp.where(middle == 0, 1, middle)
 
 
-def _huber(p: jax.Array, t: jax.Array, delta: float) -> jax.Array:
+def _huber(p: jax.Array, t: jax.Array, e: jax.Array, delta: float) -> jax.Array:
     # Both branches in one: e * e / 2 up to delta, delta * (e - delta / 2) above.
-    e = jnp.abs(p - t)
+    e = jnp.abs(e)
     inner = jnp.minimum(e, delta)
     return inner * (e - inner / 2)
 
 
-def _quantile(p: jax.Array, t: jax.Array, q: float) -> jax.Array:
-    e = t - p
-    return jnp.abs(e) * jnp.where(e < 0, 1 - q, q).astype(e.dtype)
+def _quantile(p: jax.Array, t: jax.Array, e: jax.Array, q: float) -> jax.Array:
+    return jnp.abs(e) * jnp.where(e > 0, 1 - q, q).astype(e.dtype)
 
 
 def _tweedie_domain(p: jax.Array, t: jax.Array, power: float) -> jax.Array:
@@ -80,16 +82,18 @@ LOSSES: dict[LossName, Loss] = {
     "squared log": Loss(_squared_log, domain=lambda p, t, _: (p > -1) & (t > -1)),
     "absolute percentage": Loss(_absolute_percentage),
     "symmetric percentage": Loss(_symmetric_percentage),
-    "weighted percentage": Loss(lambda p, t, _: jnp.abs(p - t), lambda p, t, _: jnp.abs(t)),
-    "log cosh": Loss(lambda p, t, _: log_cosh(jnp.abs(p - t))),
+    "weighted percentage": Loss(lambda p, t, e, _: jnp.abs(e), lambda p, t, _: jnp.abs(t)),
+    "log cosh": Loss(lambda p, t, e, _: log_cosh(jnp.abs(e))),
     "huber": Loss(_huber),
     "quantile": Loss(_quantile),
-    "power": Loss(lambda p, t, exponent: real_power(jnp.abs(p - t), exponent)),
-    "tweedie": Loss(tweedie_deviance, domain=_tweedie_domain),
+    "power": Loss(lambda p, t, e, _: jnp.abs(e), is_power=True),
+    "tweedie": Loss(
+        lambda p, t, e, power: tweedie_deviance(p, t, power, e), domain=_tweedie_domain
+    ),
     # Events are values of at least the threshold: hits, and hits, misses and false alarms.
     "critical success": Loss(
-        lambda p, t, threshold: (p >= threshold) & (t >= threshold),
+        lambda p, t, e, threshold: (p >= threshold) & (t >= threshold),
         lambda p, t, threshold: (p >= threshold) | (t >= threshold),
     ),
-    "cosine": Loss(lambda p, t, _: row_cosines(p, t), of_rows=True),
+    "cosine": Loss(lambda p, t, e, _: row_cosines(p, t), of_rows=True),
 }

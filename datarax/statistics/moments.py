@@ -10,6 +10,7 @@ from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, two_sum
+from datarax.numerics.limbs import float_or_double
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
@@ -45,7 +46,7 @@ class CentralMoments(LeafState, kw_only=False):
         powers = tuple((zero, zero) for _ in range(2, self.order + 1))
         return {"count": (zero, zero), "mean": (zero, zero), "powers": powers}
 
-    def of(self, x: jax.Array, w: jax.Array) -> Self:
+    def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
         """The moments of rows `x` (N, *shape), weighted by `w`, which broadcasts against it."""
         w = jnp.broadcast_to(w, x.shape)
         n, mean, d = about_mean(x, w, len(self.shape))
@@ -118,11 +119,14 @@ def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:
     return jnp.where(total.high != 0, share, jnp.zeros((), share.dtype))
 
 
-def about_mean(x: jax.Array, w: jax.Array, ndim: int) -> tuple[jax.Array, DoubleFloat, jax.Array]:
+def about_mean(
+    x: jax.Array | DoubleFloat, w: jax.Array, ndim: int
+) -> tuple[jax.Array, DoubleFloat, jax.Array]:
     """The total weight and the mean of rows of `ndim` axes, and `x - mean` of each row.
 
     Values of weight zero are ignored. If all values are equal, `x - mean` is exactly 0.
     """
+    x, low = x if isinstance(x, DoubleFloat) else (x, None)
     axes = tuple(range(x.ndim - ndim))
     zero = jnp.zeros((), x.dtype)
     counts = w != zero
@@ -142,6 +146,8 @@ def about_mean(x: jax.Array, w: jax.Array, ndim: int) -> tuple[jax.Array, Double
     greatest = jnp.max(jnp.where(counts, x, -infinity), axes, initial=-infinity)
     first = jnp.where(some, jnp.clip(first, least, greatest), zero)
     d = x - jnp.broadcast_to(first, x.shape)
+    if low is not None:
+        d = d + jnp.where(counts, low, zero)
     second = jnp.sum(w * d, axes) / safe
     d = d - jnp.broadcast_to(second, x.shape)
     return n, DoubleFloat(*two_sum(first, second)), d
@@ -176,13 +182,16 @@ class Moments(State, kw_only=False):
 
         Examples that hold a NaN or an infinity are excluded, and counted in `invalid`.
         """
-        x = as_float(numeric(values, "values"))
+        values = numeric(values, "values")
+        # A finite float64 may be infinite in the dtype of the moments.
+        x = float_or_double(values)
+        values = as_float(values)
         batch = x.ndim - len(self.shape)
         if batch < 0 or x.shape[batch:] != self.shape:
             raise MetricInputError(
                 f"values of shape {x.shape}; expected a shape that ends in {self.shape}"
             )
-        w, invalid = rows_weight(not_finite(x, tuple(range(batch, x.ndim))), weights)
+        w, invalid = rows_weight(not_finite(values, tuple(range(batch, x.ndim))), weights)
         w = jax.lax.expand_dims(as_float(w), range(w.ndim, x.ndim))
         return self.replace(
             central=self.central.combine(self.central.of(x, w)),

@@ -17,6 +17,7 @@ from datarax.numerics.scaling import (
     exponent_of,
     nan_where,
     power_of_two,
+    real_power,
     significand,
     times_power_of_two,
 )
@@ -26,6 +27,7 @@ from datarax.statistics.leaf_state import LeafState
 from datarax.statistics.moments import Parts
 
 _NOTHING = -(2**30)  # the exponent of an empty sum
+_INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
 _FAR = 100  # an exponent up to which floats are far from overflow and underflow
 
 
@@ -64,7 +66,7 @@ class ScaledTotal(LeafState, kw_only=False):
         """The sum of `w * x` over a batch of shape (..., *shape).
 
         Args:
-            x: finite numbers; where `w` is zero, anything.
+            x: numbers, which may be infinite; where `w` is zero, anything.
             w: booleans or floats, which broadcast against `x`; `None` for one.
         """
         if w is not None:
@@ -73,8 +75,9 @@ class ScaledTotal(LeafState, kw_only=False):
             sums = []
             for part in float_parts(x):
                 part = jnp.where(w != 0, part, 0)
-                product = significand(part) * significand(w)
-                sums.append(self.of_terms(product, exponent_of(part) + exponent_of(w)))
+                exponents = exponent_of(part) + exponent_of(w)
+                exponents = jnp.where(jnp.isfinite(part), exponents, jnp.int32(_INFINITE))
+                sums.append(self.of_terms(significand(part) * significand(w), exponents))
             return sums[0] if len(sums) == 1 else sums[0].combine(sums[1])
         x = x if w is None else jnp.where(w, x, jnp.zeros((), x.dtype))
         axes = tuple(range(x.ndim - len(self.shape)))
@@ -86,7 +89,39 @@ class ScaledTotal(LeafState, kw_only=False):
         # Up to an exponent whose reciprocal is a normal float.
         top = jnp.minimum(exponent_of(greatest), jnp.int32(-jnp.finfo(x.dtype).minexp))
         scaled = x * jnp.broadcast_to(power_of_two(-top, x.dtype), x.shape)
+        top = jnp.where(jnp.isfinite(greatest), top, jnp.int32(_INFINITE))
         return self._holding(sum_floats(scaled, axes), top)
+
+    def of_powers(self, x: jax.Array, power: float, w: jax.Array) -> Self:
+        """The sum of `w * x**power` for `x >= 0` and any power of at least 1."""
+        info = jnp.finfo(x.dtype)
+        # The power of each power of two: its exponent, and a factor from 1 to 2.
+        powers = power * np.arange(info.minexp, info.maxexp + 1, dtype=np.float64)
+        whole = np.floor(powers)
+        at = jnp.where(x > 0, exponent_of(x), jnp.int32(info.minexp)) - jnp.int32(info.minexp)
+        factor = jnp.asarray(np.exp2(powers - whole), x.dtype)[at]
+        exponents = jnp.asarray(whole.astype(np.int32))[at]
+        part = jnp.where(x > 0, significand(x), 1)
+        if power <= _FAR:
+            terms = real_power(part, power)
+        else:  # a power of 1/2 may underflow
+            log = jnp.log2(part) * jnp.asarray(power, x.dtype)
+            terms = jnp.exp2(log - jnp.floor(log))
+            exponents += jnp.floor(log).astype(jnp.int32)
+        terms = jnp.where((x > 0) & w.astype(jnp.bool_), terms * factor, 0)
+        if w.dtype != jnp.bool_:
+            terms, exponents = terms * significand(w), exponents + exponent_of(w)
+        return self.of_terms(terms, exponents)
+
+    def root(self, power: float) -> jax.Array:
+        """The sum to the power of `1 / power`, of a sum that is not negative."""
+        exponent = jnp.asarray(self.exponent)
+        sums = self.scaled.high
+        whole = jnp.floor(exponent.astype(sums.dtype) / jnp.asarray(power, sums.dtype))
+        rest = DoubleFloat.of(exponent.astype(sums.dtype)) - DoubleFloat.of(whole) * float(power)
+        part = jnp.sqrt(sums) if power == 2 else real_power(sums, 1 / power)
+        part = part * jnp.exp2(rest.to_float() / jnp.asarray(power, sums.dtype))
+        return times_power_of_two(part, jnp.where(sums > 0, whole, 0).astype(jnp.int32))
 
     def of_terms(self, terms: jax.Array, exponents: jax.Array) -> Self:
         """The sum of `terms * 2**exponents`, floats and int32 of shape (..., *shape)."""

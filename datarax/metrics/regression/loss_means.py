@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
-from datarax.numerics.scaling import nan_where, real_power
+from datarax.numerics.scaling import nan_where
 from datarax.statistics.fields import field, state
 from datarax.statistics.loss_total import LossTotal
 from datarax.statistics.losses import LossName
@@ -208,9 +207,7 @@ class MinkowskiDistance(LossMetric):
 
     def by_output(self) -> jax.Array:
         # `scale` is the total weight here: 0 for no data.
-        total = self.statistic.total.value
-        root = jnp.sqrt(total) if self.p == 2 else real_power(total, 1 / self.p)
-        return nan_where(self.statistic.scale.value == 0, root)
+        return nan_where(self.statistic.scale.value == 0, self.statistic.total.root(self.p))
 
 
 class TweedieDeviance(LossMetric):

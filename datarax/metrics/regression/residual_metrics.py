@@ -97,7 +97,7 @@ class NormalizedRootMeanSquaredError(ResidualMetric):
         """The divisor of the error of each output."""
         residuals = self.statistic
         if self.normalization == "range":
-            return residuals.greatest.value - residuals.least.value
+            return residuals.target_range
         if self.normalization == "mean":
             return jnp.abs(residuals.target_mean.to_float())
         return jnp.sqrt((residuals.target_squares / residuals.count).to_float())
@@ -117,7 +117,7 @@ class MeanAbsoluteError(ResidualMetric):
     """
 
     def by_output(self) -> jax.Array:
-        return (self.statistic.absolute.double / self.statistic.count).to_float()
+        return self.statistic.mean_absolute
 
 
 class RelativeSquaredError(SquareOrRoot, ResidualMetric):
