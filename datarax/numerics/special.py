@@ -81,12 +81,15 @@ def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
     """`-log(softmax(logits)[target])` of logits (..., C) and labels (...).
 
     Within 4 ulp for few classes, if the differences of the logits are exact; also for results near
-    zero.
+    zero. Infinite where it exceeds the range of floats.
     """
     above = logits - jnp.take_along_axis(logits, target[..., None], -1)
     top = jnp.max(above, -1, keepdims=True)  # not negative
+    # A difference of finite logits may be infinite, and the difference of two such is NaN.
+    greatest = float(jnp.finfo(above.dtype).max)
+    below_top = jnp.minimum(above, greatest) - jnp.minimum(top, greatest)
     classes = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
-    others = jnp.where(classes == target[..., None], 0, jnp.exp(above - top))
+    others = jnp.where(classes == target[..., None], 0, jnp.exp(below_top))
     top = top[..., 0]
     # log(exp(top) * (others + exp(-top))), where exp(-top) is the share of the target itself.
     return top + jnp.log1p(jnp.sum(others, -1) + jnp.expm1(-top))

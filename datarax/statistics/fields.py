@@ -5,6 +5,10 @@ from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
+import jax
+import numpy as np
+from jax.core import Tracer
+
 from datarax._checks import choice
 from datarax._errors import MetricTypeError
 
@@ -131,10 +135,25 @@ def bound_fields(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
         raise MetricTypeError(f"{cls.__name__}: {error}; it takes: {takes}") from None
     values = {name: given.get(name, field.default) for name, field in cls.fields.items()}
     for name, value in values.items():
+        if cls.fields[name].annotation is not Any:  # else the dtype may matter
+            values[name] = value = _python_numbers(value)
         allowed = allowed_values(cls.fields[name].annotation)
         if allowed is not None:
             choice(value, allowed, name)
     return values
+
+
+def _python_numbers(value: Any) -> Any:
+    """NumPy scalars, and arrays without axes whose value is known, as Python numbers.
+
+    They may be the elements of a tuple or a list.
+    """
+    if type(value) in (tuple, list):
+        return type(value)(map(_python_numbers, value))
+    is_array = isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer)
+    if isinstance(value, np.generic) or (is_array and value.ndim == 0):
+        return value.item()
+    return value
 
 
 def allowed_values(annotation: Any) -> tuple[Any, ...] | None:

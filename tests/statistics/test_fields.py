@@ -174,3 +174,20 @@ def test_a_leaf_state_that_lacks_a_method_is_refused_by_name():
 
             def combine(self, other):
                 return self
+
+
+def test_numpy_scalars_are_configuration():
+    labels = np.array([0, 1, 2])
+    for size in (labels.max() + 1, np.array(3), np.uint8(3), jnp.asarray(labels).max() + 1):
+        metric = metrics.F1(num_classes=size, zero_division=np.float32(1))
+        assert repr(metric) == "F1(zero_division=1.0, num_classes=3)"
+        assert type(metric.num_classes) is int
+        metric.merge(metrics.F1(num_classes=3, zero_division=1.0))  # one configuration
+    assert type(metrics.LogLoss(from_logits=np.bool_(True)).from_logits) is bool
+    assert metrics.Quantile(np.float32([0.5])[0]).q == 0.5
+    assert metrics.Quantile((np.float64(0.5), np.float64(0.25))).q == (0.5, 0.25)
+    assert metrics.Accuracy(average=np.str_("macro")).average == "macro"
+    # Where the dtype is part of the configuration, it stays.
+    assert datarax.MetricAccumulator(np.float32(-1), "max").dtype == np.float32
+    with pytest.raises(datarax.MetricInputError, match="num_classes"):
+        jax.jit(lambda n: metrics.F1(num_classes=n).compute())(3)

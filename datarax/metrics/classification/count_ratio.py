@@ -127,7 +127,8 @@ class TopKCountMetric(CountMetric):
     """A metric of counts by class, with the option that an example has several predictions."""
 
     top_k: int = 1
-    """Multiclass: the classes of the k highest scores are predicted."""
+    """Multiclass: the classes of the k highest scores are predicted; of equal scores, the first
+    classes. (scikit-learn's `top_k_accuracy_score` takes the last.)"""
 
 
 class CountRatio(TopKCountMetric):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import sklearn.metrics as sk
 
-from datarax import Collection, MetricInputError, MetricTypeError
+from datarax import Collection, InvalidValuesWarning, MetricInputError, MetricTypeError
 from datarax.metrics import Accuracy, ExactMatch, HammingDistance
 from datarax.testing import assert_within_ulps
 from tests.helpers import assert_same, update
@@ -57,7 +57,8 @@ def test_a_row_with_an_entry_out_of_range_is_excluded_and_counted_once():
     preds = np.float32([[0.9, 0.1], [np.nan, np.inf], [0.9, 0.1], [0.9, 0.9]])
     target = np.int32([[1, 0], [1, 0], [1, 7], [1, 0]])
     metric = update(ExactMatch(num_labels=2), preds=preds, target=target)
-    assert_same(metric.compute(), np.float32(0.5))
+    with pytest.warns(InvalidValuesWarning, match="1 NaN, 1 out of range, for example 7"):
+        assert_same(metric.replace(on_invalid="exclude").compute(), np.float32(0.5))
     assert int(metric.invalid_count()) == 2
     used = np.asarray([True, False, False, True])
     padded = {"preds": preds, "target": target, "weights": used}

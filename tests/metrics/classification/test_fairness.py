@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from datarax import MetricInputError, MetricTypeError
+from datarax import InvalidValuesWarning, MetricInputError, MetricTypeError
 from datarax.metrics import GroupFairness, LikelihoodRatios
 from datarax.testing import assert_within_ulps
 from tests.helpers import update
@@ -63,7 +63,8 @@ def test_groups_out_of_range_are_excluded_and_reported():
     outputs = {"preds": np.float32([0.9, 0.1, 0.9, 0.9]), "target": np.int32([1, 1, 1, 1])}
     metric = update(GroupFairness(num_groups=2), **outputs, groups=np.int32([0, 1, 2, -1]))
     assert int(metric.invalid_count()) == 2
-    results = metric.results()
+    with pytest.warns(InvalidValuesWarning, match="2 out of range, for example 2"):
+        results = metric.replace(on_invalid="exclude").results()
     assert results.pop("invalid") == 2
     assert results["demographic_parity_difference"] == 1
     padded = outputs | {"groups": np.int32([0, 1, 2, -1]), "weights": np.bool_([1, 1, 0, 0])}

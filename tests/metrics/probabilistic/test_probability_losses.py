@@ -313,3 +313,12 @@ def test_shapes_are_checked(metric, preds, target, message):
 def test_token_ids_are_integers():
     with pytest.raises(datarax.MetricTypeError, match="target has dtype float32"):
         Perplexity().update(jnp.zeros((4, 3)), jnp.zeros(4))
+
+
+def test_logits_that_are_far_apart():
+    logits = np.float32([[3e38, -3e38, 3e38], [3e38, -3e38, 3e38], [3e38, -3e38, -3e38]])
+    for target, loss in (([1, 1, 1], np.inf), ([0, 2, 0], 2 * np.log(2) / 3)):
+        target = np.asarray(target)
+        assert_within_ulps(update(Perplexity(), logits, target).compute(), np.exp(loss), 4)
+        multiclass = LogLoss(num_classes=3, from_logits=True)
+        assert_within_ulps(update(multiclass, logits, target).compute(), loss, 4)

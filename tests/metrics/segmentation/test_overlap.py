@@ -234,3 +234,14 @@ def test_dtypes():
     ):
         with pytest.raises(datarax.MetricTypeError, match="float32"):
             metric.update(image, image)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
+def test_the_largest_label_of_an_unsigned_dtype_is_not_minus_one(dtype):
+    largest = np.iinfo(dtype).max
+    target = np.array([[[largest, 1], [0, 0]]], dtype)
+    pixels = metrics.GeneralizedDice(num_classes=2, ignore_index=-1)
+    assert int(update(pixels, np.zeros((1, 2, 2), int), target).invalid_count()) == 1
+    segments = metrics.PanopticQuality(num_classes=2, things=(1,), max_segments=2, ignore_index=-1)
+    pairs = np.stack([target, np.zeros_like(target)], -1)
+    assert int(update(segments, np.zeros_like(pairs), pairs).invalid_count()) == 1
