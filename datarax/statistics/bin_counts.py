@@ -6,7 +6,7 @@ from typing import Any, Self
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import as_float, default_float, numeric
+from datarax._checks import as_float, default_float, is_integer, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
@@ -22,6 +22,9 @@ class BinCounts(State, kw_only=False):
     edges: Sequence[float]
     """The edges: at least two finite numbers in increasing order. A bin includes its lower edge,
     not its upper edge; but the last bin includes both."""
+    rounded: bool = False
+    """Whether values that are floats are compared with the edges rounded to their dtype, as
+    `numpy.histogram` does for bins of equal width, or with the exact edges."""
 
     invalid = InvalidCounts()
 
@@ -44,9 +47,13 @@ class BinCounts(State, kw_only=False):
 
         NaN and infinities are excluded and counted, unless their weight is zero.
         """
-        x = replicated(as_float(numeric(values, "values")))
+        given = numeric(values, "values")
+        x = replicated(as_float(given))
         w, invalid = rows_weight(not_finite(x), weights)
         edges, last = _thresholds(self.edges, default_float())
+        if self.rounded and not is_integer(given):
+            near = np.asarray(self.edges).astype(given.dtype).astype(default_float())
+            edges, last = near, near[-1]
         place = jnp.searchsorted(jnp.asarray(edges), x, side="right").astype(jnp.int32)
         highest = len(edges)
         place = jnp.where((place == highest) & (x <= jnp.asarray(last)), highest - 1, place)

@@ -131,22 +131,24 @@ class Histogram(ValueMetric):
     edges: Sequence[float] | None = None
     """The edges of the bins in increasing order, one more than there are bins."""
     num_bins: int | None = None
-    """Instead of `edges`: the number of bins of equal width in `range`. The metric then has the
-    `edges` that result, and neither `num_bins` nor `range`."""
+    """Instead of `edges`: the number of bins of equal width in `range`, which gives the `edges`. As
+    in `numpy.histogram`, these edges are rounded to the dtype of the values, and given edges are
+    not: float32 values of 0.7 are in the bin from 0.7 of ten bins from 0 to 1."""
     range: tuple[float, float] | None = None
     """`(lowest, highest)`: the outer edges of `num_bins` bins."""
 
     statistic: BinCounts = state()
 
     def __post_init__(self) -> None:
-        if (self.edges is None) == (self.num_bins is None) or (self.num_bins is None) != (
-            self.range is None
-        ):
+        if (self.num_bins is None) != (self.range is None):
             raise MetricInputError("Histogram: give edges=, or both num_bins= and range=")
-        if self.edges is None:
-            self.edges = _equal_bins(self.num_bins, self.range)
-            self.num_bins = self.range = None
-        self.statistic = BinCounts(self.edges)
+        edges, uniform = self.edges, self.num_bins is not None
+        if uniform:
+            edges, self.range = _equal_bins(self.num_bins, self.range)
+        # A copy with another field changed has both.
+        if edges is None or (uniform and self.edges not in (None, edges)):
+            raise MetricInputError("Histogram: give edges=, or both num_bins= and range=")
+        self.statistic = BinCounts(edges, rounded=uniform)
         self.edges = self.statistic.edges
 
     def compute(self) -> PyTree:
@@ -154,11 +156,14 @@ class Histogram(ValueMetric):
         return {"counts": counts[1:-1], "below": counts[0], "above": counts[-1]}
 
 
-def _equal_bins(num_bins: int | None, limits: tuple[float, float] | None) -> Sequence[float]:
-    """The edges of bins of equal width."""
+def _equal_bins(
+    num_bins: int | None, limits: tuple[float, float] | None
+) -> tuple[tuple[float, ...], tuple[float, float]]:
+    """The edges of bins of equal width, and the outer ones."""
     positive_int(num_bins, "num_bins")
     try:
         lowest, highest = map(float, limits)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise MetricInputError(f"range={limits!r}; expected (lowest, highest)") from None
-    return np.linspace(lowest, highest, num_bins + 1).tolist()  # type: ignore[operator]
+    edges = np.linspace(lowest, highest, num_bins + 1).tolist()  # type: ignore[operator]
+    return tuple(edges), (lowest, highest)

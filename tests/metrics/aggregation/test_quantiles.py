@@ -107,10 +107,27 @@ def test_histogram_agrees_with_numpy_at_the_edges(config, rng):
     values = [np.where(np.abs(x) < np.finfo(np.float32).tiny, 0, x) for x in values]
     values = np.concatenate([*values, rng.normal(size=SIZE - 3 * near.size).astype(np.float32)])
     seen = update(metric, values).compute()
-    want = np.histogram(values.astype(np.float64), **_as_numpy(config))[0]
+    want = np.histogram(values, **_as_numpy(config))[0]  # of float32 values, as the metric's
     np.testing.assert_array_equal(np.asarray(seen["counts"]), want)
-    assert float(seen["below"]) == (values < edges[0]).sum()
-    assert float(seen["above"]) == (values > edges[-1]).sum()
+    outer = edges.astype(np.float32) if "range" in config else edges
+    assert float(seen["below"]) == (values < outer[0]).sum()
+    assert float(seen["above"]) == (values > outer[-1]).sum()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "float64"])
+def test_histogram_of_values_on_the_edges(dtype):
+    with x64(dtype == "float64"):
+        for limits, bins in (((0, 1), 10), ((0, 0.3), 3), ((-1, 1), 4)):
+            metric = Histogram(num_bins=bins, range=limits)
+            values = np.asarray(metric.edges).astype(jnp.dtype(dtype))
+            seen = metric.update(values).replace(on_invalid="propagate").compute()
+            if dtype == "int32":
+                want = np.histogram(values, bins, limits)[0]
+            else:  # each edge is in the bin above it, and the last in the last bin
+                want = [1] * (bins - 1) + [2]
+            assert np.asarray(seen["counts"]).tolist() == list(want)
+            assert (seen["below"], seen["above"]) == (0, 0)
+    assert Histogram(num_bins=10, range=(0, 1)).update(0.7).compute()["counts"][7] == 1
 
 
 def _as_numpy(config):
