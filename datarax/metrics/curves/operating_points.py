@@ -26,9 +26,15 @@ class OperatingPoint(ScoreMetric):
     ) -> dict[str, jax.Array]:
         """The highest `rate` and its threshold where `other` is at least `least`.
 
-        Both are of shape (size, groups), and NaN in all groups where a class has no examples.
+        Both are of shape (size, groups), or have one group more: a last one with an infinite
+        threshold, which predicts no positive. They are NaN where a class has no examples.
         """
-        is_threshold = groups.occupied | (groups.lowest == jnp.inf)
+        # Not all groups are thresholds: bins may be empty, and so may rows of a buffer.
+        is_threshold, lowest = groups.occupied, groups.lowest
+        if rate.shape != lowest.shape:
+            edge = jnp.ones_like(is_threshold[:, :1])
+            is_threshold = jnp.concatenate([is_threshold, edge], -1)
+            lowest = jnp.concatenate([lowest, jnp.full_like(lowest[:, :1], jnp.inf)], -1)
         # The rates are compared as floats, rounded once, so that 9 of 10 reaches 0.9.
         allowed = jnp.where(is_threshold & (other >= least), rate, -1)
         equal = (allowed >= 0) & (allowed == jnp.max(allowed, -1, keepdims=True))
@@ -38,7 +44,7 @@ class OperatingPoint(ScoreMetric):
         def at_place(x: jax.Array) -> jax.Array:
             return nan_where(is_undefined, jnp.take_along_axis(x, place, -1)[:, 0])
 
-        return self.by_task({"value": at_place(rate), "threshold": at_place(groups.lowest)})
+        return self.by_task({"value": at_place(rate), "threshold": at_place(lowest)})
 
 
 def _with_infinity(groups: Groups) -> Groups:
@@ -125,8 +131,9 @@ class RecallAtFixedPrecision(OperatingPoint):
         self.min_precision = fraction(self.min_precision, "min_precision")
 
     def compute(self) -> PyTree:
-        groups = _with_infinity(self.groups())
-        return self.best(groups, _recall(groups), _precision(groups), self.min_precision)
+        groups = self.groups()
+        padded = _with_infinity(groups)
+        return self.best(groups, _recall(padded), _precision(padded), self.min_precision)
 
 
 class SensitivityAtSpecificity(OperatingPoint):
@@ -157,8 +164,9 @@ class SensitivityAtSpecificity(OperatingPoint):
         self.min_specificity = fraction(self.min_specificity, "min_specificity")
 
     def compute(self) -> PyTree:
-        groups = _with_infinity(self.groups())
-        return self.best(groups, _recall(groups), _specificity(groups), self.min_specificity)
+        groups = self.groups()
+        padded = _with_infinity(groups)
+        return self.best(groups, _recall(padded), _specificity(padded), self.min_specificity)
 
 
 class SpecificityAtSensitivity(OperatingPoint):
@@ -188,8 +196,9 @@ class SpecificityAtSensitivity(OperatingPoint):
         self.min_sensitivity = fraction(self.min_sensitivity, "min_sensitivity")
 
     def compute(self) -> PyTree:
-        groups = _with_infinity(self.groups())
-        return self.best(groups, _specificity(groups), _recall(groups), self.min_sensitivity)
+        groups = self.groups()
+        padded = _with_infinity(groups)
+        return self.best(groups, _specificity(padded), _recall(padded), self.min_sensitivity)
 
 
 class EqualErrorRate(ScoreMetric):
