@@ -104,7 +104,7 @@ class DoubleFloat:
         rest = (((self.high - p) - e) + (self.low - q * other.low)) / divisor
         fine = jnp.isfinite(q + rest)
         high, low = two_sum(q, jnp.where(fine, rest, jnp.zeros((), q.dtype)))
-        nan = jnp.asarray(jnp.nan, q.dtype)
+        nan = np.asarray(np.nan, q.dtype)  # made by JAX, it would raise under `jax_debug_nans`
         return DoubleFloat(jnp.where(some, high, nan), jnp.where(some, low, nan))
 
     def __rtruediv__(self, other: Any) -> "DoubleFloat":

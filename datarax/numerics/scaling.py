@@ -86,7 +86,7 @@ def one_where_zero(x: jax.Array) -> jax.Array:
 
 def nan_where(condition: jax.Array, x: jax.Array) -> jax.Array:
     """NaN where the condition holds, else `x`."""
-    return jnp.where(condition, jnp.asarray(jnp.nan, x.dtype), x)
+    return jnp.where(condition, np.asarray(np.nan, x.dtype), x)
 
 
 def weighted_mean(x: jax.Array, weights: jax.Array) -> jax.Array:

@@ -115,8 +115,10 @@ class CentralMoments(LeafState, kw_only=False):
 
 def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:
     """`part / total`; 0 if the total is 0."""
-    share = (part / total).high
-    return jnp.where(total.high != 0, share, jnp.zeros((), share.dtype))
+    some = total.high != 0
+    safe = total.map(lambda x: jnp.where(some, x, jnp.ones((), x.dtype)))
+    share = (part / safe).high
+    return jnp.where(some, share, jnp.zeros((), share.dtype))
 
 
 def about_mean(
