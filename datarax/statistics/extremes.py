@@ -45,7 +45,7 @@ class Greatest(LeafState, kw_only=False):
         least = jnp.asarray(-jnp.inf, x.dtype)
         high = jnp.max(x.high, axes, initial=least, where=counts)
         # Of the values with the greatest high part, the greatest low part.
-        counts &= x.high == high
+        counts &= x.high == jnp.broadcast_to(high, x.shape)
         low = jnp.max(x.low, axes, initial=least, where=counts)
         low = jnp.where(jnp.isfinite(low), low, jnp.zeros((), x.dtype))
         return self.combine(self.with_parts({"parts": (high, low)}))

@@ -187,7 +187,9 @@ def test_every_tweedie_deviance(rng, power):
     want = sklearn.metrics.mean_tweedie_deviance(
         target.astype(np.float64), preds.astype(np.float64), power=power
     )
-    value, invalid = value_and_invalid(metrics.TweedieDeviance(power=power), preds, target)
+    value, invalid = value_and_invalid(
+        metrics.TweedieDeviance(power=power, on_invalid="exclude"), preds, target
+    )
     np.testing.assert_allclose(value, want, 1e-6)
     assert int(invalid) == 0
 
@@ -218,7 +220,9 @@ def test_tweedie_deviance_of_targets_far_below_the_predictions():
 def test_where_a_deviance_is_not_defined():
     preds, target = np.float32([1, -1, 0, 1, 1, 1]), np.float32([1, 1, 1, 0, -1, 2])
     for power, invalid in ((0, 0), (-1, 2), (1, 3), (2, 4)):
-        value, count = value_and_invalid(metrics.TweedieDeviance(power=power), preds, target)
+        value, count = value_and_invalid(
+            metrics.TweedieDeviance(power=power, on_invalid="exclude"), preds, target
+        )
         assert int(count) == invalid
         assert np.isfinite(value)
     logs = value_and_invalid(metrics.MeanSquaredLogError(), preds, target)
