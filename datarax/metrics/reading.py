@@ -110,7 +110,7 @@ class Reading:
                 )
         if found and warns:
             lines = [
-                f"{member}: {invalid.described()}; {_EFFECTS[policy]}"
+                f"{member}: {invalid.described()}, {_EFFECTS[policy]}"
                 for member, policy, invalid in found
             ]
             warn("\n".join(lines), InvalidValuesWarning)
@@ -158,7 +158,7 @@ class Reading:
 _EFFECTS = {
     "propagate": "so the result is NaN. To leave such data out, read "
     'metric.replace(on_invalid="exclude"), or give its weights= as 0',
-    "exclude": "and was left out. If the result should be NaN instead, read "
+    "exclude": "and were left out. If the result should be NaN instead, read "
     'metric.replace(on_invalid="propagate")',
 }
 

@@ -292,7 +292,7 @@ def test_excluded_and_counted():
     ):
         metric = make(on_invalid="exclude").update(BAD)
         assert int(metric.invalid_count()) == 3
-        with pytest.warns(InvalidValuesWarning, match="and was left out"):
+        with pytest.warns(InvalidValuesWarning, match="and were left out"):
             assert float(metric.compute()) == want
         assert int(metric.merge(metric).invalid_count()) == 6
         with pytest.warns(InvalidValuesWarning, match=f"{make.__name__}: 3 values"):

@@ -73,7 +73,7 @@ class GeometricMean(ValueMetric):
     """The weighted geometric mean of values that are not negative.
 
     `exp(sum(w * log(x)) / sum(w))`. One zero makes it zero, as in `scipy.stats.gmean`. Negative
-    values, for which SciPy gives NaN, are excluded and counted as invalid. No data gives NaN.
+    values, for which SciPy gives NaN, are invalid. No data gives NaN.
 
     Example:
         >>> import jax.numpy as jnp
@@ -92,7 +92,7 @@ class HarmonicMean(ValueMetric):
     """The weighted harmonic mean of values that are not negative.
 
     `sum(w) / sum(w / x)`. One zero makes it zero, the limit, as in `scipy.stats.hmean`. Negative
-    values, which SciPy refuses, are excluded and counted as invalid. No data gives NaN.
+    values, which SciPy refuses, are invalid. No data gives NaN.
 
     Example:
         >>> import jax.numpy as jnp

@@ -33,7 +33,7 @@ class SteppedMetric(Metric):
         Args:
             values: of any shape and real dtype.
             step: integers that broadcast against the leading axes of `values`; those that do not
-                fit 32 bits are excluded with their values and counted as invalid.
+                fit 32 bits are invalid.
             weights: broadcast against the leading axes of `values`. A value of weight zero does
                 not count, nor does its step.
 
@@ -47,8 +47,8 @@ class SteppedMetric(Metric):
 class LastValue(SteppedMetric):
     """The value of the greatest step.
 
-    Of several values of that step, on any device, the greatest. NaN and infinities are excluded:
-    the result is the last value that can be used. No data gives NaN.
+    Of several values of that step, on any device, the greatest. With `on_invalid="exclude"`,
+    the last value that is finite. No data gives NaN.
 
     Example:
         >>> import jax.numpy as jnp
@@ -129,7 +129,7 @@ class Rate(Metric):
             values: what is counted (examples, tokens), of any shape.
             elapsed: seconds by the host's clock from the start of the run to the end of this step;
                 broadcasts against the leading axes of `values`. A time that is negative or not
-                finite is excluded with its values and counted as invalid.
+                finite is invalid.
             weights: broadcast against the leading axes of `values`.
 
         Raises:

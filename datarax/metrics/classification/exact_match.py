@@ -15,7 +15,7 @@ class ExactMatch(TaskMetric):
     The subset accuracy: `sum(w * all(right)) / sum(w)`. `num_labels` (rows of labels) or
     `num_classes` (sequences of classes) is required. An entry whose target is `ignore_index` is
     excluded, and the rest of its row is compared; a row of only such entries is excluded. A row
-    with an invalid entry is excluded as a whole. No data gives NaN. As
+    with an invalid entry is invalid as a whole. No data gives NaN. As
     `sklearn.metrics.accuracy_score` of multilabel targets.
 
     Raises:

@@ -22,7 +22,7 @@ class LogLoss(ProbabilityScore):
     As `sklearn.metrics.log_loss`, which takes probabilities. Probabilities are clipped to
     `[eps, 1 - eps]` with the eps of their dtype (half precision: that of float32, 2**-23), so
     that an example of weight 1 adds at most 15.95. Logits are not clipped. Rows that do not sum to
-    one are excluded and counted; scikit-learn warns and uses them. I. J. Good (1952), Rational
+    one are invalid; scikit-learn warns and uses them. I. J. Good (1952), Rational
     decisions.
 
     Example:

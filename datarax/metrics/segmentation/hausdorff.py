@@ -26,7 +26,7 @@ class HausdorffDistance(Metric):
     Hausdorff distance of two filled masks, as sets of points, is at most that of their edges.
 
     An exact Euclidean distance transform takes `H * W * W` steps for each image. An image with one
-    mask empty has no distance: it is excluded and counted as invalid. An image with both empty is
+    mask empty has no distance: it is invalid. An image with both empty is
     excluded and not counted. No data gives NaN.
 
     As the greater of both `scipy.spatial.distance.directed_hausdorff` of the pixels of the edges,
@@ -69,7 +69,7 @@ class HausdorffDistance(Metric):
 
         Args:
             preds: binary masks (N, H, W), booleans or 0 and 1. An image with any other value is
-                excluded and counted.
+                invalid.
             target: masks of the same shape.
             weights: by image, (N,).
 

@@ -42,7 +42,7 @@ class PixelMetric(Metric):
         Args:
             preds: predicted classes (N, H, W), or scores (N, H, W, C); any number of axes for
                 pixels.
-            target: integer classes (N, H, W). A class out of range is excluded and counted.
+            target: integer classes (N, H, W). A class out of range is invalid.
             weights: by image or by pixel: broadcast against the leading axes of `target`.
 
         Raises:
@@ -144,8 +144,8 @@ class GeneralizedDice(PixelMetric):
 
     2 sum(v TP) / sum(v (2 TP + FP + FN)) over classes, with v = 1 / (TP + FN)^2; a class that is
     not a target has the greatest v of those that are. With `aggregate="image"` weights are by
-    image, an image with a class out of range is excluded as a whole and counted, and an image that
-    holds none of the classes, predicted or not, has no score and is excluded without being counted.
+    image, an image with a class out of range is invalid as a whole, and an image that holds none of
+    the classes, predicted or not, has no score and is excluded.
     No data gives NaN. Not in scikit-learn. C. H. Sudre and others (2017),
     https://doi.org/10.1007/978-3-319-67558-9_28, after W. R. Crum and others (2006),
     https://doi.org/10.1109/TMI.2006.880587.

@@ -68,7 +68,7 @@ class PanopticQuality(Metric):
             preds: integers (N, H, W, 2): for each pixel its class and the number of its segment,
                 which is not used in classes that are not things.
             target: the same of the true segments. An image with a class or a number out of range
-                is excluded and counted.
+                is invalid.
             weights: by image, (N,).
 
         Raises:
