@@ -94,6 +94,7 @@ def test_distinct_values_have_distinct_hashes(rng):
             assert abs(share - 0.5) < 2.5 / np.sqrt(values.size)
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_invalid_values_are_excluded_and_counted():
     seen = Cardinality().update(jnp.array([1.0, jnp.nan, jnp.inf, -jnp.inf, 1.0]))
     assert round(float(seen.compute())) == 1

@@ -92,8 +92,11 @@ def test_last_is_by_step_and_then_by_value():
     assert ends.compute() == 2
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_the_last_valid_value():
-    metric = LastValue().update(jnp.array([1.0, jnp.nan]), step=jnp.array([1, 2]))
+    metric = LastValue(on_invalid="exclude").update(
+        jnp.array([1.0, jnp.nan]), step=jnp.array([1, 2])
+    )
     assert metric.compute() == 1
     assert int(metric.invalid_count()) == 1
     masked = LastValue().update(
@@ -119,11 +122,16 @@ def test_steps_broadcast_on_leading_axes(metric):
             metric.update(values, step=step)
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_steps_beyond_32_bits_are_excluded_and_counted():
-    metric = LastValue().update(jnp.array([1.0, 2.0]), step=jnp.array([3, 2**31], jnp.uint32))
+    metric = LastValue(on_invalid="exclude").update(
+        jnp.array([1.0, 2.0]), step=jnp.array([3, 2**31], jnp.uint32)
+    )
     assert (float(metric.compute()), int(metric.invalid_count())) == (1, 1)
     with x64():
-        metric = LastValue().update(jnp.array([1.0, 2.0]), step=jnp.array([3, 2**32]))
+        metric = LastValue(on_invalid="exclude").update(
+            jnp.array([1.0, 2.0]), step=jnp.array([3, 2**32])
+        )
         assert (float(metric.compute()), int(metric.invalid_count())) == (1, 1)
 
 
@@ -164,8 +172,11 @@ def test_rate_counts_exactly():
     assert float(metric.update(1024, elapsed=1024.0).compute()) == 2**24 + 2
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_rate_excludes_invalid_values():
-    metric = Rate().update(jnp.array([10, 20, 30]), elapsed=jnp.array([2.0, -1.0, jnp.nan]))
+    metric = Rate(on_invalid="exclude").update(
+        jnp.array([10, 20, 30]), elapsed=jnp.array([2.0, -1.0, jnp.nan])
+    )
     assert (float(metric.compute()), int(metric.invalid_count())) == (5, 2)
     assert np.isnan(Rate().update(3, elapsed=0.0).compute())
     with pytest.raises(datarax.MetricInputError, match=r"elapsed of shape \(3,\)"):

@@ -165,20 +165,23 @@ def test_scores_of_half_precision(rng, dtype):
 # What does not count.
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_labels_out_of_range_are_excluded_and_reported():
     # 7 and -100 are labels of no class; other libraries accept them, and count them as wrong.
     logits = np.float32([[2, 1, 0], [2, 1, 0], [0, 0, 1], [1, 0, 0]])
     target = np.asarray([0, 1, 7, -100])
     outputs = {"preds": logits, "target": target}
-    metric = update(Accuracy(num_classes=3), **outputs)
+    metric = update(Accuracy(num_classes=3, on_invalid="exclude"), **outputs)
     assert_same(metric.compute(), 0.5, np.float32)
     assert int(metric.invalid_count()) == 2
     with pytest.warns(InvalidValuesWarning, match="Accuracy: 2 values or examples"):
         assert metric.results() == 0.5
-    both = update(Collection({"accuracy": Accuracy(num_classes=3)}), **outputs)
+    both = update(
+        Collection({"accuracy": Accuracy(num_classes=3, on_invalid="exclude")}), **outputs
+    )
     assert both.results() == {"accuracy": 0.5, "accuracy/invalid": 2}
     # One of the two is declared to be padding: ignored, and not reported.
-    metric = update(Accuracy(num_classes=3, ignore_index=-100), **outputs)
+    metric = update(Accuracy(num_classes=3, ignore_index=-100, on_invalid="exclude"), **outputs)
     assert_same(metric.compute(), 0.5, np.float32)
     assert int(metric.invalid_count()) == 1
 
@@ -199,17 +202,18 @@ def test_ignore_index(rng, task):
     assert np.isnan(evaluate(Accuracy(ignore_index=-1, **config), scores, np.full(shape, -1))[0])
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_scores_that_are_not_finite(rng):
     scores = rng.random((N, 3)).astype(np.float32)
     target = rng.integers(0, 3, N)
     bad = rng.random(N) < 0.2
     scores[bad, rng.integers(0, 3, bad.sum())] = rng.choice([np.nan, np.inf, -np.inf], bad.sum())
-    got, invalid = evaluate(Accuracy(num_classes=3), scores, target)
+    got, invalid = evaluate(Accuracy(num_classes=3, on_invalid="exclude"), scores, target)
     want = sk.accuracy_score(target[~bad], scores[~bad].argmax(1))
     close(got, want)
     assert int(invalid) == bad.sum()
     # Padded away, they are no one's business.
-    got, invalid = evaluate(Accuracy(num_classes=3), scores, target, ~bad)
+    got, invalid = evaluate(Accuracy(num_classes=3, on_invalid="exclude"), scores, target, ~bad)
     close(got, want)
     assert int(invalid) == 0
     assert np.isnan(evaluate(Accuracy(num_classes=3), np.full((N, 3), np.nan), target)[0])

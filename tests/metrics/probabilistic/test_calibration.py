@@ -160,9 +160,12 @@ def test_the_first_of_equal_scores_is_the_prediction():
     assert (right["accuracy"], wrong["accuracy"]) == (1, 0)
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_rows_that_are_not_distributions_are_excluded_and_counted():
     preds = jnp.array([[0.5, 0.25], [0.75, 0.25], [1.5, -0.5], [0.5, jnp.nan]])
-    metric = update(CalibrationError(num_classes=2), preds, jnp.zeros(4, jnp.int32))
+    metric = update(
+        CalibrationError(num_classes=2, on_invalid="exclude"), preds, jnp.zeros(4, jnp.int32)
+    )
     assert (metric.compute(), metric.invalid_count()) == (0.25, 3)
 
 

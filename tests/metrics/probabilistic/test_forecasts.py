@@ -79,11 +79,12 @@ def test_jensen_shannon_divergence_with_zeros_is_finite():
     assert_within_ulps(value_of(JensenShannonDivergence(base=2), p, q), 0.5, 2)
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 @pytest.mark.parametrize("cls", [KLDivergence, JensenShannonDivergence])
 def test_rows_that_are_not_distributions_are_excluded_and_counted(cls):
     p = jnp.array([[0.5, 0.5], [0.5, 0.25], [0.5, 0.5], [1.5, -0.5]])
     q = jnp.array([[0.25, 0.75], [0.5, 0.5], [0.5, jnp.nan], [0.5, 0.5]])
-    seen = update(cls(), p, q)
+    seen = update(cls(on_invalid="exclude"), p, q)
     assert seen.invalid_count() == 3
     assert seen.compute() == value_of(cls(), p[:1], q[:1])
 
@@ -158,8 +159,9 @@ def test_crps_of_a_normal_forecast_is_the_integral():
     assert_within_ulps(value_of(metric, jnp.array([[1.0, 2.0]]), jnp.array([2.5])), want, 8)
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_a_negative_standard_deviation_is_excluded_and_counted():
-    metric = ContinuousRankedProbabilityScore(forecast="normal")
+    metric = ContinuousRankedProbabilityScore(forecast="normal", on_invalid="exclude")
     seen = update(metric, jnp.array([[1.0, -1.0], [1.0, 0.0]]), jnp.array([2.0, 3.0]))
     assert (seen.compute(), seen.invalid_count()) == (2, 1)
 

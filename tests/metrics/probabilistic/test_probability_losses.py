@@ -118,10 +118,13 @@ def test_probabilities_are_clipped_as_in_scikit_learn():
         assert_within_ulps(value_of(LogLoss(), p, target), sklearn.metrics.log_loss(target, p), 4)
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_rows_that_are_not_distributions_are_excluded_and_counted():
     fine = [[0.25, 0.75], [0.25, 0.7501], [0.25, 0.7499]]
     off = [[0.25, 0.7511], [0.25, 0.7489], [0.5, 0.0], [1.25, -0.25], [0.5, jnp.nan]]
-    seen = update(LogLoss(num_classes=2), np.float32(fine + off), np.zeros(8, np.int32))
+    seen = update(
+        LogLoss(num_classes=2, on_invalid="exclude"), np.float32(fine + off), np.zeros(8, np.int32)
+    )
     assert seen.invalid_count() == len(off)
     assert seen.statistic.weight.value == 3
     # They are not divided by their sum.
@@ -134,9 +137,10 @@ def test_the_rounded_sums_of_rows_in_half_precision_are_valid(logits):
         assert update(LogLoss(num_classes=C), jnp.asarray(p, dtype), target).invalid_count() == 0
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_logits_are_not_taken_for_probabilities(logits):
     x, _, target = batch_of("multiclass", logits)
-    seen = update(LogLoss(num_classes=C), x, target)
+    seen = update(LogLoss(num_classes=C, on_invalid="exclude"), x, target)
     assert seen.invalid_count() == N
     assert np.isnan(seen.compute())
 
@@ -195,9 +199,10 @@ def test_hinge_of_two_outcomes(squared, logits):
     assert_within_ulps(got, want, 16)
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_an_ignored_target_is_neither_counted_nor_invalid():
     preds = np.float32([[0.25, 0.75], [0.5, 0.5], [np.nan, 2.0]])
-    metric = LogLoss(num_classes=2, ignore_index=-100)
+    metric = LogLoss(num_classes=2, ignore_index=-100, on_invalid="exclude")
     seen = update(metric, preds, np.int32([1, -100, -100]))
     assert (seen.invalid_count(), seen.statistic.weight.value) == (0, 1)
     assert seen.compute() == update(metric, preds, np.int32([1, -100, 7])).compute()
