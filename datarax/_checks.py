@@ -3,6 +3,7 @@
 import inspect
 import math
 import warnings
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -130,8 +131,14 @@ def real(value: Any, name: str, *, nan: bool = False) -> float:
     return number
 
 
+updated: ContextVar[str] = ContextVar("updated", default="")
+"""The name of the metric of a collection that is being updated."""
+
+
 def warn(message: str, category: type[Warning]) -> None:
     """A warning that points at the line outside of datarax that led to it."""
+    if updated.get():
+        message = f"metric {updated.get()!r}: {message}"
     frame, depth = inspect.currentframe(), 1
     while frame and frame.f_globals.get("__name__", "").split(".")[0] == "datarax":
         frame, depth = frame.f_back, depth + 1

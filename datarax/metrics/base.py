@@ -62,8 +62,6 @@ class Metric(State):
     outputs: Outputs = field(default=(), init=False)
     """Pairs of an argument of `update` and the output of a step for it: see `from_outputs`."""
 
-    widest_bounds: ClassVar[float | None] = None
-    """`results` warns if the bounds of the value are farther apart than this; see `AreaMetric`."""
     owns_mesh: ClassVar[bool] = False
     """Whether the metric has its own mesh of devices, and so syncs without an axis name."""
     broadcast_arguments: ClassVar[tuple[str, ...]] = ()
@@ -204,9 +202,14 @@ class Metric(State):
     def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
         """The value by the formula, and bounds `(lower, upper)` on it if the metric has any.
 
-        A metric that has bounds defines this method, so that both are computed once.
+        A metric that has bounds defines this method, so that one program computes both.
         """
         return _formula(self)(self), None
+
+    @property
+    def widest_bounds(self) -> float | None:
+        """`results` warns if the bounds of the value are farther apart than this; None: never."""
+        return None
 
     def synced_in_place(self, axis_name: AxisName | None) -> Self:
         """The metric that an object which is updated in place keeps after a sync: the global one.
@@ -216,8 +219,7 @@ class Metric(State):
         """
         if axis_name is None:
             raise MetricInputError(
-                f"sync: axis_name=None for a {type(self).__name__}; expected the name of a bound "
-                f"axis"
+                f"sync: axis_name=None for {type(self).__name__}; expected the name of a bound axis"
             )
         return self.sync(axis_name)
 

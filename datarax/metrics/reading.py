@@ -50,6 +50,12 @@ class Unusable:
         listed = f" ({', '.join(kinds)})" if kinds else ""
         return f"{sum(counts.values())} values or examples could not be used{listed}"
 
+    @property
+    def hint(self) -> str:
+        """What else to do about it, for the end of a message."""
+        full = int(self.counts.get("beyond the capacity", 0)) > 0
+        return ". A larger capacity= holds more examples" if full else ""
+
 
 def unusable(metric: State) -> Unusable:
     """What a metric and all its states could not use."""
@@ -110,7 +116,7 @@ class Reading:
                 )
         if found and warns:
             lines = [
-                f"{member}: {invalid.described()}, {_EFFECTS[policy]}"
+                f"{member}: {invalid.described()}, {_EFFECTS[policy]}{invalid.hint}"
                 for member, policy, invalid in found
             ]
             warn("\n".join(lines), InvalidValuesWarning)

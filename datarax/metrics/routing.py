@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
+from datarax._checks import updated
 from datarax._errors import DataraxError, MetricInputError
 
 Outputs = tuple[tuple[str, str | None], ...]
@@ -51,10 +52,11 @@ def joined(name: str, path: str) -> str:
 def naming(
     name: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NONE
 ) -> Iterator[None]:
-    """Puts the name of a metric, if it has one, into every error that is raised in the block.
+    """Puts the name of a metric, if it has one, into every error and warning of the block.
 
     `args` and `kwargs` are the arguments of its update.
     """
+    token = updated.set(joined(updated.get(), name))
     try:
         yield
     except DataraxError as error:
@@ -70,6 +72,8 @@ def naming(
         if name:
             error.add_note(f"This was raised in the update of the metric {name!r}.")
         raise
+    finally:
+        updated.reset(token)
 
 
 def refuse_ignored(routes: list[Route], outputs: Mapping[str, Any], caller: str) -> None:

@@ -96,9 +96,12 @@ def examples(
     scores = as_float(given)
     if num_classes is None:
         if given.ndim == target.ndim + 1 and given.shape[:-1] == target.shape != given.shape[-1:]:
+            size = given.shape[-1]
+            hint = f"for scores of {size} classes, give num_classes={size}"
+            if size == 1:
+                hint = "for one score for each example, give preds[..., 0]"
             raise MetricInputError(
-                f"preds of shape {given.shape} and target of shape {target.shape}; for scores of "
-                f"{given.shape[-1]} classes, give num_classes={given.shape[-1]}"
+                f"preds of shape {given.shape} and target of shape {target.shape}; {hint}"
             )
         same_shape(given, target)
         if num_labels is not None and given.shape[-1:] != (num_labels,):
@@ -203,10 +206,12 @@ def predictions(
     if not scores:
         same_shape(preds, target)
         if not is_integer(preds):
+            hint = "Leave num_classes= out for a binary task; convert labels to integers"
+            if target.shape[-1:] == (size,):
+                hint = "If target is one-hot, give target.argmax(-1)"
             raise MetricTypeError(
                 f"preds has shape {preds.shape} and dtype {preds.dtype}; expected scores of "
-                f"shape {(*target.shape, size)} for num_classes={size}, or integer labels. Leave "
-                f"num_classes= out for a binary task; convert labels to integers"
+                f"shape {(*target.shape, size)} for num_classes={size}, or integer labels. {hint}"
             )
         if top_k > 1:
             raise MetricInputError(f"top_k={top_k} needs scores; preds are labels")

@@ -34,6 +34,7 @@ from datarax.statistics.state_dicts import Saveable, check_same
 SMALL_STATE_BYTES = 1 << 20
 """The most bytes per device that `sync` gathers in one collective. A larger state takes one
 collective for each kind of merge."""
+_NOT_VARYING = "elsewhere no array varies over devices, and the metric is used as it is"
 _NO_SYNC = (
     "elsewhere no sync is needed: a metric that is updated with global arrays is global, and "
     "compute() of a per_device metric merges its copies"
@@ -265,7 +266,11 @@ class State(Saveable, metaclass=_StateType):
 
         Name the axes over which the data differ. Over any other axis the devices fold the same
         data, which should count once.
+
+        Raises:
+            AxisNotBoundError: `axis_name` is not bound here.
         """
+        collectives.bound_axis_size(axis_name, f"{type(self).__name__}.varying", _NOT_VARYING)
         names = collectives.axis_names(axis_name)
         checked = [name for name in names if collectives.is_checked(name)]
         state = counted_once(self, checked)

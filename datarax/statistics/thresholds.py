@@ -100,9 +100,12 @@ def check_known(given: Given, preds: ArrayLike, threshold: float | None) -> None
 def _refuse_other_labels(labels: ArrayLike, name: str, given: Given) -> None:
     other = _first(labels, _is_other, given)
     if other is not None:
+        hint = "For labels of several classes, a metric needs num_classes="
+        if not other.is_integer():
+            hint = "For fractions, use a metric of regression, or give target > 0.5"
         raise MetricInputError(
-            f"{name} holds {other:g}; expected 0 and 1. For labels of several classes, a metric "
-            f"needs num_classes=. To leave such examples out, give ignore_index= or weights= of 0"
+            f"{name} holds {other:g}; expected 0 and 1. {hint}. To leave such examples out, give "
+            f"ignore_index= or weights= of 0"
         )
 
 

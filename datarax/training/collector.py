@@ -132,8 +132,8 @@ class AsyncMetricCollector:
         self._windows: deque[_Window] = deque()
         self._finished: deque[_Window] = deque()
         self._count = 0
-        # The arrays of the last window. They must not be kept alive.
-        self._last: list[weakref.ref[jax.Array]] = []
+        # The arrays of the last window, which must not be kept alive; None for NumPy arrays.
+        self._last: list[weakref.ref[jax.Array] | None] = []
         self._barrier: Barrier | None = None
 
     # Binding and unbinding.
@@ -237,7 +237,7 @@ class AsyncMetricCollector:
         self._windows.append(window)
         self._count += 1
         leaves = jax.tree.leaves(current)
-        self._last = [weakref.ref(leaf) for leaf in leaves if isinstance(leaf, jax.Array)]
+        self._last = [weakref.ref(leaf) if isinstance(leaf, jax.Array) else None for leaf in leaves]
         if over_cpus:
             _on_cpu.append(window)
         if over_cpus and self._barrier is not None:
@@ -329,9 +329,10 @@ class AsyncMetricCollector:
             )
         if jax.tree.structure(metric) != self._structure:
             check_same(self._like, metric, "collect")
-        # A reset gives NumPy arrays or new arrays, so `_last` never has the arrays of one.
-        if self._last and all(
-            old() is leaf for old, leaf in zip(self._last, jax.tree.leaves(metric), strict=False)
+        # A reset gives only NumPy arrays, or new arrays, so `_last` never has the arrays of one.
+        if any(self._last) and all(
+            old() is leaf if old else not isinstance(leaf, jax.Array)
+            for old, leaf in zip(self._last, jax.tree.leaves(metric), strict=True)
         ):
             raise MetricInputError(
                 "schedule_collection(metric): this is the metric of the last window again; go on "

@@ -95,9 +95,9 @@ class StatefulMetric(nnx.Metric):
         """The value of the metric; see `Metric.compute`."""
         return self.metric.compute()
 
-    def results(self) -> Any:
+    def results(self, *, as_json: bool = False) -> Any:
         """The value on the host, as Python numbers and NumPy arrays; see `Metric.results`."""
-        return self.metric.results()
+        return self.metric.results(as_json=as_json)
 
     def reset(self) -> None:
         """Resets the metric to its empty state, in place."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from datarax import InvalidValuesWarning, MetricInputError, ScoresWarning, metrics
+from datarax import Collection, InvalidValuesWarning, MetricInputError, ScoresWarning, metrics
 from datarax.statistics import ClassCounts
 from datarax.statistics.thresholds import logit_below
 from tests.helpers import make_mesh, place, update, x64
@@ -177,3 +177,12 @@ def test_scores_of_several_classes_without_num_classes():
 def test_a_jitted_update_looks_at_nothing():
     step = jax.jit(lambda metric, preds: metric.update(preds, preds))
     assert int(step(metrics.Accuracy(), np.arange(4)).invalid_count()) == 2
+
+
+def test_the_warning_names_the_metric_of_a_collection():
+    inner = Collection({"accuracy": metrics.Accuracy()})
+    outer = Collection({"valid": inner})
+    with pytest.warns(ScoresWarning, match="^metric 'valid/accuracy': preds holds 3"):
+        outer.update(preds=jnp.array([0.2, 3.0]), target=jnp.array([0, 1]))
+    with pytest.warns(ScoresWarning, match="^preds holds 3"):
+        metrics.Accuracy().update(jnp.array([0.2, 3.0]), jnp.array([0, 1]))

@@ -199,8 +199,10 @@ def test_arguments_are_checked(arguments, options, message):
         datarax.AsyncMetricCollector(*arguments, **options)
 
 
-def test_the_metric_of_the_last_window_again():
-    step = jax.jit(lambda metric, x: metric.update(x))
+@pytest.mark.parametrize("wrap", [jax.jit, lambda step: step], ids=["jit", "eager"])
+def test_the_metric_of_the_last_window_again(wrap):
+    # An update outside `jit` leaves arrays that it does not change as NumPy arrays.
+    step = wrap(lambda metric, x: metric.update(x))
     metric = step(Mean(), 1.0)
     with datarax.AsyncMetricCollector(metric) as collector:
         collector.schedule_collection(metric)

@@ -101,7 +101,7 @@ def test_what_is_refused():
         StatefulMetric(of("loss", Mean())).update(values=1.0)
     with pytest.raises(MetricInputError, match="metric 'hits': Accuracy needs the output 'target'"):
         StatefulMetric(Collection({"hits": Accuracy()})).update(preds=np.ones(3))
-    with pytest.raises(MetricInputError, match="axis_name=None for a Mean; expected the name"):
+    with pytest.raises(MetricInputError, match="axis_name=None for Mean; expected the name"):
         StatefulMetric(Mean()).sync()
     with pytest.raises(AxisNotBoundError, match="'data' is bound"):
         StatefulMetric(Mean()).sync("data")

@@ -47,6 +47,9 @@ class HistogramQuantile(ValueMetric):
         q, method = self.definition()
         return self.statistic.quantile_bounds(q, method=method)
 
+    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
+        return super().value_and_bounds()[0], self.bounds()
+
 
 class Quantile(HistogramQuantile):
     """Quantiles of values of any size and sign, estimated without a range, with certain bounds.

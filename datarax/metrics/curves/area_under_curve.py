@@ -47,6 +47,14 @@ class AreaMetric(ScoreMetric):
         """
         return _bounds(self)
 
+    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
+        return super().value_and_bounds()[0], self.bounds()
+
+    @property
+    def widest_bounds(self) -> float | None:
+        # Bounds of a full buffer are the extremes, and there is a warning of its own.
+        return None if self.exact else 0.01
+
     def _averaged(self, area: DoubleFloat, groups: Groups) -> jax.Array:
         value = area.to_float()
         if self.is_binary:

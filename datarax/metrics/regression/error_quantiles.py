@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import as_float, numeric, same_shape
+from datarax._checks import numeric, same_shape
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
+from datarax.numerics.limbs import difference
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs
@@ -40,8 +41,9 @@ class MaxError(PerOutput):
         self.largest = MetricAccumulator(nothing, MetricReduceOp.max)
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        p, t, w, invalid = pairs(preds, target, weights, self.example_shape)
-        error = jnp.where(w.astype(jnp.bool_), jnp.abs(p - t), -jnp.inf)
+        _, _, w, invalid = pairs(preds, target, weights, self.example_shape)
+        e = difference(*(numeric(x, "preds") for x in (preds, target)))
+        error = jnp.where(w.astype(jnp.bool_), jnp.abs(e), -jnp.inf)
         return self.replace(
             largest=self.largest.update(error), invalid=self.invalid.update(invalid)
         )
@@ -79,7 +81,7 @@ class MedianAbsoluteError(RegressionMetric):
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         p, t = numeric(preds, "preds"), numeric(target, "target")
         same_shape(p, t)
-        error = jnp.abs(as_float(p) - as_float(t))
+        error = jnp.abs(difference(p, t))
         return self.replace(statistic=self.statistic.update(error, weights=weights))
 
     def compute(self) -> PyTree:
@@ -88,3 +90,6 @@ class MedianAbsoluteError(RegressionMetric):
     def bounds(self) -> tuple[jax.Array, jax.Array]:
         """Bounds `(lower, upper)` on the exact median of the errors as float32."""
         return self.statistic.quantile_bounds(0.5, method="averaged_inverted_cdf")
+
+    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
+        return super().value_and_bounds()[0], self.bounds()

@@ -8,7 +8,7 @@ import sklearn.metrics
 
 import datarax
 from datarax import MetricInputError, MetricTypeError
-from datarax.metrics import AUROC, AveragePrecision, Gini, LogAUC
+from datarax.metrics import AUROC, AveragePrecision, Gini, LogAUC, Max, Median
 from datarax.testing import check_metric
 from tests.helpers import update, x64
 from tests.registry.curves import log_auc_of
@@ -408,3 +408,36 @@ def test_inputs_that_are_refused(exact):
         AUROC(**exact).update(np.zeros(4, np.float32), np.zeros(4), weights=np.ones(3))
     with pytest.raises(datarax.ConfigurationMismatchError, match="max_fpr"):
         AUROC(max_fpr=0.5, **exact).merge(AUROC(**exact))
+
+
+def test_wide_bounds_warn_and_are_read_from_a_collection(rng):
+    target = np.resize([0, 1], 500)
+    # A constant that is large for the spread, so that many scores share a bin.
+    preds = (rng.normal(size=500) + target + 1000).astype(np.float32)
+    metrics = datarax.Collection(
+        {
+            "area": AUROC(),
+            "narrow": AUROC(exact=True, capacity=500),
+            "middle": Median().from_outputs(values="preds", weights=None),
+            "size": Max().from_outputs(values="preds", weights=None),
+        }
+    )
+    metrics = metrics.update(preds=preds, target=target)
+    bounds = metrics.bounds()
+    assert sorted(bounds) == ["area", "middle", "narrow"]
+    lower, upper = bounds["area"]
+    assert lower <= sklearn.metrics.roc_auc_score(target, preds) <= upper
+    assert bounds["area"] == metrics["area"].bounds()
+    assert bounds["middle"][0] <= np.median(preds) <= bounds["middle"][1]
+    assert upper - lower > 0.01
+    ends = f"area: the exact value .* between {lower:.4g} and {upper:.4g}"
+    with pytest.warns(datarax.PrecisionWarning, match=ends) as caught:
+        metrics.results()
+    assert len(caught) == 1
+    with datarax.AsyncMetricCollector(metrics, bounds=True) as collector:
+        collector.schedule_collection(metrics)
+        with pytest.warns(datarax.PrecisionWarning, match=ends):
+            results = collector.collect_results()
+    assert (results["area/lower"], results["area/upper"]) == (float(lower), float(upper))
+    assert results["narrow/lower"] == results["narrow"] == results["narrow/upper"]
+    assert "size/lower" not in results

@@ -383,3 +383,10 @@ def test_another_configuration_does_not_merge():
     ):
         with pytest.raises(datarax.ConfigurationMismatchError):
             a.merge(b)
+
+
+def test_the_greatest_and_the_median_error_of_large_integers(rng):
+    target = rng.integers(-(2**30), 2**30, 9).astype(np.int32)
+    errors = rng.integers(-9, 10, 9).astype(np.int32)
+    for cls, of in ((metrics.MaxError, np.max), (metrics.MedianAbsoluteError, np.median)):
+        assert update(cls(), target + errors, target).results() == of(np.abs(errors))
