@@ -199,8 +199,8 @@ def test_states_of_other_shapes_do_not_merge():
         ConfigurationMismatchError, match=r"float32\[\] in one and float32\[3\]|int32"
     ):
         Mean().merge(stacked)
-    assert stacked.merge(stacked).statistic.total.parts[0].shape == (3,)
-    np.testing.assert_array_equal(stacked.reset().statistic.total.parts[0], np.zeros(3))
+    assert stacked.merge(stacked).statistic.sums.parts[0].shape == (3, 2)
+    np.testing.assert_array_equal(stacked.reset().statistic.sums.parts[0], np.zeros((3, 2)))
 
 
 # Saving.

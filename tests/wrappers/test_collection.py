@@ -362,14 +362,14 @@ def test_what_is_shared_is_updated_and_held_once(rng):
         ),
     )
     leaves = [len(jax.tree.leaves(metrics)) for metrics in (alone, shared)]
-    assert leaves == [7, 7]
+    assert leaves == [6, 6]
     x = draw(rng, (8,))
     seen = shared.update(values=x)
     assert seen.results() == {"a": x.mean(), "b": x.sum(), "c": x.mean(), "d": x.mean() / 2}
     # Still shared after what makes new arrays.
     for again in (seen.merge(shared), jax.jit(lambda m: m)(seen), seen.reset(), copy.copy(seen)):
         assert len(again.groups) == 1
-        assert len(jax.tree.leaves(again)) == 7
+        assert len(jax.tree.leaves(again)) == 6
 
 
 class WeightedHalf(Mean):
