@@ -11,6 +11,15 @@ from datarax.numerics.sums import suffix_sums, sum_floats
 _BLOCK = 128
 
 
+def dense_ranks(x: DoubleFloat) -> jax.Array:
+    """How many different values are less than each of (N,) values, as a float."""
+    order = jnp.lexsort((x.low, x.high))
+    ordered = x[order]
+    greater = (ordered[1:] != ordered[:-1]).astype(jnp.int32)
+    ranks = jnp.cumsum(jnp.concatenate([jnp.zeros_like(order[:1], jnp.int32), greater]))
+    return jnp.zeros_like(x.high).at[order].set(ranks.astype(x.dtype))
+
+
 def mean_ranks(x: jax.Array, w: jax.Array) -> jax.Array:
     """The mean rank of each value minus 1/2: the weight below it, plus half the weight of its ties.
 

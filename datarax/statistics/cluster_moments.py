@@ -10,10 +10,17 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, two_sum
+from datarax.numerics.scaled_double import ScaledDouble
+from datarax.numerics.scaling import power_of_two
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
 from datarax.statistics.labels import in_range
-from datarax.statistics.moments import CentralMoments
+from datarax.statistics.moments import (
+    DIGITS,
+    CentralMoments,
+    in_unit_of_greatest,
+    unit_exponent,
+)
 from datarax.statistics.scatter_counts import scatter_sum
 from datarax.statistics.state import State
 
@@ -30,7 +37,7 @@ class ClusterMoments(State, kw_only=False):
         >>> from datarax.statistics import ClusterMoments
         >>> points = jnp.array([[1.0], [3.0], [9.0]])
         >>> seen = ClusterMoments(2, 1).update(points, jnp.array([0, 0, 1]))
-        >>> print(seen.means.high[:, 0], seen.squares)
+        >>> print(seen.means.to_float()[:, 0], seen.squares)
         [2. 9.] [2. 0.]
     """
 
@@ -67,51 +74,69 @@ class ClusterMoments(State, kw_only=False):
         batch = self._of(
             jnp.where(w.astype(jnp.bool_)[..., None], x, 0).reshape(-1, x.shape[-1]),
             jnp.where(known, labels.astype(jnp.int32), 0).reshape(-1),
-            as_float(w).reshape(-1),
+            w.reshape(-1),
         )
         return self.replace(
             central=self.central.combine(batch), invalid=self.invalid.update(invalid)
         )
 
     @property
-    def sizes(self) -> DoubleFloat:
+    def sizes(self) -> ScaledDouble:
         """The weight of each cluster, (C,)."""
-        count, _, _ = self.central.doubles()
+        count, _, _ = self.central.scaled()
         return count[:, 0]  # the same for each feature
 
     @property
-    def means(self) -> DoubleFloat:
+    def weight(self) -> ScaledDouble:
+        """The weight of all clusters."""
+        sizes, _, _ = self.in_one_unit()
+        return ScaledDouble(sizes.sum(), jnp.max(self.central.exponents[1]))
+
+    @property
+    def means(self) -> ScaledDouble:
         """The mean of each cluster, (C, D); 0 where it is empty."""
-        _, mean, _ = self.central.doubles()
+        _, mean, _ = self.central.scaled()
         return mean
 
     @property
     def squares(self) -> jax.Array:
         """The sum of squared distances of each cluster's points from its mean, (C,)."""
-        _, _, (square,) = self.central.doubles()
+        _, _, (square,) = self.central.scaled()
         return jnp.sum(square.to_float(), -1)
+
+    def in_one_unit(self) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
+        """Weights (C,), means (C, D) and sums of squares (C, D), in one unit that fits all."""
+        # Empty clusters have the least exponents.
+        exponents = tuple(jnp.broadcast_to(jnp.max(x), x.shape) for x in self.central.exponents)
+        count, mean, (square,) = self.central.in_units(exponents).doubles()
+        return count[:, 0], mean, square
 
     def _of(self, x: jax.Array, labels: jax.Array, w: jax.Array) -> CentralMoments:
         """The moments of one batch: points (N, D), labels (N,) and weights (N,)."""
         clusters, features = self.num_clusters, self.num_features
         x, labels, w = map(replicated, (x, labels, w))
         place = labels[:, None] * features + jnp.arange(features, dtype=jnp.int32)[None, :]
-        w = w[:, None]
+        w, weight_unit = in_unit_of_greatest(w[:, None], (0,), x.dtype)
+        counts = w.astype(jnp.bool_)
+        w = jnp.broadcast_to(w, x.shape)
+        greatest = jnp.zeros((clusters, features), x.dtype)
+        greatest = greatest.at[labels].max(jnp.where(counts, jnp.abs(x), 0))
+        unit = unit_exponent(greatest, DIGITS)
+        x = jnp.where(counts, x, 0) * power_of_two(-unit, x.dtype)[labels]
 
         def total(values: jax.Array) -> DoubleFloat:
             return scatter_sum(place, values, clusters * features).reshape(clusters, features)
 
-        count = total(jnp.broadcast_to(w, x.shape))
+        count = total(w)
         # The mean in two steps: the second corrects what the first rounded away. One bit less in
         # the first, so that no compiler merges its rounding into the subtraction that follows.
         info = jnp.finfo(x.dtype)
-        first = _zero_where_nan((total(w * x) / count).to_float())
+        divisor = count.map(lambda part: jnp.where(count.high > 0, part, 1))
+        first = (total(w * x) / divisor).to_float()
         first = jax.lax.reduce_precision(first, info.nexp, info.nmant - 1)
         d = x - first[labels]
-        second = _zero_where_nan((total(w * d) / count).to_float())
+        second = (total(w * d) / divisor).to_float()
         d = d - second[labels]
-        return self.central.holding(count, DoubleFloat(*two_sum(first, second)), [total(w * d * d)])
-
-
-def _zero_where_nan(x: jax.Array) -> jax.Array:
-    return jnp.where(jnp.isnan(x), 0, x)
+        mean = DoubleFloat(*two_sum(first, second))
+        exponents = unit, jnp.broadcast_to(weight_unit, unit.shape)
+        return self.central.holding(count, mean, [total(w * d * d)], exponents)

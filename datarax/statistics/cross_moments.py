@@ -5,17 +5,24 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, default_float, numeric
+from datarax._checks import default_float, numeric
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.limbs import difference, float_or_double
+from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import pairs
 from datarax.statistics.extremes import Greatest
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
-from datarax.statistics.moments import CentralMoments, Parts, about_mean
+from datarax.statistics.moments import (
+    Apart,
+    CentralMoments,
+    Parts,
+    about_mean,
+    in_unit_of_greatest,
+)
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.state import State
 
@@ -35,37 +42,52 @@ class TwoMoments(CentralMoments):
 
     def empty(self) -> dict[str, Any]:
         zero = zeros(self.shape, default_float().name)
-        both = zeros((2, *self.shape), default_float().name)
-        return {
-            "count": (both, both),
-            "mean": (both, both),
-            "powers": ((both, both),),
-            "co": (zero, zero) if self.crossed else (),
-        }
+        co = (zero, zero) if self.crossed else ()
+        return self.empty_of((2, *self.shape)) | {"co": co}
 
     def of_two(self, x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat, w: jax.Array) -> Self:
-        """The moments of rows `x` and `y`, each (N, *shape), weighted by `w` of that shape."""
-        ndim = len(self.shape)
-        axes = tuple(range(x.ndim - ndim))
-        (n, first, dx), (_, second, dy) = (about_mean(v, w, ndim) for v in (x, y))
-        squares = stack([sum_floats(w * dx * dx, axes), sum_floats(w * dy * dy, axes)])
-        held = self.holding(stack([DoubleFloat.of(n)] * 2), stack([first, second]), [squares])
-        co = tuple(sum_floats(w * dx * dy, axes)) if self.crossed else ()
+        """The moments of rows `x` and `y`, each (N, *shape), weighted by `w` of that shape.
+
+        The weights are floats, or booleans for 1 and 0.
+        """
+        axes = tuple(range(x.ndim - len(self.shape)))
+        w, weight_unit = in_unit_of_greatest(w, axes, x.dtype)
+        if isinstance(x, DoubleFloat) or isinstance(y, DoubleFloat):
+            both = stack([DoubleFloat.of(x), DoubleFloat.of(y)])
+        else:
+            both = jnp.stack([x, y])
+        # One pass over both variables: the first axis is that of the two.
+        behind = tuple(a + 1 for a in axes)
+        batch, d = about_mean(both, w[None], behind)
+        squares = sum_floats(w[None] * d * d, behind)
+        units = jnp.broadcast_to(weight_unit, batch.exponent.shape)
+        weight = batch.weight.broadcast_to(batch.exponent.shape)
+        held = self.holding(weight, batch.mean, [squares], (batch.exponent, units))
+        co = tuple(sum_floats(w * d[0] * d[1], axes)) if self.crossed else ()
         return held.with_parts({"co": co})
 
-    def combine(self, other: Any) -> Self:
-        merged = super().combine(other)
+    def in_units(self, exponents: tuple[jax.Array, jax.Array]) -> Self:
+        held = super().in_units(exponents)
+        if not self.crossed:
+            return held
+        co, shifts = self.co_moment.double, (self.exponents, exponents)
+        (x, y), (weight, _) = (a - b for a, b in zip(*shifts, strict=True))
+        return held.with_parts({"co": tuple(scaled_by(co, weight + x + y))})
+
+    def plus(self, other: Any, total: DoubleFloat, apart: Apart) -> Self:
+        merged = super().plus(other, total, apart)
         if not self.crossed:
             return merged
         # The merged co-moment is the sum of both, plus the product of the distances of the means.
-        d, factor = self.mean_distance(other)
-        co = DoubleFloat(*self.co) + DoubleFloat(*other.co) + d[0] * d[1] * factor[0]
+        d, factor = apart.means.high, apart.factor
+        co = self.co_moment.double + other.co_moment.double + d[0] * d[1] * factor[0]
         return merged.with_parts({"co": tuple(co)})
 
     @property
-    def co_moment(self) -> DoubleFloat:
+    def co_moment(self) -> ScaledDouble:
         """The sum of products of the distances of both variables from their means."""
-        return DoubleFloat(*map(jnp.asarray, self.co))
+        (x, y), (weight, _) = self.exponents
+        return ScaledDouble(DoubleFloat(*map(jnp.asarray, self.co)), weight + x + y)
 
 
 class TwoVariables(State, kw_only=False):
@@ -81,20 +103,20 @@ class TwoVariables(State, kw_only=False):
         self.shape = tuple(self.shape)
 
     @property
-    def count(self) -> DoubleFloat:
+    def count(self) -> ScaledDouble:
         """The total weight."""
-        # `doubles` gives count, mean and powers; both variables have the same count.
-        return self.moments.doubles()[0][0]
+        # `scaled` gives count, mean and powers; both variables have the same count.
+        return self.moments.scaled()[0][0]
 
     @property
-    def target_mean(self) -> DoubleFloat:
+    def target_mean(self) -> ScaledDouble:
         """The mean of the targets; 0 where there are none."""
-        return self.moments.doubles()[1][1]
+        return self.moments.scaled()[1][1]
 
     @property
-    def target_squares(self) -> DoubleFloat:
+    def target_squares(self) -> ScaledDouble:
         """The sum of squares of the targets about their mean."""
-        return self.moments.doubles()[2][0][1]
+        return self.moments.scaled()[2][0][1]
 
 
 class CrossMoments(TwoVariables):
@@ -118,7 +140,7 @@ class CrossMoments(TwoVariables):
         Examples that hold a NaN or an infinity are excluded and counted.
         """
         p, _, w, invalid = pairs(preds, target, weights, self.shape)
-        w = jnp.broadcast_to(as_float(w), p.shape)
+        w = jnp.broadcast_to(w, p.shape)
         x, y = (float_or_double(numeric(each, "preds")) for each in (preds, target))
         return self.replace(
             moments=self.moments.combine(self.moments.of_two(x, y, w)),
@@ -126,17 +148,17 @@ class CrossMoments(TwoVariables):
         )
 
     @property
-    def preds_mean(self) -> DoubleFloat:
+    def preds_mean(self) -> ScaledDouble:
         """The mean of the predictions; 0 where there are none."""
-        return self.moments.doubles()[1][0]
+        return self.moments.scaled()[1][0]
 
     @property
-    def preds_squares(self) -> DoubleFloat:
+    def preds_squares(self) -> ScaledDouble:
         """The sum of squares of the predictions about their mean."""
-        return self.moments.doubles()[2][0][0]
+        return self.moments.scaled()[2][0][0]
 
     @property
-    def co_moment(self) -> DoubleFloat:
+    def co_moment(self) -> ScaledDouble:
         """The sum of products of the distances of both from their means."""
         return self.moments.co_moment
 
@@ -150,8 +172,8 @@ class Residuals(TwoVariables):
         >>> import jax.numpy as jnp
         >>> from datarax.statistics import Residuals
         >>> seen = Residuals().update(jnp.array([1.0, 5.0]), jnp.array([2.0, 3.0]))
-        >>> print(seen.absolute.value, seen.squares.high, seen.target_squares.high)
-        3.0 5.0 0.5
+        >>> print(*(x.to_float() for x in (seen.squares, seen.target_squares)))
+        5.0 0.5
     """
 
     extremes: bool = False
@@ -174,7 +196,7 @@ class Residuals(TwoVariables):
         y = float_or_double(numeric(target, "target"))
         one, w = ScaledTotal(self.shape), jnp.broadcast_to(w, t.shape)
         sums = stacked([one.of(jnp.abs(e), w), one.of(w)])
-        counts, w = w.astype(jnp.bool_), as_float(w)
+        counts = w.astype(jnp.bool_)
         updated = self.replace(
             moments=self.moments.combine(self.moments.of_two(e, y, w)),
             sums=self.sums.combine(sums),
@@ -198,22 +220,22 @@ class Residuals(TwoVariables):
         return quotient(self.sums[0], self.sums[1])
 
     @property
-    def target_range(self) -> jax.Array:
-        """The greatest minus the least target."""
-        return (self.greatest.double + self.negated.double).to_float()
+    def half_range(self) -> jax.Array:
+        """Half of the greatest minus the least target."""
+        return (self.greatest.double * 0.5 + self.negated.double * 0.5).to_float()
 
     @property
-    def bias_squares(self) -> DoubleFloat:
+    def bias_squares(self) -> ScaledDouble:
         """The total weight times the square of the mean error."""
-        mean = self.moments.doubles()[1][0]
+        mean = self.moments.scaled()[1][0]
         return self.count * (mean * mean)
 
     @property
-    def error_squares(self) -> DoubleFloat:
+    def error_squares(self) -> ScaledDouble:
         """The sum of squares of the errors about their mean."""
-        return self.moments.doubles()[2][0][0]
+        return self.moments.scaled()[2][0][0]
 
     @property
-    def squares(self) -> DoubleFloat:
+    def squares(self) -> ScaledDouble:
         """The sum of squares of the errors: that about their mean, and that of the mean."""
         return self.error_squares + self.bias_squares

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from datarax._checks import numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax.numerics.limbs import difference
+from datarax.numerics.limbs import difference, float_or_double
 from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.losses import LOSSES, LossName
@@ -61,7 +61,9 @@ class LossTotal(State, kw_only=False):
         # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
         counts = jnp.broadcast_to(w.astype(jnp.bool_), p.shape)
         e = jnp.where(counts, difference(*(numeric(x, "preds") for x in (preds, target))), 0)
-        p, t = jnp.where(counts, p, 1), jnp.where(counts, t, 1)
+        if row.compares:
+            p, t = (float_or_double(numeric(x, "preds")) for x in (preds, target))
+        p, t = jax.tree.map(lambda x: jnp.where(counts, x, 1), (p, t))
         w = w[..., 0] if row.of_rows else jnp.broadcast_to(w, p.shape)
         value = row.value(p, t, e, parameter)
         scale = row.scale(p, t, parameter) if row.scale else jnp.ones(value.shape, jnp.bool_)

@@ -41,6 +41,9 @@ class Loss(NamedTuple):
     """Whether the loss is raised to the power of the parameter."""
     of_rows: bool = False
     """Whether an example is a row, of any length, with one loss."""
+    compares: bool = False
+    """Whether the functions only compare values: then integers that a float would round are given
+    as double-floats."""
 
 
 def _squared_log(p: jax.Array, t: jax.Array, e: jax.Array, _: float) -> jax.Array:
@@ -94,6 +97,7 @@ LOSSES: dict[LossName, Loss] = {
     "critical success": Loss(
         lambda p, t, e, threshold: (p >= threshold) & (t >= threshold),
         lambda p, t, threshold: (p >= threshold) | (t >= threshold),
+        compares=True,
     ),
     "cosine": Loss(lambda p, t, e, _: row_cosines(p, t), of_rows=True),
 }

@@ -1,16 +1,20 @@
 """Mean and central moments, merged pairwise: no digits are lost if the mean is far from zero."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, two_sum
 from datarax.numerics.limbs import float_or_double
+from datarax.numerics.scaled_double import ScaledDouble, scaled_by
+from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, power_of_two
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
@@ -26,6 +30,9 @@ class CentralMoments(LeafState, kw_only=False):
     All are double-floats. Two states are merged by the pairwise formulas of Chan, Golub and LeVeque
     (1979), extended to third and fourth powers by Pébay (2008), https://doi.org/10.2172/1028931.
 
+    Values are held in units of a power of two that is chosen by the greatest of them, and weights
+    likewise, so that powers and products neither overflow nor underflow.
+
     Args:
         shape: the shape of one example.
         order: the highest power, from 2 to 4.
@@ -35,58 +42,102 @@ class CentralMoments(LeafState, kw_only=False):
     order: int = 2
 
     count: Parts = state()
-    """The total weight."""
+    """The total weight, in units of `2**weight_exponent`."""
     mean: Parts = state()
-    """The weighted mean; 0 where the weight is zero."""
+    """The weighted mean, in units of `2**exponent`; 0 where the weight is zero."""
     powers: tuple[Parts, ...] = state()
-    """`sum(w * (x - mean)**k)` for k from 2 to `order`."""
+    """`sum(w * (x - mean)**k)` for k from 2 to `order`, in the same units."""
+    exponent: jax.Array = state()
+    """The exponent of the unit of the values; the least one where there are none but zeros."""
+    weight_exponent: jax.Array = state()
+    """The exponent of the unit of the weights."""
 
     def empty(self) -> dict[str, Any]:
-        zero = zeros(self.shape, default_float().name)
+        return self.empty_of(self.shape)
+
+    def empty_of(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        """The arrays of the empty state, of this shape."""
+        zero = zeros(shape, default_float().name)
+        least = _least_exponents(shape, default_float().name)
         powers = tuple((zero, zero) for _ in range(2, self.order + 1))
-        return {"count": (zero, zero), "mean": (zero, zero), "powers": powers}
+        return {
+            "count": (zero, zero),
+            "mean": (zero, zero),
+            "powers": powers,
+            "exponent": least,
+            "weight_exponent": least,
+        }
 
     def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
-        """The moments of rows `x` (N, *shape), weighted by `w`, which broadcasts against it."""
-        w = jnp.broadcast_to(w, x.shape)
-        n, mean, d = about_mean(x, w, len(self.shape))
-        axes = tuple(range(x.ndim - len(self.shape)))
-        powers = [DoubleFloat.of(jnp.sum(w * d**k, axes)) for k in range(2, self.order + 1)]
-        return self.holding(DoubleFloat.of(n), mean, powers)
+        """The moments of rows `x` (N, *shape), weighted by `w`, which broadcasts against it.
 
-    def holding(self, count: DoubleFloat, mean: DoubleFloat, powers: Sequence[DoubleFloat]) -> Self:
-        """A copy that holds these moments."""
+        The weights are floats, or booleans for 1 and 0.
+        """
+        axes = tuple(range(x.ndim - len(self.shape)))
+        w, unit = in_unit_of_greatest(jnp.broadcast_to(w, x.shape), axes, x.dtype)
+        batch, d = about_mean(x, w, axes)
+        powers = [DoubleFloat.of(jnp.sum(w * d**k, axes)) for k in range(2, self.order + 1)]
+        return self.holding(batch.weight, batch.mean, powers, (batch.exponent, unit))
+
+    def holding(
+        self,
+        count: DoubleFloat,
+        mean: DoubleFloat,
+        powers: Sequence[DoubleFloat],
+        exponents: tuple[jax.Array, jax.Array],
+    ) -> Self:
+        """A copy that holds these moments, in units of these exponents: of values, of weights."""
         return self.with_parts(
             {
                 "count": tuple(count),
                 "mean": tuple(mean),
                 "powers": tuple(tuple(power) for power in powers),
+                "exponent": exponents[0],
+                "weight_exponent": exponents[1],
             }
         )
 
     def doubles(self) -> tuple[DoubleFloat, DoubleFloat, list[DoubleFloat]]:
-        """The count, the mean, and the sums of powers."""
+        """The count, the mean, and the sums of powers, in the units of this state."""
         count, mean, *powers = (
             DoubleFloat(*map(jnp.asarray, x)) for x in (self.count, self.mean, *self.powers)
         )
         return count, mean, powers
 
-    def mean_distance(self, other: Self) -> tuple[jax.Array, jax.Array]:
-        """The distance `d` of the two means, and the factor `n * m / (n + m)`, of weights n and m.
+    @property
+    def exponents(self) -> tuple[jax.Array, jax.Array]:
+        """The exponents of the units: of values, and of weights."""
+        return jnp.asarray(self.exponent), jnp.asarray(self.weight_exponent)
 
-        The merged sum of squares is the sum of both plus `d * d * factor`.
-        """
-        (n, mean, _), (m, other_mean, _) = self.doubles(), other.doubles()
-        factor = n.high * _share(m, n + m)
-        # If one side is empty, d is set to 0: its square could overflow, and inf * 0 is NaN.
-        apart = (other_mean - mean).high
-        return jnp.where(factor != 0, apart, jnp.zeros((), apart.dtype)), factor
+    def scaled(self) -> tuple[ScaledDouble, ScaledDouble, list[ScaledDouble]]:
+        """The count, the mean, and the sums of powers."""
+        (count, mean, powers), (unit, weight_unit) = self.doubles(), self.exponents
+        return (
+            ScaledDouble(count, weight_unit),
+            ScaledDouble(mean, unit),
+            [ScaledDouble(p, weight_unit + unit * k) for k, p in enumerate(powers, 2)],
+        )
+
+    def in_units(self, exponents: tuple[jax.Array, jax.Array]) -> Self:
+        """The same moments in other units; what is negligible in greater units becomes 0."""
+        (count, mean, powers), (unit, weight_unit) = self.doubles(), self.exponents
+        unit, weight_unit = unit - exponents[0], weight_unit - exponents[1]
+        moments = scaled_by(count, weight_unit), scaled_by(mean, unit)
+        powers = [scaled_by(p, weight_unit + unit * k) for k, p in enumerate(powers, 2)]
+        return self.holding(*moments, powers, exponents)
 
     def combine(self, other: Any) -> Self:
-        (n, mean, powers), (m, other_mean, other_powers) = self.doubles(), other.doubles()
-        total = n + m
-        share, rest = _share(m, total), _share(n, total)
-        d, factor = self.mean_distance(other)
+        first, second = self.exponents, other.exponents
+        exponents = jnp.maximum(first[0], second[0]), jnp.maximum(first[1], second[1])
+        a, b = self.in_units(exponents), other.in_units(exponents)
+        (n, mean, _), (m, other_mean, _) = a.doubles(), b.doubles()
+        total, apart = n + m, other_mean - mean
+        return a.plus(b, total, Apart(apart, _share(m, total), _share(n, total), n.high))
+
+    def plus(self, other: Any, total: DoubleFloat, apart: "Apart") -> Self:
+        """The merge with moments in equal units, of which `total` is the weight."""
+        (_, mean, powers), (_, _, other_powers) = self.doubles(), other.doubles()
+        share, rest, d, factor = apart.share, apart.rest, apart.means.high, apart.factor
         # The merged mean is `share * d` above the mean of self, and `rest * d` below that of other.
         # `cross[k - 2]` is what the k-th power gains from this. `a` and `b` are the powers of self
         # and of other, from k = 2 on.
@@ -101,16 +152,49 @@ class CentralMoments(LeafState, kw_only=False):
                 + 4 * d * (rest * b[1] - share * a[1])
             )
         merged = [p + q + c for p, q, c in zip(powers, other_powers, cross, strict=True)]
-        return self.holding(total, mean + (other_mean - mean) * share, merged)
+        return self.holding(total, mean + apart.means * share, merged, self.exponents)
 
     def canonical(self) -> Self:
-        return self
+        # In units of 1 where the powers of ordinary numbers of values stay in the range of floats.
+        unit, weight_unit = self.exponents
+        near = (unit >= -64 // self.order) & (unit <= 8)
+        near_weights = jnp.abs(weight_unit) <= 20
+        return self.in_units((jnp.where(near, 0, unit), jnp.where(near_weights, 0, weight_unit)))
 
     def to_mesh(self) -> tuple[str, list[jax.Array]]:
         return "gather", []
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         raise TypeError("moments are gathered")
+
+
+@lru_cache(maxsize=4096)
+def _least_exponents(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """The exponents of empty moments, read-only; the same array each time."""
+    array = np.full(shape, jnp.finfo(dtype).minexp, np.int32)
+    array.flags.writeable = False
+    return array
+
+
+class Apart(NamedTuple):
+    """How far apart two moments are that are merged, and their shares of the weight."""
+
+    means: DoubleFloat
+    """The mean of the second minus that of the first."""
+    share: jax.Array
+    """The share of the second."""
+    rest: jax.Array
+    """The share of the first."""
+    weight: jax.Array
+    """The weight of the first."""
+
+    @property
+    def factor(self) -> jax.Array:
+        """`n * m / (n + m)`, of weights n and m.
+
+        The merged sum of squares is the sum of both plus the factor times the distance squared.
+        """
+        return self.weight * self.share
 
 
 def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:
@@ -121,20 +205,65 @@ def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:
     return jnp.where(some, share, jnp.zeros((), share.dtype))
 
 
-def about_mean(
-    x: jax.Array | DoubleFloat, w: jax.Array, ndim: int
-) -> tuple[jax.Array, DoubleFloat, jax.Array]:
-    """The total weight and the mean of rows of `ndim` axes, and `x - mean` of each row.
+def unit_exponent(greatest: jax.Array, digits: int) -> jax.Array:
+    """The exponent of the unit in which `greatest`, not negative, has up to `digits` binary digits.
 
-    Values of weight zero are ignored. If all values are equal, `x - mean` is exactly 0.
+    The unit and its reciprocal are normal floats.
+    """
+    info = jnp.finfo(greatest.dtype)
+    unit = exponent_of(greatest) - jnp.int32(digits)
+    return jnp.clip(unit, jnp.int32(info.minexp), -jnp.int32(info.minexp))
+
+
+def in_unit_of_greatest(
+    w: jax.Array, axes: tuple[int, ...], dtype: Any
+) -> tuple[jax.Array, jax.Array]:
+    """Weights as floats in a unit in which the greatest is near 1, and the unit's exponent.
+
+    The maximum is over `axes`. Booleans are 1 and 0, in units of 1.
+    """
+    if w.dtype == jnp.bool_:
+        # Zeros made of the weights, so that inside `shard_map` they vary over the same axes.
+        return w.astype(dtype), jnp.any(w, axes).astype(jnp.int32) & 0
+    unit = unit_exponent(jnp.max(w, axes, initial=0), 0)
+    return w * jax.lax.expand_dims(power_of_two(-unit, dtype), axes), unit
+
+
+class BatchMean(NamedTuple):
+    """The total weight and the mean of a batch, which is in units of `2**exponent`."""
+
+    weight: DoubleFloat
+    mean: DoubleFloat
+    exponent: jax.Array
+
+
+# The binary digits of the greatest value in its unit. The distances of 32-bit integers then range
+# from 2**-16 to 2**17, and the sums of their fourth powers are far from overflow and underflow.
+DIGITS = 16
+
+
+def about_mean(
+    x: jax.Array | DoubleFloat, w: jax.Array, axes: tuple[int, ...]
+) -> tuple[BatchMean, jax.Array]:
+    """The mean of values over `axes`, in a unit of its own, and `x - mean` of each in that unit.
+
+    The weights may have one element on axes that are not reduced. Values of weight zero are
+    ignored. If all values are equal, `x - mean` is exactly 0.
     """
     x, low = x if isinstance(x, DoubleFloat) else (x, None)
-    axes = tuple(range(x.ndim - ndim))
     zero = jnp.zeros((), x.dtype)
     counts = w != zero
     x = jnp.where(counts, x, zero)
+    infinity = jnp.asarray(jnp.inf, x.dtype)
+    least = jnp.min(x, axes, initial=infinity, where=counts)
+    greatest = jnp.max(x, axes, initial=-infinity, where=counts)
     n = jnp.sum(w, axes)
     some = n != 0
+    least, greatest = (jnp.where(some, end, zero) for end in (least, greatest))
+    unit = unit_exponent(jnp.maximum(-least, greatest), DIGITS)
+    scale = power_of_two(-unit, x.dtype)
+    wide = jax.lax.expand_dims(scale, axes)
+    x = x * wide
     safe = jnp.where(some, n, jnp.ones((), n.dtype))
     # The mean is computed in two steps. The second step is the mean of `x - first`: it corrects the
     # rounding of the first. `first` has one bit less than the dtype, so that no compiler can fuse
@@ -143,16 +272,13 @@ def about_mean(
     first = jax.lax.reduce_precision(jnp.sum(w * x, axes) / safe, info.nexp, info.nmant - 1)
     # The first mean is clipped to the range of the data, so that the mean of equal values is that
     # value.
-    infinity = jnp.asarray(jnp.inf, x.dtype)
-    least = jnp.min(jnp.where(counts, x, infinity), axes, initial=infinity)
-    greatest = jnp.max(jnp.where(counts, x, -infinity), axes, initial=-infinity)
-    first = jnp.where(some, jnp.clip(first, least, greatest), zero)
-    d = x - jnp.broadcast_to(first, x.shape)
+    first = jnp.clip(first, least * scale, greatest * scale)
+    d = x - jax.lax.expand_dims(first, axes)
     if low is not None:
-        d = d + jnp.where(counts, low, zero)
+        d = d + jnp.where(counts, low, zero) * wide
     second = jnp.sum(w * d, axes) / safe
-    d = d - jnp.broadcast_to(second, x.shape)
-    return n, DoubleFloat(*two_sum(first, second)), d
+    d = d - jax.lax.expand_dims(second, axes)
+    return BatchMean(DoubleFloat.of(n), DoubleFloat(*two_sum(first, second)), unit), d
 
 
 class Moments(State, kw_only=False):
@@ -194,7 +320,7 @@ class Moments(State, kw_only=False):
                 f"values of shape {x.shape}; expected a shape that ends in {self.shape}"
             )
         w, invalid = rows_weight(not_finite(values, tuple(range(batch, x.ndim))), weights)
-        w = jax.lax.expand_dims(as_float(w), range(w.ndim, x.ndim))
+        w = jax.lax.expand_dims(w, range(w.ndim, x.ndim))
         return self.replace(
             central=self.central.combine(self.central.of(x, w)),
             invalid=self.invalid.update(invalid),
@@ -203,26 +329,39 @@ class Moments(State, kw_only=False):
     @property
     def count(self) -> jax.Array:
         """The total weight."""
-        return self.central.count[0]
+        return self.central.scaled()[0].to_float()
 
     @property
     def mean(self) -> jax.Array:
         """The weighted mean; NaN where there is no data."""
-        return _where_some(self.count, self.central.mean[0])
+        count, mean, _ = self.central.scaled()
+        return nan_where(count.double.high == 0, mean.to_float())
 
     def variance(self, ddof: float = 0) -> jax.Array:
         """The sum of squares about the mean over `count - ddof`; NaN if that is not positive."""
-        n = self.count - jnp.asarray(ddof, self.count.dtype)
-        return _where_some(jnp.maximum(n, 0), self.central.powers[0][0] / jnp.where(n > 0, n, 1))
+        return self._variance(ddof).to_float()
+
+    def std(self, ddof: float = 0) -> jax.Array:
+        """The root of the variance, also where the variance leaves the range of floats."""
+        return self._variance(ddof).root()
+
+    def _variance(self, ddof: float) -> ScaledDouble:
+        count, _, (squares, *_) = self.central.scaled()
+        divisor = count
+        if ddof:
+            divisor = count - ScaledDouble.of(jnp.full_like(count.double.high, ddof))
+        high, low = divisor.double
+        double = DoubleFloat(jnp.maximum(high, 0), jnp.where(high > 0, low, 0))
+        return squares / ScaledDouble(double, divisor.exponent)
 
     @property
     def skewness(self) -> jax.Array:
         """The third standardised moment, biased, as `scipy.stats.skew`; NaN for constant data."""
         self._need(3, "skewness")
-        # sqrt(n) * m3 / m2**1.5, divided in two steps: m2**1.5 could overflow.
-        m2, m3 = (p[0] for p in self.central.powers[:2])
-        n = jnp.sqrt(self.count)
-        return _where_some(self.count * m2, n * (m3 / _safe(m2)) / jnp.sqrt(_safe(m2)))
+        # sqrt(n) * m3 / m2**1.5, divided in two steps: m2**1.5 could overflow. The units cancel.
+        n, m2, m3 = self._count_and_powers()[:3]
+        safe = one_where_zero(m2)
+        return nan_where(n * m2 == 0, jnp.sqrt(n) * (m3 / safe) / jnp.sqrt(safe))
 
     @property
     def kurtosis(self) -> jax.Array:
@@ -231,20 +370,18 @@ class Moments(State, kw_only=False):
         NaN for constant data.
         """
         self._need(4, "kurtosis")
-        # n * m4 / m2**2 - 3, divided in two steps: m2**2 could overflow.
-        m2, m4 = self.central.powers[0][0], self.central.powers[2][0]
-        return _where_some(self.count * m2, self.count * (m4 / _safe(m2)) / _safe(m2) - 3)
+        # n * m4 / m2**2 - 3, divided in two steps: m2**2 could overflow. The units cancel.
+        n, m2, _, m4 = self._count_and_powers()
+        safe = one_where_zero(m2)
+        return nan_where(n * m2 == 0, n * (m4 / safe) / safe - 3)
+
+    def _count_and_powers(self) -> list[jax.Array]:
+        """The count and the sums of powers, in the units of the state."""
+        count, _, powers = self.central.doubles()
+        return [x.to_float() for x in (count, *powers)]
 
     def _need(self, order: int, name: str) -> None:
         if self.central.order < order:
             raise MetricInputError(
                 f"Moments of order={self.central.order} hold no {name}; it needs order={order}"
             )
-
-
-def _safe(x: jax.Array) -> jax.Array:
-    return jnp.where(x == 0, jnp.ones((), x.dtype), x)
-
-
-def _where_some(count: jax.Array, value: jax.Array) -> jax.Array:
-    return jnp.where(count > 0, value, jnp.asarray(jnp.nan, value.dtype))

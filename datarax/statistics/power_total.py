@@ -4,43 +4,38 @@ from typing import Literal, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from datarax._checks import as_float, numeric
 from datarax._typing import ArrayLike, Weights
-from datarax.numerics.double_float import DoubleFloat, where
-from datarax.numerics.scaling import nan_where
+from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.numerics.scaled_double import ScaledDouble
+from datarax.numerics.scaling import exponent_of, nan_where, significand, times_power_of_two
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
+from datarax.statistics.scaled_total import ScaledTotal, stacked
 from datarax.statistics.state import State
-
-# By the bytes of the float: a value above 2**near or below 2**-near is scaled by 2**-shift or
-# 2**shift before its power is taken, so that no power and no sum of powers over- or underflows.
-_NEAR = {4: 40, 8: 340}
-_SHIFT = {4: 90, 8: 700}
 
 
 class PowerTotal(State, kw_only=False):
     """The sum of `w * |x|**power`, or of `w * log(x)` for a power of 0; and the sum of `w`.
 
-    There are three sums of powers: of values far below 1, of values far above 1, and of all others.
-    Each is scaled, so squares neither overflow nor underflow (J. L. Blue, 1978,
-    https://doi.org/10.1145/355769.355771). Logarithms have two sums: of the exponents and of the
-    logarithms of the significands. So the mean of large logarithms loses no digits.
+    Each sum is scaled by powers of two, so that no power and no product overflows or underflows.
+    Logarithms have two sums: of the exponents and of the logarithms of the significands. So the
+    mean of large logarithms loses no digits.
     """
 
     power: Literal[2, 1, 0, -1]
     """The power. For 0 and -1, negative values cannot be used, and zeros are counted separately: a
     single zero makes the mean zero."""
 
-    weight = MetricAccumulator(0.0)
-    zeros = MetricAccumulator(0.0)
+    zeros = MetricAccumulator(0, MetricReduceOp.max)
+    """1 if there were zeros."""
     invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
-        # Powers: of small, other and large values. Logarithms: of exponents and significands.
-        self.sums = MetricAccumulator(np.zeros(3 if self.power else 2))
+        # The sum of powers, or of exponents and of logarithms of significands; and that of weights.
+        self.sums = ScaledTotal((2 if self.power else 3,))
 
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; `weights` broadcast against their leading axes.
@@ -53,79 +48,73 @@ class PowerTotal(State, kw_only=False):
             unusable |= out_of_range(x < 0, x)
         w, invalid = rows_weight(unusable, weights)
         w = jnp.broadcast_to(w, x.shape)
-        some = w.astype(jnp.bool_) & (x != 0)
-        size = jnp.where(some, jnp.abs(x), 1)
-        terms = _powers(size, self.power) if self.power else _logarithms(size)
-        factor = jnp.where(some, as_float(w), 0)
+        some, one = w.astype(jnp.bool_), ScaledTotal()
+        size = jnp.where(some & (x != 0), jnp.abs(x), 1)
+        factor = jnp.where(x != 0, w, jnp.zeros((), w.dtype))
+        if self.power:
+            terms = [_powers(size, self.power, factor)]
+        else:
+            terms = [one.of(part, factor) for part in _logarithms(size)]
         return self.replace(
-            sums=self.sums.update(terms * factor[..., None]),
-            weight=self.weight.update(w),
-            zeros=self.zeros.update(w & (x == 0) if w.dtype == jnp.bool_ else w - factor),
+            sums=self.sums.combine(stacked([*terms, one.of(w)])),
+            zeros=self.zeros.update(some & (x == 0)),
             invalid=self.invalid.update(invalid),
         )
 
+    @property
+    def _weight(self) -> ScaledDouble:
+        return self.sums[-1].number
+
     def mean(self) -> jax.Array:
         """The power mean, `mean(|x|**power)**(1 / power)`; NaN where the weight is zero."""
-        value = self._root(self.weight.double) if self.power else self._geometric_mean()
+        if self.power:
+            value = self._root(self.sums[0].number / self._weight)
+        else:
+            value = self._geometric_mean()
         if self.power <= 0:
             value = jnp.where(self.zeros.value > 0, 0, value)
-        return nan_where(~(self.weight.value > 0), value)
+        return nan_where(self._weight.double.high == 0, value)
 
     def norm(self) -> jax.Array:
         """`sum(|x|**power)**(1 / power)`; NaN where the weight is zero."""
-        one = DoubleFloat.of(jnp.ones((), self.sums.dtype))
-        return nan_where(~(self.weight.value > 0), self._root(one))
+        return nan_where(self._weight.double.high == 0, self._root(self.sums[0].number))
 
-    def _root(self, divisor: DoubleFloat) -> jax.Array:
-        """`(sum(|x|**power) / divisor)**(1 / power)`; 0 where there are no values but zeros."""
-        sums = self.sums.double
-        if self.power < 0:  # large values have small powers
-            sums = sums[::-1]
-        shift = _SHIFT[sums.dtype.itemsize]
-        # Scale by `ldexp`: the square of the scale would underflow as a float.
-        unit = jnp.int32(-shift * abs(self.power))
-        # The total, in units of the scale of the highest sum that is not zero. A lower sum is
-        # scaled to these units before it is added.
-        total = sums[0]
-        for each in (sums[1], sums[2]):
-            below = total.map(lambda x: jnp.ldexp(x, unit))
-            total = where(each.high > 0, each + below, total)
-        top = jnp.max(jnp.where(sums.high > 0, jnp.arange(3, dtype=jnp.int32), 0))
-        mean = (total / divisor).to_float()
+    def _root(self, x: ScaledDouble) -> jax.Array:
+        """`x**(1 / power)`; 0 where there are no values but zeros."""
         if self.power == 2:
-            mean = jnp.sqrt(mean)
-        if self.power < 0:
-            mean = jnp.where(mean > 0, 1 / jnp.where(mean > 0, mean, 1), mean)
-            top = 2 - top
-        return jnp.ldexp(mean, (top - 1) * shift)
+            return x.root()
+        if self.power == 1:
+            return x.to_float()
+        some = x.double.high > 0
+        inverse = ScaledDouble.of(jnp.ones_like(x.double.high)) / x
+        return jnp.where(some, inverse.to_float(), 0)
 
     def _geometric_mean(self) -> jax.Array:
         """Two to the power of the mean logarithm; its whole part is applied exactly."""
-        sums, weight = self.sums.double, self.weight.double
-        exponents, significands = sums[0], sums[1]
+        exponents, significands, weight = self.sums[0].number, self.sums[1].number, self._weight
         whole = jnp.round(_zero_where_nan((exponents / weight).to_float()))
-        rest = exponents + weight * -whole + significands
+        rest = exponents - weight * whole + significands
         part = jnp.exp2(_zero_where_nan((rest / weight).to_float()))
-        return jnp.ldexp(part, whole.astype(jnp.int32))
+        return times_power_of_two(part, whole.astype(jnp.int32))
 
 
-def _powers(x: jax.Array, power: int) -> jax.Array:
-    """Powers of positive values in three columns (..., 3): of small, other and large values."""
-    near, scale = (2.0 ** table[x.dtype.itemsize] for table in (_NEAR, _SHIFT))
-    large, small = x >= near, x < 1 / near
-    scaled = jnp.where(large, x * (1 / scale), jnp.where(small, x * scale, x))
-    found = {2: scaled * scaled, 1: scaled, -1: 1 / scaled}[power]
-    columns = small, ~(small | large), large
-    return jnp.stack([jnp.where(column, found, 0) for column in columns], -1)
+def _powers(x: jax.Array, power: int, w: jax.Array) -> ScaledTotal:
+    """The sum of `w * x**power` for positive values."""
+    if power > 0:
+        return ScaledTotal().of_powers(x, power, w)
+    terms, exponents = 1 / significand(x), -exponent_of(x)
+    if w.dtype == jnp.bool_:
+        return ScaledTotal().of_terms(jnp.where(w, terms, 0), exponents)
+    return ScaledTotal().of_terms(terms * significand(w), exponents + exponent_of(w))
 
 
-def _logarithms(x: jax.Array) -> jax.Array:
-    """The exponent and the binary logarithm of the significand of positive values, (..., 2)."""
+def _logarithms(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The exponent and the binary logarithm of the significand of positive values."""
     part, exponent = jnp.frexp(x)
     below = part < 2**-0.5  # so that the logarithm of values near one is near zero
     part = jnp.where(below, part * 2, part)
     exponent = exponent - below.astype(exponent.dtype)
-    return jnp.stack([exponent.astype(x.dtype), jnp.log2(part)], -1)
+    return exponent.astype(x.dtype), jnp.log2(part)
 
 
 def _zero_where_nan(x: jax.Array) -> jax.Array:

@@ -13,9 +13,9 @@ from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import float_parts
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import (
     exponent_of,
-    nan_where,
     power_of_two,
     real_power,
     significand,
@@ -146,10 +146,14 @@ class ScaledTotal(LeafState, kw_only=False):
         return DoubleFloat(*map(jnp.asarray, self.parts))
 
     @property
+    def number(self) -> ScaledDouble:
+        """The sum as a number for formulas."""
+        return ScaledDouble(self.scaled, jnp.asarray(self.exponent))
+
+    @property
     def double(self) -> DoubleFloat:
         """The sum as a double-float; infinite if it overflows."""
-        exponent = jnp.asarray(self.exponent)
-        return self.scaled.map(lambda x: times_power_of_two(x, exponent))
+        return self.number.to_double()
 
     @property
     def value(self) -> jax.Array:
@@ -200,10 +204,7 @@ def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
 
 def quotient(a: ScaledTotal, b: ScaledTotal) -> jax.Array:
     """The quotient of two sums, rounded once; NaN where the divisor is zero."""
-    ratio = (a.scaled / b.scaled).to_float()
-    some = b.scaled.high != 0
-    shift = jnp.where(some, jnp.asarray(a.exponent) - jnp.asarray(b.exponent), jnp.int32(0))
-    return nan_where(~some, times_power_of_two(jnp.where(some, ratio, 0), shift))
+    return (a.number / b.number).to_float()
 
 
 @lru_cache(maxsize=4096)

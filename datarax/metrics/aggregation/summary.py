@@ -1,7 +1,6 @@
 """Means, sums, extremes and variances of values."""
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import real
 from datarax._typing import PyTree
@@ -152,4 +151,4 @@ class Std(Variance):
     """
 
     def compute(self) -> jax.Array:
-        return jnp.sqrt(super().compute())
+        return self.statistic.std(self.ddof)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import Metric, shareable
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where, one_where_zero
 from datarax.statistics.cluster_moments import ClusterMoments
 from datarax.statistics.fields import state
@@ -62,7 +63,8 @@ class CalinskiHarabasz(DispersionMetric):
     """
 
     def compute(self) -> PyTree:
-        sizes, means = self.statistic.sizes, self.statistic.means
+        # The result does not depend on the unit.
+        sizes, means, distances = self.statistic.in_one_unit()
         n, occurs = sizes.sum(), sizes.high > 0
         clusters = jnp.sum(occurs).astype(sizes.dtype)
         # Relative to the mean of the largest cluster, so that an offset of all points cancels.
@@ -71,8 +73,9 @@ class CalinskiHarabasz(DispersionMetric):
         share = (sizes / n).to_float()[:, None]
         apart = apart - jnp.sum(share * apart, 0)[None, :]
         squares = jnp.where(occurs[:, None], sizes.high[:, None] * apart * apart, 0)
-        between, within = jnp.sum(squares), jnp.sum(self.statistic.squares)
-        degrees = (n - clusters).to_float()
+        between, within = jnp.sum(squares), jnp.sum(distances.to_float())
+        weight = self.statistic.weight
+        degrees = (weight - ScaledDouble.of(clusters)).to_float()
         value = (between / (clusters - 1)) * (degrees / one_where_zero(within))
         value = jnp.where(within > 0, value, 1)
         return nan_where((clusters <= 1) | ~(degrees > 0), value)
@@ -103,9 +106,11 @@ class DaviesBouldin(DispersionMetric):
     """
 
     def compute(self) -> PyTree:
-        sizes, means = self.statistic.sizes.high, self.statistic.means
+        # The result does not depend on the unit.
+        sizes, means, squares = self.statistic.in_one_unit()
+        sizes = sizes.to_float()
         occurs = sizes > 0
-        spread = jnp.sqrt(self.statistic.squares / one_where_zero(sizes))
+        spread = jnp.sqrt(jnp.sum(squares.to_float(), -1) / one_where_zero(sizes))
         index = jnp.arange(len(sizes), dtype=jnp.int32)
 
         def greatest_overlap(i: jax.Array) -> jax.Array:

@@ -38,9 +38,10 @@ class PearsonCorrCoef(CorrelationMetric):
     def by_output(self) -> jax.Array:
         moments = self.statistic
         return correlation_coefficient(
-            moments.co_moment.to_float(),
-            moments.preds_squares.to_float(),
-            moments.target_squares.to_float(),
+            # The units cancel.
+            moments.co_moment.double.to_float(),
+            moments.preds_squares.double.to_float(),
+            moments.target_squares.double.to_float(),
         )
 
 

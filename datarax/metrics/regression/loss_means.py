@@ -8,6 +8,7 @@ import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.fields import field, state
 from datarax.statistics.loss_total import LossTotal
@@ -49,8 +50,8 @@ class MeanSquaredLogError(SquareOrRoot, LossMetric):
 
     loss = "squared log"
 
-    def square_by_output(self) -> jax.Array:
-        return self.statistic.mean
+    def square_by_output(self) -> ScaledDouble:
+        return self.statistic.total.number / self.statistic.scale.number
 
 
 class MeanAbsolutePercentageError(LossMetric):

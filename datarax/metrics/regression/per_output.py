@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from datarax._checks import positive_int
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import Metric, shareable
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.fields import state
 
 
@@ -74,10 +75,10 @@ class SquareOrRoot(PerOutput):
     squared: bool = True
     """False takes the root of the value of each output."""
 
-    def square_by_output(self) -> jax.Array:
+    def square_by_output(self) -> ScaledDouble:
         """The value of each output, without the root."""
         raise TypeError(f"{type(self).__name__} does not define square_by_output()")
 
     def by_output(self) -> jax.Array:
         value = self.square_by_output()
-        return value if self.squared else jnp.sqrt(value)
+        return value.to_float() if self.squared else value.root()

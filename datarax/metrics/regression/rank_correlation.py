@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from datarax._typing import PyTree
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.normalized_products import correlation_coefficient
-from datarax.numerics.ranks import mean_ranks, order_agreement_sums
+from datarax.numerics.ranks import dense_ranks, mean_ranks, order_agreement_sums
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.statistics.cross_moments import TwoMoments
 from datarax.statistics.fields import state
@@ -29,12 +29,12 @@ class RankCorrelation(RegressionMetric):
         self.statistic = PairBuffer.from_fields(self)
 
     def columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Predictions, targets, and weights that are scaled by a power of two.
+        """Dense ranks of predictions and targets, and weights scaled by a power of two.
 
         The result does not depend on the scale, and no product of weights overflows or underflows.
         """
         preds, target, w = self.statistic.columns
-        return preds, target, w * power_of_two_near_reciprocal(jnp.max(w))
+        return dense_ranks(preds), dense_ranks(target), w * power_of_two_near_reciprocal(jnp.max(w))
 
 
 class SpearmanCorrCoef(RankCorrelation):
@@ -61,7 +61,7 @@ class SpearmanCorrCoef(RankCorrelation):
         moments = TwoMoments(crossed=True).of_two(ranks[0], ranks[1], w)
         _, _, (squares,) = moments.doubles()
         return correlation_coefficient(
-            moments.co_moment.to_float(), squares[0].to_float(), squares[1].to_float()
+            moments.co_moment.double.to_float(), squares[0].to_float(), squares[1].to_float()
         )
 
 

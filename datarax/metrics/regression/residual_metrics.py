@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from datarax._checks import positive_int
 from datarax._typing import PyTree
 from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
-from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.scaling import nan_where, one_where_zero
+from datarax.numerics.scaled_double import ScaledDouble
+from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, times_power_of_two
 from datarax.statistics.cross_moments import Residuals
 from datarax.statistics.fields import state
 
@@ -24,9 +24,9 @@ class ResidualMetric(PerOutput):
         self.statistic = Residuals(self.example_shape)
 
     @property
-    def mean_square(self) -> jax.Array:
+    def mean_square(self) -> ScaledDouble:
         """The mean squared error of each output."""
-        return (self.statistic.squares / self.statistic.count).to_float()
+        return self.statistic.squares / self.statistic.count
 
 
 class MeanSquaredError(SquareOrRoot, ResidualMetric):
@@ -44,7 +44,7 @@ class MeanSquaredError(SquareOrRoot, ResidualMetric):
         5.0
     """
 
-    def square_by_output(self) -> jax.Array:
+    def square_by_output(self) -> ScaledDouble:
         return self.mean_square
 
 
@@ -63,7 +63,7 @@ class RootMeanSquaredError(ResidualMetric):
     """
 
     def by_output(self) -> jax.Array:
-        return jnp.sqrt(self.mean_square)
+        return self.mean_square.root()
 
 
 class NormalizedRootMeanSquaredError(ResidualMetric):
@@ -90,17 +90,17 @@ class NormalizedRootMeanSquaredError(ResidualMetric):
         self.statistic = Residuals(self.example_shape, extremes=self.normalization == "range")
 
     def by_output(self) -> jax.Array:
-        scale = self.scale_by_output()
-        return nan_where(scale == 0, jnp.sqrt(self.mean_square) / one_where_zero(scale))
+        half = self.half_scale_by_output()
+        return nan_where(half == 0, self.mean_square.root() * 0.5 / one_where_zero(half))
 
-    def scale_by_output(self) -> jax.Array:
-        """The divisor of the error of each output."""
+    def half_scale_by_output(self) -> jax.Array:
+        """Half the divisor of the error of each output, because a range may overflow."""
         residuals = self.statistic
         if self.normalization == "range":
-            return residuals.target_range
+            return residuals.half_range
         if self.normalization == "mean":
-            return jnp.abs(residuals.target_mean.to_float())
-        return jnp.sqrt((residuals.target_squares / residuals.count).to_float())
+            return jnp.abs(residuals.target_mean.to_float()) * 0.5
+        return (residuals.target_squares / residuals.count).root() * 0.5
 
 
 class MeanAbsoluteError(ResidualMetric):
@@ -135,8 +135,8 @@ class RelativeSquaredError(SquareOrRoot, ResidualMetric):
         2.5
     """
 
-    def square_by_output(self) -> jax.Array:
-        return (self.statistic.squares / self.statistic.target_squares).to_float()
+    def square_by_output(self) -> ScaledDouble:
+        return self.statistic.squares / self.statistic.target_squares
 
 
 class ExplainedMetric(ResidualMetric):
@@ -152,7 +152,7 @@ class ExplainedMetric(ResidualMetric):
     """What a constant target gives. True: 1 for perfect predictions, otherwise 0. False: NaN for
     perfect predictions, otherwise minus infinity. As in scikit-learn."""
 
-    def explained(self, left: DoubleFloat) -> jax.Array:
+    def explained(self, left: ScaledDouble) -> jax.Array:
         """`1 - left / squares` for each output.
 
         Args:
@@ -161,22 +161,25 @@ class ExplainedMetric(ResidualMetric):
         """
         squares = self.statistic.target_squares
         value = ((squares - left) / squares).to_float()
-        perfect = left.high == 0
+        perfect = left.double.high == 0
         if self.force_finite:
             of_constant = perfect.astype(value.dtype)
         else:
             of_constant = nan_where(perfect, jnp.full_like(value, -jnp.inf))
-        value = jnp.where(squares.high > 0, value, of_constant)
-        return nan_where(self.statistic.count.high == 0, value)
+        value = jnp.where(squares.double.high > 0, value, of_constant)
+        return nan_where(self.statistic.count.double.high == 0, value)
 
     def output_weights(self, values: jax.Array) -> jax.Array:
         if self.multioutput != "variance_weighted":
             return super().output_weights(values)
         # As in scikit-learn, all outputs have the same weight if no target varies. The squares are
-        # divided by the greatest, so that their sum does not overflow.
-        squares = self.statistic.target_squares.to_float()
-        relative = squares / one_where_zero(jnp.max(squares))
-        return jnp.where(jnp.any(squares > 0), relative, 1)
+        # scaled by that of the greatest, so that their sum does not overflow.
+        squares = self.statistic.target_squares
+        some = squares.double.high > 0
+        exponent = squares.exponent + exponent_of(squares.double.high)
+        greatest = jnp.max(jnp.where(some, exponent, -(2**30)))
+        relative = times_power_of_two(squares.double.high, squares.exponent - greatest)
+        return jnp.where(jnp.any(some), relative, 1)
 
 
 class R2Score(ExplainedMetric):
@@ -211,14 +214,15 @@ class R2Score(ExplainedMetric):
 
     def by_output(self) -> jax.Array:
         residuals = self.statistic
-        single = (residuals.count.high <= 1) & (residuals.target_squares.high == 0)
+        constant = residuals.target_squares.double.high == 0
+        single = (residuals.count.to_float() <= 1) & constant
         return nan_where(single, self.explained(residuals.squares))
 
     def compute(self) -> PyTree:
         value = super().compute()
         if not self.adjusted:
             return value
-        n = jnp.max(self.statistic.count.high)  # the same for all outputs
+        n = jnp.max(self.statistic.count.to_float())  # the same for all outputs
         freedom = n - (self.adjusted + 1)
         return nan_where(freedom <= 0, 1 - (1 - value) * ((n - 1) / one_where_zero(freedom)))
 

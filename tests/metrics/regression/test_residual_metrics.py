@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 import sklearn.metrics
 
 import datarax
@@ -390,3 +391,20 @@ def test_the_greatest_and_the_median_error_of_large_integers(rng):
     errors = rng.integers(-9, 10, 9).astype(np.int32)
     for cls, of in ((metrics.MaxError, np.max), (metrics.MedianAbsoluteError, np.median)):
         assert update(cls(), target + errors, target).results() == of(np.abs(errors))
+
+
+def test_large_integers_are_compared_without_rounding(rng):
+    # Different integers of one float32.
+    target = rng.integers(2**30, 2**30 + 50, 40)
+    preds = target + rng.integers(-3, 4, 40)
+    threshold = 2**30 + 25
+    events, observed = preds >= threshold, target >= threshold
+    got = metrics.CriticalSuccessIndex(float(threshold)).update(preds, target).compute()
+    want = (events & observed).sum() / (events | observed).sum()
+    np.testing.assert_allclose(got, want, 1e-6)
+    for metric, reference in (
+        (metrics.SpearmanCorrCoef(capacity=64), scipy.stats.spearmanr),
+        (metrics.KendallTau(capacity=64), scipy.stats.kendalltau),
+    ):
+        got = metric.update(preds, target).compute()
+        np.testing.assert_allclose(got, reference(preds, target)[0], 1e-5)

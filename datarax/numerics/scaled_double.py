@@ -1,0 +1,82 @@
+"""Double-floats times powers of two: formulas whose terms may leave the range of floats."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaling import power_of_two, times_power_of_two
+
+_NONE = -(2**30)  # the exponent of zero in a sum
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledDouble:
+    """The number `double * 2**exponent`, with an int32 exponent of the shape of the double-float.
+
+    Operators take numbers of this class, and Python numbers in products. The double-floats should
+    be far from overflow and underflow: no result is normalised. Round once, at the end of a
+    formula, with `to_float` or `root`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.numerics import DoubleFloat
+        >>> from datarax.numerics.scaled_double import ScaledDouble
+        >>> x = ScaledDouble(DoubleFloat.of(jnp.float32(3)), jnp.int32(100))
+        >>> print((x * x).to_float(), (x * x).root() == x.to_float(), (x * x / (x * x)).to_float())
+        inf True 1.0
+    """
+
+    double: DoubleFloat
+    exponent: jax.Array
+
+    @classmethod
+    def of(cls, x: jax.Array) -> "ScaledDouble":
+        """Converts a float array, without rounding."""
+        return cls(DoubleFloat.of(x), jnp.zeros(x.shape, jnp.int32))
+
+    def __add__(self, other: "ScaledDouble") -> "ScaledDouble":
+        a, b = (jnp.where(x.double.high == 0, _NONE, x.exponent) for x in (self, other))
+        # The power underflows to zero where the lower number is negligible.
+        x, y = (scaled_by(x.double, jnp.minimum(d, 0)) for x, d in ((self, a - b), (other, b - a)))
+        return ScaledDouble(x + y, jnp.maximum(a, b))
+
+    def __neg__(self) -> "ScaledDouble":
+        return ScaledDouble(-self.double, self.exponent)
+
+    def __sub__(self, other: "ScaledDouble") -> "ScaledDouble":
+        return self + -other
+
+    def __mul__(self, other: Any) -> "ScaledDouble":
+        if not isinstance(other, ScaledDouble):
+            return ScaledDouble(self.double * other, self.exponent)
+        return ScaledDouble(self.double * other.double, self.exponent + other.exponent)
+
+    def __truediv__(self, other: "ScaledDouble") -> "ScaledDouble":
+        """The quotient; NaN where the divisor is zero."""
+        return ScaledDouble(self.double / other.double, self.exponent - other.exponent)
+
+    def __getitem__(self, index: Any) -> "ScaledDouble":
+        return ScaledDouble(self.double[index], self.exponent[index])
+
+    def to_double(self) -> DoubleFloat:
+        """The number as a double-float; infinite where it overflows, 0 where it underflows."""
+        high, low = (times_power_of_two(x, self.exponent) for x in self.double)
+        return DoubleFloat(high, jnp.where(jnp.isfinite(high), low, jnp.zeros((), low.dtype)))
+
+    def to_float(self) -> jax.Array:
+        """The nearest float."""
+        return times_power_of_two(self.double.to_float(), self.exponent)
+
+    def root(self) -> jax.Array:
+        """The square root of a number that is not negative, within an ulp."""
+        odd = self.exponent & 1
+        even = jnp.sqrt(times_power_of_two(self.double.to_float(), odd))
+        return times_power_of_two(even, (self.exponent - odd) >> 1)
+
+
+def scaled_by(x: DoubleFloat, exponent: jax.Array) -> DoubleFloat:
+    """`x * 2**exponent` for exponents below 128 (1024 for float64); 0 if that is not normal."""
+    return x.map(lambda part: part * power_of_two(exponent, part.dtype))
