@@ -139,7 +139,7 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any
         >>> from datarax.metrics import Max
         >>> arrays, info = datarax.io.pack(Max())
         >>> print(info["format"], datarax.io.unpack(arrays, info, like=Max()))
-        2 Max()
+        3 Max()
     """
     _require_metric(metric)
     if jax.process_count() > 1:
@@ -180,7 +180,7 @@ def unpack(arrays: PyTree, info: Any, like: M) -> M:
         >>> from datarax.metrics import Sum
         >>> arrays, info = datarax.io.pack(Sum().update(jnp.array([1, 41])))
         >>> print(datarax.io.unpack(arrays, info, like=Sum()).results())
-        42.0
+        42
     """
     _require_metric(like)
     if not isinstance(info, dict) or not {"format", "metric", "sha256"} <= info.keys():

@@ -85,9 +85,6 @@ class FloatGrid(NamedTuple):
         return np.select(parts, [below, small, upper.astype(np.float32)], above)
 
 
-Layout = FloatGrid
-
-
 def default_bits(size: int) -> int:
     """How many bits a key has if there are `size` histograms: 16 for one or two, fewer for more."""
     return 16 if size <= 2 else 14 if size <= 16 else 12 if size <= 256 else 10

@@ -20,7 +20,7 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
-from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
+from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, out_of_range
 from datarax.statistics.labels import equals, first_highest, in_range
 from datarax.statistics.thresholds import Given, check_known
 
@@ -69,6 +69,7 @@ def examples(
     probabilities: bool = False,
     ignore_index: int | None = None,
     threshold: float | None = None,
+    infinite: bool = False,
 ) -> Examples:
     """Checks a batch of scores and targets.
 
@@ -85,6 +86,7 @@ def examples(
         threshold: the threshold with which `preds` are compared, if they should be probabilities,
             or predicted labels 0 and 1. Then other integers are invalid, and other scores that are
             known outside `jit` give a warning.
+        infinite: whether infinite scores are valid.
 
     Raises:
         MetricInputError: the shapes do not fit together; shows both. Or a label that is known
@@ -94,6 +96,7 @@ def examples(
     as_given = Given(target, weights, ignore_index), preds
     given, target = numeric(preds, "preds"), numeric(target, "target")
     scores = as_float(given)
+    unusable_scores = is_nan if infinite else not_finite
     if num_classes is None:
         if given.ndim == target.ndim + 1 and given.shape[:-1] == target.shape != given.shape[-1:]:
             size = given.shape[-1]
@@ -113,7 +116,7 @@ def examples(
         one, zero = (jnp.asarray(x, target.dtype) for x in (1, 0))
         positive = target == one
         other = ~positive & (target != zero) & jnp.isfinite(as_float(target))
-        unusable = not_finite(scores) | not_finite(target) | out_of_range(other, target)
+        unusable = unusable_scores(scores) | not_finite(target) | out_of_range(other, target)
         if probabilities or (threshold is not None and is_integer(given)):
             unusable |= out_of_range((scores < 0) | (scores > 1), scores)
         labels = positive
@@ -127,7 +130,7 @@ def examples(
             )
         known = in_range(target, num_classes)
         unusable = out_of_range(~known, target) | (
-            not_distribution(given) if probabilities else not_finite(scores, -1)
+            not_distribution(given) if probabilities else unusable_scores(scores, -1)
         )
         # An invalid target becomes label 0, so that every label can index the scores.
         labels = jnp.where(known, target, jnp.zeros((), target.dtype)).astype(jnp.int32)

@@ -12,7 +12,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, two_product, two_sum
-from datarax.numerics.float_grid import Layout, default_bits
+from datarax.numerics.float_grid import FloatGrid, default_bits
 from datarax.numerics.sums import split_for_sum, suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, examples
@@ -191,7 +191,7 @@ def _equal_mass(cells: Bins, num_bins: int) -> Bins:
 
 
 class _Cells(NamedTuple):
-    """Narrow bins over 0 to 1: those of a `Layout` from `first` on."""
+    """Narrow bins over 0 to 1: those of a `FloatGrid` from `first` on."""
 
     bits: int
     first: int
@@ -199,7 +199,7 @@ class _Cells(NamedTuple):
 
     def of(self, p: jax.Array) -> jax.Array:
         """The cell of each probability."""
-        place = Layout(self.bits).bin(p.astype(jnp.float32)) - self.first
+        place = FloatGrid(self.bits).bin(p.astype(jnp.float32)) - self.first
         return jnp.clip(place, 0, self.size - 1)
 
 
@@ -207,7 +207,7 @@ class _Cells(NamedTuple):
 def _cells(groups: int) -> _Cells:
     # All values below 2**-24, the least distance of a float32 to 1, are in the first cell.
     bits = default_bits(groups)
-    edges = Layout(bits).lowest()
+    edges = FloatGrid(bits).lowest()
     first, last = np.searchsorted(edges, np.array([2.0**-24, 1.0], np.float32), side="right") - 1
     return _Cells(bits, int(first), int(last - first + 1))
 

@@ -70,27 +70,45 @@ def merge_stack(stacked: list[Any], size: int) -> list[Any]:
 
 def _merge_by_kind(states: list[Any], axis_name: AxisName, size: int) -> list[Any]:
     """The same, with one collective for each kind of merge that `to_mesh` names."""
-    # The operands of each kind of all states, and where those of each state are among them.
-    send: dict[str, list[jax.Array]] = {"sum": [], "max": [], "min": [], "gather": []}
-    spans = []
-    for state in states:
-        kind, arrays = state.to_mesh()
-        if kind == "gather":
-            arrays = jax.tree.leaves(state)
-        spans.append((kind, slice(len(send[kind]), len(send[kind]) + len(arrays))))
-        send[kind] += [jnp.asarray(x) for x in arrays]
-    received = {
-        "sum": collectives.psum(send["sum"], axis_name),
-        "max": collectives.pmax(send["max"], axis_name),
-        "min": collectives.pmin(send["min"], axis_name),
-        "gather": collectives.gather(send["gather"], axis_name) if send["gather"] else [],
-    }
+    kinds = [state.to_mesh() for state in states]
+    ranged = [i for i, (kind, _) in enumerate(kinds) if kind == "aligned"]
+    minima = [i for i, (kind, _) in enumerate(kinds) if kind == "min"]
+    # The minima come first, because some states need the common range before they can be merged.
+    first = [states[i].reach for i in ranged] + [states[i] for i in minima]
+    first = _merge_kind("min", first, axis_name, size)
+    merged = list(states)
+    for i, state in zip(minima, first[len(ranged) :], strict=True):
+        merged[i] = state
+    for i, reach in zip(ranged, first, strict=False):
+        merged[i] = states[i].aligned(reach)
+    # Of an aligned state, the parts are merged like any others.
+    flat, treedef = jax.tree.flatten(
+        merged, is_leaf=lambda x: getattr(x, "holds_arrays", False) and x.to_mesh()[0] != "aligned"
+    )
+    done = {id(state) for state in first}
+    for kind in ("sum", "max", "gather"):
+        chosen = [i for i, x in enumerate(flat) if id(x) not in done and x.to_mesh()[0] == kind]
+        states = _merge_kind(kind, [flat[i] for i in chosen], axis_name, size)
+        for i, state in zip(chosen, states, strict=True):
+            flat[i] = state
+    return treedef.unflatten(flat)
+
+
+def _merge_kind(kind: str, states: list[Any], axis_name: AxisName, size: int) -> list[Any]:
+    """Merges states of one kind, with one collective."""
+    if not states:
+        return []
+    if kind == "gather":
+        arrays = [jax.tree.leaves(state) for state in states]
+    else:
+        arrays = [state.to_mesh()[1] for state in states]
+    collective = getattr(collectives, "gather" if kind == "gather" else f"p{kind}")
+    received = iter(collective([jnp.asarray(x) for each in arrays for x in each], axis_name))
     merged = []
-    for state, (kind, span) in zip(states, spans, strict=True):
-        arrays = received[kind][span]
+    for state, each in zip(states, arrays, strict=True):
+        mine = [next(received) for _ in each]
         if kind == "gather":
-            stacked = jax.tree.unflatten(jax.tree.structure(state), arrays)
-            merged += merge_stack([stacked], size)
+            merged += merge_stack([jax.tree.unflatten(jax.tree.structure(state), mine)], size)
         else:
-            merged.append(state.from_mesh(arrays))
+            merged.append(state.from_mesh(mine))
     return merged

@@ -61,6 +61,11 @@ def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     return Invalid(jnp.max(code, axes, initial=0) if axes != () else code)
 
 
+def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
+    """The rows that hold a NaN; a row extends along `axes`."""
+    return Invalid(jnp.any(jnp.isnan(x), axes).astype(jnp.int8) * _NAN)
+
+
 def out_of_range(bad: jax.Array, value: jax.Array | None = None) -> Invalid:
     """The rows in the mask `bad`, which hold `value`."""
     if value is not None:

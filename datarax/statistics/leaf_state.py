@@ -58,6 +58,8 @@ class LeafState(State):
 
         The collective is "sum", "max" or "min". If none of them merges the state, return
         `("gather", [])`: then the states of all devices are gathered, and merged by `combine`.
+        `("aligned", [])` is for a state of other states, which first need a common range: see
+        `AdaptiveBins`.
         """
 
     @abstractmethod

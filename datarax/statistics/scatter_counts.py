@@ -96,7 +96,7 @@ class ScatterCounts(LeafState, kw_only=False):
     @property
     def double(self) -> DoubleFloat:
         """The table as double-floats, with all recent counts flushed."""
-        return DoubleFloat(*_flush(self.recent, self.flushed))
+        return flushed_total(self.recent, self.flushed)
 
     @property
     def value(self) -> jax.Array:
@@ -137,11 +137,10 @@ class ScatterCounts(LeafState, kw_only=False):
         return self._holding(DoubleFloat(*row.from_mesh(arrays, np.dtype(default_float()))))
 
 
-def _flush(recent: Any, flushed: Any) -> tuple[jax.Array, jax.Array]:
-    """The parts of the double-floats `flushed + recent`."""
+def flushed_total(recent: Any, flushed: Any) -> DoubleFloat:
+    """The table `flushed + recent` as double-floats."""
     recent, flushed = jax.tree.map(jnp.asarray, (recent, flushed))
-    total = DoubleFloat(*flushed) + double_from_int(recent, flushed[0].dtype)
-    return total.high, total.low
+    return DoubleFloat(*flushed) + double_from_int(recent, flushed[0].dtype)
 
 
 def _flush_where(full: jax.Array, table: Any) -> Any:
@@ -155,7 +154,7 @@ def _flush_where(full: jax.Array, table: Any) -> Any:
         part = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, chunk), table)
         # A loop of one round. Without it, the compiler fuses the sum with the write below, and then
         # copies the whole table.
-        part = lax.fori_loop(0, once, lambda _, p: (p[0] - p[0], _flush(*p)), part)
+        part = lax.fori_loop(0, once, lambda _, p: (p[0] - p[0], tuple(flushed_total(*p))), part)
         return jax.tree.map(
             lambda x, new: lax.dynamic_update_slice_in_dim(x, new, start, 0), table, part
         )

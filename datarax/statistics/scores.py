@@ -1,11 +1,11 @@
 """`Scores`: the base of the statistics of scores; `Groups`: the form in which they are read."""
 
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import default_float, is_integer, numeric
+from datarax._checks import is_integer, numeric
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.numerics.double_float import DoubleFloat
@@ -101,8 +101,8 @@ class Scores(State):
     """For each class, the scores of its positives and of its negatives.
 
     A multiclass task compares each class with the rest. A subclass defines `add`, which stores a
-    batch, and `groups`, from which metrics are computed. Examples with NaN or infinite scores, or
-    with a target that is out of range, are excluded and counted in `invalid`.
+    batch, and `groups`, from which metrics are computed. Examples with NaN scores, or with a target
+    that is out of range, are excluded and counted in `invalid`.
     """
 
     num_classes: int | None = None
@@ -117,11 +117,6 @@ class Scores(State):
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)
-
-    @property
-    def score_dtype(self) -> Any:
-        """The dtype in which scores are kept."""
-        return default_float()
 
     @property
     def size(self) -> int:
@@ -139,16 +134,16 @@ class Scores(State):
         if is_integer(preds):
             raise MetricTypeError(f"preds has dtype {preds.dtype}; expected scores, as floats")
         scores, target, w, invalid, _ = examples(
-            preds.astype(self.score_dtype),
+            preds,
             target,
             weights,
             num_classes=self.num_classes,
             num_labels=self.num_labels,
             ignore_index=self.ignore_index,
+            infinite=True,
         )
         # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
         # so that every device gives the same result.
-        scores = scores.astype(self.score_dtype)
         tiny = float(jnp.finfo(scores.dtype).tiny)
         scores = jnp.where(jnp.abs(scores) < tiny, 0, scores)
         if self.num_classes is not None:

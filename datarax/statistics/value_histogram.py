@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,13 @@ import numpy as np
 from datarax._checks import as_float, choice, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.float_grid import Layout
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import suffix_sums
-from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.adaptive_bins import AdaptiveBins
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
-from datarax.statistics.scatter_counts import ScatterCounts, extreme_at
+from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts, is_nan
 from datarax.statistics.state import State
 
 Method = Literal["inverted_cdf", "averaged_inverted_cdf"]
@@ -31,14 +29,15 @@ _NEAR = 2.0**-40
 
 
 class ValueHistogram(State):
-    """The weight of values of any size and sign, in bins of constant relative width.
+    """The weight of values of any size and sign, in bins that adapt to their range.
 
-    The upper `bits` of a float32 select its bin: the sign, 8 bits of the exponent, the rest of the
-    significand. Each bin also keeps its least and its greatest value. So a quantile is exact if its
-    bin holds copies of one value, and if `q` is 0 or 1.
+    The bins depend on the least and the greatest value, and become coarser as the range grows; see
+    `datarax.numerics.dyadic_grid`. Each bin also keeps its least and its greatest value. So a
+    quantile is exact if its bin holds copies of one value, and if `q` is 0 or 1. Infinities are
+    values like others.
 
-    Values are rounded to float32. Weights count as repetitions. `method` is as in `numpy.quantile`,
-    definitions 1 and 2 of R. J. Hyndman and Y. Fan (1996), https://doi.org/10.2307/2684934:
+    Values are rounded to float32 (float64 with x64). Weights count as repetitions. `method` is as
+    in `numpy.quantile`, definitions 1 and 2 of R. J. Hyndman and Y. Fan (1996), https://doi.org/10.2307/2684934:
 
     - "inverted_cdf": the least value such that the values up to it have at least a fraction `q` of
       the weight.
@@ -54,50 +53,35 @@ class ValueHistogram(State):
     """
 
     bits: int = 16
-    """How many upper bits of a float32 select its bin, from 10 to 22. The width of a bin, and so
-    the error of a quantile, is at most `2**(9 - bits)` of the value: 0.8 % with 16 bits, which make
-    about 68,000 bins. One more bit halves the width and doubles the memory. For values below
-    1.2e-38 the error may be larger, up to 2e-40 absolute."""
+    """There are `2**bits` bins, from 10 to 22. One more bit halves the width of a bin, and so the
+    error of a quantile, and doubles the memory."""
 
+    bins: AdaptiveBins = state()
     invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
-        bits = self.bits
-        if isinstance(bits, bool) or not isinstance(bits, int) or not 10 <= bits <= 22:
-            raise MetricInputError(f"bits={bits!r}; expected an integer from 10 to 22")
-        size = self.layout.size
-        self.counts = ScatterCounts((size,))
-        self.least = MetricAccumulator(np.full(size, np.inf, np.float32), MetricReduceOp.min)
-        self.greatest = MetricAccumulator(np.full(size, -np.inf, np.float32), MetricReduceOp.max)
+        self.bins = AdaptiveBins(bits=self.bits)
 
     @property
-    def layout(self) -> Layout:
-        """The bins: which bin a value falls into, and how many there are."""
-        return Layout(self.bits)
+    def relative_error(self) -> jax.Array:
+        """The greatest error of a quantile, relative to its value, of shape ().
 
-    @property
-    def relative_error(self) -> float:
-        """The greatest error of a quantile, relative to its value."""
-        return 2.0 ** (9 - self.bits)
+        It depends on the range of the values: it is at most `2**(7 - bits)`, 0.2 % with 16 bits, if
+        there are values of both signs; and less for values of one sign, if they are of similar
+        size. The error of values that are smaller than the greatest by a factor of more than 2**61
+        may be larger; `quantile_bounds` are certain for them, too.
+        """
+        return self.bins.grid.relative_width()[0]
 
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; `weights` broadcast against their leading axes.
 
-        NaN and infinities are excluded, and counted in `invalid` unless their weight is zero.
+        NaN is excluded, and counted in `invalid` unless its weight is zero.
         """
-        x = numeric(values, "values").astype(jnp.float32)
-        w, invalid = rows_weight(not_finite(x), weights)
-        counts = w.astype(jnp.bool_)
-        # -0.0 becomes 0.0, and so does a value that a processor may flush to zero.
-        x = jnp.where(counts & (x != 0), x, 0)
-        # Values of weight zero go past the end of the tables, where they are ignored.
-        place = jnp.where(counts, self.layout.bin(x), self.layout.size)
-        return self.replace(
-            counts=self.counts.add(place, w),
-            least=extreme_at(self.least, place, x),
-            greatest=extreme_at(self.greatest, place, x),
-            invalid=self.invalid.update(invalid),
-        )
+        x = as_float(numeric(values, "values"))
+        w, invalid = rows_weight(is_nan(x), weights)
+        bins = self.bins.add(x.reshape(-1, 1), jnp.broadcast_to(w, x.shape).reshape(-1, 1))
+        return self.replace(bins=bins, invalid=self.invalid.update(invalid))
 
     def quantile(self, q: float | Sequence[float], *, method: Method = "inverted_cdf") -> jax.Array:
         """The quantile, or one quantile for each `q` of a tuple; NaN where there is no data.
@@ -160,7 +144,8 @@ def _at_rank(seen: ValueHistogram, q: DoubleFloat, *, above: bool) -> tuple[jax.
     With `above`, the first value at which it exceeds that. Returns the lower bound, the estimate
     and the upper bound, each of shape (Q,).
     """
-    counts = seen.counts.double
+    bins = seen.bins.contents()
+    counts = bins.weights[0, 0]
     up_to = suffix_sums(counts[::-1])[::-1]  # the cumulative weight, each bin included
     total = up_to[-1]
     target = q * total
@@ -173,7 +158,8 @@ def _at_rank(seen: ValueHistogram, q: DoubleFloat, *, above: bool) -> tuple[jax.
     last = jnp.max(jnp.where(some, jnp.arange(some.size, dtype=jnp.int32), 0))
     place = jnp.where(reached.any(-1), jnp.argmax(reached, -1).astype(jnp.int32), last)
 
-    least, greatest = (as_float(x.value)[place] for x in (seen.least, seen.greatest))
+    ends: Any = bins.least, bins.greatest
+    least, greatest = (x[0, place] for x in ends)
     # Interpolate by rank: of n values in the bin, the first has rank 0 and the last rank n - 1.
     n = counts.high[place]
     before = up_to[place] - counts[place]
@@ -184,5 +170,7 @@ def _at_rank(seen: ValueHistogram, q: DoubleFloat, *, above: bool) -> tuple[jax.
     # The quantiles 0 and 1 are the extremes of the data, which are known exactly.
     lower = jnp.where(q == 1, greatest, least)
     upper = jnp.where(q == 0, least, greatest)
-    estimate = jnp.clip(least + (greatest - least) * jnp.clip(part, 0, 1), lower, upper)
+    # Of an infinite value, the difference would be NaN.
+    width = jnp.where(greatest > least, greatest - least, 0)
+    estimate = jnp.clip(least + width * jnp.clip(part, 0, 1), lower, upper)
     return tuple(nan_where(~(total.high > 0), x) for x in (lower, estimate, upper))

@@ -31,7 +31,7 @@ class HistogramQuantile(ValueMetric):
         raise TypeError(f"{type(self).__name__} does not define definition()")
 
     @property
-    def relative_error(self) -> float:
+    def relative_error(self) -> jax.Array:
         """The greatest error of the estimate, relative to the value."""
         return self.statistic.relative_error
 

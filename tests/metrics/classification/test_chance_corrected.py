@@ -155,6 +155,7 @@ def test_confusion_counts_are_exact():
     assert shares.update(**CELLS).results().tolist() == [[0.25, 0.25], [0.25, 0.25]]
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_labels_out_of_range_are_in_no_cell():
     # 7 and -100 are labels of no class.
     logits = np.float32([[2, 1, 0], [2, 1, 0], [0, 0, 1], [1, 0, 0]])

@@ -116,11 +116,17 @@ def test_two_thresholds_in_one_collection():
     assert got == {"low": 1.0, "high": np.float32(0.2)}
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_labels_out_of_range_are_excluded_and_reported():
     # 7 and -100 are labels of no class.
     logits = np.float32([[2, 1, 0], [2, 1, 0], [0, 0, 1], [1, 0, 0]])
     target = np.asarray([0, 1, 7, -100])
-    metrics = Collection({"f1": F1(num_classes=3), "recall": Recall(num_classes=3, average=None)})
+    metrics = Collection(
+        {
+            "f1": F1(num_classes=3, on_invalid="exclude"),
+            "recall": Recall(num_classes=3, average=None, on_invalid="exclude"),
+        }
+    )
     got = update(metrics, preds=logits, target=target).results()
     want = sk.f1_score([0, 1], [0, 0], average="macro")
     assert got.pop("f1") == np.float32(want)

@@ -1,0 +1,255 @@
+"""`AdaptiveBins`: the weights of values in bins that adapt to the range of the values."""
+
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from datarax._errors import MetricInputError
+from datarax.distributed.collectives import replicated
+from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.numerics.digit_sums import sum_by_digits
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.dyadic_grid import SPECIAL, DyadicGrid
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.fields import state
+from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.scatter_counts import ScatterCounts, extreme_at, flushed_total
+
+
+class Contents(NamedTuple):
+    """The bins of each class in ascending order; arrays of shape (size, slots)."""
+
+    weights: DoubleFloat
+    """The weight of each bin, (rows, size, slots)."""
+    lowest: jax.Array
+    """At most the least value of the bin, and above all values of lower bins."""
+    is_tie: jax.Array
+    """The mask of the bins that are known to hold at most one distinct value."""
+    least: jax.Array | None
+    """The least value of each bin, or infinity if it is empty; None if extremes are not kept."""
+    greatest: jax.Array | None
+    """The greatest value of each bin, or -infinity."""
+
+
+class AdaptiveBins(LeafState):
+    """For each class, the weights of its values in bins over their range.
+
+    The bins of a class are those of a `DyadicGrid`: a function of its least and greatest value, and
+    of nothing else. If the range grows, bins are joined. So the counts do not depend on the order
+    of updates and merges. The infinities have bins of their own.
+    """
+
+    size: int = 1
+    """How many classes there are."""
+    rows: int = 1
+    """How many tables share the bins of a class."""
+    bits: int = 16
+    """A class has `2**bits` bins; from 10 to 22."""
+    octaves: int = 62
+    """How many powers of two, from the greatest value down, have bins of equal relative width."""
+    mirrored: int = 0
+    """How many powers of two of `1 - x` have narrow bins, for values from 1/2 to 1."""
+    keeps_extremes: bool = True
+    """Whether each bin keeps its least and greatest value."""
+
+    counts: ScatterCounts = state()
+    """The weights, of shape (rows, size, slots), in the places of the grid."""
+    reach: MetricAccumulator = state()
+    """The minima of x and of -x over the finite values of each class, (2, size)."""
+    extremes: MetricAccumulator = state()
+    """The maxima of -x and of x in each bin, (2, size, slots); only with `keeps_extremes`."""
+
+    def __post_init__(self) -> None:
+        bits = self.bits
+        if isinstance(bits, bool) or not isinstance(bits, int) or not 10 <= bits <= 22:
+            raise MetricInputError(f"bits={bits!r}; expected an integer from 10 to 22")
+        super().__post_init__()
+
+    def empty(self) -> dict[str, Any]:
+        nothing = np.full((2, self.size), np.inf)
+        slots = (1 << self.bits) + SPECIAL
+        empty: dict[str, Any] = {
+            "counts": ScatterCounts((self.rows, self.size, slots)),
+            "reach": MetricAccumulator(nothing, MetricReduceOp.min),
+        }
+        if self.keeps_extremes:
+            nothing = np.broadcast_to(-np.inf, (2, self.size, slots))
+            empty["extremes"] = MetricAccumulator(nothing, MetricReduceOp.max)
+        return empty
+
+    @property
+    def grid(self) -> DyadicGrid:
+        """The bins of the values so far."""
+        return self._grid(self.reach.value)
+
+    def _grid(self, reach: Any) -> DyadicGrid:
+        return DyadicGrid(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
+
+    def add(self, x: jax.Array, w: jax.Array, row: jax.Array | None = None) -> Self:
+        """Adds values, each with its weight.
+
+        Args:
+            x: of shape (N, size), in the default float dtype; any value where the weight is zero,
+                elsewhere not NaN.
+            w: the weights, as floats or booleans, of shape (N, size) or (N, 1).
+            row: the row of each value, as integers or booleans; the first row if there is none.
+        """
+        x, w, row = replicated((x, w, row))
+        counted = jnp.broadcast_to(w.astype(jnp.bool_), x.shape)
+        # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
+        # so that every device gives the same result.
+        x = jnp.where(counted & (jnp.abs(x) >= float(jnp.finfo(x.dtype).tiny)), x, 0)
+        finite = counted & jnp.isfinite(x)
+        reach = replicated(self.reach.parts[0])
+
+        def extended() -> jax.Array:
+            ends = [jnp.min(jnp.where(finite, y, jnp.inf), 0, initial=jnp.inf) for y in (x, -x)]
+            ends = jnp.minimum(reach, jnp.stack(ends))
+            return jnp.where(ends == 0, 0, ends)  # -0.0 becomes 0.0
+
+        is_beyond = finite & ((x < reach[:1]) | (-x < reach[1:]))
+        reach = lax.cond(jnp.any(is_beyond), extended, lambda: reach)
+        bins = self._reaching(reach)
+        slots = bins.grid.slots
+        place = bins.grid.place(x) + jnp.arange(self.size, dtype=jnp.int32)[None, :] * slots
+        place = jnp.where(counted, place, self.size * slots * max(2, self.rows))  # ignored
+        # Without a barrier, the compiler would compute the places again for each scatter.
+        place = lax.optimization_barrier(place)
+        changes: dict[str, Any] = {}
+        if self.keeps_extremes:
+            both = jnp.stack([place, place + self.size * slots])
+            changes["extremes"] = extreme_at(bins.extremes, both, jnp.stack([-x, x]))
+        if row is not None:
+            place = place + row.astype(jnp.int32) * (self.size * slots)
+        w = counted if w.dtype == jnp.bool_ else jnp.broadcast_to(w, x.shape)
+        return bins.with_parts(changes | {"counts": bins.counts.add(place, w)})
+
+    def _reaching(self, reach: jax.Array) -> Self:
+        """The same weights in the bins of a range that includes the present one."""
+        old, new = self.grid, self._grid(reach)
+        outgrown = old.has_values & old.differs(new)
+
+        def join_one(carry: Any) -> Any:
+            outgrown, now, tables = carry
+            i = jnp.argmax(outgrown).astype(jnp.int32)
+
+            def cut(x: jax.Array) -> jax.Array:
+                return lax.dynamic_slice_in_dim(x, i, 1, 1)
+
+            def paste(x: jax.Array, part: jax.Array) -> jax.Array:
+                return lax.dynamic_update_slice_in_dim(x, part, i, 1)
+
+            before, after = cut(now), cut(reach)
+            parts = _joined(jax.tree.map(cut, tables), self._grid(before), self._grid(after))
+            # The range is a part of the carry: the compiler would compute what does not change in a
+            # loop before the loop, even if there are no rounds.
+            return outgrown.at[i].set(False), paste(now, after), jax.tree.map(paste, tables, parts)
+
+        # A loop that mostly has no rounds. A `lax.cond` would copy the tables in every call.
+        carry = (outgrown, replicated(self.reach.parts[0]), self._tables())
+        *_, tables = lax.while_loop(lambda carry: jnp.any(carry[0]), join_one, carry)
+        return self._with_tables(tables, reach)
+
+    def _tables(self) -> dict[str, Any]:
+        tables = {"recent": self.counts.recent, "flushed": self.counts.flushed}
+        if self.keeps_extremes:
+            tables["extremes"] = self.extremes.parts[0]
+        return replicated(tables)
+
+    def _with_tables(self, tables: dict[str, Any], reach: jax.Array) -> Self:
+        changes: dict[str, Any] = {
+            "counts": self.counts.with_parts({n: tables[n] for n in ("recent", "flushed")}),
+            "reach": self.reach.with_parts({"parts": (reach,)}),
+        }
+        if self.keeps_extremes:
+            changes["extremes"] = self.extremes.with_parts({"parts": (tables["extremes"],)})
+        return self.with_parts(changes)
+
+    def aligned(self, reach: MetricAccumulator) -> Self:
+        """The same weights in the bins of the range that a merge gives."""
+        reach = self.reach.combine(reach)
+        joined = _joined(self._tables(), self.grid, self._grid(reach.parts[0]))
+        return self._with_tables(joined, reach.parts[0])
+
+    def combine(self, other: Any) -> Self:
+        a, b = self.aligned(other.reach), other.aligned(self.reach)
+        return a.with_parts({n: part.combine(getattr(b, n)) for n, part in a.children().items()})
+
+    def canonical(self) -> Self:
+        return self.with_parts({"counts": self.counts.canonical()})
+
+    def to_mesh(self) -> tuple[str, list[jax.Array]]:
+        return "aligned", []
+
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        raise TypeError("bins are aligned, and then their parts are merged")
+
+    def contents(self) -> Contents:
+        """The bins in ascending order."""
+        grid, ring = self.grid, 1 << self.bits
+        first = jnp.argmin(grid.ranks(), -1).astype(jnp.int32)[:, None]
+        rank = jnp.broadcast_to(jnp.arange(ring, dtype=jnp.int32), (self.size, ring))
+        lowest = grid.lowest(rank.astype(first.dtype))
+
+        def with_ends(x: jax.Array, low: Any, high: Any) -> jax.Array:
+            return jnp.concatenate(
+                [jnp.full_like(x[:, :1], low), x, jnp.full_like(x[:, :1], high)], -1
+            )
+
+        order = with_ends((first + rank) & (ring - 1), ring, ring + 1)
+        lowest = with_ends(lowest, -jnp.inf, jnp.inf)
+        weights = self.counts.double.map(lambda x: _taken(x, order))
+        if not self.keeps_extremes:
+            return Contents(
+                weights, lowest, jnp.isinf(lowest) | self._holds_one(lowest), None, None
+            )
+        least, greatest = _taken(self.extremes.value, order)
+        least = -least
+        # Of an empty bin, the least value is infinity and the greatest -infinity: a tie, too. The
+        # least value is a better threshold than the edge: it occurs in the data.
+        lowest = jnp.where(least <= greatest, least, lowest)
+        return Contents(weights, lowest, least >= greatest, least, greatest)
+
+    def _holds_one(self, lowest: jax.Array) -> jax.Array:
+        """Which bins hold one float, because no bit of the keys is cut."""
+        grid = self.grid
+        digits = jnp.finfo(lowest.dtype).nmant
+        start = lax.bitcast_convert_type(grid.bottom() << digits, lowest.dtype)
+        return (grid.shift() == 0)[:, None] & (jnp.abs(lowest) >= start[:, None])
+
+
+def _taken(x: jax.Array, order: jax.Array) -> jax.Array:
+    return jnp.take_along_axis(x, jnp.broadcast_to(order, x.shape), -1)
+
+
+def _joined(tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[str, Any]:
+    """The tables of an old grid on a new one, whose bins are unions of the old ones."""
+    ring, size = 1 << old.bits, old.least.shape[0]
+    special = jnp.broadcast_to(
+        jnp.arange(ring, old.slots, dtype=jnp.int32), (size, old.slots - ring)
+    )
+    place = new.place(old.lowest(old.ranks()).T).T
+    place = jnp.concatenate([place, special], -1)
+    row = lax.broadcasted_iota(jnp.int32, place.shape, 0)
+
+    def count(x: jax.Array) -> jax.Array:
+        return jnp.zeros_like(x).at[..., row, place].add(x)
+
+    total = flushed_total(tables["recent"], tables["flushed"])
+    # Digits must not be negative: of a negative low part, one unit of the high part is taken.
+    whole = jnp.dtype(f"int{jnp.finfo(total.dtype).bits}")
+    below = lax.bitcast_convert_type(lax.bitcast_convert_type(total.high, whole) - 1, total.dtype)
+    high = jnp.where(total.low < 0, below, total.high)
+    parts = sum_by_digits(jnp.stack([high, (total.high - high) + total.low]), count)
+    flushed = parts[0] + parts[1]
+    joined: dict[str, Any] = {
+        "recent": jnp.zeros_like(tables["recent"]),
+        "flushed": (flushed.high, flushed.low),
+    }
+    if "extremes" in tables:
+        extremes = tables["extremes"]
+        joined["extremes"] = jnp.full_like(extremes, -jnp.inf).at[:, row, place].max(extremes)
+    return joined
