@@ -153,9 +153,10 @@ class DyadicGrid(NamedTuple):
             _float(to_one + (narrow << digits)),
         )
         near = 1 - (jnp.floor(t) + 1) * 2.0 ** -(digits + 1)
+        # The key of 1, before the keys of `1 - x` are put in. Numbers below 1 have at most this key.
         one = jnp.where(bottom < bias, half + (1 << digits), (1 << digits) >> (bottom - bias))
-        above = jnp.maximum(key - extra, one)
-        return jnp.where(is_near, near, plain(jnp.where(key < one, key, above)))
+        above = jnp.maximum(plain(jnp.maximum(key - extra, one)), 1)
+        return jnp.where(is_near, near, jnp.where(key <= one, plain(key), above))
 
 
 def _digits(dtype: Any) -> int:

@@ -16,6 +16,7 @@ from datarax.numerics.dyadic_grid import SPECIAL, DyadicGrid
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.replication import folding
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at, flushed_total
 
 
@@ -88,6 +89,7 @@ class AdaptiveBins(LeafState):
     def _grid(self, reach: Any) -> DyadicGrid:
         return DyadicGrid(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
 
+    @folding
     def add(self, x: jax.Array, w: jax.Array, row: jax.Array | None = None) -> Self:
         """Adds values, each with its weight.
 
@@ -169,13 +171,13 @@ class AdaptiveBins(LeafState):
         return self.with_parts(changes)
 
     def aligned(self, reach: MetricAccumulator) -> Self:
-        """The same weights in the bins of the range that a merge gives."""
-        reach = self.reach.combine(reach)
+        """The same weights in the bins of a range that includes the present one."""
         joined = _joined(self._tables(), self.grid, self._grid(reach.parts[0]))
         return self._with_tables(joined, reach.parts[0])
 
     def combine(self, other: Any) -> Self:
-        a, b = self.aligned(other.reach), other.aligned(self.reach)
+        reach = self.reach.combine(other.reach)
+        a, b = self.aligned(reach), other.aligned(reach)
         return a.with_parts({n: part.combine(getattr(b, n)) for n, part in a.children().items()})
 
     def canonical(self) -> Self:

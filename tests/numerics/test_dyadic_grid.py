@@ -1,0 +1,105 @@
+"""The bins of a range: intervals in the order of numbers, which a larger range only joins."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from datarax.numerics.dyadic_grid import DyadicGrid
+
+SIZE = 400
+TINY = float(np.finfo(np.float32).tiny)
+GRIDS = {"fine": (16, 20, 20), "coarse": (10, 10, 10), "values": (12, 62, 0)}
+each_grid = pytest.mark.parametrize("shape", GRIDS.values(), ids=GRIDS)
+
+KINDS = {
+    "logits": lambda rng: rng.normal(size=SIZE) * 3,
+    "of any scale": lambda rng: rng.normal(size=SIZE) * 10.0 ** rng.uniform(-8, 8),
+    "uniform": lambda rng: rng.random(SIZE),
+    "probabilities": lambda rng: 1 / (1 + np.exp(-6 * rng.normal(size=SIZE))),
+    "saturated": lambda rng: 1 - 10.0 ** rng.uniform(-8, 0, SIZE),
+    "offset": lambda rng: 10.0 ** rng.uniform(-4, 4) + rng.normal(size=SIZE),
+    "of all scales": lambda rng: rng.normal(size=SIZE) * 10.0 ** rng.uniform(-30, 30, SIZE),
+    "negative": lambda rng: -rng.lognormal(0, 5, SIZE),
+    "at edges": lambda rng: rng.choice([0.5, 1.0, 0.25, 2.0, -1.0, 0.0, 0.75, 1 - 2**-24], SIZE),
+    "tiny": lambda rng: rng.random(SIZE) * 1e-36,
+}
+
+
+@partial(jax.jit, static_argnums=2)
+def places(ends, x, shape):
+    """The place of each number, the shift, and the rank and the least number of its bin."""
+    grid = DyadicGrid(*ends[:, None], *shape)
+    place = grid.place(x[:, None])[:, 0]
+    rank = grid.ranks()[0][place]
+    return place, grid.shift()[0], rank, grid.lowest(rank[None])[0]
+
+
+def of(x, shape):
+    ends = np.array([x.min(), x.max()])
+    return map(np.asarray, places(ends, x, shape))
+
+
+def drawn(rng, kind):
+    x = KINDS[kind](rng).astype(np.float32)
+    return np.where(np.abs(x) < TINY, np.float32(0), x)
+
+
+@each_grid
+@pytest.mark.parametrize("kind", KINDS)
+def test_bins_are_intervals_in_order(rng, shape, kind):
+    x = np.sort(drawn(rng, kind))
+    place, _, rank, lowest = of(x, shape)
+    assert rank.min() == 0
+    assert rank.max() < 2 ** shape[0]
+    assert (np.diff(rank) >= 0).all()
+    assert len(set(place.tolist())) == len(set(rank.tolist()))
+    assert (lowest <= x).all()
+    first = np.flatnonzero(np.diff(rank)) + 1
+    assert (lowest[first] > x[first - 1]).all()
+
+
+@each_grid
+def test_a_larger_range_only_joins_bins(rng, shape):
+    for _ in range(60):
+        some, more = (drawn(rng, kind) for kind in rng.choice(list(KINDS), 2))
+        some = np.resize(some[: rng.integers(1, SIZE)], SIZE)
+        both = np.array([min(some.min(), more.min()), max(some.max(), more.max())])
+        old, shift, *_ = of(some, shape)
+        new, wider, *_ = map(np.asarray, places(both, some, shape))
+        assert wider >= shift
+        # Numbers of one bin stay in one bin.
+        pairs = set(zip(old.tolist(), new.tolist(), strict=True))
+        assert len(pairs) == len(set(old.tolist()))
+
+
+def test_infinities_have_places_of_their_own():
+    x = np.full(SIZE, np.inf, np.float32)
+    x[:2] = -np.inf, 1
+    place, *_ = map(np.asarray, places(np.float32([1, 1]), x, (10, 10, 10)))
+    assert place[0] == 2**10
+    assert (place[2:] == 2**10 + 1).all()
+    assert place[1] < 2**10
+
+
+def test_a_narrow_range_far_from_zero_has_narrow_bins(rng):
+    x = (1000 + rng.normal(size=SIZE)).astype(np.float32)
+    place, *_ = of(x, (16, 20, 20))
+    # The floats there are 6e-5 apart; a bin holds two of them.
+    assert len(set(place.tolist())) > 0.45 * len(set(x.tolist()))
+
+
+def test_as_fine_toward_1_as_toward_0():
+    x = np.resize(2.0 ** -np.arange(3, 20, dtype=np.float32), SIZE).astype(np.float32)
+    both = np.float32([2.0**-24, 1])
+    low, *_ = map(np.asarray, places(both, x, (16, 20, 20)))
+    high, *_ = map(np.asarray, places(both, 1 - x, (16, 20, 20)))
+    assert len(set(low.tolist())) == len(set(high.tolist())) == 17
+
+
+def test_without_values():
+    grid = DyadicGrid(jnp.array([jnp.inf]), jnp.array([-jnp.inf]), 10, 10, 10)
+    assert not grid.has_values[0]
+    assert jnp.isfinite(grid.lowest(jnp.zeros((1, 1), jnp.int32))).all()

@@ -1,0 +1,102 @@
+"""Counts in bins that adapt: the same in any order, on any mesh, and those of the values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from datarax.statistics.adaptive_bins import AdaptiveBins
+from tests.helpers import make_mesh, x64
+
+SIZE, BATCHES, ROWS = 3, 6, 64
+SMALL = AdaptiveBins(size=SIZE, rows=2, bits=10, octaves=10, mirrored=10)
+add = jax.jit(lambda bins, x, w, row: bins.add(x, w, row))
+merge = jax.jit(lambda a, b: a.merge(b))
+
+
+def batches_of(rng):
+    """Batches of very different ranges: each adds to the range of those before."""
+    x = rng.normal(size=(BATCHES, ROWS, SIZE)) * 10.0 ** rng.uniform(-2, 3, (BATCHES, 1, SIZE))
+    x += rng.choice([0, 100], (BATCHES, 1, SIZE))
+    x[::3] = 1 / (1 + np.exp(-np.clip(x[::3], -80, 80)))
+    x[2, 3, 1], x[4, 3, 1], x[5, 0] = np.inf, -np.inf, 0
+    w = rng.random((BATCHES, ROWS, 1)) < 0.9
+    return x.astype(np.float32), w, rng.integers(0, 2, x.shape).astype(np.int32)
+
+
+def fold(bins, order, batches):
+    for i in order:
+        bins = add(bins, *(part[i] for part in batches))
+    return bins
+
+
+def assert_same_bits(a, b):
+    jax.tree.map(np.testing.assert_array_equal, *(jax.tree.leaves(x.canonical()) for x in (a, b)))
+
+
+def test_any_order_and_grouping_gives_the_same_counts(rng):
+    batches = batches_of(rng)
+    whole = fold(SMALL, range(BATCHES), batches)
+    for _ in range(3):
+        order = rng.permutation(BATCHES)
+        assert_same_bits(whole, fold(SMALL, order, batches))
+        a, b, c = (fold(SMALL, part, batches) for part in np.split(order, 3))
+        assert_same_bits(whole, merge(a, merge(c, b)))
+    assert_same_bits(whole, merge(whole, SMALL))
+    assert_same_bits(whole, merge(SMALL, whole))
+
+
+def test_the_bins_hold_what_was_added(rng):
+    x, w, row = batches = batches_of(rng)
+    seen = fold(SMALL, range(BATCHES), batches).contents()
+    used = np.broadcast_to(w, x.shape)
+    for k in range(SIZE):
+        values, rows = x[..., k][used[..., k]], row[..., k][used[..., k]]
+        weights = np.asarray(seen.weights.high)[:, k]
+        some = weights.sum(0) > 0
+        lowest, least, greatest = (
+            np.asarray(part)[k][some] for part in (seen.lowest, seen.least, seen.greatest)
+        )
+        assert (lowest <= least).all()
+        assert (greatest[:-1] < least[1:]).all()
+        within = (values[:, None] >= least) & (values[:, None] <= greatest)
+        for r in range(2):
+            np.testing.assert_array_equal(within[rows == r].sum(0), weights[r, some])
+
+
+def test_large_counts_and_float_weights_are_joined_without_loss():
+    bins = AdaptiveBins(bits=10)
+    x = jnp.linspace(1000, 1001, 512)[:, None]
+    for _ in range(2):
+        bins = add(bins, x, jnp.full((512, 1), 2.0**30 + 2.0**10), None)
+    wide = add(bins, jnp.array([[-1e20], [1e30]]), jnp.ones((2, 1)), None)
+    exact = np.sum(np.asarray(wide.counts.exact, np.float64))
+    assert exact == 1024 * (2**30 + 2**10) + 2
+
+
+@pytest.mark.parametrize("bits", [10, 15])
+def test_synced_over_a_mesh(rng, bits):
+    bins = AdaptiveBins(size=SIZE, rows=2, bits=bits, octaves=20, mirrored=20)
+    x, w, row = batches_of(rng)
+    mesh = make_mesh("auto", {"data": BATCHES + 2})
+    pad = [(0, 2), (0, 0), (0, 0)]
+    parts = [np.pad(part, pad) for part in (x, w, row)]
+
+    @jax.jit
+    @jax.shard_map(mesh=mesh, in_specs=P("data"), out_specs=P())
+    def synced(x, w, row):
+        return bins.add(x[0], w[0], row[0]).sync("data")
+
+    got = jax.block_until_ready(synced(*parts))
+    assert_same_bits(got, fold(bins, range(BATCHES), (x, w, row)))
+
+
+def test_x64_tells_close_numbers_and_large_ones_apart():
+    with x64():
+        bins = AdaptiveBins(bits=12, keeps_extremes=False)
+        x = np.array([1.0, 1.0 + 1e-12, 1e300, 1e300 * (1 + 1e-3)])[:, None]
+        near = add(bins, jnp.asarray(x[:2]), jnp.ones((2, 1), bool), None)
+        assert (near.counts.value > 0).sum() == 2
+        far = add(near, jnp.asarray(x[2:]), jnp.ones((2, 1), bool), None)
+        assert np.sum(np.asarray(far.counts.value)) == 4
