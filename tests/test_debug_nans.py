@@ -7,7 +7,8 @@ import pytest
 from tests.registry import BATCH, GROUPS
 
 
-@pytest.mark.parametrize("name", GROUPS)
+# Updates outside `jit` are slow, so not all groups are run.
+@pytest.mark.parametrize("name", list(GROUPS)[::8])
 def test_silent_over_finite_data(name, rng):
     case = GROUPS[name][0]
     batch, metric = case.inputs.draw(rng, BATCH), case.make()

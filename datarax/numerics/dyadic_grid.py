@@ -54,8 +54,7 @@ class DyadicGrid(NamedTuple):
         digits = _digits(self.least.dtype)
         size = jnp.maximum(jnp.abs(self.least), jnp.abs(self.greatest))
         top = _bits(jnp.where(self.has_values, size, 1)) >> digits
-        # With this minimum, the scale of the equal steps is a finite float.
-        return jnp.maximum(top - (self.octaves - 1), digits + 1)
+        return jnp.maximum(top - (self.octaves - 1), 1)
 
     def shift(self) -> jax.Array:
         """How many bits of the keys are cut, (size,)."""
@@ -95,7 +94,7 @@ class DyadicGrid(NamedTuple):
         """The least number of the bins of these ranks, (size, ...): the bins from `least` on."""
         shift, bottom = (x[:, None] for x in (self.shift(), self.bottom()))
         least = jnp.where(self.has_values, self.least, 1)[:, None]
-        key = ((self._key(least, bottom) >> shift) + rank) << shift
+        key = ((self._key(least, bottom) >> shift) + rank.astype(shift.dtype)) << shift
         # Of a negative number, the greatest |x|: the float before the one of the next key.
         below = -_float(_bits(self._from_key(jnp.maximum(-key, 1), bottom)) - 1)
         return jnp.where(key < 0, below, self._from_key(jnp.maximum(key, 0), bottom, mirror=True))
@@ -108,9 +107,9 @@ class DyadicGrid(NamedTuple):
         digits, bias = _digits(x.dtype), _bias(x.dtype)
         size = jnp.abs(x)
         start = _float(bottom << digits)
-        steps = (jnp.minimum(size, start) * _float((2 * bias + digits - bottom) << digits)).astype(
-            bottom.dtype
-        )
+        # The scale of the steps, in two factors, because one could be infinite.
+        scale = _float((2 * bias - 1 - bottom) << digits)
+        steps = (jnp.minimum(size, start) * 2.0 ** (digits + 1) * scale).astype(bottom.dtype)
         key = jnp.where(size < start, steps, _bits(size) - ((bottom - 1) << digits))
         negative = ~key
         if self.mirrored:
@@ -136,10 +135,11 @@ class DyadicGrid(NamedTuple):
 
         def plain(key: jax.Array) -> jax.Array:
             key = jnp.maximum(key, 0)
-            step = _float(jnp.maximum(bottom - digits, 1) << digits)
+            start = _float(bottom << digits)
             most = _bits(jnp.asarray(top, dtype)) - ((bottom - 1) << digits)
             bits = jnp.minimum(key, most) + ((bottom - 1) << digits)
-            return jnp.where(key < 1 << digits, key.astype(dtype) * step, _float(bits))
+            steps = key.astype(dtype) * 2.0**-digits * start
+            return jnp.where(key < 1 << digits, steps, _float(bits))
 
         if not (self.mirrored and mirror):
             return plain(key)
@@ -153,7 +153,7 @@ class DyadicGrid(NamedTuple):
             _float(to_one + (narrow << digits)),
         )
         near = 1 - (jnp.floor(t) + 1) * 2.0 ** -(digits + 1)
-        # The key of 1, before the keys of `1 - x` are put in. Numbers below 1 have at most this key.
+        # The key of 1 without those of `1 - x`. Numbers below 1 have at most this key.
         one = jnp.where(bottom < bias, half + (1 << digits), (1 << digits) >> (bottom - bias))
         above = jnp.maximum(plain(jnp.maximum(key - extra, one)), 1)
         return jnp.where(is_near, near, jnp.where(key <= one, plain(key), above))

@@ -49,7 +49,7 @@ class AdaptiveBins(LeafState):
     """How many tables share the bins of a class."""
     bits: int = 16
     """A class has `2**bits` bins; from 10 to 22."""
-    octaves: int = 62
+    octaves: int = 124
     """How many powers of two, from the greatest value down, have bins of equal relative width."""
     mirrored: int = 0
     """How many powers of two of `1 - x` have narrow bins, for values from 1/2 to 1."""
@@ -194,7 +194,7 @@ class AdaptiveBins(LeafState):
         grid, ring = self.grid, 1 << self.bits
         first = jnp.argmin(grid.ranks(), -1).astype(jnp.int32)[:, None]
         rank = jnp.broadcast_to(jnp.arange(ring, dtype=jnp.int32), (self.size, ring))
-        lowest = grid.lowest(rank.astype(first.dtype))
+        lowest = grid.lowest(rank)
 
         def with_ends(x: jax.Array, low: Any, high: Any) -> jax.Array:
             return jnp.concatenate(

@@ -66,10 +66,10 @@ class ValueHistogram(State):
     def relative_error(self) -> jax.Array:
         """The greatest error of a quantile, relative to its value, of shape ().
 
-        It depends on the range of the values: it is at most `2**(7 - bits)`, 0.2 % with 16 bits, if
-        there are values of both signs; and less for values of one sign, if they are of similar
-        size. The error of values that are smaller than the greatest by a factor of more than 2**61
-        may be larger; `quantile_bounds` are certain for them, too.
+        It depends on the range of the values. It is `2**(8 - bits)`, 0.4 % with 16 bits, if there
+        are values of both signs; and less for values of one sign, if they are of similar size. The
+        error of values that are smaller than the greatest by a factor of more than 2**123 may be
+        larger; `quantile_bounds` are certain for them, too.
         """
         return self.bins.grid.relative_width()[0]
 

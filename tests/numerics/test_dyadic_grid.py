@@ -11,7 +11,7 @@ from datarax.numerics.dyadic_grid import DyadicGrid
 
 SIZE = 400
 TINY = float(np.finfo(np.float32).tiny)
-GRIDS = {"fine": (16, 20, 20), "coarse": (10, 10, 10), "values": (12, 62, 0)}
+GRIDS = {"fine": (16, 20, 20), "coarse": (10, 10, 10), "values": (12, 124, 0)}
 each_grid = pytest.mark.parametrize("shape", GRIDS.values(), ids=GRIDS)
 
 KINDS = {

@@ -208,7 +208,7 @@ WEIGHTS = {
 
 def exact_cells(chosen, actual, weights):
     """TP, FP, FN and TN by class, (4, C), in rational numbers, from booleans (N, C)."""
-    w = [Fraction(x) for x in np.float32(weights).tolist()]
+    w = [Fraction(float(x)) for x in np.asarray(weights, np.float32)]
     cells = (chosen & actual, chosen & ~actual, ~chosen & actual, ~chosen & ~actual)
     return [
         [sum((w[i] for i in np.flatnonzero(cell[:, c])), Fraction(0)) for c in range(cell.shape[1])]

@@ -55,8 +55,10 @@ def test_bounds_contain_the_exact_quantile(draw, method, bits, rng):
         np.testing.assert_allclose(ends, want[[0, -1]], rtol=0, atol=TINY)
         if method == "inverted_cdf":
             width = histogram.relative_error * np.abs(want)
-            assert (upper - lower <= width + slack).all()
-            assert (np.abs(estimate - want) <= width + slack).all()
+            # As documented, for values that are not too small beside the greatest.
+            large = np.abs(want) >= 2.0**-122 * np.abs(values).max()
+            assert (upper - lower <= width + slack)[large].all()
+            assert (np.abs(estimate - want) <= width + slack)[large].all()
 
 
 def test_ties_are_exact(rng):
@@ -112,18 +114,18 @@ def test_q_is_the_decimal_number_written():
 
 
 def test_interpolated_by_rank_within_a_bin():
-    # 65 integers from 2**14 share one bin of width 2**7; they are even, so interpolation is exact.
-    histogram = seen(2**14 + np.arange(65))
-    assert histogram.quantile(0.25) == 2**14 + 16
-    assert histogram.relative_error == 2.0**-7
+    # Beside a number of another sign, the 64 integers from 2**14 share a bin of width 2**6.
+    histogram = seen([-1, *2**14 + np.arange(64)])
+    assert histogram.quantile(17 / 65) == 2**14 + 15
+    assert histogram.relative_error == 2.0**-8
     lower, upper = histogram.quantile_bounds(0.25)
-    assert (lower, upper) == (2**14, 2**14 + 64)
+    assert (lower, upper) == (2**14, 2**14 + 63)
 
 
 def test_no_data_and_invalid_values():
     some = seen([np.nan, np.inf, -np.inf, 3.0])
-    assert int(some.invalid.value) == 3
-    assert some.quantile(0.5) == 3
+    assert int(some.invalid.value) == 1
+    assert some.quantile((0.0, 0.5, 1.0)).tolist() == [-np.inf, 3, np.inf]
     none = seen([np.nan, 1.0], [1.0, 0.0])
     assert int(none.invalid.value) == 1
     lower, upper = none.quantile_bounds((0.0, 0.5, 1.0))

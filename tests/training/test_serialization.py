@@ -67,7 +67,7 @@ def test_a_train_state_round_trip(rng, wide):
         metrics = update(make(), **outputs_of(rng))
         saved = flax.serialization.to_bytes(state_of([metrics, {"alone": metrics["own"]}], 3))
         like = state_of([make(), {"alone": Largest().from_outputs(values="loss")}])
-        loaded = flax.serialization.from_bytes(like, saved)
+        loaded: Any = flax.serialization.from_bytes(like, saved)
         assert loaded.step == 3
         assert bits(loaded.metrics) == bits([metrics, {"alone": metrics["own"]}])
         assert repr(loaded.metrics[0]) == repr(metrics)

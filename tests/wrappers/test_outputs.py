@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -217,9 +218,9 @@ def test_the_union_of_collections(rng):
     assert (a | {"new": Sum()}).keys() == ["new", "sum", "top"]
     for wrong in (Mean(), [Mean()], None):
         with pytest.raises(TypeError, match="unsupported operand"):
-            a | wrong
+            _ = a | wrong
     with pytest.raises(MetricTypeError, match="'x' is str"):
-        a | {"x": "mean"}
+        _ = a | {"x": "mean"}
 
 
 def test_names_with_a_slash(rng):
@@ -264,7 +265,7 @@ def test_a_dict_in_the_shell(rng):
     metric.update(**outputs)
     assert isinstance(metric.metric, Collection)
     assert metric.results() == two().update(**outputs).results()
-    multi = nnx.MultiMetric(a=StatefulMetric({"loss": Mean().from_outputs(values="loss")}))
+    multi: Any = nnx.MultiMetric(a=StatefulMetric({"loss": Mean().from_outputs(values="loss")}))
     multi.update(**outputs)
     assert multi.a.results() == {"loss": metric.results()["loss"]}
     with pytest.raises(MetricTypeError, match="'a' is int"):

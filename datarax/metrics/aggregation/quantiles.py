@@ -15,7 +15,7 @@ from datarax.statistics.value_histogram import Method, ValueHistogram, checked_q
 
 
 class HistogramQuantile(ValueMetric):
-    """A quantile that is read from bins of constant relative width; a subclass says which one."""
+    """A quantile that is read from bins which adapt to the values; a subclass says which one."""
 
     bits: int = 16
     """The resolution of the bins, from 10 to 22: each bit more halves their width and doubles the
@@ -32,7 +32,7 @@ class HistogramQuantile(ValueMetric):
 
     @property
     def relative_error(self) -> jax.Array:
-        """The greatest error of the estimate, relative to the value."""
+        """The greatest error of the estimate, relative to the value; see `ValueHistogram`."""
         return self.statistic.relative_error
 
     def compute(self) -> PyTree:
@@ -54,11 +54,11 @@ class HistogramQuantile(ValueMetric):
 class Quantile(HistogramQuantile):
     """Quantiles of values of any size and sign, estimated without a range, with certain bounds.
 
-    `compute` gives a scalar, or for several `q` an array (Q,). Values are kept as float32 in bins
-    of relative width `2**(9 - bits)`, see `datarax.statistics.ValueHistogram`. That is the greatest
-    error of the estimate (`relative_error`), and `bounds()` contain the exact quantile. The
-    estimate is exact where a bin holds one distinct value: for ties, for bfloat16 values with 16
-    bits, and for `q` of 0 and 1. No data gives NaN.
+    `compute` gives a scalar, or for several `q` an array (Q,). Values are kept in bins that adapt
+    to their range, see `datarax.statistics.ValueHistogram`. `relative_error` is the greatest error
+    of the estimate, and `bounds()` contain the exact quantile. The estimate is exact where a bin
+    holds one distinct value, as for ties, and for `q` of 0 and 1. Infinities are values. No data
+    gives NaN.
 
     As `numpy.quantile(..., method="inverted_cdf")`: a quantile is one of the values. NumPy's
     default, linear interpolation between neighbours, is not defined under weights. R. J. Hyndman
@@ -72,9 +72,9 @@ class Quantile(HistogramQuantile):
         >>> from datarax.metrics import Quantile
         >>> metric = Quantile((0.5, 0.99)).update(jnp.arange(-1000, 1001))
         >>> print(metric.compute(), metric.relative_error)
-        [  0. 980.] 0.0078125
+        [  0. 980.] 0.00390625
         >>> print(*metric.bounds())
-        [  0. 980.] [  0. 983.]
+        [  0. 980.] [  0. 981.]
     """
 
     q: float | Sequence[float] = field(kw_only=False)

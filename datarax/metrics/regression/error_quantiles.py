@@ -57,7 +57,7 @@ class MedianAbsoluteError(RegressionMetric):
     """The median of absolute errors, which a few outliers do not move.
 
     The errors of all elements are kept in one histogram, in constant memory. The error of the
-    median is at most a fraction `2**(9 - bits)` of its value; `bounds()` contain the exact value.
+    median is at most a fraction `2**(8 - bits)` of its value; `bounds()` contain the exact value.
     It is exact if no two different errors near the median share a bin. No data gives NaN. As
     `sklearn.metrics.median_absolute_error`.
 
@@ -71,7 +71,7 @@ class MedianAbsoluteError(RegressionMetric):
     """
 
     bits: int = 16
-    """The resolution, from 10 to 22: 0.8 % at 16 bits; see `datarax.statistics.ValueHistogram`."""
+    """The resolution, from 10 to 22; see `datarax.statistics.ValueHistogram`."""
 
     statistic: ValueHistogram = state()
 
@@ -82,6 +82,8 @@ class MedianAbsoluteError(RegressionMetric):
         p, t = numeric(preds, "preds"), numeric(target, "target")
         same_shape(p, t)
         error = jnp.abs(difference(p, t))
+        # An infinite error is no error that could be the median.
+        error = jnp.where(jnp.isinf(error), jnp.nan, error)
         return self.replace(statistic=self.statistic.update(error, weights=weights))
 
     def compute(self) -> PyTree:

@@ -15,27 +15,30 @@ SIZE = 400
 def test_bounds_and_errors_are_as_documented(rng):
     qs = (0.01, 0.5, 0.95, 0.999)
     metric = Quantile(qs)
-    assert metric.relative_error == 2**-7
-    for values in (rng.normal(size=SIZE), rng.lognormal(0, 9, SIZE), rng.normal(1e6, 1, SIZE)):
+    widths = 2**-8, 2**-9, 2**-20  # of both signs, of one sign, of one size
+    draws = rng.normal(size=SIZE), rng.lognormal(0, 9, SIZE), rng.normal(1e6, 1, SIZE)
+    for values, width in zip(draws, widths, strict=True):
         values = values.astype(np.float32)
         seen = update(metric, values)
+        assert seen.relative_error <= width
         want = np.quantile(values, qs, method="inverted_cdf")
         lower, upper = map(np.asarray, seen.bounds())
         assert (lower <= want).all()
         assert (want <= upper).all()
-        assert (np.abs(np.asarray(seen.compute()) - want) <= 2**-7 * np.abs(want)).all()
+        assert (np.abs(np.asarray(seen.compute()) - want) <= width * np.abs(want)).all()
 
 
 def test_a_bit_more_halves_the_bins(rng):
     values = rng.uniform(1, 2, SIZE).astype(np.float32)
-    values[:2] = 1.25, np.nextafter(np.float32(1.5), np.float32(0))
+    # With a value of another sign, 10 bits make 4 bins from 1 to 2.
+    values[:3] = -1, 1.25, np.nextafter(np.float32(1.5), np.float32(0))
     widths = []
     for bits in (10, 12):
-        # The bins of 1.3 are [1, 1.5) and [1.25, 1.375).
+        # The bins of 1.3 are [1.25, 1.5) and [1.25, 1.3125) or the next.
         lower, upper = update(Quantile(0.3, bits=bits), values).bounds()
         widths.append(float(upper - lower))
-        assert widths[-1] < 2.0 ** (9 - bits)
-    assert widths[0] > 0.25 > 2 * widths[1]
+        assert widths[-1] < 2.0 ** (8 - bits)
+    assert widths[0] > 0.24 > 2 * widths[1]
 
 
 def test_definitions_of_the_quantile():
@@ -66,13 +69,11 @@ def test_share_one_statistic(rng):
     assert float(seen.compute()["median"]) == float(Median().update(values).compute())
 
 
-@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
-def test_numbers_beyond_float32_are_excluded_with_x64():
+def test_numbers_beyond_float32_with_x64():
     with x64():
-        metric = Quantile(1.0, on_invalid="exclude").update(jnp.array([1.0, 1e300]))
-        assert metric.compute() == 1
-        assert metric.compute().dtype == jnp.float64
-        assert int(metric.invalid_count()) == 1
+        metric = Quantile((0.0, 0.5, 1.0)).update(jnp.array([1.0, 1 + 1e-12, 1e300]))
+        assert metric.compute().tolist() == [1, 1 + 1e-12, 1e300]
+        assert int(metric.invalid_count()) == 0
 
 
 @pytest.mark.parametrize(

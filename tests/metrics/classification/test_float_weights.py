@@ -89,8 +89,8 @@ def test_against_rational_numbers_alone_and_shared(rng, kind):
         shared = update(Collection(members(**config)), **outputs)
         values = shared.compute()
         values |= {k.removeprefix("ratios/"): v for k, v in values.items() if "/" in k}
+        tp, fp, fn, tn = each = cells[task][-1]
         for c, each in enumerate(cells[task]):
-            tp, fp, fn, tn = each
             for name, (part, whole) in formulas(*each).items():
                 want = float(part / whole) if whole else math.nan
                 if name in ("positive", "negative") and not (each[0] + each[2]) * (

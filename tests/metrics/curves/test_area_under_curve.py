@@ -207,6 +207,7 @@ def test_the_area_over_logarithms():
 
 def test_the_area_over_logarithms_is_within_its_bounds(rng):
     preds, target = scores_of(rng, "offset by -100", 500)
+    preds[0] = -1e6  # so that many scores share a bin
     metric = LogAUC(fpr_range=(0.01, 0.5))
     lower, upper = read(update(AUROC(), preds, target), metric)[0].bounds()
     truth = log_auc_of(np.ones(500), preds, target, low=0.01, high=0.5)
@@ -302,14 +303,15 @@ def test_examples_without_weight_take_no_room():
 
 def test_64_bits():
     with x64():
-        # Told apart by 1e-12: by their values, where they are kept, not in a histogram.
         preds, target = np.array([0.5, 0.5 + 1e-12]), np.array([0, 1])
         exact = update(AUROC(exact=True, capacity=2), preds, target)
         assert exact.compute() == 1
         assert update(exact, preds, target).invalid_count() == 2
-        binned = update(AUROC(), preds, target)
-        assert binned.compute() == 0.5
-        assert binned.compute().dtype == np.float64
+        for scores in (preds, 1e300 * (1 + preds)):
+            binned = update(AUROC(), scores, target)
+            assert binned.compute() == 1
+            assert binned.bounds() == (1, 1)
+            assert binned.compute().dtype == np.float64
 
 
 # Where the libraries that people use today go wrong.
@@ -412,8 +414,8 @@ def test_inputs_that_are_refused(exact):
 
 def test_wide_bounds_warn_and_are_read_from_a_collection(rng):
     target = np.resize([0, 1], 500)
-    # A constant that is large for the spread, so that many scores share a bin.
     preds = (rng.normal(size=500) + target + 1000).astype(np.float32)
+    preds[0] = -1e9  # so large for the spread of the others that many scores share a bin
     metrics = datarax.Collection(
         {
             "area": AUROC(),
