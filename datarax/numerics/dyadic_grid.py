@@ -33,11 +33,33 @@ class DyadicGrid(NamedTuple):
     """The least value of each class, (size,); infinity if there is none."""
     greatest: jax.Array
     """The greatest value of each class, (size,); -infinity if there is none."""
+    bottom: jax.Array
+    """The biased exponent of the lowest power of two with the bins of floats, (size,)."""
+    shift: jax.Array
+    """How many bits of the keys are cut, (size,)."""
     bits: int
     """There are `2**bits` bins; at least 10."""
     octaves: int
     mirrored: int
     """How many powers of two of `1 - x` have narrow bins; 0 if 1 is like any other number."""
+
+    @classmethod
+    def of(
+        cls, least: jax.Array, greatest: jax.Array, bits: int, octaves: int, mirrored: int
+    ) -> "DyadicGrid":
+        """The grid of the range from `least` to `greatest`."""
+        digits = _digits(least.dtype)
+        low, high = (jnp.where(least <= greatest, x, 1) for x in (least, greatest))
+        top = _bits(jnp.maximum(jnp.abs(low), jnp.abs(high))) >> digits
+        bottom = jnp.maximum(top - (octaves - 1), 1)
+        grid = cls(least, greatest, bottom, bottom, bits, octaves, mirrored)
+        first, last = (grid._key(x, bottom) for x in (low, high))
+        every = (2 * (octaves + 1) + mirrored) << digits
+        most = max(0, (every - 1).bit_length() - bits)
+        shifts = jnp.arange(most, dtype=first.dtype)[:, None]
+        wide = (last[None] >> shifts) - (first[None] >> shifts) >= 1 << bits
+        fitting = jnp.sum(wide, 0, dtype=first.dtype)
+        return grid._replace(shift=jnp.where((low < 0) & (high >= 0), most, fitting))
 
     @property
     def slots(self) -> int:
@@ -49,50 +71,28 @@ class DyadicGrid(NamedTuple):
         """Which classes have a range."""
         return self.least <= self.greatest
 
-    def bottom(self) -> jax.Array:
-        """The biased exponent of the lowest power of two with the bins of floats, (size,)."""
-        digits = _digits(self.least.dtype)
-        size = jnp.maximum(jnp.abs(self.least), jnp.abs(self.greatest))
-        top = _bits(jnp.where(self.has_values, size, 1)) >> digits
-        return jnp.maximum(top - (self.octaves - 1), 1)
-
-    def shift(self) -> jax.Array:
-        """How many bits of the keys are cut, (size,)."""
-        digits, none = _digits(self.least.dtype), ~self.has_values
-        least, greatest = (jnp.where(none, 1, x) for x in (self.least, self.greatest))
-        bottom = self.bottom()
-        low, high = (self._key(x, bottom) for x in (least, greatest))
-        every = (2 * (self.octaves + 1) + self.mirrored) << digits
-        most = max(0, (every - 1).bit_length() - self.bits)
-        shifts = jnp.arange(most, dtype=low.dtype)[:, None]
-        wide = (high[None] >> shifts) - (low[None] >> shifts) >= 1 << self.bits
-        fitting = jnp.sum(wide, 0, dtype=low.dtype)
-        return jnp.where((least < 0) & (greatest >= 0), most, fitting)
-
     def place(self, x: jax.Array) -> jax.Array:
         """The place of each number, (..., size), in the table of its class; not of NaN."""
         ring = 1 << self.bits
-        bottom, shift = (
-            lax.expand_dims(y, range(x.ndim - 1)) for y in (self.bottom(), self.shift())
-        )
+        bottom, shift = (lax.expand_dims(y, range(x.ndim - 1)) for y in (self.bottom, self.shift))
         place = (self._key(x, bottom) >> shift) & (ring - 1)
         ends = jnp.where(x < 0, jnp.int32(ring), jnp.int32(ring + 1))
         return jnp.where(jnp.isinf(x), ends, place.astype(jnp.int32))
 
     def differs(self, other: "DyadicGrid") -> jax.Array:
         """For which classes a number may have another place than on another grid."""
-        return (self.bottom() != other.bottom()) | (self.shift() != other.shift())
+        return (self.bottom != other.bottom) | (self.shift != other.shift)
 
     def ranks(self) -> jax.Array:
         """The rank of each place but the special ones, in the order of values: (size, bins)."""
-        ring, bottom = 1 << self.bits, self.bottom()
-        first = self._key(jnp.where(self.has_values, self.least, 1), bottom) >> self.shift()
+        ring, bottom = 1 << self.bits, self.bottom
+        first = self._key(jnp.where(self.has_values, self.least, 1), bottom) >> self.shift
         place = jnp.arange(ring, dtype=first.dtype)[None, :]
         return (place - first[:, None]) & (ring - 1)
 
     def lowest(self, rank: jax.Array) -> jax.Array:
         """The least number of the bins of these ranks, (size, ...): the bins from `least` on."""
-        shift, bottom = (x[:, None] for x in (self.shift(), self.bottom()))
+        shift, bottom = (x[:, None] for x in (self.shift, self.bottom))
         least = jnp.where(self.has_values, self.least, 1)[:, None]
         key = ((self._key(least, bottom) >> shift) + rank.astype(shift.dtype)) << shift
         # Of a negative number, the greatest |x|: the float before the one of the next key.
@@ -101,7 +101,7 @@ class DyadicGrid(NamedTuple):
 
     def relative_width(self) -> jax.Array:
         """The width of a bin relative to its values, (size,), in the powers of two of `octaves`."""
-        return jnp.exp2((self.shift() - _digits(self.least.dtype)).astype(self.least.dtype))
+        return jnp.exp2((self.shift - _digits(self.least.dtype)).astype(self.least.dtype))
 
     def _key(self, x: jax.Array, bottom: jax.Array) -> jax.Array:
         digits, bias = _digits(x.dtype), _bias(x.dtype)

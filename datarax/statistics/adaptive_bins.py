@@ -87,7 +87,7 @@ class AdaptiveBins(LeafState):
         return self._grid(self.reach.value)
 
     def _grid(self, reach: Any) -> DyadicGrid:
-        return DyadicGrid(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
+        return DyadicGrid.of(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
 
     @folding
     def add(self, x: jax.Array, w: jax.Array, row: jax.Array | None = None) -> Self:
@@ -219,8 +219,8 @@ class AdaptiveBins(LeafState):
         """Which bins hold one float, because no bit of the keys is cut."""
         grid = self.grid
         digits = jnp.finfo(lowest.dtype).nmant
-        start = lax.bitcast_convert_type(grid.bottom() << digits, lowest.dtype)
-        return (grid.shift() == 0)[:, None] & (jnp.abs(lowest) >= start[:, None])
+        start = lax.bitcast_convert_type(grid.bottom << digits, lowest.dtype)
+        return (grid.shift == 0)[:, None] & (jnp.abs(lowest) >= start[:, None])
 
 
 def _taken(x: jax.Array, order: jax.Array) -> jax.Array:

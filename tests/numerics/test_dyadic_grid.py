@@ -31,10 +31,10 @@ KINDS = {
 @partial(jax.jit, static_argnums=2)
 def places(ends, x, shape):
     """The place of each number, the shift, and the rank and the least number of its bin."""
-    grid = DyadicGrid(*ends[:, None], *shape)
+    grid = DyadicGrid.of(*ends[:, None], *shape)
     place = grid.place(x[:, None])[:, 0]
     rank = grid.ranks()[0][place]
-    return place, grid.shift()[0], rank, grid.lowest(rank[None])[0]
+    return place, grid.shift[0], rank, grid.lowest(rank[None])[0]
 
 
 def of(x, shape):
@@ -100,6 +100,6 @@ def test_as_fine_toward_1_as_toward_0():
 
 
 def test_without_values():
-    grid = DyadicGrid(jnp.array([jnp.inf]), jnp.array([-jnp.inf]), 10, 10, 10)
+    grid = DyadicGrid.of(jnp.array([jnp.inf]), jnp.array([-jnp.inf]), 10, 10, 10)
     assert not grid.has_values[0]
     assert jnp.isfinite(grid.lowest(jnp.zeros((1, 1), jnp.int32))).all()
