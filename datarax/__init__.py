@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from datarax.statistics.fields import field as field
     from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
     from datarax.wrappers.collection import Collection as Collection
+    from datarax.wrappers.per_device import PerDevice as PerDevice
     from datarax.wrappers.per_device import per_device as per_device
 
 __version__ = "0.1.0"
@@ -59,6 +60,7 @@ _LAZY = {
     "MetricAccumulator": "datarax.statistics.accumulator",
     "field": "datarax.statistics.fields",
     "Collection": "datarax.wrappers.collection",
+    "PerDevice": "datarax.wrappers.per_device",
     "per_device": "datarax.wrappers.per_device",
 }
 

@@ -102,6 +102,15 @@ def replicated(tree: PyTree) -> PyTree:
     return _resharded(tree, NamedSharding(mesh, PartitionSpec()))
 
 
+def looked_up(table: Any, index: jax.Array) -> jax.Array:
+    """`table[index]` for a constant vector, with the sharding of the index."""
+    sharding = jax.typeof(index).sharding
+    if not sharding.mesh.explicit_axes:
+        return jnp.asarray(table)[index]
+    table = _resharded(jnp.asarray(table), NamedSharding(sharding.mesh, PartitionSpec()))
+    return table.at[index].get(out_sharding=sharding)
+
+
 def unsharded(x: jax.Array, axis: int) -> jax.Array:
     """`x` with one axis replicated over an `Explicit` mesh, as a sort along it requires."""
     x = jnp.asarray(x)

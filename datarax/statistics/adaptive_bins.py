@@ -99,13 +99,14 @@ class AdaptiveBins(LeafState):
             w: the weights, as floats or booleans, of shape (N, size) or (N, 1).
             row: the row of each value, as integers or booleans; the first row if there is none.
         """
-        x, w, row = replicated((x, w, row))
+        # All arrays get one type, on an `Explicit` mesh that of the batch.
+        x, w, row, self = replicated((x, w, row, self))
         counted = jnp.broadcast_to(w.astype(jnp.bool_), x.shape)
         # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
         # so that every device gives the same result.
         x = jnp.where(counted & (jnp.abs(x) >= float(jnp.finfo(x.dtype).tiny)), x, 0)
         finite = counted & jnp.isfinite(x)
-        reach = replicated(self.reach.parts[0])
+        reach = self.reach.parts[0]
 
         def extended() -> jax.Array:
             ends = [jnp.min(jnp.where(finite, y, jnp.inf), 0, initial=jnp.inf) for y in (x, -x)]
@@ -142,7 +143,7 @@ class AdaptiveBins(LeafState):
                 return lax.dynamic_slice_in_dim(x, i, 1, 1)
 
             def paste(x: jax.Array, part: jax.Array) -> jax.Array:
-                return lax.dynamic_update_slice_in_dim(x, part, i, 1)
+                return lax.dynamic_update_slice_in_dim(*replicated((x, part)), i, 1)
 
             before, after = cut(now), cut(reach)
             parts = _joined(jax.tree.map(cut, tables), self._grid(before), self._grid(after))
@@ -151,7 +152,7 @@ class AdaptiveBins(LeafState):
             return outgrown.at[i].set(False), paste(now, after), jax.tree.map(paste, tables, parts)
 
         # A loop that mostly has no rounds. A `lax.cond` would copy the tables in every call.
-        carry = (outgrown, replicated(self.reach.parts[0]), self._tables())
+        carry = (outgrown, self.reach.parts[0], self._tables())
         *_, tables = lax.while_loop(lambda carry: jnp.any(carry[0]), join_one, carry)
         return self._with_tables(tables, reach)
 
@@ -159,7 +160,7 @@ class AdaptiveBins(LeafState):
         tables = {"recent": self.counts.recent, "flushed": self.counts.flushed}
         if self.keeps_extremes:
             tables["extremes"] = self.extremes.parts[0]
-        return replicated(tables)
+        return tables
 
     def _with_tables(self, tables: dict[str, Any], reach: jax.Array) -> Self:
         changes: dict[str, Any] = {
@@ -172,7 +173,8 @@ class AdaptiveBins(LeafState):
 
     def aligned(self, reach: MetricAccumulator) -> Self:
         """The same weights in the bins of a range that includes the present one."""
-        joined = _joined(self._tables(), self.grid, self._grid(reach.parts[0]))
+        tables, end = replicated((self._tables(), reach.parts[0]))
+        joined = _joined(tables, self.grid, self._grid(end))
         return self._with_tables(joined, reach.parts[0])
 
     def combine(self, other: Any) -> Self:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import default_float, is_integer
+from datarax.distributed.collectives import looked_up
 from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import Exact
@@ -99,8 +100,8 @@ class ScaledTotal(LeafState, kw_only=False):
         powers = power * np.arange(info.minexp, info.maxexp + 1, dtype=np.float64)
         whole = np.floor(powers)
         at = jnp.where(x > 0, exponent_of(x), jnp.int32(info.minexp)) - jnp.int32(info.minexp)
-        factor = jnp.asarray(np.exp2(powers - whole), x.dtype)[at]
-        exponents = jnp.asarray(whole.astype(np.int32))[at]
+        factor = looked_up(np.exp2(powers - whole).astype(x.dtype), at)
+        exponents = looked_up(whole.astype(np.int32), at)
         part = jnp.where(x > 0, significand(x), 1)
         if power <= _FAR:
             terms = real_power(part, power)
