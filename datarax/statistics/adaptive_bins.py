@@ -143,7 +143,8 @@ class AdaptiveBins(LeafState):
                 return lax.dynamic_slice_in_dim(x, i, 1, 1)
 
             def paste(x: jax.Array, part: jax.Array) -> jax.Array:
-                return lax.dynamic_update_slice_in_dim(*replicated((x, part)), i, 1)
+                x, part = replicated((x, part))
+                return lax.dynamic_update_slice_in_dim(x, part, i, 1)
 
             before, after = cut(now), cut(reach)
             parts = _joined(jax.tree.map(cut, tables), self._grid(before), self._grid(after))
