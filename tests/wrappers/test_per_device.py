@@ -173,11 +173,13 @@ def test_a_large_state_is_one_collective_a_kind(rng, kind, layout):
     )
     more = metrics.replace()  # and one that no elementwise collective merges
     more = Collection(dict(more.items()) | {"std": Std().from_outputs(values="mean")})
-    for each, most in ((metrics, 4), (more, 5)):
+    for each, most in ((metrics, 5), (more, 5)):
         metric = per_device(each, mesh, names)
         sync = compiled(lambda m: m.sync(), metric)
         counts = collectives_in(sync.as_text())
-        assert counts == {"all-reduce": most}, "sums of integers, of floats, maxima, minima"
+        assert counts == {"all-reduce": most}, (
+            "sums of integers, of floats, maxima, minima, and a gather"
+        )
         runs = [
             jax.block_until_ready(sync(updated(metric, {"x": x, "mean": mean, "norm": norm})))
             for _ in range(2)
@@ -507,7 +509,8 @@ def test_the_policy_for_values_that_cannot_be_used():
     assert {int(metric.invalid_count()) for metric in seen.values()} == {2}
     with pytest.warns(InvalidValuesWarning, match="2 values"):
         assert seen["exclude"].results() == 3
-    assert np.isnan(seen["propagate"].compute())
+    with pytest.warns(InvalidValuesWarning, match="2 values .* the result is NaN"):
+        assert np.isnan(seen["propagate"].compute())
     for read in (seen["raise"].compute, seen["raise"].results):
         with pytest.raises(InvalidValuesError, match="2 values"):
             read()
@@ -541,7 +544,9 @@ def test_positional_and_named_arguments(rng, kind):
 
     x = draw(rng, (11,))
     seen = jax.block_until_ready(per_device(Positional(), mesh, "data").update(x, weights))
-    assert seen.results() == pytest.approx(np.average(x, weights=weights.astype(np.float64)))
+    # Each product is rounded, and the mean may be near 0.
+    want = np.average(x, weights=weights.astype(np.float64))
+    assert seen.results() == pytest.approx(want, rel=1e-6, abs=1e-6 * np.abs(x).max())
 
 
 # What is refused.
