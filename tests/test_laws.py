@@ -184,6 +184,10 @@ def spoilt(case: Case, rng: np.random.Generator) -> tuple[Arrays, int]:
     """A batch, and how many examples of it cannot be used though they have a weight."""
     rows = rng.choice(BATCH, 5, replace=False)
     batch = case.inputs.spoilt(rng, case.inputs.draw(rng, BATCH), rows)
+    if hasattr(
+        getattr(case.make(), "statistic", None), "bins"
+    ):  # infinities have bins of their own
+        batch = {n: np.where(np.isinf(x), np.nan, x).astype(x.dtype) for n, x in batch.items()}
     weights = np.ones(BATCH, np.float32)
     weights[rows[:2]] = 0
     count = int((weights_of(case, batch) == 0)[weights > 0].sum())
