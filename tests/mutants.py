@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from datarax.statistics.state import State, walk
+from datarax.statistics.state import State
+from datarax.statistics.traversal import walk
 from tests.registry import GROUPS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,7 +17,8 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.invalid_counts import InvalidCounts, sum_of_counts
-from datarax.statistics.state import State, walk
+from datarax.statistics.state import State
+from datarax.statistics.traversal import walk
 
 
 @jax.tree_util.register_dataclass

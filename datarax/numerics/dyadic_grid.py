@@ -49,17 +49,28 @@ class DyadicGrid(NamedTuple):
     ) -> "DyadicGrid":
         """The grid of the range from `least` to `greatest`."""
         digits = _digits(least.dtype)
-        low, high = (jnp.where(least <= greatest, x, 1) for x in (least, greatest))
-        top = _bits(jnp.maximum(jnp.abs(low), jnp.abs(high))) >> digits
+        ends = jnp.where(least <= greatest, jnp.stack([least, greatest]), 1)
+        top = _bits(jnp.max(jnp.abs(ends), 0)) >> digits
         bottom = jnp.maximum(top - (octaves - 1), 1)
         grid = cls(least, greatest, bottom, bottom, bits, octaves, mirrored)
-        first, last = (grid._key(x, bottom) for x in (low, high))
+        first, last = grid._key(ends, bottom[None])
         every = (2 * (octaves + 1) + mirrored) << digits
         most = max(0, (every - 1).bit_length() - bits)
         shifts = jnp.arange(most, dtype=first.dtype)[:, None]
         wide = (last[None] >> shifts) - (first[None] >> shifts) >= 1 << bits
         fitting = jnp.sum(wide, 0, dtype=first.dtype)
-        return grid._replace(shift=jnp.where((low < 0) & (high >= 0), most, fitting))
+        # Keys of numbers below zero are negative.
+        return grid._replace(shift=jnp.where((first < 0) & (last >= 0), most, fitting))
+
+    @property
+    def arrays(self) -> tuple[jax.Array, ...]:
+        """The arrays of the grid, without its configuration."""
+        return self.least, self.greatest, self.bottom, self.shift
+
+    def with_arrays(self, arrays: tuple[jax.Array, ...]) -> "DyadicGrid":
+        """The grid of other classes, of the same configuration."""
+        least, greatest, bottom, shift = arrays
+        return self._replace(least=least, greatest=greatest, bottom=bottom, shift=shift)
 
     @property
     def slots(self) -> int:
@@ -104,59 +115,62 @@ class DyadicGrid(NamedTuple):
         return jnp.exp2((self.shift - _digits(self.least.dtype)).astype(self.least.dtype))
 
     def _key(self, x: jax.Array, bottom: jax.Array) -> jax.Array:
-        digits, bias = _digits(x.dtype), _bias(x.dtype)
-        size = jnp.abs(x)
-        start = _float(bottom << digits)
-        # The scale of the steps, in two factors, because one could be infinite.
-        scale = _float((2 * bias - 1 - bottom) << digits)
-        steps = (jnp.minimum(size, start) * 2.0 ** (digits + 1) * scale).astype(bottom.dtype)
-        key = jnp.where(size < start, steps, _bits(size) - ((bottom - 1) << digits))
-        negative = ~key
-        if self.mirrored:
-            near = (size >= 0.5) & (size < 1) & (bottom < bias)
-            half = ((bias - bottom) << digits) + ((self.mirrored + 1) << digits) - 1
-            key = jnp.where(size >= 1, key + (self.mirrored << digits), key)
-            key = jnp.where(near, half - self._key_to_one(size), key)
-        return jnp.where(x < 0, negative, key)
+        bits = _bits(jnp.abs(x))
+        if not self.mirrored:
+            key = _steps(bits, bottom)
+        else:
+            start, middle, extra = self._mirror(bottom)
+            near = (x >= jnp.where(bottom < _bias(x.dtype), 0.5, 1.0).astype(x.dtype)) & (x < 1)
+            bits = jnp.where(near, _bits(1 - x), bits)
+            key = _steps(bits, jnp.where(near, start, bottom))
+            above = jnp.where(x >= 1, key + extra, key)
+            key = jnp.where(near, middle + extra + (1 << _digits(x.dtype)) - key, above)
+        return jnp.where(x < 0, ~key, key)
 
-    def _key_to_one(self, x: jax.Array) -> jax.Array:
-        """The key of `1 - x`, for x from 1/2 up to 1."""
-        digits, bias = _digits(x.dtype), _bias(x.dtype)
-        # The floats x are `1 - (t + 1) * 2**-(digits + 1)` for the integers t below 2**digits.
-        t = jnp.maximum((1 - x) * 2.0 ** (digits + 1) - 1, 0)
-        start, narrow = 2.0 ** (digits - self.mirrored), bias + digits - self.mirrored - 1
-        steps = (jnp.minimum(t, start) * 2.0**self.mirrored).astype(_integer(x.dtype))
-        return jnp.where(t < start, steps, _bits(t) - (narrow << digits))
+    def _mirror(self, bottom: jax.Array) -> tuple[int, jax.Array, int]:
+        """The lowest power of two of `1 - x`, the key of 1/2, and how many keys `1 - x` adds."""
+        digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
+        return bias - 1 - self.mirrored, (bias - bottom) << digits, self.mirrored << digits
 
     def _from_key(self, key: jax.Array, bottom: jax.Array, mirror: bool = False) -> jax.Array:
-        """The least number that is not negative with each key."""
+        """The least number with each key that is neither negative nor subnormal."""
         dtype = _float_dtype(key.dtype)
         digits, bias, top = _digits(dtype), _bias(dtype), jnp.finfo(dtype).max
 
-        def plain(key: jax.Array) -> jax.Array:
-            key = jnp.maximum(key, 0)
-            start = _float(bottom << digits)
-            most = _bits(jnp.asarray(top, dtype)) - ((bottom - 1) << digits)
-            bits = jnp.minimum(key, most) + ((bottom - 1) << digits)
-            steps = key.astype(dtype) * 2.0**-digits * start
-            return jnp.where(key < 1 << digits, steps, _float(bits))
+        def plain(key: jax.Array, bottom: Any) -> jax.Array:
+            key, first = jnp.maximum(key, 0), (bottom - 1) << digits
+            bits = jnp.minimum(key, _bits(jnp.asarray(top, dtype)) - first) + first
+            # A number of steps is a float, to which the power of two of a step is added.
+            steps = _bits(key.astype(dtype)) + (bottom - bias - digits << digits)
+            steps = jnp.where(key == 0, 0, jnp.maximum(steps, 1 << digits))  # not subnormal
+            return _float(jnp.where(key < 1 << digits, steps, bits))
 
         if not (self.mirrored and mirror):
-            return plain(key)
-        extra, half = self.mirrored << digits, (bias - bottom) << digits
-        is_near = (bottom < bias) & (key >= half) & (key < half + extra + (1 << digits))
-        to_one = jnp.clip(half + extra + (1 << digits) - 1 - key, 0, (self.mirrored + 1 << digits))
-        narrow = bias + digits - self.mirrored - 1
-        t = jnp.where(
-            to_one < 1 << digits,
-            to_one.astype(dtype) * 2.0**-self.mirrored,
-            _float(to_one + (narrow << digits)),
-        )
-        near = 1 - (jnp.floor(t) + 1) * 2.0 ** -(digits + 1)
+            return plain(key, bottom)
+        start, middle, extra = self._mirror(bottom)
+        end = middle + extra + (1 << digits)
+        is_near = (bottom < bias) & (key >= middle) & (key < end)
+        # The floats x from 1/2 to 1 are `1 - t * 2**-(digits + 1)` for integers t. Of those whose
+        # key is not above `to_one`, the greatest t.
+        to_one = jnp.clip(end - key, 0, extra + (1 << digits))
+        t = jnp.ceil(plain(to_one + 1, start) * 2.0 ** (digits + 1)) - 1
+        near = 1 - t * 2.0 ** -(digits + 1)
         # The key of 1 without those of `1 - x`. Numbers below 1 have at most this key.
-        one = jnp.where(bottom < bias, half + (1 << digits), (1 << digits) >> (bottom - bias))
-        above = jnp.maximum(plain(jnp.maximum(key - extra, one)), 1)
-        return jnp.where(is_near, near, jnp.where(key <= one, plain(key), above))
+        one = jnp.where(bottom < bias, middle + (1 << digits), (1 << digits) >> (bottom - bias))
+        above = jnp.maximum(plain(jnp.maximum(key - extra, one), bottom), 1)
+        return jnp.where(is_near, near, jnp.where(key <= one, plain(key, bottom), above))
+
+
+def _steps(bits: jax.Array, bottom: jax.Array) -> jax.Array:
+    """How many steps lie below each positive float, given as bits.
+
+    From the power of two `bottom` on, a step leads from one float to the next; below, all steps are
+    as large as the first of these.
+    """
+    # In integers: the compiler may reorder a product of floats so that it overflows.
+    digits = _digits(_float_dtype(bits.dtype))
+    power = jnp.clip(bits >> digits, 1, bottom)
+    return (bits - ((power - 1) << digits)) >> jnp.minimum(bottom - power, digits + 1)
 
 
 def _digits(dtype: Any) -> int:

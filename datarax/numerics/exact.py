@@ -170,6 +170,11 @@ class Exact:
         return ~self._order(other)[0]
 
 
+def exact(double: DoubleFloat) -> "Exact | jax.Array":
+    """A double-float without rounding: an `Exact` of both parts; with x64, the upper part."""
+    return Exact(double.high, double.low) if double.dtype.itemsize == 4 else double.high
+
+
 @jax.tree_util.register_pytree_node_class
 class WholeOrFloat(Exact):
     """Sums of numbers that are exact integers if only integers were added, and otherwise floats.

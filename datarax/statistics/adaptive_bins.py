@@ -115,9 +115,9 @@ class AdaptiveBins(LeafState):
 
         is_beyond = finite & ((x < reach[:1]) | (-x < reach[1:]))
         reach = lax.cond(jnp.any(is_beyond), extended, lambda: reach)
-        bins = self._reaching(reach)
-        slots = bins.grid.slots
-        place = bins.grid.place(x) + jnp.arange(self.size, dtype=jnp.int32)[None, :] * slots
+        bins, grid = self._reaching(reach)
+        slots = grid.slots
+        place = grid.place(x) + jnp.arange(self.size, dtype=jnp.int32)[None, :] * slots
         place = jnp.where(counted, place, self.size * slots * max(2, self.rows))  # ignored
         # Without a barrier, the compiler would compute the places again for each scatter.
         place = lax.optimization_barrier(place)
@@ -130,32 +130,37 @@ class AdaptiveBins(LeafState):
         w = counted if w.dtype == jnp.bool_ else jnp.broadcast_to(w, x.shape)
         return bins.with_parts(changes | {"counts": bins.counts.add(place, w)})
 
-    def _reaching(self, reach: jax.Array) -> Self:
-        """The same weights in the bins of a range that includes the present one."""
-        old, new = self.grid, self._grid(reach)
-        outgrown = old.has_values & old.differs(new)
+    def _reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
+        """The same weights in the bins of a range that includes the present one; and its grid."""
+        new = self._grid(reach)
+
+        def outgrown(carry: Any) -> jax.Array:
+            grid = new.with_arrays(carry[0])
+            return grid.has_values & grid.differs(new)
 
         def join_one(carry: Any) -> Any:
-            outgrown, now, tables = carry
-            i = jnp.argmax(outgrown).astype(jnp.int32)
+            # The old grid is a part of the carry: the compiler would compute what does not change
+            # in a loop before the loop, even if there are no rounds.
+            i = jnp.argmax(outgrown(carry)).astype(jnp.int32)
+            old, tables = carry
 
-            def cut(x: jax.Array) -> jax.Array:
-                return lax.dynamic_slice_in_dim(x, i, 1, 1)
+            def cut(tree: Any, axis: int) -> Any:
+                return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, i, 1, axis), tree)
 
-            def paste(x: jax.Array, part: jax.Array) -> jax.Array:
-                x, part = replicated((x, part))
-                return lax.dynamic_update_slice_in_dim(x, part, i, 1)
+            def paste(tree: Any, part: Any, axis: int) -> Any:
+                return jax.tree.map(
+                    lambda x, y: lax.dynamic_update_slice_in_dim(x, y, i, axis),
+                    *replicated((tree, part)),
+                )
 
-            before, after = cut(now), cut(reach)
-            parts = _joined(jax.tree.map(cut, tables), self._grid(before), self._grid(after))
-            # The range is a part of the carry: the compiler would compute what does not change in a
-            # loop before the loop, even if there are no rounds.
-            return outgrown.at[i].set(False), paste(now, after), jax.tree.map(paste, tables, parts)
+            before, after = cut(old, 0), cut(new.arrays, 0)
+            joined = _joined(cut(tables, 1), new.with_arrays(before), new.with_arrays(after))
+            return paste(old, after, 0), paste(tables, joined, 1)
 
         # A loop that mostly has no rounds. A `lax.cond` would copy the tables in every call.
-        carry = (outgrown, self.reach.parts[0], self._tables())
-        *_, tables = lax.while_loop(lambda carry: jnp.any(carry[0]), join_one, carry)
-        return self._with_tables(tables, reach)
+        carry = (self.grid.arrays, self._tables())
+        _, tables = lax.while_loop(lambda carry: jnp.any(outgrown(carry)), join_one, carry)
+        return self._with_tables(tables, reach), new
 
     def _tables(self) -> dict[str, Any]:
         tables = {"recent": self.counts.recent, "flushed": self.counts.flushed}

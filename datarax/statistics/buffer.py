@@ -15,11 +15,11 @@ from datarax.numerics.limbs import Limbs, add_limbs, sum_integers
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
-from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.leaf_state import GatheredState
 from datarax.statistics.state import State
 
 
-class Rows(LeafState, kw_only=False):
+class Rows(GatheredState, kw_only=False):
     """The first `capacity` rows that were appended, and the count of the rows that did not fit."""
 
     capacity: int
@@ -76,15 +76,6 @@ class Rows(LeafState, kw_only=False):
 
     def combine(self, other: Any) -> Self:
         return self.append(jnp.asarray(other.data), other.is_filled, other.lost)
-
-    def canonical(self) -> Self:
-        return self
-
-    def to_mesh(self) -> tuple[str, list[jax.Array]]:
-        return "gather", []
-
-    def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        raise TypeError("rows are gathered")
 
 
 class Buffer(State, kw_only=False):

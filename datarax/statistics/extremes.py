@@ -10,17 +10,17 @@ from datarax._checks import default_float, is_integer, numeric
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
-from datarax.numerics.exact import Exact
+from datarax.numerics.exact import exact
 from datarax.numerics.limbs import as_double
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
-from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.leaf_state import GatheredState
 from datarax.statistics.moments import Parts
 from datarax.statistics.state import State
 
 
-class Greatest(LeafState, kw_only=False):
+class Greatest(GatheredState, kw_only=False):
     """The greatest of finite double-floats, for each element of `shape`; -inf without data.
 
     A double-float holds an integer of 32 bits, which a float32 rounds.
@@ -57,15 +57,6 @@ class Greatest(LeafState, kw_only=False):
     def combine(self, other: Any) -> Self:
         a, b = self.double, other.double
         return self.with_parts({"parts": tuple(where(a < b, b, a))})
-
-    def canonical(self) -> Self:
-        return self
-
-    def to_mesh(self) -> tuple[str, list[jax.Array]]:
-        return "gather", []
-
-    def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        raise TypeError("gathered")
 
 
 class Extremes(State):
@@ -112,4 +103,4 @@ def _nan_without_data(x: DoubleFloat) -> Any:
     # Infinite values are excluded, so an infinity here is the identity: no data.
     nan = jnp.asarray(jnp.nan, x.dtype)
     x = x.map(lambda part: jnp.where(jnp.isfinite(x.high), part, nan))
-    return Exact(x.high, x.low) if x.dtype.itemsize == 4 else x.high
+    return exact(x)

@@ -63,7 +63,10 @@ def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
 
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     """The rows that hold a NaN; a row extends along `axes`."""
-    return Invalid(jnp.any(jnp.isnan(x), axes).astype(jnp.int8) * _NAN)
+    if axes != ():
+        # A sum is NaN if one term is. It is faster than a disjunction.
+        x = jnp.sum(jnp.minimum(jnp.abs(x), 1), axes)
+    return Invalid(jnp.isnan(x).astype(jnp.int8) * _NAN)
 
 
 def out_of_range(bad: jax.Array, value: jax.Array | None = None) -> Invalid:

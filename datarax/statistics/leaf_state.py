@@ -20,8 +20,10 @@ class LeafState(State):
 
     holds_arrays: ClassVar[bool] = True
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if abstract:
+            return
         required = ("empty", "combine", "canonical", "to_mesh", "from_mesh")
         base = {name: getattr(LeafState, name) for name in required}
         missing = [name for name in required if getattr(cls, name) is base[name]]
@@ -76,3 +78,19 @@ class LeafState(State):
 
         empty = self.empty()
         return self.with_parts({n: jax.tree.map(shaped, empty[n], getattr(self, n)) for n in empty})
+
+
+class GatheredState(LeafState, abstract=True):
+    """A leaf state that only `combine` merges: a sync gathers the states of all devices.
+
+    It has only one form. A subclass defines `empty` and `combine`.
+    """
+
+    def canonical(self) -> Self:
+        return self
+
+    def to_mesh(self) -> tuple[str, list[jax.Array]]:
+        return "gather", []
+
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        raise TypeError(f"{type(self).__name__} is gathered, and has nothing to read from a mesh")

@@ -18,13 +18,13 @@ from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, pow
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
-from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.leaf_state import GatheredState
 from datarax.statistics.state import State
 
 Parts = tuple[jax.Array, jax.Array]
 
 
-class CentralMoments(LeafState, kw_only=False):
+class CentralMoments(GatheredState, kw_only=False):
     """The total weight, the mean, and sums of powers of the distances from the mean.
 
     All are double-floats. Two states are merged by the pairwise formulas of Chan, Golub and LeVeque
@@ -160,12 +160,6 @@ class CentralMoments(LeafState, kw_only=False):
         near = (unit >= -64 // self.order) & (unit <= 8)
         near_weights = jnp.abs(weight_unit) <= 20
         return self.in_units((jnp.where(near, 0, unit), jnp.where(near_weights, 0, weight_unit)))
-
-    def to_mesh(self) -> tuple[str, list[jax.Array]]:
-        return "gather", []
-
-    def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        raise TypeError("moments are gathered")
 
 
 @lru_cache(maxsize=4096)

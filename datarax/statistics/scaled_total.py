@@ -12,7 +12,7 @@ from datarax._checks import default_float, is_integer
 from datarax.distributed.collectives import looked_up
 from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
 from datarax.numerics.double_float import DoubleFloat, where
-from datarax.numerics.exact import Exact
+from datarax.numerics.exact import exact
 from datarax.numerics.limbs import float_parts
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import (
@@ -24,7 +24,7 @@ from datarax.numerics.scaling import (
 )
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.leaf_state import GatheredState
 from datarax.statistics.moments import Parts
 
 _NOTHING = -(2**30)  # the exponent of an empty sum
@@ -32,7 +32,7 @@ _INFINITE = 2**20  # that of an infinite sum, above all others, so that it is ne
 _FAR = 100  # an exponent up to which floats are far from overflow and underflow
 
 
-class ScaledTotal(LeafState, kw_only=False):
+class ScaledTotal(GatheredState, kw_only=False):
     """A sum of `w * x` for each element of `shape`: a double-float times a power of two.
 
     The power is that of the greatest summand so far, so that neither a product nor the sum
@@ -164,8 +164,7 @@ class ScaledTotal(LeafState, kw_only=False):
     @property
     def exact(self) -> Any:
         """The sum without rounding: an `Exact` that holds both parts of the double-float."""
-        double = self.double
-        return Exact(double.high, double.low) if double.dtype.itemsize == 4 else double.high
+        return exact(self.double)
 
     def combine(self, other: Any) -> Self:
         a, b = jnp.asarray(self.exponent), jnp.asarray(other.exponent)
@@ -187,12 +186,6 @@ class ScaledTotal(LeafState, kw_only=False):
         return self._holding(
             where(near, self.double, apart), jnp.where(near, jnp.int32(0), exponent)
         )
-
-    def to_mesh(self) -> tuple[str, list[jax.Array]]:
-        return "gather", []
-
-    def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        raise TypeError("gathered")
 
 
 def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:

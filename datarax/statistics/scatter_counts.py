@@ -14,7 +14,7 @@ from datarax._errors import MetricInputError
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, identity, merge_op, zeros
 from datarax.numerics.double_float import DoubleFloat, two_sum
-from datarax.numerics.exact import Exact
+from datarax.numerics.exact import exact
 from datarax.numerics.limbs import double_from_int
 from datarax.numerics.sums import split_for_sum
 from datarax.statistics.accumulator import MetricAccumulator
@@ -23,6 +23,7 @@ from datarax.statistics.leaf_state import LeafState
 from datarax.statistics.replication import folding
 
 _FULL = 2**31 - 1  # the greatest int32
+_INTO_FLAT = lax.ScatterDimensionNumbers((), (0,), (0,))
 _CHUNK = 2**14  # cells that are flushed at a time
 
 
@@ -106,8 +107,7 @@ class ScatterCounts(LeafState, kw_only=False):
     @property
     def exact(self) -> Any:
         """The table without rounding: an `Exact` that holds both parts of the double-floats."""
-        double = self.double
-        return Exact(double.high, double.low) if double.dtype.itemsize == 4 else double.high
+        return exact(self.double)
 
     def canonical(self) -> Self:
         return self._holding(self.double)
@@ -169,7 +169,9 @@ def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
     """A table (size,) with `weights` added at the indices `place`; others are ignored."""
     ones = jnp.ones((), table.dtype) if weights.dtype == jnp.bool_ else replicated(weights)
     place = _beyond_if_zero(place, weights, table.size)
-    return table.at[place].add(ones.reshape(-1) if ones.ndim else ones, mode="drop")
+    ones = jnp.broadcast_to(ones.reshape(-1) if ones.ndim else ones, place.shape)
+    # Unlike `table.at[place]`, it does not look for negative indices.
+    return lax.scatter_add(table, place[:, None], ones, _INTO_FLAT, mode="drop")
 
 
 def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:

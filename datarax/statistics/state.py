@@ -8,7 +8,7 @@ child in turn. A `LeafState` holds arrays instead of children, and defines how t
 import enum
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar, Self, dataclass_transform
 
 import jax
@@ -379,20 +379,6 @@ def _unflatten(cls: type[State]) -> Callable[[Any, Any], State]:
 
 def _is_leaf_state(x: Any) -> bool:
     return isinstance(x, State) and x.holds_arrays
-
-
-def states_in(tree: Any) -> list[State]:
-    """The outermost states in a pytree."""
-    leaves = jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, State))
-    return [leaf for leaf in leaves if isinstance(leaf, State)]
-
-
-def walk(root: State) -> Iterator[State]:
-    """Yields a state, and all states within it."""
-    yield root
-    for child in root.children().values():
-        for each in states_in(child):
-            yield from walk(each)
 
 
 def _made_anew(template: State) -> State:

@@ -17,7 +17,7 @@ from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import numbered_steps, rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
-from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.leaf_state import GatheredState
 from datarax.statistics.moments import Parts
 from datarax.statistics.state import State
 
@@ -29,7 +29,7 @@ def _none(dtype: Any) -> Any:
     return identity(MetricReduceOp.max, (), np.dtype(dtype))[0]
 
 
-class Newest(LeafState):
+class Newest(GatheredState):
     """The value of the greatest step; if that step has several values, the greatest of them."""
 
     step: jax.Array = state()
@@ -56,17 +56,8 @@ class Newest(LeafState):
             }
         )
 
-    def canonical(self) -> Self:
-        return self
 
-    def to_mesh(self) -> tuple[str, list[jax.Array]]:
-        return "gather", []
-
-    def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        raise TypeError("gathered")
-
-
-class DecayedSums(LeafState, kw_only=False):
+class DecayedSums(GatheredState, kw_only=False):
     """The sums of `w * x` and of `w`; both are multiplied by `decay` at each step."""
 
     decay: float
@@ -116,15 +107,6 @@ class DecayedSums(LeafState, kw_only=False):
             DoubleFloat(*self.total) * mine + DoubleFloat(*other.total) * others,
             DoubleFloat(*self.weight) * mine + DoubleFloat(*other.weight) * others,
         )
-
-    def canonical(self) -> Self:
-        return self
-
-    def to_mesh(self) -> tuple[str, list[jax.Array]]:
-        return "gather", []
-
-    def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        raise TypeError("gathered")
 
 
 class LastStep(State):

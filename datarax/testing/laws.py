@@ -15,7 +15,7 @@ import numpy as np
 from datarax._errors import ConfigurationMismatchError
 from datarax._typing import PyTree
 from datarax.metrics.base import Metric
-from datarax.statistics.state import walk
+from datarax.statistics.traversal import walk
 from datarax.testing import subject
 from datarax.testing.subject import Subject, Tolerance, apply, described, fold, merge, numbers, read
 from datarax.testing.ulps import Unequal, assert_within_ulps, flatten

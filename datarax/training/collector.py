@@ -1,64 +1,36 @@
 """Collecting windows of metrics while the training loop runs, without waiting for results."""
 
 import contextlib
-import functools
 import logging
-import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import jax
 
 from datarax._checks import kind, positive_int
 from datarax._errors import (
     CollectorStateError,
-    DataraxError,
-    InvalidValuesWarning,
     MetricInputError,
     MetricTimeoutError,
     MetricTypeError,
-    NotAddressableError,
-    PrecisionWarning,
-    WindowError,
 )
 from datarax._typing import PyTree
-from datarax.metrics.base import Metric, Reading, read
+from datarax.metrics.base import Metric, read
 from datarax.statistics.state_dicts import check_same
 from datarax.training.agreement import Barrier, agree
+from datarax.training.collected_window import (
+    MOST_ON_CPU,
+    Window,
+    check_joint,
+    emptied,
+    is_over_cpus,
+    naming_window,
+    on_cpu,
+)
 from datarax.training.stateful import StatefulMetric
 
 _log = logging.getLogger("datarax")
-# Simulated CPU devices deadlock when several programs with a collective are in flight (eight
-# programs did, on eight devices). So at most this many windows over several CPU devices are in
-# flight in one process, over all its collectors.
-_MOST_ON_CPU = 2
-_on_cpu: deque["_Window"] = deque()
-
-
-class _Window(NamedTuple):
-    name: str
-    step: Any
-    reading: Reading  # arrays on the devices, on their way to the host
-    barrier: Barrier | None
-    round: int
-
-    def is_ready(self) -> bool:
-        return all(array.is_ready() for array in jax.tree.leaves(self.reading))
-
-    def wait(self, timeout: float | None) -> None:
-        start, pause = time.monotonic(), 1e-5
-        if self.barrier is not None and not self.is_ready():
-            self.barrier.mark_waiting(self.round)
-        while not self.is_ready():
-            if timeout is not None and time.monotonic() - start > timeout:
-                late = "the devices of this process are still computing"
-                if self.barrier is not None:
-                    late = self.barrier.missing(self.round)
-                raise MetricTimeoutError(f"{self.name} did not finish within {timeout:g} s: {late}")
-            time.sleep(pause)
-            pause = min(2 * pause, 2e-3)
 
 
 class AsyncMetricCollector:
@@ -129,8 +101,8 @@ class AsyncMetricCollector:
         self._structure = jax.tree.structure(self._like)
         self._timeout, self._limit, self._bounds = timeout, max_in_flight, bounds
         self._bound = self._was_bound = self._warned = self._agreed = False
-        self._windows: deque[_Window] = deque()
-        self._finished: deque[_Window] = deque()
+        self._windows: deque[Window] = deque()
+        self._finished: deque[Window] = deque()
         self._count = 0
         # The arrays of the last window, which must not be kept alive; None for NumPy arrays.
         self._last: list[weakref.ref[jax.Array] | None] = []
@@ -217,29 +189,29 @@ class AsyncMetricCollector:
         name = f"window {self._count}" + ("" if step is None else f" (step {step})")
         try:
             current = self._current(metric)
-            over_cpus = _over_cpus(current)
+            over_cpus = is_over_cpus(current)
             self._make_room(over_cpus)
             if self._barrier is not None:
-                _check_joint(current, name)
+                check_joint(current, name)
         except Exception as error:
             if self._barrier is not None:  # so that the other processes do not wait for this one
                 self._barrier.abort(f"failed: {error}")
             raise
         if self._barrier is not None:
             self._meet(self._barrier, current, name, over_cpus)
-        with _naming(name):
+        with naming_window(name):
             reading = read(current)
             for array in jax.tree.leaves(reading):
                 array.copy_to_host_async()
-            empty = _reset(current)
+            empty = emptied(current)
         reached = 0 if self._barrier is None else self._barrier.round - 1
-        window = _Window(name, step, reading, self._barrier, reached)
+        window = Window(name, step, reading, self._barrier, reached)
         self._windows.append(window)
         self._count += 1
         leaves = jax.tree.leaves(current)
         self._last = [weakref.ref(leaf) if isinstance(leaf, jax.Array) else None for leaf in leaves]
         if over_cpus:
-            _on_cpu.append(window)
+            on_cpu.append(window)
         if over_cpus and self._barrier is not None:
             # All processes have arrived, so the window finishes soon. Waiting for it here means
             # that a process that dies later cannot leave the others inside this collective.
@@ -344,11 +316,11 @@ class AsyncMetricCollector:
         while len(self._windows) >= self._limit:
             self._wait_to_schedule(self._windows[0])
             self._finished.append(self._windows.popleft())
-        while over_cpus and len(_on_cpu) >= _MOST_ON_CPU:
-            self._wait_to_schedule(_on_cpu[0])
-            _on_cpu.popleft()
+        while over_cpus and len(on_cpu) >= MOST_ON_CPU:
+            self._wait_to_schedule(on_cpu[0])
+            on_cpu.popleft()
 
-    def _wait_to_schedule(self, window: _Window) -> None:
+    def _wait_to_schedule(self, window: Window) -> None:
         if not self._warned and not window.is_ready():
             self._warned = True
             _log.warning(
@@ -371,55 +343,10 @@ class AsyncMetricCollector:
         else:
             barrier.arrive(self._timeout)
 
-    def _read(self, window: _Window) -> PyTree:
-        with _naming(window.name):
+    def _read(self, window: Window) -> PyTree:
+        with naming_window(window.name):
             name = type(self._like).__name__
             # A dict of results says how many values could not be used; for a single one, warn.
             is_single = not isinstance(window.reading.value, dict)
             reading = window.reading.checked(name, warns=is_single).warned_of_bounds(name)
             return reading.on_host(bounds=self._bounds)
-
-
-def _check_joint(metric: Metric, name: str) -> None:
-    """Raises if this process cannot collect the metric together with the other processes."""
-    for leaf in jax.tree.leaves(metric):
-        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
-            raise NotAddressableError(
-                f"{name}: only this process holds the state of {type(metric).__name__}, so each "
-                f"process would get its own result; use per_device, or update the metric under jit "
-                f"with global arrays (datarax.distributed.global_batch)"
-            )
-    with _naming(name):
-        jax.eval_shape(read, metric)
-
-
-def _reset(metric: Metric) -> Metric:
-    """The empty metric with the same shardings, so that the next step is not recompiled."""
-    leaves, treedef = jax.tree.flatten(metric)
-    if not all(isinstance(leaf, jax.Array) for leaf in leaves):
-        return metric.reset()
-    return treedef.unflatten(_resetter(treedef, tuple(leaf.sharding for leaf in leaves))(metric))
-
-
-@functools.lru_cache
-def _resetter(treedef: Any, shardings: tuple[Any, ...]) -> Callable[[Metric], list[jax.Array]]:
-    return jax.jit(lambda metric: jax.tree.leaves(metric.reset()), out_shardings=list(shardings))
-
-
-@contextlib.contextmanager
-def _naming(window: str) -> Iterator[None]:
-    """Puts the name of the window into every error that is raised in the block."""
-    try:
-        yield
-    except (DataraxError, InvalidValuesWarning, PrecisionWarning) as error:
-        error.args = (f"{window}: {error}",)
-        raise
-    except Exception as error:
-        raise WindowError(f"{window} failed: {error}") from error
-
-
-def _over_cpus(metric: Metric) -> bool:
-    """Whether the state lies on several CPU devices."""
-    arrays = [leaf for leaf in jax.tree.leaves(metric) if isinstance(leaf, jax.Array)]
-    devices = arrays[0].sharding.device_set if arrays else ()
-    return len(devices) > 1 and next(iter(devices)).platform == "cpu"

@@ -20,7 +20,7 @@ from datarax.metrics.base import Call, Metric
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
 from datarax.statistics.fields import state
-from datarax.statistics.state import walk
+from datarax.statistics.traversal import walk
 from datarax.wrappers.collection import Collection
 
 

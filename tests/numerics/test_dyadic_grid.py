@@ -25,6 +25,7 @@ KINDS = {
     "negative": lambda rng: -rng.lognormal(0, 5, SIZE),
     "at edges": lambda rng: rng.choice([0.5, 1.0, 0.25, 2.0, -1.0, 0.0, 0.75, 1 - 2**-24], SIZE),
     "tiny": lambda rng: rng.random(SIZE) * 1e-36,
+    "tiny, of many scales": lambda rng: 10.0 ** rng.uniform(-38, -28, SIZE),
 }
 
 

@@ -45,7 +45,8 @@ SCORES = Inputs(
         "zeros of both signs": partial(scores, values=(-0.0, 0.0)),
         "saturated": partial(scores, values=(1 - 2.0**-24, 1 - 2.0**-23, 1.0)),
         "small": partial(scores, values=2.0 ** -np.arange(100, 120)),
-        "logits": partial(scores, values=(-1e30, -1e4, -40.0, -1.0, 0.75, 1e30)),
+        "logits": partial(scores, values=(-1e4, -40.0, -1.0, 0.75, 1e4)),
+        "huge": partial(scores, values=(-1e30, -1e27, 0.75, 1e27, 1e30)),
     },
 )
 

@@ -546,7 +546,7 @@ def test_positional_and_named_arguments(rng, kind):
     seen = jax.block_until_ready(per_device(Positional(), mesh, "data").update(x, weights))
     # Each product is rounded, and the mean may be near 0.
     want = np.average(x, weights=weights.astype(np.float64))
-    assert seen.results() == pytest.approx(want, rel=1e-6, abs=1e-6 * np.abs(x).max())
+    assert seen.results() == pytest.approx(want, rel=1e-6, abs=1e-6 * float(np.abs(x).max()))
 
 
 # What is refused.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from datarax._typing import OnInvalid, PyTree
 from datarax.metrics.classification.count_ratio import CountMetric, Counts
 from datarax.numerics.double_float import DoubleFloat, stack
-from datarax.numerics.exact import Exact
+from datarax.numerics.exact import exact
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.confusion import ConfusionCounts
 
@@ -54,7 +54,7 @@ class ConfusionMatrix(CountMetric):
     def compute(self) -> PyTree:
         table = self.table()
         if self.normalize is None:
-            return Exact(*table) if table.dtype.itemsize == 4 else table
+            return exact(table)
         # The divisor of each cell; a zero divisor gives NaN, which becomes 0.
         total = table
         for axis in _AXES[self.normalize]:
