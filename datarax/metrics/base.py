@@ -16,6 +16,7 @@ from datarax.distributed.collectives import AxisName
 from datarax.metrics.reading import Reading, jsonable, nan_if, rounded_doubles, unusable
 from datarax.metrics.routing import Outputs, Route
 from datarax.statistics.fields import field
+from datarax.statistics.memo import one_reading
 from datarax.statistics.state import State
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -190,7 +191,7 @@ class Metric(State):
         value, bounds = self.value_and_bounds()
         value, invalid = rounded_doubles(value), unusable(self)
         if self.on_invalid == "propagate":
-            value, bounds = nan_if(invalid.total > 0, (value, bounds))
+            value, bounds = nan_if(invalid.mask, (value, bounds))
         return Reading(
             value,
             {"": invalid},
@@ -246,7 +247,8 @@ def read(metric: Metric) -> Reading:
     """The reading of a metric, on its devices: one program, compiled once per configuration."""
     # The outputs are copied. Otherwise an output that is also an input would share its buffer, and
     # a later step may donate that buffer.
-    return jax.tree.map(jnp.copy, metric.reading())
+    with one_reading():
+        return jax.tree.map(jnp.copy, metric.reading())
 
 
 def shareable(update: Method) -> Method:

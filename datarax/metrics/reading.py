@@ -1,5 +1,6 @@
 """`Reading`: what is read from a metric in one program: its value, bounds, and what is invalid."""
 
+import functools
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, Self
@@ -37,8 +38,14 @@ class Unusable:
         return sum_of_counts(self.counts.values())
 
     @property
+    def mask(self) -> jax.Array:
+        """Whether there is any, as an array of shape ()."""
+        parts = [part != 0 for part in jax.tree.leaves(self.counts)]
+        return functools.reduce(jnp.logical_or, parts, jnp.zeros((), jnp.bool_))
+
+    @property
     def is_some(self) -> bool:
-        """Whether there is any."""
+        """Whether there is any, on the host."""
         return any(int(count) > 0 for count in self.counts.values())
 
     def described(self) -> str:

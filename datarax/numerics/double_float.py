@@ -59,13 +59,19 @@ class DoubleFloat:
     # Arithmetic.
 
     def __add__(self, other: Any) -> "DoubleFloat":
-        """The sum, within 2 units."""
+        """The sum, within 3 units.
+
+        M. Joldes, J.-M. Muller and V. Popescu (2017), https://doi.org/10.1145/3121432, algorithm 6.
+        """
         other = self._operand(other)
         # s + e and t + f are exact. Their sum is rounded to a double-float.
-        s, e = two_sum(self.high, other.high)
-        t, f = two_sum(self.low, other.low)
-        s, e = two_sum(s, e + t)
-        return DoubleFloat(*two_sum(s, e + f))
+        s, e = _sum_and_error(self.high, other.high)
+        t, f = _sum_and_error(self.low, other.low)
+        high, e = _fast_two_sum(s, e + t)
+        high, low = _fast_two_sum(high, e + f)
+        # Errors of infinite sums are NaN.
+        fine = jnp.isfinite(high)
+        return DoubleFloat(jnp.where(fine, high, s), jnp.where(fine, low, jnp.zeros_like(low)))
 
     __radd__ = __add__
 
@@ -85,10 +91,10 @@ class DoubleFloat:
             return DoubleFloat(self.high * factor, self.low * factor)
         if not isinstance(other, DoubleFloat | int | float):
             p, e = two_product(self.high, other)
-            return DoubleFloat(*two_sum(p, e + self.low * other))
+            return _renormalized(p, e + self.low * other)
         other = self._operand(other)
         p, e = two_product(self.high, other.high)
-        return DoubleFloat(*two_sum(p, e + (self.high * other.low + self.low * other.high)))
+        return _renormalized(p, e + (self.high * other.low + self.low * other.high))
 
     __rmul__ = __mul__
 
@@ -103,9 +109,9 @@ class DoubleFloat:
         p, e = two_product(q, divisor)
         rest = (((self.high - p) - e) + (self.low - q * other.low)) / divisor
         fine = jnp.isfinite(q + rest)
-        high, low = two_sum(q, jnp.where(fine, rest, jnp.zeros((), q.dtype)))
+        quotient = _renormalized(q, jnp.where(fine, rest, jnp.zeros((), q.dtype)))
         nan = np.asarray(np.nan, q.dtype)  # made by JAX, it would raise under `jax_debug_nans`
-        return DoubleFloat(jnp.where(some, high, nan), jnp.where(some, low, nan))
+        return quotient.map(lambda x: jnp.where(some, x, nan))
 
     def __rtruediv__(self, other: Any) -> "DoubleFloat":
         return self._operand(other) / self
@@ -207,10 +213,26 @@ def two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     D. E. Knuth, The Art of Computer Programming, volume 2, section 4.2.2.
     """
+    s, e = _sum_and_error(a, b)
+    return s, jnp.where(jnp.isfinite(s), e, jnp.zeros((), e.dtype))
+
+
+def _sum_and_error(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     s = a + b
     v = s - a
-    e = (a - (s - v)) + (b - v)
-    return s, jnp.where(jnp.isfinite(s), e, jnp.zeros((), e.dtype))
+    return s, (a - (s - v)) + (b - v)
+
+
+def _fast_two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`a + b` rounded, and its rounding error, where `|a| >= |b|` or `a` is zero."""
+    s = a + b
+    return s, b - (s - a)
+
+
+def _renormalized(a: jax.Array, b: jax.Array) -> DoubleFloat:
+    """`a + b`, where `b` is not greater than an ulp or two of `a`."""
+    s, e = _fast_two_sum(a, b)
+    return DoubleFloat(s, jnp.where(jnp.isfinite(s), e, jnp.zeros((), e.dtype)))
 
 
 def two_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -222,7 +244,8 @@ def two_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     ah, al = _split(a)
     bh, bl = _split(b)
     e = ((ah * bh - p) + ah * bl + al * bh) + al * bl
-    return p, jnp.where(jnp.isfinite(p) & jnp.isfinite(e), e, jnp.zeros((), e.dtype))
+    # It is not finite if the product is not.
+    return p, jnp.where(jnp.isfinite(e), e, jnp.zeros((), e.dtype))
 
 
 def _split(a: jax.Array) -> tuple[jax.Array, jax.Array]:

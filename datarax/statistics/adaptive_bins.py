@@ -26,7 +26,8 @@ class Contents(NamedTuple):
     weights: DoubleFloat
     """The weight of each bin, (rows, size, slots)."""
     lowest: jax.Array
-    """At most the least value of the bin, and above all values of lower bins."""
+    """At most the least value of the bin, and above all values of lower bins. It means nothing for
+    an empty bin."""
     is_tie: jax.Array
     """The mask of the bins that are known to hold at most one distinct value."""
     least: jax.Array | None
@@ -202,7 +203,6 @@ class AdaptiveBins(LeafState):
         grid, ring = self.grid, 1 << self.bits
         first = jnp.argmin(grid.ranks(), -1).astype(jnp.int32)[:, None]
         rank = jnp.broadcast_to(jnp.arange(ring, dtype=jnp.int32), (self.size, ring))
-        lowest = grid.lowest(rank)
 
         def with_ends(x: jax.Array, low: Any, high: Any) -> jax.Array:
             return jnp.concatenate(
@@ -210,18 +210,16 @@ class AdaptiveBins(LeafState):
             )
 
         order = with_ends((first + rank) & (ring - 1), ring, ring + 1)
-        lowest = with_ends(lowest, -jnp.inf, jnp.inf)
         weights = self.counts.double.map(lambda x: _taken(x, order))
         if not self.keeps_extremes:
-            return Contents(
-                weights, lowest, jnp.isinf(lowest) | self._holds_one(lowest), None, None
-            )
+            lowest = with_ends(grid.lowest(rank), -jnp.inf, jnp.inf)
+            is_tie = jnp.isinf(lowest) | self._holds_one(lowest)
+            return Contents(weights, lowest, is_tie, None, None)
+        # Of an empty bin, the least value is infinity and the greatest -infinity: a tie, too. The
+        # least value is a better threshold than the edge of the bin: it occurs in the data.
         least, greatest = _taken(self.extremes.value, order)
         least = -least
-        # Of an empty bin, the least value is infinity and the greatest -infinity: a tie, too. The
-        # least value is a better threshold than the edge: it occurs in the data.
-        lowest = jnp.where(least <= greatest, least, lowest)
-        return Contents(weights, lowest, least >= greatest, least, greatest)
+        return Contents(weights, least, least >= greatest, least, greatest)
 
     def _holds_one(self, lowest: jax.Array) -> jax.Array:
         """Which bins hold one float, because no bit of the keys is cut."""

@@ -119,7 +119,10 @@ class InvalidCounts(State):
 
 def sum_of_counts(counts: Iterable[Any]) -> Any:
     """The sum of several counts, exact to 2**63."""
+    first, *others = counts or [0]
+    if not others:
+        return first
     total: Any = MetricAccumulator(0)
-    for count in counts:
+    for count in (first, *others):
         total = total.update(count)
     return total.value

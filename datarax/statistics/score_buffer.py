@@ -48,8 +48,11 @@ class ScoreBuffer(Scores):
 
     def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
         used, dtype = w.astype(jnp.bool_), self.rows.dtype
-        # Scores of weight zero may hold anything, and must not reach the sort.
-        scores = jnp.where(used, scores, 0)
+        # Scores of weight zero may hold anything, and must not reach the sort. -0.0 equals 0.0, and
+        # some devices flush subnormal numbers to zero: all of them become 0.0, so that every device
+        # gives the same result.
+        tiny = float(jnp.finfo(scores.dtype).tiny)
+        scores = jnp.where(used & (jnp.abs(scores) >= tiny), scores, 0)
         target, w = positive, w.astype(dtype)
         if self.num_classes:
             target, w = jnp.argmax(positive, -1)[:, None], w[:, :1]

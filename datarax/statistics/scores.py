@@ -8,12 +8,13 @@ import jax.numpy as jnp
 from datarax._checks import is_integer, numeric
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.batches import check_task, examples
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.labels import is_class
+from datarax.statistics.memo import computed_once
 from datarax.statistics.state import State
 
 
@@ -43,7 +44,7 @@ class Groups(NamedTuple):
         cls, positives: DoubleFloat, negatives: DoubleFloat, is_tie: jax.Array, lowest: jax.Array
     ) -> "Groups":
         """From the weights of each group."""
-        above = _sums_above(positives), _sums_above(negatives)
+        above = _sums_above(stack([positives, negatives]))
         return cls(positives, negatives, above[0], above[1], is_tie, lowest)
 
     @property
@@ -78,14 +79,8 @@ class Groups(NamedTuple):
         """
         totals = jnp.maximum(self.total_positives.high, self.total_negatives.high)
         scale = power_of_two_near_reciprocal(jnp.max(totals))
-        return Groups(
-            self.positives * scale,
-            self.negatives * scale,
-            self.positives_above * scale,
-            self.negatives_above * scale,
-            self.is_tie,
-            self.lowest,
-        )
+        p, n, p_above, n_above = (x.map(lambda part: part * scale) for x in self[:4])
+        return Groups(p, n, p_above, n_above, self.is_tie, self.lowest)
 
 
 def _sums_above(weights: DoubleFloat) -> DoubleFloat:
@@ -142,10 +137,6 @@ class Scores(State):
             ignore_index=self.ignore_index,
             infinite=True,
         )
-        # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
-        # so that every device gives the same result.
-        tiny = float(jnp.finfo(scores.dtype).tiny)
-        scores = jnp.where(jnp.abs(scores) < tiny, 0, scores)
         if self.num_classes is not None:
             target = is_class(target, self.num_classes)
             w = jnp.broadcast_to(w[..., None], scores.shape)
@@ -165,3 +156,8 @@ class Scores(State):
     def groups(self) -> Groups:
         """The weights of positives and negatives, by class and group of scores."""
         raise TypeError(f"{type(self).__name__} does not define groups()")
+
+    @computed_once
+    def scaled_groups(self) -> Groups:
+        """The groups, all weights times one power of two."""
+        return self.groups().scaled()

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
+from datarax.metrics.base import read
 from datarax.metrics.curves.score_metric import ScoreMetric, fraction, share_among_highest
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.scaling import nan_where, weighted_mean
 from datarax.numerics.special import x_minus_log1p
+from datarax.statistics.memo import computed_once
 from datarax.statistics.score_buffer import ScoreBuffer
 from datarax.statistics.scores import Groups
 
@@ -35,8 +37,7 @@ class AreaMetric(ScoreMetric):
         raise TypeError(f"{type(self).__name__} does not define areas()")
 
     def compute(self) -> PyTree:
-        groups = self.groups()
-        return self._averaged(self.areas(groups)[1], groups)
+        return self._averaged(self._areas()[1])
 
     def bounds(self) -> tuple[jax.Array, jax.Array]:
         """Bounds `(lower, upper)` on the exact value, up to the rounding of a float.
@@ -45,37 +46,35 @@ class AreaMetric(ScoreMetric):
         did not fit into the buffer of `exact=True`, the bounds are `extremes`. The shapes are those
         of `compute`.
         """
-        return _bounds(self)
+        return read(self).bounds[""]
 
     def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
-        return super().value_and_bounds()[0], self.bounds()
+        value = super().value_and_bounds()[0]
+        lower, upper = (self._averaged(self._areas()[i]) for i in (0, 2))
+        if isinstance(self.statistic, ScoreBuffer):
+            is_incomplete, (least, greatest) = self.statistic.overflow > 0, self.extremes
+            lower = jnp.where(is_incomplete, least, lower)
+            upper = jnp.where(is_incomplete, greatest, upper)
+        return value, (lower, upper)
 
     @property
     def widest_bounds(self) -> float | None:
         # Bounds of a full buffer are the extremes, and there is a warning of its own.
         return None if self.exact else 0.01
 
-    def _averaged(self, area: DoubleFloat, groups: Groups) -> jax.Array:
+    @computed_once
+    def _areas(self) -> DoubleFloat:
+        return self.areas(self.groups())
+
+    def _averaged(self, area: DoubleFloat) -> jax.Array:
         value = area.to_float()
         if self.is_binary:
             return value[0]
         if self.average is None:
             return value
-        support = groups.total_positives.high[:, 0]
-        return weighted_mean(value, support if self.average == "weighted" else jnp.ones_like(value))
-
-
-@jax.jit
-def _bounds(metric: AreaMetric) -> tuple[jax.Array, jax.Array]:
-    """The bounds, compiled: see `AreaMetric.bounds`."""
-    groups = metric.groups()
-    areas = metric.areas(groups)
-    lower, upper = (metric._averaged(areas[i], groups) for i in (0, 2))
-    if isinstance(metric.statistic, ScoreBuffer):
-        is_incomplete = metric.statistic.overflow > 0
-        least, greatest = metric.extremes
-        return jnp.where(is_incomplete, least, lower), jnp.where(is_incomplete, greatest, upper)
-    return lower, upper
+        if self.average == "macro":
+            return weighted_mean(value, jnp.ones_like(value))
+        return weighted_mean(value, self.groups().total_positives.high[:, 0])
 
 
 def _ordered_pairs(groups: Groups, max_fpr: float = 1.0) -> DoubleFloat:

@@ -77,7 +77,7 @@ class ScoreMetric(Metric):
 
     def groups(self) -> Groups:
         """The weights by class and group of scores, all scaled by one power of two."""
-        return self.statistic.groups().scaled()
+        return self.statistic.scaled_groups()
 
     def by_task(self, values: PyTree) -> PyTree:
         """The result from values by class, (size, ...): a binary task has only one."""
