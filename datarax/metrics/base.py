@@ -2,8 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
 from functools import wraps
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -13,6 +11,8 @@ import jax.numpy as jnp
 from datarax._errors import MetricInputError, UnknownMetricError
 from datarax._typing import OnInvalid, PyTree
 from datarax.distributed.collectives import AxisName
+from datarax.metrics.call import Call
+from datarax.metrics.compiled import compiled
 from datarax.metrics.reading import Reading, jsonable, nan_if, rounded_doubles, unusable
 from datarax.metrics.routing import Outputs, Route
 from datarax.statistics.fields import field
@@ -70,9 +70,12 @@ class Metric(State):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "update" in vars(cls):
+            cls.update = compiled(vars(cls)["update"])
         if "compute" in vars(cls):
             cls.compute = _read_under_policy(cls.compute)
 
+    @compiled
     def update(self, *args: Any, **kwargs: Any) -> Self:
         """A new metric with the batch folded in; no communication.
 
@@ -223,23 +226,6 @@ class Metric(State):
                 f"sync: axis_name=None for {type(self).__name__}; expected the name of a bound axis"
             )
         return self.sync(axis_name)
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Call:
-    """The arguments of `update` for one metric that is not a wrapper: a pytree of arrays."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    metric: str = dataclass_field(metadata={"static": True})
-    """The name of the class of the metric."""
-    takes: tuple[str, ...] = dataclass_field(metadata={"static": True})
-    """The names of the arguments of its `update`."""
-    broadcast: tuple[str, ...] = dataclass_field(metadata={"static": True})
-    """The `broadcast_arguments` of the metric."""
-    path: str = dataclass_field(default="", metadata={"static": True})
-    """The name of the metric in a collection."""
 
 
 @jax.jit

@@ -20,9 +20,10 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax.statistics.argument_checks import check_values
 from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, out_of_range
 from datarax.statistics.labels import equals, first_highest, in_range
-from datarax.statistics.thresholds import Given, check_known
+from datarax.statistics.thresholds import check_known
 
 _FLOAT32_EPS = 2.0**-23
 
@@ -93,7 +94,7 @@ def examples(
             outside `jit` is not 0 or 1.
         MetricTypeError: multiclass targets are not integers.
     """
-    as_given = Given(target, weights, ignore_index), preds
+    as_given = target, weights, preds
     given, target = numeric(preds, "preds"), numeric(target, "target")
     scores = as_float(given)
     unusable_scores = is_nan if infinite else not_finite
@@ -139,7 +140,7 @@ def examples(
     weight, invalid = rows_weight(unusable.where(~ignored), weights)
     weight = jnp.where(ignored, jnp.zeros((), weight.dtype), weight)
     if num_classes is None:
-        check_known(*as_given, threshold)
+        check_values(check_known, as_given, ignore_index, threshold)
     return Examples(scores, labels, weight, invalid, min(_eps_of(given), _FLOAT32_EPS))
 
 

@@ -63,7 +63,7 @@ def of_probabilities(threshold: float, from_logits: bool) -> float | None:
     return threshold if not from_logits and 0 < threshold < 1 else None
 
 
-class Given(NamedTuple):
+class _Given(NamedTuple):
     """The arguments of an update as they were given, and which examples are left out."""
 
     target: ArrayLike
@@ -71,7 +71,13 @@ class Given(NamedTuple):
     ignore_index: int | None
 
 
-def check_known(given: Given, preds: ArrayLike, threshold: float | None) -> None:
+def check_known(
+    target: ArrayLike,
+    weights: Weights,
+    preds: ArrayLike,
+    ignore_index: int | None,
+    threshold: float | None,
+) -> None:
     """Checks the labels of a binary or multilabel task, as far as they are known outside `jit`.
 
     It looks at nothing that is traced or partly on other processes, nor at examples that are left
@@ -81,7 +87,8 @@ def check_known(given: Given, preds: ArrayLike, threshold: float | None) -> None
     Raises:
         MetricInputError: a target, or a predicted label, is another number than 0 and 1; shows it.
     """
-    _refuse_other_labels(given.target, "target", given)
+    given = _Given(target, weights, ignore_index)
+    _refuse_other_labels(target, "target", given)
     if threshold is None:
         return
     if is_integer(jnp.asarray(preds)):
@@ -97,7 +104,7 @@ def check_known(given: Given, preds: ArrayLike, threshold: float | None) -> None
         )
 
 
-def _refuse_other_labels(labels: ArrayLike, name: str, given: Given) -> None:
+def _refuse_other_labels(labels: ArrayLike, name: str, given: _Given) -> None:
     other = _first(labels, _is_other, given)
     if other is not None:
         hint = "For labels of several classes, a metric needs num_classes="
@@ -124,7 +131,7 @@ _any_outside = jax.jit(lambda x: jnp.any(_is_outside(x.astype(jnp.float32))))
 _ON_DEVICE = {_is_other: _any_other, _is_outside: _any_outside}
 
 
-def _first(x: Any, condition: Callable[[Any], Any], given: Given) -> float | None:
+def _first(x: Any, condition: Callable[[Any], Any], given: _Given) -> float | None:
     """The first number for which a condition holds, of those that count; None if there is none."""
     if not all(_is_known(each) for each in (x, given.target, given.weights)):
         return None

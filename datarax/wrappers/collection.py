@@ -14,7 +14,8 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import PyTree
-from datarax.metrics.base import Call, Metric, read, shares_statistic
+from datarax.metrics.base import Metric, read, shares_statistic
+from datarax.metrics.call import Call
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
 

@@ -16,7 +16,8 @@ from datarax._checks import kind, numeric
 from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax.distributed.collectives import AxisName
-from datarax.metrics.base import Call, Metric
+from datarax.metrics.base import Metric
+from datarax.metrics.call import Call, is_numbers
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
 from datarax.statistics.fields import state
@@ -318,9 +319,7 @@ def _stacked(metric: Metric) -> Metric:
 
 def _divisible(call: Call, devices: int) -> Call:
     """The call, padded so that its number of rows is divisible by the number of devices."""
-    caller, args, kwargs = f"per_device({call.metric}).update", call.args, call.kwargs
-    if len(args) <= len(call.takes):
-        kwargs, args = dict(zip(call.takes, args, strict=False)) | kwargs, ()
+    caller, (args, kwargs) = f"per_device({call.metric}).update", call.by_name
     weights = kwargs.get("weights")
     args = tuple(_global(value, caller) for value in args)
     kwargs = {name: _global(x, caller) for name, x in kwargs.items() if name != "weights"}
@@ -382,11 +381,4 @@ def _global(argument: PyTree, caller: str) -> PyTree:
             )
         return numeric(x, caller)
 
-    return jax.tree.map(array, argument, is_leaf=_is_numbers)
-
-
-def _is_numbers(x: Any) -> bool:
-    """Whether `x` is a list of numbers or of such lists, which becomes an array."""
-    return isinstance(x, list | tuple) and all(
-        _is_numbers(item) or isinstance(item, bool | int | float | np.generic) for item in x
-    )
+    return jax.tree.map(array, argument, is_leaf=is_numbers)

@@ -206,7 +206,7 @@ def test_in_pmap_each_device_owns_its_state(rng):
 class Forgets(Metric):
     total = MetricAccumulator(0)
 
-    def update(self, values):  # type: ignore[override]
+    def update(self, values):
         self.replace(total=self.total.update(values))
 
     def compute(self):
