@@ -63,6 +63,7 @@ class Metric(State):
     outputs: Outputs = field(default=(), init=False)
     """Pairs of an argument of `update` and the output of a step for it: see `from_outputs`."""
 
+    flat: ClassVar[bool] = True
     owns_mesh: ClassVar[bool] = False
     """Whether the metric has its own mesh of devices, and so syncs without an axis name."""
     broadcast_arguments: ClassVar[tuple[str, ...]] = ()

@@ -58,8 +58,8 @@ class _Program:
         self.pads = all(type(each).__module__.startswith("datarax.") for each in walk(metric))
         self.checks: dict[ArgumentCheck, None] = {}
         self.needs_values = False
-        # For each shape of the rows, the numbers of rows for which there is a program.
-        self.sizes: dict[Any, set[int]] = {}
+        # For each shape of the rows, the numbers of rows with a program: as given, and padded.
+        self.sizes: dict[Any, tuple[set[int], set[int]]] = {}
 
         def updated(metric: Any, leaves: list[Any]) -> Any:
             with recording(leaves, self.checks):
@@ -73,12 +73,14 @@ class _Program:
         if self.needs_values:
             return self.update(metric, *args, **kwargs)
         rows = {x.shape[0] for x in leaves if np.ndim(x)}
-        sizes = self.sizes.setdefault(tuple(map(_row, leaves)), set())
-        if len(rows) == 1 and sizes and not rows <= sizes and self.pads:
+        exact, padded = self.sizes.setdefault(tuple(map(_row, leaves)), (set(), set()))
+        if len(rows) == 1 and exact and not rows <= exact and self.pads:
             (size,) = rows
             calls = metric.calls(*self.structure.unflatten(leaves))
             if _can_pad(calls):
-                calls = _padded(calls, size, _padded_size(size, sizes))
+                wanted = _padded_size(size, exact | padded)
+                padded.add(wanted)
+                calls = _padded(calls, size, wanted)
                 return self._checked(self.padded(metric, calls), leaves)
         try:
             result = self.exact(metric, leaves)
@@ -86,7 +88,7 @@ class _Program:
             self.needs_values = True
             return self.update(metric, *args, **kwargs)
         if len(rows) == 1:
-            sizes |= rows
+            exact |= rows
         return self._checked(result, leaves)
 
     def _checked(self, result: Any, leaves: list[Any]) -> Any:
@@ -105,11 +107,7 @@ def _program(update: Callable[..., Any], metric: Any, arguments: Any) -> _Progra
 
 def _padded_size(size: int, sizes: set[int]) -> int:
     """The number of rows to which a batch is padded: one for which there is a program, if any."""
-    larger = [each for each in sizes if each >= size]
-    if larger:
-        return min(larger)
-    sizes.add(1 << (size - 1).bit_length())
-    return 1 << (size - 1).bit_length()
+    return min((each for each in sizes if each >= size), default=1 << (size - 1).bit_length())
 
 
 def _can_pad(calls: PyTree) -> bool:

@@ -18,6 +18,7 @@ from jax.core import Tracer
 
 from datarax._errors import MetricTypeError
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
+from datarax.statistics.leaf_states import map_leaf_states
 
 
 def axes_of(tree: Any) -> frozenset[str]:
@@ -29,7 +30,7 @@ def axes_of(tree: Any) -> frozenset[str]:
 
 def counted_once(state: Any, axes: Iterable[str]) -> Any:
     """A state made varying over `axes`; a leaf state that is replicated counts on one device."""
-    return jax.tree.map(lambda leaf: _on_first(leaf, axes), state, is_leaf=_holds_arrays)
+    return map_leaf_states(lambda leaves: [_on_first(leaf, axes) for leaf in leaves], state)
 
 
 def _on_first(leaf: Any, axes: Iterable[str]) -> Any:
@@ -74,7 +75,3 @@ def folding(method: Callable[..., Any]) -> Callable[..., Any]:
         return folded
 
     return fold
-
-
-def _holds_arrays(x: Any) -> bool:
-    return getattr(x, "holds_arrays", False)

@@ -6,10 +6,11 @@ child in turn. A `LeafState` holds arrays instead of children, and defines how t
 """
 
 import enum
+import functools
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 import jax
 
@@ -27,6 +28,7 @@ from datarax.statistics.fields import (
     shown_fields,
     state,
 )
+from datarax.statistics.leaf_states import map_leaf_states
 from datarax.statistics.replication import axes_of, counted_once, folding
 from datarax.statistics.serialization import register_with_flax
 from datarax.statistics.state_dicts import Saveable, check_same
@@ -78,6 +80,9 @@ class State(Saveable, metaclass=_StateType):
     """Whether arrays are children; if not, an array as an attribute is an error."""
     delegates: ClassVar[bool] = False
     """Whether `update` only passes arguments on to other states, each of which takes its own."""
+    flat: ClassVar[bool] = False
+    """Whether it is one node of a pytree, whose children are all its arrays. This is faster to
+    flatten than a node for each state. The states are made from the arrays when asked for."""
 
     # The names of the children, sorted. And the static part of the pytree: these names, the names
     # and values of all other attributes, and which of them are NaN. It is None until the instance
@@ -96,12 +101,14 @@ class State(Saveable, metaclass=_StateType):
         cls.fields = collect_fields(cls, inherited, lambda x: isinstance(x, State), kw_only)
         if "update" in vars(cls):
             cls.update = folding(vars(cls)["update"])
-        bodies = [vars(base) for base in reversed(cls.__mro__)]
+        for name, value in list(vars(cls).items()):
+            if isinstance(value, State):
+                setattr(cls, name, _Template(name, value))
         cls.templates = {
-            name: value
-            for body in bodies
-            for name, value in body.items()
-            if isinstance(value, State)
+            name: value.template
+            for base in reversed(cls.__mro__)
+            for name, value in vars(base).items()
+            if isinstance(value, _Template)
         }
         if cls.__init__ is State.__init__:
             cls.__signature__ = constructor_signature(cls.fields)
@@ -109,7 +116,10 @@ class State(Saveable, metaclass=_StateType):
             own = inspect.signature(cls.__init__)
             cls.__signature__ = own.replace(parameters=list(own.parameters.values())[1:])
         register_with_flax(cls)
-        jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, _unflatten(cls), _flatten)
+        functions = _flatten_with_keys, _unflatten(cls), _flatten
+        if cls.flat:
+            functions = _flatten_flat_with_keys, _unflatten_flat(cls), _flatten_flat
+        jax.tree_util.register_pytree_with_keys(cls, *functions)
 
     def __init__(self, *args: Any, **kwargs: Any):
         vars(self).update(bound_fields(type(self), args, kwargs))
@@ -137,6 +147,19 @@ class State(Saveable, metaclass=_StateType):
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be deleted")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Called for what is no attribute, or not yet: a child of a flat state.
+            if name in vars(self).get("_children", ()) and "_arrays" in vars(self):
+                _make_children(self)
+                return vars(self)[name]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.children()  # of a flat state, they are made
+        return {name: x for name, x in vars(self).items() if name != "_arrays"}
 
     def __setstate__(self, attributes: dict[str, Any]) -> None:
         # For `pickle` and `copy`. The static part is built again in this process.
@@ -185,7 +208,7 @@ class State(Saveable, metaclass=_StateType):
     def with_parts(self, parts: dict[str, Any]) -> Self:
         """A copy with these attributes changed, without the checks of `replace`."""
         copy: Any = object.__new__(type(self))
-        vars(copy).update(vars(self))
+        vars(copy).update(self.__getstate__())
         vars(copy).update(parts)
         if parts.keys() <= set(self._children):  # the static part stays as it is
             return copy
@@ -253,9 +276,10 @@ class State(Saveable, metaclass=_StateType):
             AxisNotBoundError: `axis_name` is not bound here.
         """
         collectives.bound_axis_size(axis_name, f"{type(self).__name__}.sync", _NO_SYNC)
-        states, treedef = jax.tree.flatten(self, is_leaf=_is_leaf_state)
         names = collectives.axis_names(axis_name)
-        return treedef.unflatten(merge_over_devices(states, names, SMALL_STATE_BYTES))
+        return map_leaf_states(
+            lambda states: merge_over_devices(states, names, SMALL_STATE_BYTES), self
+        )
 
     def varying(self, axis_name: AxisName) -> Self:
         """The same state, marked as varying over the devices along `axis_name`.
@@ -318,7 +342,7 @@ def _seal(self: State) -> Any:
     """Sorts the attributes into children and static ones, and so freezes the instance."""
     children, config = [], []
     for name, value in vars(self).items():
-        if name in ("_children", "_aux"):
+        if name in ("_children", "_aux", "_arrays"):
             continue
         if _holds_state(value, type(self)):
             children.append(name)
@@ -377,8 +401,68 @@ def _unflatten(cls: type[State]) -> Callable[[Any, Any], State]:
     return unflatten
 
 
-def _is_leaf_state(x: Any) -> bool:
-    return isinstance(x, State) and x.holds_arrays
+class _Template:
+    """A state in a class body. Instances have a child of that name, made when it is asked for."""
+
+    def __init__(self, name: str, template: State):
+        self.name, self.template = name, template
+
+    def __get__(self, owner: State | None, _: Any = None) -> Any:
+        # An instance that has made its children has the child as an attribute, and so never calls
+        # this.
+        return self.template if owner is None else owner.__getattr__(self.name)  # type: ignore
+
+
+class _Flat(NamedTuple):
+    """The static part of a flat state."""
+
+    aux: Any
+    """That of the state if it were not flat."""
+    children: Any
+    """The structure of its children."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _interned(flat: _Flat) -> _Flat:
+    """One object for all that are equal, because Python compares an object with itself at once."""
+    return flat
+
+
+def _flatten_flat(self: State) -> tuple[Any, _Flat]:
+    arrays = vars(self).get("_arrays")
+    if arrays is None:
+        leaves, structure = jax.tree.flatten(_flatten(self)[0])
+        arrays = tuple(leaves), _interned(_Flat(self._aux, structure))
+        vars(self)["_arrays"] = arrays
+    return arrays
+
+
+def _flatten_flat_with_keys(self: State) -> tuple[Any, _Flat]:
+    children = tuple(getattr(self, name) for name in self._children)
+    arrays, flat = _flatten_flat(self)
+    paths = (path for path, _ in jax.tree_util.tree_leaves_with_path(children))
+    names = (self._children[path[0].idx] + jax.tree_util.keystr(path[1:]) for path in paths)
+    return tuple(zip(map(jax.tree_util.GetAttrKey, names), arrays, strict=True)), flat
+
+
+def _unflatten_flat(cls: type[State]) -> Callable[[Any, Any], State]:
+    def unflatten(flat: _Flat, arrays: Any) -> State:
+        self = object.__new__(cls)
+        names, config, nans = flat.aux
+        vars(self).update(config)
+        for name in nans:
+            vars(self)[name] = math.nan
+        vars(self)["_children"], vars(self)["_aux"] = names, flat.aux
+        vars(self)["_arrays"] = tuple(arrays), flat
+        return self
+
+    return unflatten
+
+
+def _make_children(self: State) -> None:
+    """Makes the children of a flat state from its arrays."""
+    arrays, flat = vars(self)["_arrays"]
+    vars(self).update(zip(self._children, flat.children.unflatten(arrays), strict=True))
 
 
 def _made_anew(template: State) -> State:
