@@ -11,37 +11,32 @@ def map_leaf_states(function: Callable[[list[Any]], list[Any]], tree: Any) -> An
 
     Leaves that are not states are in the list, too.
     """
-    leaves, rebuild = _leaf_states(tree)
-    return rebuild(function(leaves))
+    states, treedef = jax.tree.flatten(_opened(tree), is_leaf=_holds_arrays)
+    return _closed(tree, treedef.unflatten(function(states)))
 
 
-def _leaf_states(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    nodes, treedef = jax.tree.flatten(tree, is_leaf=_is_end)
-    leaves: list[Any] = []
-    parts: list[tuple[Any, int, Callable[..., Any]] | None] = []
-    for node in nodes:
-        if getattr(node, "flat", False):
-            inner, rebuild = _leaf_states(node.children())
-            parts.append((node, len(inner), rebuild))
-            leaves += inner
-        else:
-            parts.append(None)
-            leaves.append(node)
-
-    def rebuilt(leaves: list[Any]) -> Any:
-        rest = iter(leaves)
-        done = []
-        for part in parts:
-            if part is None:
-                done.append(next(rest))
-                continue
-            node, count, rebuild = part
-            done.append(node.with_parts(rebuild([next(rest) for _ in range(count)])))
-        return treedef.unflatten(done)
-
-    return leaves, rebuilt
+def _opened(tree: Any) -> Any:
+    """The pytree with the children of each flat state in its place."""
+    return jax.tree.map(lambda x: _opened(x.children()) if _is_flat(x) else x, tree, is_leaf=_ends)
 
 
-def _is_end(x: Any) -> bool:
-    """Whether a node is a leaf state, or one whose children are not nodes of the pytree."""
-    return getattr(x, "holds_arrays", False) or getattr(x, "flat", False)
+def _closed(tree: Any, opened: Any) -> Any:
+    """The pytree with the leaves of `opened`, which has the children of each flat state."""
+
+    def closed(x: Any, part: Any) -> Any:
+        return x.with_parts(_closed(x.children(), part)) if _is_flat(x) else part
+
+    return jax.tree.map(closed, tree, opened, is_leaf=_ends)
+
+
+def _ends(x: Any) -> bool:
+    return _holds_arrays(x) or _is_flat(x)
+
+
+def _holds_arrays(x: Any) -> bool:
+    return getattr(x, "holds_arrays", False)
+
+
+def _is_flat(x: Any) -> bool:
+    """Whether `x` is a state whose children are not nodes of the pytree."""
+    return getattr(x, "flat", False)

@@ -438,11 +438,20 @@ def _flatten_flat(self: State) -> tuple[Any, _Flat]:
 
 
 def _flatten_flat_with_keys(self: State) -> tuple[Any, _Flat]:
-    children = tuple(getattr(self, name) for name in self._children)
     arrays, flat = _flatten_flat(self)
-    paths = (path for path, _ in jax.tree_util.tree_leaves_with_path(children))
-    names = (self._children[path[0].idx] + jax.tree_util.keystr(path[1:]) for path in paths)
-    return tuple(zip(map(jax.tree_util.GetAttrKey, names), arrays, strict=True)), flat
+    return tuple(zip(_keys_of_arrays(flat), arrays, strict=True)), flat
+
+
+@functools.lru_cache(maxsize=4096)
+def _keys_of_arrays(flat: _Flat) -> tuple[Any, ...]:
+    """The path of each array of a flat state, as one key."""
+    children = flat.children.unflatten(range(flat.children.num_leaves))
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(children)]
+    names = flat.aux[0]
+    return tuple(
+        jax.tree_util.GetAttrKey(names[first.idx] + jax.tree_util.keystr(tuple(rest)))
+        for first, *rest in paths
+    )
 
 
 def _unflatten_flat(cls: type[State]) -> Callable[[Any, Any], State]:
