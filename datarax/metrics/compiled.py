@@ -38,8 +38,6 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(update)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.owns_mesh:
-            return update(self, *args, **kwargs)
         state, metric = jax.tree.flatten(self)
         leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
         if any(isinstance(x, Tracer) for x in state) or not all(map(_is_known, leaves)):
@@ -54,10 +52,12 @@ class _Program:
 
     def __init__(self, update: Callable[..., Any], metric: Any, structure: Any):
         self.update, self.structure = update, structure
+        states = list(walk(metric))
         # Of other metrics it is not known whether rows of weight zero change nothing.
-        self.pads = all(type(each).__module__.startswith("datarax.") for each in walk(metric))
+        self.pads = all(type(each).__module__.startswith("datarax.") for each in states)
+        # A `per_device` metric puts batches on its mesh, which a program cannot.
+        self.as_written = any(getattr(each, "owns_mesh", False) for each in states)
         self.checks: dict[ArgumentCheck, None] = {}
-        self.needs_values = False
         # For each shape of the rows, the numbers of rows with a program: as given, and padded.
         self.sizes: dict[Any, tuple[set[int], set[int]]] = {}
 
@@ -70,7 +70,7 @@ class _Program:
         self.padded = jax.jit(lambda metric, calls: metric.apply(calls))
 
     def __call__(self, metric: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
-        if self.needs_values:
+        if self.as_written:
             return self.update(metric, *args, **kwargs)
         rows = {x.shape[0] for x in leaves if np.ndim(x)}
         exact, padded = self.sizes.setdefault(tuple(map(_row, leaves)), (set(), set()))
@@ -85,7 +85,7 @@ class _Program:
         try:
             result = self.exact(metric, leaves)
         except _NEEDS_VALUES:
-            self.needs_values = True
+            self.as_written = True
             return self.update(metric, *args, **kwargs)
         if len(rows) == 1:
             exact |= rows
