@@ -84,8 +84,15 @@ class SniffsValues(Ratio):
         return super().update(values, weights=weights)
 
 
+def as_written(cls):
+    """A metric whose update, called `written`, is not compiled outside `jit`."""
+    cls.update = cls.written
+    return cls
+
+
+@as_written
 class RoundsOutsideJit(Ratio):
-    def update(self, values, *, weights=None):
+    def written(self, values, *, weights=None):
         values = values if isinstance(values, Tracer) else jnp.round(values)
         return super().update(values, weights=weights)
 
@@ -118,10 +125,11 @@ class EverySecond(Ratio):
         return super().update(values[::2], weights=weights)
 
 
+@as_written
 class OneBufferTwice(Ratio):
     again = Accumulator(0.0)
 
-    def update(self, values, *, weights=None):
+    def written(self, values, *, weights=None):
         metric = self.replace(total=jax.tree.map(jnp.maximum, self.total, self.again))
         updated = Ratio.update(metric, values, weights=weights)
         return updated.replace(again=updated.total)
