@@ -11,22 +11,22 @@ def map_leaf_states(function: Callable[[list[Any]], list[Any]], tree: Any) -> An
 
     Leaves that are not states are in the list, too.
     """
-    states, treedef = jax.tree.flatten(_opened(tree), is_leaf=_holds_arrays)
+    states, treedef = jax.tree.flatten(opened(tree), is_leaf=_holds_arrays)
     return _closed(tree, treedef.unflatten(function(states)))
 
 
-def _opened(tree: Any) -> Any:
+def opened(tree: Any) -> Any:
     """The pytree with the children of each flat state in its place."""
-    return jax.tree.map(lambda x: _opened(x.children()) if _is_flat(x) else x, tree, is_leaf=_ends)
+    return jax.tree.map(lambda x: opened(x.children()) if _is_flat(x) else x, tree, is_leaf=_ends)
 
 
-def _closed(tree: Any, opened: Any) -> Any:
-    """The pytree with the leaves of `opened`, which has the children of each flat state."""
+def _closed(tree: Any, parts: Any) -> Any:
+    """The pytree with the leaves of `parts`, which has the children of each flat state."""
 
     def closed(x: Any, part: Any) -> Any:
         return x.with_parts(_closed(x.children(), part)) if _is_flat(x) else part
 
-    return jax.tree.map(closed, tree, opened, is_leaf=_ends)
+    return jax.tree.map(closed, tree, parts, is_leaf=_ends)
 
 
 def _ends(x: Any) -> bool:

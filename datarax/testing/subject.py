@@ -18,6 +18,7 @@ from datarax._typing import ArrayLike, PyTree
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call
 from datarax.numerics.exact import Exact
+from datarax.statistics.leaf_states import opened
 from datarax.testing.ulps import Unequal, assert_within_ulps
 from datarax.wrappers.per_device import per_device
 
@@ -229,7 +230,8 @@ def described(x: Any) -> str:
 
 def numbers(state: Metric) -> dict[str, Any]:
     """The numbers of a state by path; a double-float or a pair of limbs is one `Exact`."""
-    leaves = jax.tree_util.tree_leaves_with_path(state.canonical(), is_leaf=_is_two_parts)
+    states = opened(state.canonical())
+    leaves = jax.tree_util.tree_leaves_with_path(states, is_leaf=_is_two_parts)
     return {
         jax.tree_util.keystr(path): Exact(*leaf) if _is_two_parts(leaf) else leaf
         for path, leaf in leaves
