@@ -6,11 +6,10 @@ child in turn. A `LeafState` holds arrays instead of children, and defines how t
 """
 
 import enum
-import functools
 import inspect
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 import jax
 
@@ -29,6 +28,7 @@ from datarax.statistics.fields import (
     state,
 )
 from datarax.statistics.leaf_states import map_leaf_states
+from datarax.statistics.pytrees import make_children, register_pytree
 from datarax.statistics.replication import axes_of, counted_once, folding
 from datarax.statistics.serialization import register_with_flax
 from datarax.statistics.state_dicts import Saveable, check_same
@@ -116,10 +116,7 @@ class State(Saveable, metaclass=_StateType):
             own = inspect.signature(cls.__init__)
             cls.__signature__ = own.replace(parameters=list(own.parameters.values())[1:])
         register_with_flax(cls)
-        functions = _flatten_with_keys, _unflatten(cls), _flatten
-        if cls.flat:
-            functions = _flatten_flat_with_keys, _unflatten_flat(cls), _flatten_flat
-        jax.tree_util.register_pytree_with_keys(cls, *functions)
+        register_pytree(cls)
 
     def __init__(self, *args: Any, **kwargs: Any):
         vars(self).update(bound_fields(type(self), args, kwargs))
@@ -153,7 +150,7 @@ class State(Saveable, metaclass=_StateType):
         def __getattr__(self, name: str) -> Any:
             # Called for what is no attribute, or not yet: a child of a flat state.
             if name in vars(self).get("_children", ()) and "_arrays" in vars(self):
-                _make_children(self)
+                make_children(self)
                 return vars(self)[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -326,7 +323,7 @@ class State(Saveable, metaclass=_StateType):
         return f"{type(self).__name__}({', '.join(filter(None, shown))})"
 
 
-# How an instance is frozen, flattened and unflattened.
+# How an instance is frozen. How it is flattened and unflattened is in `pytrees`.
 
 
 class _Nan(enum.Enum):
@@ -377,30 +374,6 @@ def _holds_state(value: Any, owner: type[State]) -> bool:
     return owner.holds_arrays and hasattr(value, "dtype") and hasattr(value, "shape")
 
 
-def _flatten(self: State) -> tuple[tuple[Any, ...], Any]:
-    return tuple(vars(self)[name] for name in self._children), self._aux
-
-
-def _flatten_with_keys(self: State) -> tuple[tuple[Any, ...], Any]:
-    keyed = ((jax.tree_util.GetAttrKey(n), vars(self)[n]) for n in self._children)
-    return tuple(keyed), self._aux
-
-
-def _unflatten(cls: type[State]) -> Callable[[Any, Any], State]:
-    def unflatten(aux: Any, children: Any) -> State:
-        # JAX may pass any objects as children, so nothing is checked here.
-        self = object.__new__(cls)
-        names, config, nans = aux
-        vars(self).update(config)
-        for name in nans:
-            vars(self)[name] = math.nan
-        vars(self).update(zip(names, children, strict=True))
-        vars(self)["_children"], vars(self)["_aux"] = names, aux
-        return self
-
-    return unflatten
-
-
 class _Template:
     """A state in a class body. Instances have a child of that name, made when it is asked for."""
 
@@ -411,67 +384,6 @@ class _Template:
         # An instance that has made its children has the child as an attribute, and so never calls
         # this.
         return self.template if owner is None else owner.__getattr__(self.name)  # type: ignore
-
-
-class _Flat(NamedTuple):
-    """The static part of a flat state."""
-
-    aux: Any
-    """That of the state if it were not flat."""
-    children: Any
-    """The structure of its children."""
-
-
-@functools.lru_cache(maxsize=4096)
-def _interned(flat: _Flat) -> _Flat:
-    """One object for all that are equal, because Python compares an object with itself at once."""
-    return flat
-
-
-def _flatten_flat(self: State) -> tuple[Any, _Flat]:
-    arrays = vars(self).get("_arrays")
-    if arrays is None:
-        leaves, structure = jax.tree.flatten(_flatten(self)[0])
-        arrays = tuple(leaves), _interned(_Flat(self._aux, structure))
-        vars(self)["_arrays"] = arrays
-    return arrays
-
-
-def _flatten_flat_with_keys(self: State) -> tuple[Any, _Flat]:
-    arrays, flat = _flatten_flat(self)
-    return tuple(zip(_keys_of_arrays(flat), arrays, strict=True)), flat
-
-
-@functools.lru_cache(maxsize=4096)
-def _keys_of_arrays(flat: _Flat) -> tuple[Any, ...]:
-    """The path of each array of a flat state, as one key."""
-    children = flat.children.unflatten(range(flat.children.num_leaves))
-    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(children)]
-    names = flat.aux[0]
-    return tuple(
-        jax.tree_util.GetAttrKey(names[first.idx] + jax.tree_util.keystr(tuple(rest)))
-        for first, *rest in paths
-    )
-
-
-def _unflatten_flat(cls: type[State]) -> Callable[[Any, Any], State]:
-    def unflatten(flat: _Flat, arrays: Any) -> State:
-        self = object.__new__(cls)
-        names, config, nans = flat.aux
-        vars(self).update(config)
-        for name in nans:
-            vars(self)[name] = math.nan
-        vars(self)["_children"], vars(self)["_aux"] = names, flat.aux
-        vars(self)["_arrays"] = tuple(arrays), flat
-        return self
-
-    return unflatten
-
-
-def _make_children(self: State) -> None:
-    """Makes the children of a flat state from its arrays."""
-    arrays, flat = vars(self)["_arrays"]
-    vars(self).update(zip(self._children, flat.children.unflatten(arrays), strict=True))
 
 
 def _made_anew(template: State) -> State:

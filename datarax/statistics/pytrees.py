@@ -1,0 +1,101 @@
+"""How a state is flattened and unflattened: as a node of children, or as one node of its arrays."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+
+def register_pytree(cls: Any) -> None:
+    """Registers a class of states as a pytree; `cls.flat` says in which of the two ways."""
+    functions = _flatten_with_keys, _unflatten(cls), _flatten
+    if cls.flat:
+        functions = _flatten_flat_with_keys, _unflatten_flat(cls), _flatten_flat
+    jax.tree_util.register_pytree_with_keys(cls, *functions)
+
+
+def _flatten(self: Any) -> tuple[tuple[Any, ...], Any]:
+    return tuple(vars(self)[name] for name in vars(self)["_children"]), vars(self)["_aux"]
+
+
+def _flatten_with_keys(self: Any) -> tuple[tuple[Any, ...], Any]:
+    keyed = ((jax.tree_util.GetAttrKey(n), vars(self)[n]) for n in vars(self)["_children"])
+    return tuple(keyed), vars(self)["_aux"]
+
+
+def _unflatten(cls: type) -> Callable[[Any, Any], Any]:
+    def unflatten(aux: Any, children: Any) -> Any:
+        # JAX may pass any objects as children, so nothing is checked here.
+        self: Any = object.__new__(cls)
+        names, config, nans = aux
+        vars(self).update(config)
+        for name in nans:
+            vars(self)[name] = math.nan
+        vars(self).update(zip(names, children, strict=True))
+        vars(self)["_children"], vars(self)["_aux"] = names, aux
+        return self
+
+    return unflatten
+
+
+class _Flat(NamedTuple):
+    """The static part of a flat state."""
+
+    aux: Any
+    """That of the state if it were not flat."""
+    children: Any
+    """The structure of its children."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _interned(flat: _Flat) -> _Flat:
+    """One object for all that are equal, because Python compares an object with itself at once."""
+    return flat
+
+
+def _flatten_flat(self: Any) -> tuple[Any, _Flat]:
+    arrays = vars(self).get("_arrays")
+    if arrays is None:
+        leaves, structure = jax.tree.flatten(_flatten(self)[0])
+        arrays = tuple(leaves), _interned(_Flat(vars(self)["_aux"], structure))
+        vars(self)["_arrays"] = arrays
+    return arrays
+
+
+def _flatten_flat_with_keys(self: Any) -> tuple[Any, _Flat]:
+    arrays, flat = _flatten_flat(self)
+    return tuple(zip(_keys_of_arrays(flat), arrays, strict=True)), flat
+
+
+@functools.lru_cache(maxsize=4096)
+def _keys_of_arrays(flat: _Flat) -> tuple[Any, ...]:
+    """The path of each array of a flat state, as one key."""
+    children = flat.children.unflatten(range(flat.children.num_leaves))
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(children)]
+    names = flat.aux[0]
+    return tuple(
+        jax.tree_util.GetAttrKey(names[first.idx] + jax.tree_util.keystr(tuple(rest)))
+        for first, *rest in paths
+    )
+
+
+def _unflatten_flat(cls: type) -> Callable[[Any, Any], Any]:
+    def unflatten(flat: _Flat, arrays: Any) -> Any:
+        self: Any = object.__new__(cls)
+        names, config, nans = flat.aux
+        vars(self).update(config)
+        for name in nans:
+            vars(self)[name] = math.nan
+        vars(self)["_children"], vars(self)["_aux"] = names, flat.aux
+        vars(self)["_arrays"] = tuple(arrays), flat
+        return self
+
+    return unflatten
+
+
+def make_children(self: Any) -> None:
+    """Makes the children of a flat state from its arrays."""
+    arrays, flat = vars(self)["_arrays"]
+    vars(self).update(zip(vars(self)["_children"], flat.children.unflatten(arrays), strict=True))
