@@ -44,7 +44,7 @@ class AreaMetric(ScoreMetric):
 
         Both are equal if each bin holds one distinct score, and with `exact=True`. If some examples
         did not fit into the buffer of `exact=True`, the bounds are `extremes`. The shapes are those
-        of `compute`.
+        of `compute`, and so is the effect of `on_invalid`.
         """
         return read(self).bounds[""]
 
