@@ -47,3 +47,17 @@ def rng() -> np.random.Generator:
     seed = int(os.environ.get("DATARAX_TEST_SEED") or secrets.randbits(32))
     print(f"to repeat this test's data: DATARAX_TEST_SEED={seed}")
     return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def programs():
+    """The durations of the compilations in this test, one for each program."""
+    durations = []
+
+    def listen(event, duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            durations.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield durations
+    jax.monitoring.unregister_event_duration_listener(listen)

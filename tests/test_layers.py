@@ -143,7 +143,7 @@ def test_no_module_imports_itself_through_others():
         ("datarax.distributed.metrics", "from datarax.cli import main", "cli"),
         ("datarax.distributed.metrics", "def f():\n    import datarax.cli.demo", "cli"),
         ("datarax.distributed.metrics", "from datarax import Metric", "datarax"),
-        ("datarax._errors", "from datarax.numerics.double_float import two_sum", "numerics"),
+        ("datarax._errors", "from datarax.numerics.pairs import two_sum", "numerics"),
         ("datarax.io._orbax", "from datarax.training import StatefulMetric", "training"),
         ("datarax.plot.curves", "import datarax.io", "io"),
         ("datarax.distributed.metrics", "from flax import nnx", "flax"),

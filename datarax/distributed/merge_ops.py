@@ -18,7 +18,7 @@ from jax.typing import DTypeLike
 
 from datarax._checks import x64_enabled
 from datarax.distributed.collectives import from_key, to_key
-from datarax.numerics.double_float import DoubleFloat, two_sum
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import (
     add_limbs,
     double_from_int,
@@ -165,7 +165,7 @@ def _double_to_mesh(parts: Parts) -> tuple[str, list[jax.Array]]:
 
 def _double_from_mesh(arrays: list[jax.Array], dtype: np.dtype) -> Parts:
     upper, rest, low = arrays
-    return _parts(DoubleFloat(*two_sum(upper, rest)) + low)
+    return _parts(DoubleFloat.of(upper) + rest + low)
 
 
 _TABLE: dict[str, MergeOp] = {

@@ -7,10 +7,12 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from datarax._errors import MetricInputError, UnknownMetricError
 from datarax._typing import OnInvalid, PyTree
 from datarax.distributed.collectives import AxisName
+from datarax.distributed.placement import everywhere, mesh_of, on_one_device
 from datarax.metrics.call import Call
 from datarax.metrics.compiled import compiled
 from datarax.metrics.reading import Reading, jsonable, nan_if, rounded_doubles, unusable
@@ -95,7 +97,7 @@ class Metric(State):
         Raises:
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
         """
-        return read(self).checked(type(self).__name__).rounded()
+        return placed_as(self, read(self).checked(type(self).__name__).rounded())
 
     def results(self, *, as_json: bool = False) -> Any:
         """The value on the host, as Python numbers and NumPy arrays; waits until it is computed.
@@ -216,6 +218,10 @@ class Metric(State):
         """`results` warns if the bounds of the value are farther apart than this; None: never."""
         return None
 
+    def merged(self) -> "Metric":
+        """The metric without copies for each device: itself, if it has none."""
+        return self
+
     def synced_in_place(self, axis_name: AxisName | None) -> Self:
         """The metric that an object which is updated in place keeps after a sync: the global one.
 
@@ -229,9 +235,28 @@ class Metric(State):
         return self.sync(axis_name)
 
 
-@jax.jit
 def read(metric: Metric) -> Reading:
-    """The reading of a metric, on its devices: one program, compiled once per configuration."""
+    """The reading of a metric: one program, compiled once per configuration.
+
+    A metric with one copy for each device is merged first. What all devices hold is read on one of
+    them, so a metric is read by the same program on any number of devices.
+    """
+    if metric.owns_mesh and not any(isinstance(x, Tracer) for x in jax.tree.leaves(metric)):
+        metric = metric.merged()
+    return read_in_place(metric if mesh_of(metric) is None else on_one_device(metric))
+
+
+def placed_as(metric: Metric, value: PyTree) -> PyTree:
+    """A value that was read from a metric, on all the devices of the metric."""
+    mesh = vars(metric)["mesh"] if metric.owns_mesh else mesh_of(metric)
+    if mesh is None or any(isinstance(x, Tracer) for x in jax.tree.leaves(value)):
+        return value
+    return everywhere(value, mesh)
+
+
+@jax.jit
+def read_in_place(metric: Metric) -> Reading:
+    """The reading of a metric, on all its devices."""
     # The outputs are copied. Otherwise an output that is also an input would share its buffer, and
     # a later step may donate that buffer.
     with one_reading():

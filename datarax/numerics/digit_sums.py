@@ -64,8 +64,7 @@ def sum_by_digits(weights: jax.Array, count: Callable[[jax.Array], jax.Array]) -
         # 2**unit may be out of range where the product is not.
         half = unit >> number(1)
         for exponent_part in (half, unit - half):
-            scale = _power_of_two(exponent_part, weights.dtype)
-            counted = DoubleFloat(counted.high * scale, counted.low * scale)
+            counted = counted * _power_of_two(exponent_part, weights.dtype)
         return rest, total + counted
 
     # Zeros of the type, the sharding and the axes over which the counts vary.

@@ -5,8 +5,8 @@ result, in units of `u**2`, with `u = 2**-24` (`2**-53` for float64 parts).
 """
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from datarax.numerics import pairs
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
+
+@jax.tree_util.register_pytree_node_class
 class DoubleFloat:
     """The number `high + low`: two arrays of one float dtype and shape.
 
@@ -24,6 +25,10 @@ class DoubleFloat:
     double-floats, arrays of the same dtype, and Python numbers; shapes broadcast. A Python number
     is not rounded to a float: `x * 0.1` multiplies by the double-float nearest to 0.1. Round once,
     at the end of a formula, with `to_float`.
+
+    Within a formula, a double-float of float32 parts is one array of float64 where the devices have
+    float64, whether or not x64 is enabled: each operation is one instruction. Its parts are made
+    when they are asked for. On TPUs, and with float64 parts, it is always two arrays.
 
     Example:
         >>> import jax.numpy as jnp
@@ -33,52 +38,95 @@ class DoubleFloat:
         1.0 0.0
     """
 
-    high: jax.Array
-    low: jax.Array
+    __slots__ = ("_high", "_low", "_wide")
     # NumPy arrays defer to this class in mixed arithmetic.
     __array_priority__ = 200
     __hash__ = None  # type: ignore[assignment]
 
+    def __init__(self, high: Any, low: Any):
+        self._high, self._low = high, low
+        self._wide = _joined(high, low) if _as_one(high.dtype) else None
+
+    @classmethod
+    def _of_wide(cls, wide: jax.Array) -> "DoubleFloat":
+        self = object.__new__(cls)
+        self._high, self._low, self._wide = None, None, wide
+        return self
+
     @classmethod
     def of(cls, x: Any, dtype: Any = None) -> "DoubleFloat":
-        """Converts a float array, or a Python number with parts in `dtype`; an array is exact."""
+        """Converts a float array, or numbers of another type with parts in `dtype`.
+
+        It is exact for floats, and for integers of up to 32 bits.
+        """
         if isinstance(x, DoubleFloat):
             return x
         if isinstance(x, int | float) and dtype is not None:
+            if _as_one(dtype):
+                return cls._of_wide(np.asarray(x, np.float64))  # type: ignore[arg-type]
             number = float(x)
             high = np.asarray(number, dtype)
             rest = number - float(high) if math.isfinite(number) else 0.0
             return cls(jnp.asarray(high), jnp.asarray(rest, dtype))
         x = jnp.asarray(x)
+        if _as_one(dtype or x.dtype):
+            return cls._of_wide(_as_wide(x))
+        x = x if dtype is None else x.astype(dtype)
         return cls(x, jnp.zeros_like(x))
+
+    def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
+        return (self.high, self.low), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, parts: Any) -> "DoubleFloat":
+        # JAX may pass any objects as parts, so nothing is computed here.
+        self = object.__new__(cls)
+        self._high, self._low = parts
+        self._wide = None
+        return self
+
+    @property
+    def high(self) -> Any:
+        """The nearest float."""
+        return self._high if self._high is not None else _narrow(self._wide)
+
+    @property
+    def low(self) -> Any:
+        """The rest, rounded to a float; 0 if `high` is not finite."""
+        return self._low if self._low is not None else _rest(self._wide)
+
+    @property
+    def _number(self) -> jax.Array:
+        """The number in one array of float64, if the parts are float32."""
+        return _joined(self._high, self._low) if self._wide is None else self._wide
+
+    @property
+    def _is_wide(self) -> bool:
+        return self._wide is not None or _as_one(self._high.dtype)
 
     def to_float(self) -> jax.Array:
         """The nearest float."""
         return self.high
 
-    # Arithmetic.
+    # Arithmetic. That of float64 parts is in `pairs`.
+
+    def _with(self, other: Any, wide: Any, pair: Any) -> "DoubleFloat":
+        if not self._is_wide:
+            return DoubleFloat(*pair(tuple(self), tuple(self._operand(other))))
+        with jax.enable_x64(True):
+            return self._of_wide(wide(self._number, self._operand(other)._number))
 
     def __add__(self, other: Any) -> "DoubleFloat":
-        """The sum, within 3 units.
-
-        M. Joldes, J.-M. Muller and V. Popescu (2017), https://doi.org/10.1145/3121432, algorithm 6.
-        """
-        other = self._operand(other)
-        # s + e and t + f are exact. Their sum is rounded to a double-float.
-        s, e = _sum_and_error(self.high, other.high)
-        t, f = _sum_and_error(self.low, other.low)
-        high, e = _fast_two_sum(s, e + t)
-        high, low = _fast_two_sum(high, e + f)
-        # Errors of infinite sums are NaN.
-        fine = jnp.isfinite(high)
-        return DoubleFloat(jnp.where(fine, high, s), jnp.where(fine, low, jnp.zeros_like(low)))
+        """The sum, within 3 units."""
+        return self._with(other, operator.add, pairs.add)
 
     __radd__ = __add__
 
     def __neg__(self) -> "DoubleFloat":
-        return DoubleFloat(-self.high, -self.low)
+        return self.map(operator.neg)
 
     def __sub__(self, other: Any) -> "DoubleFloat":
+        """The difference, within 3 units."""
         return self + -self._operand(other)
 
     def __rsub__(self, other: Any) -> "DoubleFloat":
@@ -86,93 +134,80 @@ class DoubleFloat:
 
     def __mul__(self, other: Any) -> "DoubleFloat":
         """The product, within 5 units; a product with a power of two is exact."""
-        if isinstance(other, int | float) and _is_power_of_two(other):
-            factor = jnp.asarray(other, self.dtype)
-            return DoubleFloat(self.high * factor, self.low * factor)
-        if not isinstance(other, DoubleFloat | int | float):
-            p, e = two_product(self.high, other)
-            return _renormalized(p, e + self.low * other)
-        other = self._operand(other)
-        p, e = two_product(self.high, other.high)
-        return _renormalized(p, e + (self.high * other.low + self.low * other.high))
+        return self._with(other, operator.mul, pairs.multiply)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> "DoubleFloat":
         """The quotient, within 10 units, its `high` within 0.51 ulp; NaN where the divisor is 0."""
-        other = self._operand(other)
-        # Divide by 1 where the divisor is zero, and set NaN at the end.
-        some = other.high != 0
-        divisor = jnp.where(some, other.high, jnp.ones_like(other.high))
-        q = self.high / divisor
-        # The quotient of the high parts, and the rest of the division, which corrects it.
-        p, e = two_product(q, divisor)
-        rest = (((self.high - p) - e) + (self.low - q * other.low)) / divisor
-        fine = jnp.isfinite(q + rest)
-        quotient = _renormalized(q, jnp.where(fine, rest, jnp.zeros((), q.dtype)))
-        nan = np.asarray(np.nan, q.dtype)  # made by JAX, it would raise under `jax_debug_nans`
-        return quotient.map(lambda x: jnp.where(some, x, nan))
+        return self._with(other, _quotient, pairs.divide)
 
     def __rtruediv__(self, other: Any) -> "DoubleFloat":
         return self._operand(other) / self
 
     def sum(self, axis: int | tuple[int, ...] = -1) -> "DoubleFloat":
         """The sum over axes, by double-float additions; XLA chooses their order."""
+        if self._is_wide:
+            return self.map(lambda x: jnp.sum(x, axis))
         axes = (axis,) if isinstance(axis, int) else axis
         zero = jnp.zeros((), self.dtype)
-
-        def add(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
-            total = DoubleFloat(*a) + DoubleFloat(*b)
-            return total.high, total.low
-
         axes = tuple(a % self.ndim for a in axes)
-        return DoubleFloat(*lax.reduce((self.high, self.low), (zero, zero), add, axes))
+        return DoubleFloat(*lax.reduce((self.high, self.low), (zero, zero), pairs.add, axes))
 
     def _operand(self, other: Any) -> "DoubleFloat":
         return DoubleFloat.of(other, self.dtype)
 
-    # Comparisons compare the high parts, and if they are equal the low parts. They are exact.
+    # Comparisons are exact.
+
+    def _compared(self, other: Any, wide: Any, pair: Any) -> jax.Array:
+        other = self._operand(other)
+        if not self._is_wide:
+            return pair(tuple(self), tuple(other))
+        with jax.enable_x64(True):
+            return wide(self._number, other._number)
 
     def __lt__(self, other: Any) -> jax.Array:
-        other = self._operand(other)
-        same = self.high == other.high
-        return (self.high < other.high) | (same & (self.low < other.low))
+        return self._compared(other, operator.lt, pairs.less)
 
     def __gt__(self, other: Any) -> jax.Array:
         return self._operand(other) < self
 
     def __le__(self, other: Any) -> jax.Array:
-        other = self._operand(other)
-        same = self.high == other.high
-        return (self.high < other.high) | (same & (self.low <= other.low))
+        return self._compared(other, operator.le, pairs.less_or_equal)
 
     def __ge__(self, other: Any) -> jax.Array:
         return self._operand(other) <= self
 
     def __eq__(self, other: Any) -> Any:
-        other = self._operand(other)
-        return (self.high == other.high) & (self.low == other.low)
+        return self._compared(other, operator.eq, pairs.equal)
 
     def __ne__(self, other: Any) -> Any:
         return ~(self == other)
 
-    # Attributes and methods of an array; both parts have the same shape and dtype.
+    # Attributes and methods of an array.
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return jnp.shape(self.high)
+        return jnp.shape(self._high if self._wide is None else self._wide)
 
     @property
     def ndim(self) -> int:
-        return jnp.ndim(self.high)
+        return len(self.shape)
 
     @property
     def dtype(self) -> np.dtype:
-        return np.dtype(self.high.dtype)
+        """The dtype of the parts."""
+        return np.dtype(np.float32 if self._is_wide else self._high.dtype)
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> "DoubleFloat":
-        """Applies `function` to both parts. It may move or select elements, not change them."""
-        return DoubleFloat(function(self.high), function(self.low))
+        """Applies `function` to the number, or to both parts, whose dtypes differ.
+
+        It may move or select elements, negate or scale them by powers of two.
+        """
+        if not self._is_wide:
+            return DoubleFloat(function(self.high), function(self.low))
+        with jax.enable_x64(True):
+            return self._of_wide(function(self._number))
 
     def __getitem__(self, index: Any) -> "DoubleFloat":
         return self.map(lambda x: x[index])
@@ -187,76 +222,72 @@ class DoubleFloat:
     def broadcast_to(self, shape: tuple[int, ...]) -> "DoubleFloat":
         return self.map(lambda x: jnp.broadcast_to(x, shape))
 
+    def __repr__(self) -> str:
+        return f"DoubleFloat({self.high}, {self.low})"
+
+
+def has_float64() -> bool:
+    """Whether the devices compute with float64; TPUs only emulate a part of it."""
+    return jax.default_backend() in ("cpu", "gpu")
+
+
+def _as_one(dtype: Any) -> bool:
+    """Whether double-floats of such parts are one array."""
+    return dtype == np.float32 and has_float64()
+
+
+def _as_wide(x: Any) -> jax.Array:
+    if isinstance(x, np.ndarray | np.generic):
+        return x.astype(np.float64)  # type: ignore[return-value]
+    with jax.enable_x64(True):
+        return x.astype(jnp.float64)
+
+
+def _joined(high: Any, low: Any) -> jax.Array:
+    high, low = _as_wide(high), _as_wide(low)
+    with jax.enable_x64(True):
+        return high + low
+
+
+def _narrow(wide: Any) -> jax.Array:
+    with jax.enable_x64(True):
+        return jnp.asarray(wide).astype(jnp.float32)
+
+
+def _rest(wide: Any) -> jax.Array:
+    with jax.enable_x64(True):
+        wide = jnp.asarray(wide)
+        high = wide.astype(jnp.float32)
+        rest = (wide - high.astype(jnp.float64)).astype(jnp.float32)
+        return jnp.where(jnp.isfinite(high), rest, jnp.float32(0))
+
+
+def _quotient(a: jax.Array, b: jax.Array) -> jax.Array:
+    # Divide by 1 where the divisor is zero, and set NaN at the end.
+    some = b != 0
+    nan = np.asarray(np.nan, np.float64)  # made by JAX, it would raise under `jax_debug_nans`
+    return jnp.where(some, a / jnp.where(some, b, 1.0), nan)
+
 
 def where(condition: jax.Array, a: DoubleFloat, b: DoubleFloat) -> DoubleFloat:
     """`jnp.where` of double-floats."""
-    return DoubleFloat(jnp.where(condition, a.high, b.high), jnp.where(condition, a.low, b.low))
+    return _together(lambda x, y: jnp.where(condition, x, y), a, b)
 
 
 def stack(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
     """`jnp.stack` of double-floats."""
-    return DoubleFloat(
-        jnp.stack([x.high for x in doubles], axis), jnp.stack([x.low for x in doubles], axis)
-    )
+    return _together(lambda *x: jnp.stack(x, axis), *doubles)
 
 
 def concatenate(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
     """`jnp.concatenate` of double-floats."""
-    return DoubleFloat(
-        jnp.concatenate([x.high for x in doubles], axis),
-        jnp.concatenate([x.low for x in doubles], axis),
-    )
+    return _together(lambda *x: jnp.concatenate(x, axis), *doubles)
 
 
-def two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`a + b` rounded, and its rounding error, which is exact; 0 if the sum is not finite.
-
-    D. E. Knuth, The Art of Computer Programming, volume 2, section 4.2.2.
-    """
-    s, e = _sum_and_error(a, b)
-    return s, jnp.where(jnp.isfinite(s), e, jnp.zeros((), e.dtype))
-
-
-def _sum_and_error(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    s = a + b
-    v = s - a
-    return s, (a - (s - v)) + (b - v)
-
-
-def _fast_two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`a + b` rounded, and its rounding error, where `|a| >= |b|` or `a` is zero."""
-    s = a + b
-    return s, b - (s - a)
-
-
-def _renormalized(a: jax.Array, b: jax.Array) -> DoubleFloat:
-    """`a + b`, where `b` is not greater than an ulp or two of `a`."""
-    s, e = _fast_two_sum(a, b)
-    return DoubleFloat(s, jnp.where(jnp.isfinite(s), e, jnp.zeros((), e.dtype)))
-
-
-def two_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`a * b` rounded, and its rounding error, which is exact unless it is subnormal.
-
-    T. J. Dekker (1971), https://doi.org/10.1007/BF01397083. It does not need a fused multiply-add.
-    """
-    p = a * b
-    ah, al = _split(a)
-    bh, bl = _split(b)
-    e = ((ah * bh - p) + ah * bl + al * bh) + al * bl
-    # It is not finite if the product is not.
-    return p, jnp.where(jnp.isfinite(e), e, jnp.zeros((), e.dtype))
-
-
-def _split(a: jax.Array) -> tuple[jax.Array, jax.Array]:
-    # Masking bits gives the upper half of the significand. Veltkamp's product gives it too, but it
-    # can overflow, and a compiler may simplify it.
-    bits = jnp.dtype(f"uint{8 * a.dtype.itemsize}")
-    keep = {4: 0xFFFFF000, 8: 0xFFFFFFFFF8000000}[a.dtype.itemsize]
-    masked = lax.bitcast_convert_type(a, bits) & jnp.asarray(keep, bits)
-    high = lax.bitcast_convert_type(masked, a.dtype)
-    return high, a - high
-
-
-def _is_power_of_two(x: float) -> bool:
-    return x != 0 and math.isfinite(x) and abs(math.frexp(x)[0]) == 0.5
+def _together(function: Callable[..., jax.Array], *doubles: DoubleFloat) -> DoubleFloat:
+    if not doubles[0]._is_wide:
+        return DoubleFloat(
+            function(*(x.high for x in doubles)), function(*(x.low for x in doubles))
+        )
+    with jax.enable_x64(True):
+        return DoubleFloat._of_wide(function(*(x._number for x in doubles)))

@@ -79,4 +79,4 @@ class ScaledDouble:
 
 def scaled_by(x: DoubleFloat, exponent: jax.Array) -> DoubleFloat:
     """`x * 2**exponent` for exponents below 128 (1024 for float64); 0 if that is not normal."""
-    return x.map(lambda part: part * power_of_two(exponent, part.dtype))
+    return x * power_of_two(exponent, x.dtype)

@@ -133,7 +133,9 @@ class AdaptiveBins(LeafState):
 
     def _reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
         """The same weights in the bins of a range that includes the present one; and its grid."""
-        new = self._grid(reach)
+        # One computation for both grids, as if they were those of twice as many classes.
+        both = self._grid(jnp.concatenate([self.reach.value, reach], -1))
+        old, new = (both.with_arrays(part) for part in both.halves())
 
         def outgrown(carry: Any) -> jax.Array:
             grid = new.with_arrays(carry[0])
@@ -142,7 +144,8 @@ class AdaptiveBins(LeafState):
         def join_one(carry: Any) -> Any:
             # The old grid is a part of the carry: the compiler would compute what does not change
             # in a loop before the loop, even if there are no rounds.
-            i = jnp.argmax(outgrown(carry)).astype(jnp.int32)
+            # The index is unsigned, because JAX looks for negative ones.
+            i = jnp.argmax(outgrown(carry)).astype(jnp.uint32)
             old, tables = carry
 
             def cut(tree: Any, axis: int) -> Any:
@@ -159,7 +162,7 @@ class AdaptiveBins(LeafState):
             return paste(old, after, 0), paste(tables, joined, 1)
 
         # A loop that mostly has no rounds. A `lax.cond` would copy the tables in every call.
-        carry = (self.grid.arrays, self._tables())
+        carry = (old.arrays, self._tables())
         _, tables = lax.while_loop(lambda carry: jnp.any(outgrown(carry)), join_one, carry)
         return self._with_tables(tables, reach), new
 

@@ -11,8 +11,9 @@ from datarax._checks import as_float, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
-from datarax.numerics.double_float import DoubleFloat, two_product, two_sum
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.float_grid import FloatGrid, default_bits
+from datarax.numerics.pairs import two_product
 from datarax.numerics.sums import split_for_sum, suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, examples
@@ -226,7 +227,7 @@ def _scatter_columns(
     table = jnp.zeros((rows, size, values.shape[-1]), values.dtype)
     table = jnp.sum(table.at[row, place.reshape(-1)].add(values, mode="drop"), 0)
     half = len(columns)
-    return [DoubleFloat(*two_sum(table[:, i], table[:, half + i])) for i in range(half)]
+    return [DoubleFloat.of(table[:, i]) + table[:, half + i] for i in range(half)]
 
 
 def _append_zero(x: jax.Array) -> jax.Array:

@@ -9,7 +9,7 @@ from datarax._checks import as_float, is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
-from datarax.numerics.double_float import DoubleFloat, two_sum
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import power_of_two
 from datarax.statistics.batches import rows_weight
@@ -137,6 +137,6 @@ class ClusterMoments(State, kw_only=False):
         d = x - first[labels]
         second = (total(w * d) / divisor).to_float()
         d = d - second[labels]
-        mean = DoubleFloat(*two_sum(first, second))
+        mean = DoubleFloat.of(first) + second
         exponents = unit, jnp.broadcast_to(weight_unit, unit.shape)
         return self.central.holding(count, mean, [total(w * d * d)], exponents)

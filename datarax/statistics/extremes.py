@@ -12,6 +12,7 @@ from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import exact
 from datarax.numerics.limbs import as_double
+from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
@@ -101,6 +102,4 @@ class Extremes(State):
 
 def _nan_without_data(x: DoubleFloat) -> Any:
     # Infinite values are excluded, so an infinity here is the identity: no data.
-    nan = jnp.asarray(jnp.nan, x.dtype)
-    x = x.map(lambda part: jnp.where(jnp.isfinite(x.high), part, nan))
-    return exact(x)
+    return exact(x.map(lambda part: nan_where(~jnp.isfinite(x.high), part)))

@@ -97,8 +97,9 @@ class InvalidCounts(State):
         """Folds in a batch of rows: from `rows_weight`, or a mask of those out of range."""
         if not isinstance(invalid, Invalid):
             invalid = out_of_range(jnp.asarray(invalid, jnp.bool_))
-        sums = [jnp.sum(invalid.code == code, dtype=jnp.int32) for code in (1, 2, 3)]
-        changes = {"counts": self.counts.update(jnp.stack(sums))}
+        codes = jnp.arange(1, len(KINDS) + 1, dtype=jnp.int8)
+        found = invalid.code.reshape(-1, 1) == codes[None, :]
+        changes = {"counts": self.counts.update(jnp.sum(found, 0, dtype=jnp.int32))}
         if invalid.value is not None:
             changes["largest"] = self.largest.update(as_float(invalid.value))
         return self.replace(**changes)

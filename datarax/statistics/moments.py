@@ -11,7 +11,7 @@ import numpy as np
 from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax.distributed.merge_ops import zeros
-from datarax.numerics.double_float import DoubleFloat, two_sum
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_or_double
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, power_of_two
@@ -272,7 +272,7 @@ def about_mean(
         d = d + jnp.where(counts, low, zero) * wide
     second = jnp.sum(w * d, axes) / safe
     d = d - jax.lax.expand_dims(second, axes)
-    return BatchMean(DoubleFloat.of(n), DoubleFloat(*two_sum(first, second)), unit), d
+    return BatchMean(DoubleFloat.of(n), DoubleFloat.of(first) + second, unit), d
 
 
 class Moments(State, kw_only=False):

@@ -170,7 +170,7 @@ class ScaledTotal(GatheredState, kw_only=False):
         a, b = jnp.asarray(self.exponent), jnp.asarray(other.exponent)
         # The power underflows to zero where the lower sum is negligible.
         x, y = (
-            each.scaled.map(lambda part, e=e: part * power_of_two(jnp.minimum(e, 0), part.dtype))
+            each.scaled * power_of_two(jnp.minimum(e, 0), each.scaled.dtype)
             for each, e in ((self, a - b), (other, b - a))
         )
         return self._holding(x + y, jnp.maximum(a, b))

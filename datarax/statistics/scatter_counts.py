@@ -13,7 +13,7 @@ from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, identity, merge_op, zeros
-from datarax.numerics.double_float import DoubleFloat, two_sum
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import exact
 from datarax.numerics.limbs import double_from_int
 from datarax.numerics.sums import split_for_sum
@@ -151,6 +151,7 @@ def _flush_where(full: jax.Array, table: Any) -> Any:
     def flush(i: jax.Array, table: Any) -> Any:
         # The last chunk may overlap the one before it, whose recent counts are zero by then.
         start = jnp.minimum(i * jnp.int32(chunk), jnp.int32(size - chunk))
+        start = start.astype(jnp.uint32)  # JAX looks for negative indices
         part = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, chunk), table)
         # A loop of one round. Without it, the compiler fuses the sum with the write below, and then
         # copies the whole table.
@@ -187,7 +188,7 @@ def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
         jnp.sum(empty.at[row, place].add(part, mode="drop"), 0)
         for part in split_for_sum(weights, (0,))
     )
-    return DoubleFloat(*two_sum(upper, lower))
+    return DoubleFloat.of(upper) + lower
 
 
 def _beyond_if_zero(place: jax.Array, weights: jax.Array, size: int) -> jax.Array:
@@ -204,7 +205,8 @@ def extreme_at(
     Indices past its end are ignored.
     """
     (part,) = extreme.parts
-    flat = jnp.asarray(part).reshape(-1).at[replicated(place).reshape(-1)]
-    fold = flat.max if extreme.reduce_op is MetricReduceOp.max else flat.min
-    folded = fold(replicated(values).reshape(-1).astype(extreme.dtype), mode="drop")
+    scatter = lax.scatter_max if extreme.reduce_op is MetricReduceOp.max else lax.scatter_min
+    place, values = (x.reshape(-1) for x in replicated((place, values.astype(extreme.dtype))))
+    flat = jnp.asarray(part).reshape(-1)
+    folded = scatter(flat, place[:, None], values, _INTO_FLAT, mode="drop")
     return extreme.replace(parts=(folded.reshape(extreme.shape),))

@@ -79,7 +79,7 @@ class Groups(NamedTuple):
         """
         totals = jnp.maximum(self.total_positives.high, self.total_negatives.high)
         scale = power_of_two_near_reciprocal(jnp.max(totals))
-        p, n, p_above, n_above = (x.map(lambda part: part * scale) for x in self[:4])
+        p, n, p_above, n_above = (x * scale for x in self[:4])
         return Groups(p, n, p_above, n_above, self.is_tie, self.lowest)
 
 

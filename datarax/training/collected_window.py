@@ -4,7 +4,7 @@ import contextlib
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +17,10 @@ from datarax._errors import (
     PrecisionWarning,
     WindowError,
 )
-from datarax.metrics.base import Metric, Reading, read
+from datarax.distributed.placement import like_on_one_device, mesh_of
+from datarax.metrics.base import Metric, Reading, read, read_in_place
 from datarax.training.agreement import Barrier
+from datarax.wrappers.per_device import PerDevice, merge_copies
 
 # Simulated CPU devices deadlock when several programs with a collective are in flight (eight
 # programs did, on eight devices). So at most this many windows over several CPU devices are in
@@ -75,8 +77,30 @@ def emptied(metric: Metric) -> Metric:
     return treedef.unflatten(_resetter(treedef, tuple(leaf.sharding for leaf in leaves))(metric))
 
 
+def shapes_of(metric: Metric) -> Metric:
+    """The metric with shapes instead of arrays, which are not kept alive; with their shardings."""
+
+    def shape_of(x: Any) -> jax.ShapeDtypeStruct:
+        sharding = x.sharding if isinstance(x, jax.Array) and x.committed else None
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+    return jax.tree.map(shape_of, metric)
+
+
+def compile_ahead(like: Metric) -> None:
+    """Compiles the programs that read and empty a metric of these shapes; runs none of them."""
+    merged, mesh = like, mesh_of(like)
+    if isinstance(like, PerDevice):
+        merge_copies.lower(like).compile()
+        merged, mesh = jax.eval_shape(merge_copies, like), like.mesh
+    read_in_place.lower(merged if mesh is None else like_on_one_device(merged, mesh)).compile()
+    leaves, treedef = jax.tree.flatten(like)
+    default = jax.device_put(0).sharding  # where a step puts what is on no device yet
+    _resetter(treedef, tuple(x.sharding or default for x in leaves)).lower(like).compile()
+
+
 @functools.lru_cache
-def _resetter(treedef: Any, shardings: tuple[Any, ...]) -> Callable[[Metric], list[jax.Array]]:
+def _resetter(treedef: Any, shardings: tuple[Any, ...]) -> Any:
     return jax.jit(lambda metric: jax.tree.leaves(metric.reset()), out_shardings=list(shardings))
 
 

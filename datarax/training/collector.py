@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import threading
 import weakref
 from collections import deque
 from typing import Any, Self
@@ -23,10 +24,12 @@ from datarax.training.collected_window import (
     MOST_ON_CPU,
     Window,
     check_joint,
+    compile_ahead,
     emptied,
     is_over_cpus,
     naming_window,
     on_cpu,
+    shapes_of,
 )
 from datarax.training.stateful import StatefulMetric
 
@@ -42,8 +45,8 @@ class AsyncMetricCollector:
     exactly one window, also if the step donates its state.
 
     Call `bind()` before use, or use the collector in a `with` block; leaving the block waits for
-    the windows in flight. There is no background thread, so the devices get the programs in the
-    order of the calls. On several processes, all must schedule the same windows in the same order.
+    the windows in flight. No background thread runs programs, so the devices get them in the order
+    of the calls. On several processes, all must schedule the same windows in the same order.
     Before the first window, they check that they hold the same metrics. If a process fails or
     leaves its block, all processes that wait for it raise an error.
 
@@ -94,10 +97,7 @@ class AsyncMetricCollector:
         self._stateful = metric if isinstance(metric, StatefulMetric) else None
         # Shapes and dtypes only: the first step may donate the arrays, and this does not keep a
         # large state alive.
-        self._like = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype),
-            metric.metric if isinstance(metric, StatefulMetric) else metric,
-        )
+        self._like = shapes_of(metric.metric if isinstance(metric, StatefulMetric) else metric)
         self._structure = jax.tree.structure(self._like)
         self._timeout, self._limit, self._bounds = timeout, max_in_flight, bounds
         self._bound = self._was_bound = self._warned = self._agreed = False
@@ -113,6 +113,9 @@ class AsyncMetricCollector:
     def bind(self) -> Self:
         """Makes the collector ready to schedule.
 
+        A thread compiles what the collector will run, while the first steps run. It is called
+        "datarax-compile"; the interpreter waits for it before it exits.
+
         Raises:
             CollectorStateError: it is bound already.
         """
@@ -123,7 +126,14 @@ class AsyncMetricCollector:
         self._bound = self._was_bound = True
         if jax.process_count() > 1:
             self._barrier = Barrier()
+        threading.Thread(target=self._compile, name="datarax-compile").start()
         return self
+
+    def _compile(self) -> None:
+        try:
+            compile_ahead(self._like)
+        except Exception as error:  # the same error comes where a window is scheduled
+            _log.debug("AsyncMetricCollector: nothing is compiled ahead: %s", error)
 
     def unbind(self) -> None:
         """Waits for the windows in flight. Their results and errors can still be read afterwards.

@@ -14,7 +14,7 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import PyTree
-from datarax.metrics.base import Metric, read, shares_statistic
+from datarax.metrics.base import Metric, placed_as, read, shares_statistic
 from datarax.metrics.call import Call
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
@@ -210,7 +210,7 @@ class Collection(Metric):
 
     def bounds(self) -> dict[str, tuple[Any, Any]]:
         """The bounds `(lower, upper)` of each metric that has bounds, by its name."""
-        return read(self).bounds
+        return placed_as(self, read(self).bounds)
 
     def reading(self) -> Reading:
         readings = [(name, metric.reading()) for name, metric in self.items()]

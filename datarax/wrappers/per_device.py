@@ -190,7 +190,10 @@ class PerDevice(Metric):
                 f"per_device(...).sync() takes no axis name, because the metric has its own mesh; "
                 f"got {axis_name!r}"
             )
-        return _sync(self)
+        return merge_copies(self)
+
+    def merged(self) -> Metric:
+        return self.sync()
 
     def reading(self) -> Reading:
         return self.sync().reading()
@@ -280,7 +283,8 @@ def _update(metric: PerDevice, calls: PyTree) -> Metric:
 
 
 @jax.jit
-def _sync(metric: PerDevice) -> Metric:
+def merge_copies(metric: PerDevice) -> Metric:
+    """`metric.sync()`."""
     return metric._mapped(lambda copies: _own(copies).sync(metric.axis_names), out_specs=P())(
         metric.copies
     )

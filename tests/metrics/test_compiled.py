@@ -1,7 +1,6 @@
 """Updates outside `jit`: one program for each shape, few programs for ragged batches."""
 
 import jax
-import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,21 +10,6 @@ from datarax import Collection, MetricAccumulator, MetricInputError
 from datarax.metrics import Accuracy, ConfusionMatrix, Mean, MeanSquaredError
 
 CLASSES = 5
-COMPILED = "/jax/core/compile/backend_compile_duration"
-
-
-@pytest.fixture
-def programs():
-    """The events of compilation, one for each program."""
-    events = []
-
-    def listen(event, duration, **_):
-        if event == COMPILED:
-            events.append(duration)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield events
-    jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def batch_of(rng, size):

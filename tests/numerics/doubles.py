@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from datarax.numerics import DoubleFloat
-from datarax.numerics.double_float import two_sum
+from datarax.numerics.pairs import two_sum
 
 
 def some_floats(rng, size, decades=12):

@@ -1,6 +1,7 @@
 """The collector on one process never waits, and loses nothing."""
 
 import logging
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -228,3 +229,23 @@ def test_a_restored_metric_is_collected():
         mean = collector.schedule_collection(mean)
         collector.schedule_collection(mean.update(7.0))
     assert collector.ready() == [(None, 1.5), (None, 7.0)]
+
+
+@pytest.mark.parametrize("layout", ["one device", "replicated", "per_device"])
+def test_binding_compiles_all_that_a_window_needs(layout, programs):
+    metric = Mean().update(jnp.arange(16.0))
+    mesh = make_mesh("auto", {"data": 8})
+    if layout == "per_device":
+        metric = datarax.per_device(metric, mesh, "data")
+    elif layout == "replicated":
+        metric = jax.device_put(metric, NamedSharding(mesh, P()))
+    jax.clear_caches()
+    with datarax.AsyncMetricCollector(metric) as collector:
+        for thread in threading.enumerate():
+            if thread.name == "datarax-compile":
+                thread.join()
+        assert programs
+        programs.clear()
+        collector.schedule_collection(metric)
+        assert collector.collect_results() == 7.5
+    assert programs == []

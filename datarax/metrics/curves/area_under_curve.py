@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
-from datarax.metrics.base import read
+from datarax.metrics.base import placed_as, read
 from datarax.metrics.curves.score_metric import ScoreMetric, fraction, share_among_highest
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.scaling import nan_where, weighted_mean
@@ -46,7 +46,7 @@ class AreaMetric(ScoreMetric):
         did not fit into the buffer of `exact=True`, the bounds are `extremes`. The shapes are those
         of `compute`, and so is the effect of `on_invalid`.
         """
-        return read(self).bounds[""]
+        return placed_as(self, read(self).bounds[""])
 
     def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
         value = super().value_and_bounds()[0]

@@ -1,0 +1,52 @@
+"""Reading on one device what all devices hold."""
+
+import jax
+from jax.core import Tracer
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from datarax._typing import PyTree
+
+
+def mesh_of(tree: PyTree) -> jax.sharding.Mesh | None:
+    """The mesh of several devices over which all arrays are replicated; None if there is none.
+
+    Arrays that are traced have none. Shapes with shardings stand for arrays.
+    """
+    leaves = jax.tree.leaves(tree)
+    if not leaves or not all(map(_is_replicated, leaves)):
+        return None
+    first, *others = (leaf.sharding.mesh for leaf in leaves)
+    return first if all(mesh == first for mesh in others) else None
+
+
+def _is_replicated(x: object) -> bool:
+    if not isinstance(x, jax.Array | jax.ShapeDtypeStruct) or isinstance(x, Tracer):
+        return False
+    sharding = x.sharding
+    is_named = isinstance(sharding, NamedSharding)
+    return is_named and len(sharding.device_set) > 1 and sharding.is_fully_replicated
+
+
+def on_one_device(tree: PyTree) -> PyTree:
+    """Replicated arrays as arrays on one device of this process; no copy."""
+    return jax.tree.map(lambda x: x.addressable_data(0), tree)
+
+
+def like_on_one_device(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
+    """The shapes of what `on_one_device` gives of arrays that are replicated over a mesh."""
+    devices = NamedSharding(mesh, PartitionSpec()).addressable_devices
+    first = next(device for device in mesh.devices.flat if device in devices)
+    sharding = SingleDeviceSharding(first)
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
+
+
+def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
+    """Arrays on one device, of which each process has an equal one, replicated over a mesh."""
+    sharding = NamedSharding(mesh, PartitionSpec())
+    devices = sorted(sharding.addressable_devices, key=lambda device: device.id)
+
+    def put(x: jax.Array) -> jax.Array:
+        copies = [jax.device_put(x, device) for device in devices]
+        return jax.make_array_from_single_device_arrays(x.shape, sharding, copies)
+
+    return jax.tree.map(put, tree)
