@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh
 
+from datarax._checks import x64_enabled
 from datarax._errors import AxisNotBoundError
 from datarax._typing import PyTree
 
@@ -84,7 +85,7 @@ def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
     size, index = lax.axis_size(axis_name), lax.axis_index(axis_name)
     flat = pack_words(arrays)
     mine = jnp.arange(size, dtype=jnp.int32) == index.astype(jnp.int32)
-    rows = jnp.where(mine[:, None], flat[None, :], jnp.uint32(0))
+    rows = jnp.where(mine[:, None], flat[None, :], jnp.zeros((), flat.dtype))
     rows = lax.psum(rows, axis_name)
     return unpack_words(rows, arrays)
 
@@ -273,13 +274,24 @@ def _carrier_stem(x: jax.Array) -> str:
     return next(stem for kind, stem in kinds.items() if jnp.issubdtype(x.dtype, kind))
 
 
-# Words: the bits of an array as unsigned 32-bit integers, without gaps.
+# Words: the bits of arrays as unsigned integers, without gaps.
 
 
 def pack_words(arrays: Sequence[jax.Array]) -> jax.Array:
-    """The bits of all arrays as one vector of uint32."""
+    """The bits of all arrays as one vector of uint32; of uint64 with x64.
+
+    With x64 there are sums of 64 bits, and words that travel in one buffer with them get that size.
+    """
     words = [_to_words(x) for x in arrays]
-    return jnp.concatenate(words) if words else jnp.zeros((0,), jnp.uint32)
+    words = jnp.concatenate(words) if words else jnp.zeros((0,), jnp.uint32)
+    if not x64_enabled():
+        return words
+    return lax.bitcast_convert_type(_filled_up(words, 2), jnp.uint64)
+
+
+def _filled_up(x: jax.Array, size: int) -> jax.Array:
+    """A vector as rows of `size`, the last one filled up with zeros."""
+    return jnp.pad(x, (0, -x.size % size)).reshape(-1, size)
 
 
 def _to_words(x: jax.Array) -> jax.Array:
@@ -290,13 +302,15 @@ def _to_words(x: jax.Array) -> jax.Array:
         return jnp.concatenate([_to_words(x.real), _to_words(x.imag)])
     per_word = max(1, 4 // x.dtype.itemsize)
     if per_word > 1:
-        x = jnp.pad(x, (0, -x.size % per_word)).reshape(-1, per_word)
+        x = _filled_up(x, per_word)
     return lax.bitcast_convert_type(x, jnp.uint32).reshape(-1)
 
 
 def unpack_words(words: jax.Array, like: Sequence[jax.Array]) -> list[jax.Array]:
     """Arrays with the dtypes of `like` from rows of words; their shapes are (rows, *like.shape)."""
     rows, start, out = words.shape[0], 0, []
+    if words.dtype.itemsize == 8:
+        words = lax.bitcast_convert_type(words, jnp.uint32).reshape(rows, -1)
     for x in like:
         size = _words_of(x)
         part = lax.slice_in_dim(words, start, start + size, axis=1)

@@ -198,7 +198,7 @@ class AdaptiveBins(LeafState):
         return self.reach.to_mesh()[0].arrays
 
     def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
-        return self._reaching(self.reach.from_mesh(maxima).parts[0])[0]
+        return self.aligned(self.reach.from_mesh(maxima))
 
     def to_mesh(self) -> list[Travel]:
         return self.counts.to_mesh() + (self.extremes.to_mesh() if self.keeps_extremes else [])

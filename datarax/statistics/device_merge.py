@@ -143,8 +143,10 @@ def _merged_elements(
 
     def blocks(x: jax.Array, e: Any) -> jax.Array:
         """The elements as a row for each device, filled up with empty ones."""
-        missing = jnp.broadcast_to(jnp.asarray(e, x.dtype), (-len(x) % stage.size, *x.shape[1:]))
-        return jnp.concatenate([x, missing]).reshape(stage.size, -1, *x.shape[1:])
+        share = -(-len(x) // stage.size)
+        missing = (share * stage.size - len(x), *x.shape[1:])
+        filled = jnp.concatenate([x, jnp.broadcast_to(jnp.asarray(e, x.dtype), missing)])
+        return filled.reshape(stage.size, share, *x.shape[1:])
 
     def place(x: jax.Array, like: jax.Array) -> jax.Array:
         among = jnp.zeros((stage.size * len(x), *x.shape[1:]), x.dtype)

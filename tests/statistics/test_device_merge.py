@@ -34,6 +34,7 @@ from tests.helpers import (
     make_mesh,
     over_shards,
     place,
+    x64,
 )
 
 AXES = {"one": ({"data": 8}, "data"), "two": ({"data": 4, "model": 2}, ("data", "model"))}
@@ -236,6 +237,36 @@ def test_rows_beyond_the_capacity_are_lost_in_the_same_order(rng):
     np.testing.assert_array_equal(got.data, x[keep][:17])
     assert (int(got.filled), int(got.overflow)) == (17, keep.sum() - 17)
     assert collectives == {"all-reduce": 2}
+
+
+def test_in_parts_with_x64(rng):
+    with x64():
+        mesh, size = make_mesh("auto", {"data": 8}), 33
+        batch = (rng.normal(1e6, 1, (24, size)), *a_batch(rng, size)[1:])
+
+        def run(*batch):
+            seen = Everything(size).varying("data").update(*batch)
+            return [
+                map_leaf_states(lambda s, n=n: merge_over_devices(s, ("data",), small=n), seen)
+                for n in (2**30, 0)
+            ]
+
+        placed = place(batch, mesh, P("data"))
+        gathered, in_parts = run_once(over_shards(run, mesh, P("data"), P()), *placed)[0]
+        assert bits(in_parts) == bits(gathered)
+        assert in_parts.floats.value.dtype == np.float64
+
+
+def test_an_empty_array_in_parts():
+    mesh = make_mesh("auto", {"data": 8})
+
+    def run(x):
+        nothing, one = MetricAccumulator(np.zeros(0)), MetricAccumulator(0.0)
+        states = [nothing.varying("data"), one.varying("data").update(x)]
+        return merge_over_devices(states, ("data",), small=0)[1].value
+
+    got = jax.block_until_ready(over_shards(run, mesh, P("data"), P())(jnp.ones(8)))
+    assert float(got) == 8
 
 
 def test_in_parts_under_pmap_and_vmap(rng):
