@@ -84,8 +84,9 @@ def merge_stack(stacked: Any, empty: Any, merge: Callable[[Any, Any], Any], size
 
 
 def _merge_in_parts(states: list[Any], axis_name: AxisName, size: int, at_once: int) -> list[Any]:
-    """The same, with at most four collectives, in which a device sends few times its states.
+    """Merges large states, of which a device sends about three times the bytes.
 
+    There are at most four collectives, and one more for each axis of more than `at_once` devices.
     Integers are added up, and maxima found, by an all-reduce, which is exact in any order. Of all
     other states, each device merges some of the elements: an all-to-all brings it those of all
     devices. The all-reduce that adds up the integers also brings the merged elements to all.
