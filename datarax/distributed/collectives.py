@@ -10,13 +10,15 @@ All functions take flat lists of arrays. They are valid only where `axis_name` i
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh
 
+from datarax._checks import x64_enabled
 from datarax._errors import AxisNotBoundError
 from datarax._typing import PyTree
 
@@ -81,12 +83,61 @@ def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
     replication check would type its result as varying between devices.
     """
     size, index = lax.axis_size(axis_name), lax.axis_index(axis_name)
-    words = [to_words(x) for x in arrays]
-    flat = jnp.concatenate(words) if words else jnp.zeros((0,), jnp.uint32)
+    flat = pack_words(arrays)
     mine = jnp.arange(size, dtype=jnp.int32) == index.astype(jnp.int32)
-    rows = jnp.where(mine[:, None], flat[None, :], jnp.uint32(0))
+    rows = jnp.where(mine[:, None], flat[None, :], jnp.zeros((), flat.dtype))
     rows = lax.psum(rows, axis_name)
     return unpack_words(rows, arrays)
+
+
+class Stage(NamedTuple):
+    """Groups of devices that exchange data, and the place of this device in its own."""
+
+    axis_name: AxisName
+    groups: list[list[int]] | None
+    """The groups of devices along the axis that exchange data; `None` for one group of all."""
+    size: int
+    """How many devices a group has."""
+    place: jax.Array
+    """Which device of its group this one is, int32."""
+
+
+def stages(axis_name: AxisName, at_once: int) -> list[Stage]:
+    """The groups in which devices exchange data, one after the other, to reach all along the axis.
+
+    Up to `at_once` devices are one group. More devices exchange data axis by axis, the last axis
+    first, and along a longer axis first within sections of it, then between them. So the number of
+    messages, and the rows that only fill up blocks, grow with the root of the number of devices.
+    """
+
+    def one(name: AxisName) -> Stage:
+        return Stage(name, None, lax.axis_size(name), lax.axis_index(name).astype(jnp.int32))
+
+    if lax.axis_size(axis_name) <= at_once:
+        return [one(axis_name)]
+    found = []
+    for name in reversed(axis_names(axis_name)):
+        stage = one(name)
+        size, place = stage.size, stage.place
+        section = max(n for n in range(1, math.isqrt(size) + 1) if size % n == 0)
+        if size <= at_once or section == 1:  # few devices, or a prime number of them
+            found.append(stage)
+            continue
+        grid = np.arange(size).reshape(-1, section)
+        found.append(Stage(name, grid.tolist(), section, place % section))
+        found.append(Stage(name, grid.T.tolist(), size // section, place // section))
+    return found
+
+
+def exchange(arrays: Sequence[jax.Array], stage: Stage) -> list[jax.Array]:
+    """Sends row `i` of each array to device `i` of the group: one all-to-all, bit for bit.
+
+    The arrays have a row for each device of the group. Row `i` of a result is what device `i` sent
+    to this one. The results vary between devices.
+    """
+    words = jax.vmap(pack_words)(list(arrays))
+    words = lax.all_to_all(words, stage.axis_name, 0, 0, axis_index_groups=stage.groups)
+    return unpack_words(words, [x[0] for x in arrays])
 
 
 def replicated(tree: PyTree) -> PyTree:
@@ -223,45 +274,63 @@ def _carrier_stem(x: jax.Array) -> str:
     return next(stem for kind, stem in kinds.items() if jnp.issubdtype(x.dtype, kind))
 
 
-# Words: the bits of an array as unsigned 32-bit integers.
+# Words: the bits of arrays as unsigned integers, without gaps.
 
 
-def to_words(x: jax.Array) -> jax.Array:
-    """The bits of `x` as a vector of uint32: one, two or four words for each element."""
+def pack_words(arrays: Sequence[jax.Array]) -> jax.Array:
+    """The bits of all arrays as one vector of uint32; of uint64 with x64.
+
+    With x64 there are sums of 64 bits, and words that travel in one buffer with them get that size.
+    """
+    words = [_to_words(x) for x in arrays]
+    words = jnp.concatenate(words) if words else jnp.zeros((0,), jnp.uint32)
+    if not x64_enabled():
+        return words
+    return lax.bitcast_convert_type(_filled_up(words, 2), jnp.uint64)
+
+
+def _filled_up(x: jax.Array, size: int) -> jax.Array:
+    """A vector as rows of `size`, the last one filled up with zeros."""
+    return jnp.pad(x, (0, -x.size % size)).reshape(-1, size)
+
+
+def _to_words(x: jax.Array) -> jax.Array:
     x = x.reshape(-1)
     if x.dtype == jnp.bool_:
-        return x.astype(jnp.uint32)
+        x = x.astype(jnp.uint8)
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        return jnp.concatenate([to_words(x.real), to_words(x.imag)])
-    if x.dtype.itemsize == 8:
-        return lax.bitcast_convert_type(x, jnp.uint32).reshape(-1)
-    bits = lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))
-    return bits.astype(jnp.uint32)
+        return jnp.concatenate([_to_words(x.real), _to_words(x.imag)])
+    per_word = max(1, 4 // x.dtype.itemsize)
+    if per_word > 1:
+        x = _filled_up(x, per_word)
+    return lax.bitcast_convert_type(x, jnp.uint32).reshape(-1)
 
 
 def unpack_words(words: jax.Array, like: Sequence[jax.Array]) -> list[jax.Array]:
     """Arrays with the dtypes of `like` from rows of words; their shapes are (rows, *like.shape)."""
     rows, start, out = words.shape[0], 0, []
+    if words.dtype.itemsize == 8:
+        words = lax.bitcast_convert_type(words, jnp.uint32).reshape(rows, -1)
     for x in like:
         size = _words_of(x)
         part = lax.slice_in_dim(words, start, start + size, axis=1)
-        out.append(_from_words(part, x.dtype).reshape((rows, *x.shape)))
+        out.append(_from_words(part, x.dtype)[:, : x.size].reshape((rows, *x.shape)))
         start += size
     return out
 
 
 def _words_of(x: jax.Array) -> int:
-    return x.size * (2 if x.dtype.itemsize == 8 else 4 if x.dtype.itemsize == 16 else 1)
+    return -(-x.size * x.dtype.itemsize // 4)
 
 
 def _from_words(words: jax.Array, dtype: jnp.dtype) -> jax.Array:
     if dtype == jnp.bool_:
-        return words.astype(jnp.bool_)
+        return _from_words(words, jnp.dtype(jnp.uint8)).astype(jnp.bool_)
     if jnp.issubdtype(dtype, jnp.complexfloating):
         part = jnp.dtype(f"float{4 * dtype.itemsize}")
         real, imag = jnp.split(words, 2, axis=1)
         return lax.complex(_from_words(real, part), _from_words(imag, part))
-    if dtype.itemsize == 8:
-        return lax.bitcast_convert_type(words.reshape(words.shape[0], -1, 2), dtype)
-    bits = words.astype(jnp.dtype(f"uint{8 * dtype.itemsize}"))
-    return lax.bitcast_convert_type(bits, dtype)
+    rows, wide = words.shape[0], dtype.itemsize // 4
+    if wide > 1:
+        words = words.reshape(rows, -1, wide)
+    return lax.bitcast_convert_type(words, dtype).reshape(rows, -1)

@@ -20,6 +20,7 @@ from datarax._checks import x64_enabled
 from datarax.distributed.collectives import from_key, to_key
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import (
+    Limbs,
     add_limbs,
     double_from_int,
     double_from_limbs,
@@ -48,9 +49,10 @@ class MergeOp(NamedTuple):
     """The parts of two states merged."""
     over_axis: Callable[[jax.Array, tuple[int, ...], np.dtype], Parts]
     """The parts of an array reduced over some of its axes."""
-    to_mesh: Callable[[Parts], tuple[str, list[jax.Array]]]
-    """The elementwise collective ("sum", "max" or "min") that merges devices, and its inputs."""
-    from_mesh: Callable[[list[jax.Array], np.dtype], Parts]
+    to_mesh: Callable[[Parts], tuple[str, list[jax.Array]]] | None
+    """The elementwise collective ("sum" or "max") of integers that merges devices, and its inputs.
+    `None` for sums of floats: the order of an all-reduce is not ours to choose."""
+    from_mesh: Callable[[list[jax.Array], np.dtype], Parts] | None
     """The merged parts, from the outputs of that collective."""
 
 
@@ -113,14 +115,19 @@ def _extreme(op: str) -> MergeOp:
     pairwise = jnp.maximum if op == "max" else jnp.minimum
     reduce = jnp.max if op == "max" else jnp.min
     nan_is = "highest" if op == "max" else "lowest"
+
+    def order(key: jax.Array) -> jax.Array:
+        # The complement reverses the order of integers: minima travel as maxima.
+        return key if op == "max" else ~key
+
     return MergeOp(
         identity=lambda shape, dtype: (np.full(shape, worst(dtype), dtype),),
         pairwise=lambda a, b: (pairwise(a[0], b[0]),),
         over_axis=lambda x, axes, dtype: (
             reduce(x.astype(dtype), axes, initial=jnp.asarray(worst(dtype), dtype)),
         ),
-        to_mesh=lambda parts: (op, [to_key(parts[0], nan_is)]),
-        from_mesh=lambda arrays, dtype: (from_key(arrays[0], dtype),),
+        to_mesh=lambda parts: ("max", [order(to_key(parts[0], nan_is))]),
+        from_mesh=lambda arrays, dtype: (from_key(order(arrays[0]), dtype),),
     )
 
 
@@ -137,35 +144,17 @@ def _float_over_axis(x: jax.Array, axes: tuple[int, ...], dtype: np.dtype) -> Pa
 _LOW16 = 0xFFFF
 
 
-def _limbs_to_mesh(parts: Parts) -> tuple[str, list[jax.Array]]:
-    # The low limb is split into two 16-bit halves. Their sums over at most 2**15 devices fit int32.
-    high, low = parts
-    halves = (low & jnp.uint32(_LOW16), low >> jnp.uint32(16))
-    return "sum", [high, *(half.astype(jnp.int32) for half in halves)]
+def limbs_to_add(limbs: Limbs) -> list[jax.Array]:
+    """A 64-bit integer as three of 32 bits, whose sums over up to 2**16 devices do not overflow."""
+    high, low = limbs
+    return [jnp.asarray(high), low & jnp.uint32(_LOW16), low >> jnp.uint32(16)]
 
 
-def _limbs_from_mesh(arrays: list[jax.Array], dtype: np.dtype) -> Parts:
-    high, low, middle = arrays
+def added_limbs(sums: list[jax.Array]) -> Limbs:
+    """The sum of 64-bit integers, from the sums of what `limbs_to_add` gives."""
+    high, low, middle = sums
     carried = add_limbs(limbs_from_int(low), limbs_from_int(middle, 16))
     return carried[0] + high, carried[1]
-
-
-_CUT = 2.0**16
-
-
-def _double_to_mesh(parts: Parts) -> tuple[str, list[jax.Array]]:
-    # The high part is split into a multiple of 2**16 and a rest of at most 2**15 in magnitude. Both
-    # have few significant bits, so the collective adds whole numbers without rounding: up to 2**40
-    # for the multiples, and over hundreds of devices for the rests.
-    high, low = parts
-    cut = jnp.asarray(_CUT, high.dtype)
-    upper = jnp.where(jnp.isfinite(high), jnp.round(high / cut) * cut, jnp.zeros_like(high))
-    return "sum", [upper, high - upper, low]
-
-
-def _double_from_mesh(arrays: list[jax.Array], dtype: np.dtype) -> Parts:
-    upper, rest, low = arrays
-    return _parts(DoubleFloat.of(upper) + rest + low)
 
 
 _TABLE: dict[str, MergeOp] = {
@@ -173,8 +162,8 @@ _TABLE: dict[str, MergeOp] = {
         identity=lambda shape, dtype: (np.zeros(shape, np.int32), np.zeros(shape, np.uint32)),
         pairwise=add_limbs,
         over_axis=lambda x, axes, dtype: sum_integers(x, axes),
-        to_mesh=_limbs_to_mesh,
-        from_mesh=_limbs_from_mesh,
+        to_mesh=lambda parts: ("sum", limbs_to_add(parts)),
+        from_mesh=lambda arrays, dtype: added_limbs(arrays),
     ),
     "sum of 64-bit integers": MergeOp(
         identity=lambda shape, dtype: (np.zeros(shape, dtype),),
@@ -187,8 +176,8 @@ _TABLE: dict[str, MergeOp] = {
         identity=lambda shape, dtype: (np.zeros(shape, dtype), np.zeros(shape, dtype)),
         pairwise=lambda a, b: _parts(DoubleFloat(*a) + DoubleFloat(*b)),
         over_axis=_float_over_axis,
-        to_mesh=_double_to_mesh,
-        from_mesh=_double_from_mesh,
+        to_mesh=None,
+        from_mesh=None,
     ),
     "max": _extreme("max"),
     "min": _extreme("min"),

@@ -4,6 +4,7 @@ from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulato
 from datarax.statistics.buffer import Buffer as Buffer
 from datarax.statistics.calibration_bins import CalibrationBins as CalibrationBins
 from datarax.statistics.class_counts import ClassCounts as ClassCounts
+from datarax.statistics.class_counts import MatchCounts as MatchCounts
 from datarax.statistics.cluster_moments import ClusterMoments as ClusterMoments
 from datarax.statistics.confusion import ConfusionCounts as ConfusionCounts
 from datarax.statistics.contingency import Contingency as Contingency
@@ -11,7 +12,9 @@ from datarax.statistics.cross_moments import CrossMoments as CrossMoments
 from datarax.statistics.cross_moments import Residuals as Residuals
 from datarax.statistics.distinct import Distinct as Distinct
 from datarax.statistics.invalid_counts import InvalidCounts as InvalidCounts
+from datarax.statistics.leaf_state import ElementwiseState as ElementwiseState
 from datarax.statistics.leaf_state import LeafState as LeafState
+from datarax.statistics.leaf_state import Travel as Travel
 from datarax.statistics.loss_total import LossTotal as LossTotal
 from datarax.statistics.moments import Moments as Moments
 from datarax.statistics.pair_buffer import PairBuffer as PairBuffer

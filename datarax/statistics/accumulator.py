@@ -21,7 +21,7 @@ from datarax.distributed.merge_ops import (
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.leaf_state import ElementwiseState, Travel
 
 
 class Constant(NamedTuple):
@@ -66,7 +66,7 @@ class Constant(NamedTuple):
         return named if self.shape == () else f"{named} of shape {self.shape}"
 
 
-class MetricAccumulator(LeafState, kw_only=False):
+class MetricAccumulator(ElementwiseState, kw_only=False):
     """An array that is accumulated by sum, maximum or minimum.
 
     Integer sums are exact up to 2**63. Float sums are compensated: they keep growing, however many
@@ -248,14 +248,17 @@ class MetricAccumulator(LeafState, kw_only=False):
     def combine(self, other: Any) -> Self:
         return self.with_parts({"parts": self._row.pairwise(self.parts, other.parts)})
 
-    def canonical(self) -> Self:
-        return self
+    def element(self) -> "MetricAccumulator":
+        return MetricAccumulator(np.zeros((), self.dtype), self.reduce_op)
 
-    def to_mesh(self) -> tuple[str, list[jax.Array]]:
-        parts = tuple(map(jnp.asarray, self.parts))
-        return self._row.to_mesh(parts)
+    def to_mesh(self) -> list[Travel]:
+        if self._row.to_mesh is None or self.dtype.itemsize < 4:  # it would travel as 32 bits
+            return super().to_mesh()
+        return [Travel(*self._row.to_mesh(tuple(map(jnp.asarray, self.parts))))]
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        if self._row.from_mesh is None or self.dtype.itemsize < 4:
+            return super().from_mesh(arrays)
         return self.with_parts({"parts": self._row.from_mesh(arrays, self.dtype)})
 
 

@@ -15,7 +15,7 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.dyadic_grid import SPECIAL, DyadicGrid
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.leaf_state import LeafState, Travel
 from datarax.statistics.replication import folding
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at, flushed_total
 
@@ -195,11 +195,22 @@ class AdaptiveBins(LeafState):
     def canonical(self) -> Self:
         return self.with_parts({"counts": self.counts.canonical()})
 
-    def to_mesh(self) -> tuple[str, list[jax.Array]]:
-        return "aligned", []
+    # Over devices: all devices first bring their bins to the common range.
+
+    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+        return self.reach.to_mesh()[0].arrays
+
+    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
+        return self.aligned(self.reach.from_mesh(maxima))
+
+    def to_mesh(self) -> list[Travel]:
+        return self.counts.to_mesh() + (self.extremes.to_mesh() if self.keeps_extremes else [])
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        raise TypeError("bins are aligned, and then their parts are merged")
+        changes: dict[str, Any] = {"counts": self.counts.from_mesh(arrays[:2])}
+        if self.keeps_extremes:
+            changes["extremes"] = self.extremes.from_mesh(arrays[2:])
+        return self.with_parts(changes)
 
     def contents(self) -> Contents:
         """The bins in ascending order."""

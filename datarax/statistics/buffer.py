@@ -5,21 +5,22 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from datarax._checks import numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax.distributed.collectives import replicated
-from datarax.distributed.merge_ops import zeros
+from datarax.distributed.collectives import pack_words, replicated, unpack_words
+from datarax.distributed.merge_ops import added_limbs, limbs_to_add, zeros
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import Limbs, add_limbs, sum_integers
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
-from datarax.statistics.leaf_state import GatheredState
+from datarax.statistics.leaf_state import LeafState, Travel
 from datarax.statistics.state import State
 
 
-class Rows(GatheredState, kw_only=False):
+class Rows(LeafState, kw_only=False):
     """The first `capacity` rows that were appended, and the count of the rows that did not fit."""
 
     capacity: int
@@ -76,6 +77,43 @@ class Rows(GatheredState, kw_only=False):
 
     def combine(self, other: Any) -> Self:
         return self.append(jnp.asarray(other.data), other.is_filled, other.lost)
+
+    def canonical(self) -> Self:
+        return self
+
+    # Over devices: each device puts its rows where they belong in the merged buffer, and zeros
+    # elsewhere. The buffers are then added up, as bits. A device knows where its rows belong from
+    # how many rows the devices before it have.
+
+    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+        # A maximum over the devices gathers the counts: each device knows one of them.
+        mine = jnp.arange(size, dtype=jnp.int32) == index
+        return [jnp.where(mine, self.filled, 0)]
+
+    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
+        (filled,) = maxima
+        before = jnp.where(jnp.arange(filled.size, dtype=jnp.int32) < index, filled, 0)
+        # The sum, cut off at the capacity: the sum itself may overflow.
+        start = lax.associative_scan(lambda a, b: a + jnp.minimum(b, self.capacity - a), before)[-1]
+        empty = self.reset()
+        moved = empty.with_parts({"filled": start, "lost": self.lost})
+        moved = moved.append(jnp.asarray(self.data), self.is_filled)
+        return moved.with_parts({"filled": moved.filled - start})
+
+    def to_mesh(self) -> list[Travel]:
+        data = pack_words([jnp.asarray(self.data)])
+        return [Travel("sum", [data, self.filled, *limbs_to_add(self.lost)])]
+
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        words, filled, *lost = arrays
+        (data,) = unpack_words(words[None], [jnp.asarray(self.data)])
+        return self.with_parts(
+            {
+                "data": data[0],
+                "filled": filled,
+                "lost": added_limbs(lost),
+            }
+        )
 
 
 class Buffer(State, kw_only=False):

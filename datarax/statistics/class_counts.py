@@ -1,4 +1,4 @@
-"""`ClassCounts`: counts by class, the statistic of accuracy, precision, recall and others."""
+"""Counts of right and wrong predictions: by class, or of all classes together."""
 
 from collections.abc import Callable
 from typing import Self
@@ -13,14 +13,15 @@ from datarax._typing import ArrayLike, Weights
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions
+from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts
 from datarax.statistics.labels import count_labels
 from datarax.statistics.state import State
 from datarax.statistics.thresholds import checked_threshold, is_above, of_probabilities
 
 
-class ClassCounts(State):
-    """The true and false positives and negatives of each class.
+class PredictionCounts(State):
+    """Counts of predictions. A subclass says which, in `__post_init__` and two methods.
 
     Counts are sums of weights, kept as double-floats. Without weights or with a mask, they are
     exact to 2**48. With other weights, each count is within a few units of 2**-46 of itself: no
@@ -35,7 +36,7 @@ class ClassCounts(State):
     """Multilabel: scores (..., L) and 0/1 targets (..., L).
 
     Without `num_classes` and `num_labels` the task is binary: scores (...) and 0/1 targets (...).
-    Then only one class is counted: the positive class."""
+    Then there is one class: the positive class."""
     threshold: float = 0.5
     """Binary and multilabel: a score above it predicts the class."""
     from_logits: bool = False
@@ -45,6 +46,8 @@ class ClassCounts(State):
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted in `invalid`."""
 
+    cells: MetricAccumulator = state()
+    """The counts, as a sum of floats: double-floats hold counts and fractional weights alike."""
     invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
@@ -62,13 +65,24 @@ class ClassCounts(State):
                 "highest logit is also the highest probability, so leave it out with num_classes="
             )
         self.threshold = checked_threshold(self.threshold, self.from_logits)
-        # Float sums: they are double-floats, which hold counts and fractional weights alike.
-        self.cells = MetricAccumulator(np.zeros((4, self.size)))
 
     @property
     def size(self) -> int:
-        """The number of classes that are counted: C, L, or 1."""
+        """The number of classes: C, L, or 1."""
         return self.num_classes or self.num_labels or 1
+
+    def of_labels(self, chosen: jax.Array, positive: jax.Array, w: jax.Array) -> jax.Array:
+        """The counts of classes that are chosen or positive, each (..., L), of integer weights."""
+        raise TypeError(f"{type(self).__name__} does not define of_labels()")
+
+    def of_classes(
+        self, chosen: jax.Array, hit: jax.Array, target: jax.Array, w: jax.Array
+    ) -> jax.Array:
+        """The counts of targets (...) and chosen classes (..., k), of integer weights (...).
+
+        `hit` is the mask of the targets that are among the chosen classes.
+        """
+        raise TypeError(f"{type(self).__name__} does not define of_classes()")
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in a batch.
@@ -94,13 +108,7 @@ class ClassCounts(State):
         if self.num_labels is None:  # one class, the positive one
             chosen, positive, w = (x[..., None] for x in (chosen, positive, w))
             invalid = invalid[..., None]
-        batch = tuple(range(w.ndim - 1))
-
-        def count(w: jax.Array) -> jax.Array:
-            parts = (chosen & positive, chosen, positive, True)
-            return _cells(*(jnp.sum(jnp.where(part, w, 0), batch, w.dtype) for part in parts))
-
-        return self._counted(w, count, invalid)
+        return self._counted(w, lambda w: self.of_labels(chosen, positive, w), invalid)
 
     def _multiclass(self, preds: jax.Array, target: jax.Array, weights: Weights) -> Self:
         seen = predictions(preds, target, weights, self.size, self.top_k, self.ignore_index)
@@ -108,16 +116,7 @@ class ClassCounts(State):
         # With top_k, one example adds to k predicted classes, but to one target.
         hit = jnp.any(chosen == target[..., None], -1)
 
-        def count(w: jax.Array) -> jax.Array:
-            of_chosen = jnp.broadcast_to(w[..., None], chosen.shape)
-            return _cells(
-                count_labels(target, jnp.where(hit, w, 0), self.size),
-                count_labels(chosen, of_chosen, self.size),
-                count_labels(target, w, self.size),
-                jnp.sum(w, dtype=w.dtype),
-            )
-
-        return self._counted(w, count, invalid)
+        return self._counted(w, lambda w: self.of_classes(chosen, hit, target, w), invalid)
 
     def _counted(
         self, w: jax.Array, count: Callable[[jax.Array], jax.Array], invalid: Invalid
@@ -126,6 +125,60 @@ class ClassCounts(State):
         return self.replace(
             cells=self.cells.with_value(cells), invalid=self.invalid.update(invalid)
         )
+
+
+class ClassCounts(PredictionCounts):
+    """The true and false positives and negatives of each class, (4, C): see `PredictionCounts`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.cells = MetricAccumulator(np.zeros((4, self.size)))
+
+    def of_labels(self, chosen: jax.Array, positive: jax.Array, w: jax.Array) -> jax.Array:
+        batch = tuple(range(w.ndim - 1))
+        parts = (chosen & positive, chosen, positive, True)
+        return _cells(*(jnp.sum(jnp.where(part, w, 0), batch, w.dtype) for part in parts))
+
+    def of_classes(
+        self, chosen: jax.Array, hit: jax.Array, target: jax.Array, w: jax.Array
+    ) -> jax.Array:
+        of_chosen = jnp.broadcast_to(w[..., None], chosen.shape)
+        return _cells(
+            count_labels(target, jnp.where(hit, w, 0), self.size),
+            count_labels(chosen, of_chosen, self.size),
+            count_labels(target, w, self.size),
+            jnp.sum(w, dtype=w.dtype),
+        )
+
+
+class MatchCounts(PredictionCounts):
+    """How many predictions are right and how many are wrong, (2,): two counters for all classes.
+
+    In a multilabel task, each label is a prediction.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import MatchCounts
+        >>> seen = MatchCounts(num_classes=3).update(jnp.array([0, 1, 2]), jnp.array([0, 1, 1]))
+        >>> print(seen.cells.value)
+        [2. 1.]
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.cells = MetricAccumulator(np.zeros(2))
+
+    def of_labels(self, chosen: jax.Array, positive: jax.Array, w: jax.Array) -> jax.Array:
+        return _right_and_wrong(chosen == positive, w)
+
+    def of_classes(
+        self, chosen: jax.Array, hit: jax.Array, target: jax.Array, w: jax.Array
+    ) -> jax.Array:
+        return _right_and_wrong(hit, w)
+
+
+def _right_and_wrong(right: jax.Array, w: jax.Array) -> jax.Array:
+    return jnp.stack([jnp.sum(jnp.where(part, w, 0), dtype=w.dtype) for part in (right, ~right)])
 
 
 def _cells(right: jax.Array, predicted: jax.Array, actual: jax.Array, n: jax.Array) -> jax.Array:

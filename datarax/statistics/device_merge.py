@@ -1,20 +1,33 @@
-"""Merges states over devices: gathers and merges them, or uses one collective for each kind."""
+"""Merges states over devices: gathers and merges all of them, or merges a part on each device."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from datarax.distributed import collectives
-from datarax.distributed.collectives import AxisName
+from datarax.distributed.collectives import AxisName, Stage
 from datarax.statistics.replication import axes_to_merge
 
+SMALL_BYTES = 1 << 20
+"""The most bytes of all copies of the states together that a sync gathers on each device."""
+AT_ONCE = 64
+"""The most devices that exchange parts of larger states in one all-to-all."""
 
-def merge_over_devices(states: list[Any], names: tuple[str, ...], small: int) -> list[Any]:
+
+def merge_over_devices(
+    states: list[Any],
+    names: tuple[str, ...],
+    *,
+    small: int = SMALL_BYTES,
+    at_once: int = AT_ONCE,
+) -> list[Any]:
     """Merges each leaf state over those of the axes `names` along which devices hold their own.
 
-    Up to `small` bytes per device are gathered in one collective; above, there is one for each kind
-    of merge.
+    States of which all copies together take up to `small` bytes are gathered in one collective,
+    and each device merges them. Of larger states, each device merges a part.
     """
     groups: dict[tuple[str, ...], list[int]] = {}
     for i, state in enumerate(states):
@@ -29,25 +42,28 @@ def merge_over_devices(states: list[Any], names: tuple[str, ...], small: int) ->
         chosen = jax.tree.map(lambda x, axes=checked: collectives.mark_varying(x, axes), chosen)
         size = collectives.bound_axis_size(axes, "sync")
         leaves, treedef = jax.tree.flatten(chosen)
-        if sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) <= small:
-            gathered = collectives.gather(leaves, axes)
-            chosen = merge_stack(treedef.unflatten(gathered), size)
+        if size * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) <= small:
+            stacked = treedef.unflatten(collectives.gather(leaves, axes))
+            chosen = merge_stack(stacked, [state.reset() for state in stacked], _combined, size)
         else:
-            chosen = _merge_by_kind(chosen, axes, size)
+            chosen = _merge_in_parts(chosen, axes, size, at_once)
         for i, state in zip(members, chosen, strict=True):
             merged[i] = state
     return merged
 
 
-def merge_stack(stacked: list[Any], size: int) -> list[Any]:
-    """Merges `size` copies of leaf states, stacked along a leading axis, in a fixed order.
+def _combined(a: list[Any], b: list[Any]) -> list[Any]:
+    return [x.combine(y) for x, y in zip(a, b, strict=True)]
 
-    In each round, neighbours are merged in pairs. The rest of the stack is filled with empty
-    states, which change nothing.
+
+def merge_stack(stacked: Any, empty: Any, merge: Callable[[Any, Any], Any], size: int) -> Any:
+    """Merges `size` pytrees, stacked along a leading axis, in a fixed order.
+
+    In each round, neighbours are merged in pairs. The rest of the stack is filled with rows of
+    `empty`, which change nothing.
     """
     # Half the number of states, rounded up to a power of two: 0 for a single state.
     half = 1 << max(size - 1, 0).bit_length() >> 1
-    empty = [state.reset() for state in stacked]
 
     def pad(short: Any, rows: int) -> Any:
         def padded(x: Any, e: Any) -> jax.Array:
@@ -58,57 +74,104 @@ def merge_stack(stacked: list[Any], size: int) -> list[Any]:
 
     def merge_neighbours(_: Any, states: Any) -> Any:
         even, odd = (jax.tree.map(lambda x, i=i: x[i::2], states) for i in (0, 1))
-        pairs = jax.vmap(lambda a, b: [x.combine(y) for x, y in zip(a, b, strict=True)])(even, odd)
-        return pad(pairs, half)
+        return pad(jax.vmap(merge)(even, odd), half)
 
     if half:
         # A loop compiles the merge once, however many states there are.
         states = pad(stacked, 2 * half - size)
-        stacked = jax.lax.fori_loop(0, half.bit_length(), merge_neighbours, states)
+        stacked = lax.fori_loop(0, half.bit_length(), merge_neighbours, states)
     return jax.tree.map(lambda leaf: leaf[0], stacked)
 
 
-def _merge_by_kind(states: list[Any], axis_name: AxisName, size: int) -> list[Any]:
-    """The same, with one collective for each kind of merge that `to_mesh` names."""
-    kinds = [state.to_mesh() for state in states]
-    ranged = [i for i, (kind, _) in enumerate(kinds) if kind == "aligned"]
-    minima = [i for i, (kind, _) in enumerate(kinds) if kind == "min"]
-    # The minima come first, because some states need the common range before they can be merged.
-    first = [states[i].reach for i in ranged] + [states[i] for i in minima]
-    first = _merge_kind("min", first, axis_name, size)
-    merged = list(states)
-    for i, state in zip(minima, first[len(ranged) :], strict=True):
-        merged[i] = state
-    for i, reach in zip(ranged, first, strict=False):
-        merged[i] = states[i].aligned(reach)
-    # Of an aligned state, the parts are merged like any others.
-    flat, treedef = jax.tree.flatten(
-        merged, is_leaf=lambda x: getattr(x, "holds_arrays", False) and x.to_mesh()[0] != "aligned"
-    )
-    done = {id(state) for state in first}
-    for kind in ("sum", "max", "gather"):
-        chosen = [i for i, x in enumerate(flat) if id(x) not in done and x.to_mesh()[0] == kind]
-        states = _merge_kind(kind, [flat[i] for i in chosen], axis_name, size)
-        for i, state in zip(chosen, states, strict=True):
-            flat[i] = state
-    return treedef.unflatten(flat)
+def _merge_in_parts(states: list[Any], axis_name: AxisName, size: int, at_once: int) -> list[Any]:
+    """Merges large states, of which a device sends about three times the bytes.
+
+    There are at most four collectives, and one more for each axis of more than `at_once` devices.
+    Integers are added up, and maxima found, by an all-reduce, which is exact in any order. Of all
+    other states, each device merges some of the elements: an all-to-all brings it those of all
+    devices. The all-reduce that adds up the integers also brings the merged elements to all.
+    """
+    index = lax.axis_index(axis_name).astype(jnp.int32)
+    # First, what some states must know of all devices.
+    told = [state.beforehand(index, size) for state in states]
+    known = _regrouped(collectives.pmax(_flat(told), axis_name), told)
+    states = [s.positioned(x, index) if x else s for s, x in zip(states, known, strict=True)]
+
+    by_state = [state.to_mesh() for state in states]
+    travels = _flat(by_state)
+    groups: dict[Any, list[int]] = {}  # the indices of travels that are merged in the same way
+    for i, travel in enumerate(travels):
+        how = travel.how if isinstance(travel.how, str) else jax.tree.structure(travel.how)
+        groups.setdefault(how, []).append(i)
+    maxima, sums = (groups.pop(how, []) for how in ("max", "sum"))
+    arrays = [[travels[i].arrays for i in group] for group in (maxima, sums, *groups.values())]
+    greatest = collectives.pmax(_flat(arrays[0]), axis_name)
+    empty = [travels[group[0]].how for group in groups.values()]
+    # Elements that merge alike, end to end.
+    joined = [[jnp.concatenate(x) for x in zip(*each, strict=True)] for each in arrays[2:]]
+    mine = _merged_elements(joined, empty, collectives.stages(axis_name, at_once))
+    words = collectives.pack_words(_flat(mine))
+    *added, words = collectives.psum([*_flat(arrays[1]), words], axis_name)
+    received = [x[0] for x in collectives.unpack_words(words[None], _flat(mine))]
+
+    merged: dict[int, list[jax.Array]] = {}
+    merged |= zip(maxima, _regrouped(greatest, arrays[0]), strict=True)
+    merged |= zip(sums, _regrouped(added, arrays[1]), strict=True)
+    for group, whole in zip(groups.values(), _regrouped(received, joined), strict=True):
+        start = 0
+        for i in group:
+            end = start + len(travels[i].arrays[0])
+            merged[i], start = [x[start:end] for x in whole], end
+    results = _regrouped([merged[i] for i in range(len(travels))], by_state)
+    return [state.from_mesh(_flat(x)) for state, x in zip(states, results, strict=True)]
 
 
-def _merge_kind(kind: str, states: list[Any], axis_name: AxisName, size: int) -> list[Any]:
-    """Merges states of one kind, with one collective."""
-    if not states:
+def _merged_elements(
+    arrays: list[list[jax.Array]], empty: list[Any], stages: list[Stage]
+) -> list[list[jax.Array]]:
+    """The elements that this device merges, at their places among zeros.
+
+    Args:
+        arrays: for each group, the arrays of its elements, which are their leading axis.
+        empty: for each group, the empty state of one element.
+        stages: the groups of devices that exchange elements. Each stage merges those that the
+            devices of a group received in the stage before.
+    """
+    if not arrays:
         return []
-    if kind == "gather":
-        arrays = [jax.tree.leaves(state) for state in states]
-    else:
-        arrays = [state.to_mesh()[1] for state in states]
-    collective = getattr(collectives, "gather" if kind == "gather" else f"p{kind}")
-    received = iter(collective([jnp.asarray(x) for each in arrays for x in each], axis_name))
-    merged = []
-    for state, each in zip(states, arrays, strict=True):
-        mine = [next(received) for _ in each]
-        if kind == "gather":
-            merged += merge_stack([jax.tree.unflatten(jax.tree.structure(state), mine)], size)
-        else:
-            merged.append(state.from_mesh(mine))
-    return merged
+    (stage, *later), treedef = stages, jax.tree.structure(empty)
+    ones = jax.tree.leaves(empty)
+
+    def blocks(x: jax.Array, e: Any) -> jax.Array:
+        """The elements as a row for each device, filled up with empty ones."""
+        share = -(-len(x) // stage.size)
+        missing = (share * stage.size - len(x), *x.shape[1:])
+        filled = jnp.concatenate([x, jnp.broadcast_to(jnp.asarray(e, x.dtype), missing)])
+        return filled.reshape(stage.size, share, *x.shape[1:])
+
+    def place(x: jax.Array, like: jax.Array) -> jax.Array:
+        among = jnp.zeros((stage.size * len(x), *x.shape[1:]), x.dtype)
+        start = stage.place * len(x)
+        return lax.dynamic_update_slice_in_dim(among, x, start, 0)[: len(like)]
+
+    def merge(a: list[Any], b: list[Any]) -> list[Any]:
+        return [jax.vmap(lambda x, y: x.combine(y))(x, y) for x, y in zip(a, b, strict=True)]
+
+    rows = [blocks(x, e) for x, e in zip(_flat(arrays), ones, strict=True)]
+    received = treedef.unflatten(collectives.exchange(rows, stage))
+    one = treedef.unflatten([jnp.asarray(e)[None, None] for e in ones])
+    merged = _regrouped(jax.tree.leaves(merge_stack(received, one, merge, stage.size)), arrays)
+    if later:
+        merged = _merged_elements(merged, empty, later)
+    placed = [place(x, like) for x, like in zip(_flat(merged), _flat(arrays), strict=True)]
+    return _regrouped(placed, arrays)
+
+
+def _flat(lists: list[Any]) -> list[Any]:
+    return [x for each in lists for x in each]
+
+
+def _regrouped(flat: list[Any], like: list[Any]) -> list[list[Any]]:
+    """The items of a flat list in groups as long as those of `like`."""
+    items = iter(flat)
+    return [[next(items) for _ in each] for each in like]

@@ -16,12 +16,12 @@ from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
-from datarax.statistics.leaf_state import GatheredState
+from datarax.statistics.leaf_state import ElementwiseState
 from datarax.statistics.moments import Parts
 from datarax.statistics.state import State
 
 
-class Greatest(GatheredState, kw_only=False):
+class Greatest(ElementwiseState, kw_only=False):
     """The greatest of finite double-floats, for each element of `shape`; -inf without data.
 
     A double-float holds an integer of 32 bits, which a float32 rounds.

@@ -1,7 +1,7 @@
 """`LeafState`: a state that holds arrays, and defines how they merge and travel."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -54,19 +54,28 @@ class LeafState(State):
         Returns `self` if only one form is possible.
         """
 
-    @abstractmethod
-    def to_mesh(self) -> tuple[str, list[jax.Array]]:
-        """The elementwise collective that merges this state over devices, and its operands.
+    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+        """What this state must know of all devices before `to_mesh`: signed integers.
 
-        The collective is "sum", "max" or "min". If none of them merges the state, return
-        `("gather", [])`: then the states of all devices are gathered, and merged by `combine`.
-        `("aligned", [])` is for a state of other states, which first need a common range: see
-        `AdaptiveBins`.
+        `positioned` gets their maxima over the devices. Most states need nothing.
+
+        Args:
+            index: the index of this device, int32.
+            size: the number of devices.
         """
+        return []
+
+    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
+        """The same data in a form that `to_mesh` can merge, given the maxima of `beforehand`."""
+        return self
+
+    @abstractmethod
+    def to_mesh(self) -> "list[Travel]":
+        """How the copies of this state are merged over devices: a list of `Travel`."""
 
     @abstractmethod
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        """The merged state, from the results of the collective for the operands of `to_mesh`."""
+        """The merged state, from the merged arrays of all that `to_mesh` lists, in its order."""
 
     def reset(self) -> Self:
         # A stacked state (for example, one copy per device) stays stacked: its arrays have leading
@@ -80,17 +89,43 @@ class LeafState(State):
         return self.with_parts({n: jax.tree.map(shaped, empty[n], getattr(self, n)) for n in empty})
 
 
-class GatheredState(LeafState, abstract=True):
-    """A leaf state that only `combine` merges: a sync gathers the states of all devices.
+class Travel(NamedTuple):
+    """Arrays of a state, and how the arrays of all devices are merged."""
 
+    how: "str | LeafState"
+    """An all-reduce of integers, "sum" or "max". Or the empty state of one element: then
+    each array has a leading axis of elements, which `combine` merges one by one."""
+    arrays: list[jax.Array]
+
+
+class ElementwiseState(LeafState, abstract=True):
+    """A leaf state whose `combine` merges each element of `shape` by itself.
+
+    So a device can merge some of the elements, for all devices. The arrays have the shape of a
+    state of one element, followed by `shape`. A state without the field `shape` is one element.
     It has only one form. A subclass defines `empty` and `combine`.
     """
+
+    def element(self) -> LeafState:
+        """The empty state of one element, of the same configuration."""
+        return type(self).from_fields(self, shape=()) if "shape" in self.fields else self.reset()
 
     def canonical(self) -> Self:
         return self
 
-    def to_mesh(self) -> tuple[str, list[jax.Array]]:
-        return "gather", []
+    def to_mesh(self) -> list[Travel]:
+        one = self.element()
+
+        arrays = [
+            jnp.moveaxis(jnp.reshape(x, (*jnp.shape(e), -1)), -1, 0)
+            for x, e in zip(jax.tree.leaves(self), jax.tree.leaves(one), strict=True)
+        ]
+        return [Travel(one, arrays)]
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        raise TypeError(f"{type(self).__name__} is gathered, and has nothing to read from a mesh")
+        leaves, treedef = jax.tree.flatten(self)
+        shaped = [
+            jnp.moveaxis(x, 0, -1).reshape(jnp.shape(now))
+            for x, now in zip(arrays, leaves, strict=True)
+        ]
+        return treedef.unflatten(shaped)

@@ -18,13 +18,13 @@ from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, pow
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
-from datarax.statistics.leaf_state import GatheredState
+from datarax.statistics.leaf_state import ElementwiseState
 from datarax.statistics.state import State
 
 Parts = tuple[jax.Array, jax.Array]
 
 
-class CentralMoments(GatheredState, kw_only=False):
+class CentralMoments(ElementwiseState, kw_only=False):
     """The total weight, the mean, and sums of powers of the distances from the mean.
 
     All are double-floats. Two states are merged by the pairwise formulas of Chan, Golub and LeVeque

@@ -24,7 +24,7 @@ from datarax.numerics.scaling import (
 )
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import GatheredState
+from datarax.statistics.leaf_state import ElementwiseState
 from datarax.statistics.moments import Parts
 
 _NOTHING = -(2**30)  # the exponent of an empty sum
@@ -32,7 +32,7 @@ _INFINITE = 2**20  # that of an infinite sum, above all others, so that it is ne
 _FAR = 100  # an exponent up to which floats are far from overflow and underflow
 
 
-class ScaledTotal(GatheredState, kw_only=False):
+class ScaledTotal(ElementwiseState, kw_only=False):
     """A sum of `w * x` for each element of `shape`: a double-float times a power of two.
 
     The power is that of the greatest summand so far, so that neither a product nor the sum

@@ -12,14 +12,14 @@ from jax import lax
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax.distributed.collectives import replicated
-from datarax.distributed.merge_ops import MetricReduceOp, identity, merge_op, zeros
+from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import exact
 from datarax.numerics.limbs import double_from_int
 from datarax.numerics.sums import split_for_sum
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.leaf_state import LeafState, Travel
 from datarax.statistics.replication import folding
 
 _FULL = 2**31 - 1  # the greatest int32
@@ -127,14 +127,16 @@ class ScatterCounts(LeafState, kw_only=False):
     def combine(self, other: Any) -> Self:
         return self._holding(self.double + other.double)
 
-    def to_mesh(self) -> tuple[str, list[jax.Array]]:
-        double = self.double
-        row = merge_op(MetricReduceOp.sum, np.dtype(default_float()))
-        return row.to_mesh((double.high, double.low))
+    def to_mesh(self) -> list[Travel]:
+        return self._sums.with_value(self.double).to_mesh()
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        row = merge_op(MetricReduceOp.sum, np.dtype(default_float()))
-        return self._holding(DoubleFloat(*row.from_mesh(arrays, np.dtype(default_float()))))
+        return self._holding(self._sums.from_mesh(arrays).double)
+
+    @property
+    def _sums(self) -> MetricAccumulator:
+        """An empty accumulator of the table's shape."""
+        return MetricAccumulator(np.zeros(self.shape))
 
 
 def flushed_total(recent: Any, flushed: Any) -> DoubleFloat:

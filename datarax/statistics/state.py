@@ -33,9 +33,6 @@ from datarax.statistics.replication import axes_of, counted_once, folding
 from datarax.statistics.serialization import register_with_flax
 from datarax.statistics.state_dicts import Saveable, check_same
 
-SMALL_STATE_BYTES = 1 << 20
-"""The most bytes per device that `sync` gathers in one collective. A larger state takes one
-collective for each kind of merge."""
 _NOT_VARYING = "elsewhere no array varies over devices, and the metric is used as it is"
 _NO_SYNC = (
     "elsewhere no sync is needed: a metric that is updated with global arrays is global, and "
@@ -254,13 +251,14 @@ class State(Saveable, metaclass=_StateType):
     def sync(self, axis_name: AxisName) -> Self:
         """Merges the states of all devices along `axis_name`; every device gets the result.
 
-        Call it inside `shard_map` or `pmap`. The number of collectives depends on the size:
+        Call it inside `shard_map` or `pmap`. Every device gets the same result, bit for bit, in
+        every run, and `out_specs=P()` accepts it. The program depends on the size:
 
-        - Up to `SMALL_STATE_BYTES` per device, one collective gathers all states. Every device
-          merges them in the same order, so the result is deterministic, and `out_specs=P()`
-          accepts it.
-        - Above that, there is one all-reduce for each kind: sums of integers, sums of floats,
-          maxima, minima. States that no elementwise collective can merge are gathered.
+        - If all copies together take up to a megabyte, one collective gathers them. Every device
+          merges them in the same order.
+        - Beyond, each device merges a part of the state for all devices, in the same order, with
+          at most one collective for each kind of merge. It sends about three times its state, on
+          any number of devices. See "What a sync costs" in the documentation.
 
         Inside `shard_map` with the replication check on, a state is merged over the axes over which
         it varies. One that is replicated over an axis, as `sync` itself returns it, is global
@@ -274,9 +272,7 @@ class State(Saveable, metaclass=_StateType):
         """
         collectives.bound_axis_size(axis_name, f"{type(self).__name__}.sync", _NO_SYNC)
         names = collectives.axis_names(axis_name)
-        return map_leaf_states(
-            lambda states: merge_over_devices(states, names, SMALL_STATE_BYTES), self
-        )
+        return map_leaf_states(lambda states: merge_over_devices(states, names), self)
 
     def varying(self, axis_name: AxisName) -> Self:
         """The same state, marked as varying over the devices along `axis_name`.

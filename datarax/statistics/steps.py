@@ -17,7 +17,7 @@ from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import numbered_steps, rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
-from datarax.statistics.leaf_state import GatheredState
+from datarax.statistics.leaf_state import ElementwiseState
 from datarax.statistics.moments import Parts
 from datarax.statistics.state import State
 
@@ -29,7 +29,7 @@ def _none(dtype: Any) -> Any:
     return identity(MetricReduceOp.max, (), np.dtype(dtype))[0]
 
 
-class Newest(GatheredState):
+class Newest(ElementwiseState):
     """The value of the greatest step; if that step has several values, the greatest of them."""
 
     step: jax.Array = state()
@@ -57,7 +57,7 @@ class Newest(GatheredState):
         )
 
 
-class DecayedSums(GatheredState, kw_only=False):
+class DecayedSums(ElementwiseState, kw_only=False):
     """The sums of `w * x` and of `w`; both are multiplied by `decay` at each step."""
 
     decay: float

@@ -113,7 +113,7 @@ def test_merge_is_a_sum_and_reset_its_identity(rng):
     np.testing.assert_array_equal(exact(restored), exact(a))
 
 
-@pytest.mark.parametrize("cells", [200, 200_000])  # as one gather, and as an all-reduce
+@pytest.mark.parametrize("cells", [200, 200_000])  # gathered, and merged in parts
 @pytest.mark.parametrize("axes", ["auto", "explicit"])
 def test_sync_is_exact(axes, cells, rng):
     mesh = make_mesh(axes, {"data": 8})

@@ -274,7 +274,7 @@ def fused(a, b):
         (Max(), Min()),
         (Std(), Variance(ddof=1)),
         (of("x", Mean()), of("x", Total())),
-        (multiclass(), multiclass(average=None)),
+        (multiclass(average="macro"), multiclass(average=None)),
         (binary(0.3), binary(0.3)),
     ],
 )

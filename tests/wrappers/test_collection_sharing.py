@@ -10,7 +10,7 @@ from tests.helpers import bits
 
 
 def members(**config):
-    """Metrics of the same inputs: of one statistic, of a matrix, and of the two highest."""
+    """Metrics of the same inputs: of counts by class, a matrix, two totals, and the two highest."""
     return {
         "accuracy": metrics.Accuracy(num_classes=4, **config),
         "f1": metrics.F1(num_classes=4, **config),
@@ -24,7 +24,7 @@ def members(**config):
 
 def test_a_shared_statistic_gives_what_each_gives_alone(rng):
     collection, alone = Collection(members()), members()
-    assert len(collection.groups) == 3
+    assert len(collection.groups) == 4
     update = jax.jit(lambda metric, batch: metric.update(**batch))
     for weights in (None, rng.random(40) < 0.5, rng.integers(1, 30, 40).astype(np.float32) / 10):
         batch = {
@@ -41,7 +41,7 @@ def test_a_shared_statistic_gives_what_each_gives_alone(rng):
 
 
 def test_other_outputs_or_configurations_are_not_shared():
-    accuracy = metrics.Accuracy(num_classes=4)
+    accuracy = metrics.Accuracy(num_classes=4, average="macro")
     batch = np.array([1]), np.array([1])
     for other in (
         metrics.F1(num_classes=4, ignore_index=3),

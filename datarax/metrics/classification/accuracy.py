@@ -6,6 +6,7 @@ from datarax._typing import Average, PyTree
 from datarax.metrics.classification.count_ratio import Counts, TopKCountMetric
 from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.scaling import weighted_mean
+from datarax.statistics.class_counts import MatchCounts
 
 
 class Accuracy(TopKCountMetric):
@@ -26,16 +27,21 @@ class Accuracy(TopKCountMetric):
     """
 
     average: Average = "micro"
-    """"micro" counts examples; "macro" is the mean accuracy of the classes (multiclass: the recall
-    of the classes that occur; binary: of both classes); "weighted" is that mean weighted by
-    support; `None` gives one value per class."""
+    """"micro" counts examples, in two counters; "macro" is the mean accuracy of the classes
+    (multiclass: the recall of the classes that occur; binary: of both classes); "weighted" is that
+    mean weighted by support; `None` gives one value per class."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.average == "micro":
+            self.statistic = MatchCounts.from_fields(self)
 
     def compute(self) -> PyTree:
-        correct, wrong, support = self.by_class()
-        numerator, total = self.numerator(correct, wrong), correct + wrong
         if self.average == "micro":
-            return numerator.sum() / total.sum()
-        ratio = (numerator / total).to_float()
+            cells = self.statistic.cells.double
+            return self.numerator(cells[0], cells[1]) / cells.sum()
+        correct, wrong, support = self.by_class()
+        ratio = (self.numerator(correct, wrong) / (correct + wrong)).to_float()
         if self.average is None:
             return ratio
         weights = support.high if self.average == "weighted" else jnp.ones_like(ratio)

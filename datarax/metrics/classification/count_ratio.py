@@ -98,7 +98,8 @@ class TaskMetric(Metric):
 class CountMetric(TaskMetric):
     """A metric that is computed from counts by class."""
 
-    # A `ClassCounts`; a `ConfusionCounts` where the formula needs the whole matrix.
+    # A `ClassCounts`; a `ConfusionCounts` where the formula needs the whole matrix, and a
+    # `MatchCounts` where it needs two totals.
     statistic: Any = state()
 
     def __post_init__(self) -> None:

@@ -154,6 +154,16 @@ def test_labels_in_narrow_dtypes(rng, dtype):
     close(evaluate(Accuracy(num_classes=400), far.astype(dtype), far + 256)[0], 0)
 
 
+def test_two_counters_for_any_number_of_classes(rng):
+    metric = Accuracy(num_classes=128_256)
+    assert sum(np.asarray(x).nbytes for x in jax.tree.leaves(metric)) < 100
+    labels, target = rng.integers(0, 3, (2, N)) * 64_000
+    metric = update(update(metric, labels, target), labels, target)
+    right = 2 * (labels == target).sum()
+    assert np.asarray(metric.statistic.cells.exact).tolist() == [right, 2 * N - right]
+    close(metric.compute(), sk.accuracy_score(target, labels))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_scores_of_half_precision(rng, dtype):
     scores = jnp.asarray(rng.permuted(np.tile(np.arange(C) / 8, (N, 1)), axis=1), dtype)
