@@ -118,15 +118,7 @@ class DoubleFloat:
 
     def sum(self, axis: int | tuple[int, ...] = -1) -> "DoubleFloat":
         """The sum over axes, by double-float additions; XLA chooses their order."""
-        axes = (axis,) if isinstance(axis, int) else axis
-        zero = jnp.zeros((), self.dtype)
-
-        def add(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
-            total = DoubleFloat(*a) + DoubleFloat(*b)
-            return total.high, total.low
-
-        axes = tuple(a % self.ndim for a in axes)
-        return DoubleFloat(*lax.reduce((self.high, self.low), (zero, zero), add, axes))
+        return sums([self], axis)[0]
 
     def _operand(self, other: Any) -> "DoubleFloat":
         return DoubleFloat.of(other, self.dtype)
@@ -198,6 +190,23 @@ def stack(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
     return DoubleFloat(
         jnp.stack([x.high for x in doubles], axis), jnp.stack([x.low for x in doubles], axis)
     )
+
+
+def sums(doubles: Sequence[DoubleFloat], axis: int | tuple[int, ...] = -1) -> list[DoubleFloat]:
+    """The sums of double-floats of one shape over axes, in one pass.
+
+    The compiler then computes what they have in common once, and not once for each sum.
+    """
+    first = doubles[0]
+    axes = tuple(a % first.ndim for a in ((axis,) if isinstance(axis, int) else axis))
+    parts, structure = jax.tree.flatten(list(doubles))
+    zeros = [jnp.zeros((), first.dtype)] * len(parts)
+
+    def add(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+        pairs = zip(structure.unflatten(a), structure.unflatten(b), strict=True)
+        return jax.tree.leaves([x + y for x, y in pairs])
+
+    return structure.unflatten(lax.reduce(parts, zeros, add, axes))
 
 
 def concatenate(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:

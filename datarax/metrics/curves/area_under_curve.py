@@ -10,7 +10,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax.metrics.base import read
 from datarax.metrics.curves.score_metric import ScoreMetric, fraction, share_among_highest
-from datarax.numerics.double_float import DoubleFloat, stack, where
+from datarax.numerics.double_float import DoubleFloat, stack, sums, where
 from datarax.numerics.scaling import nan_where, weighted_mean
 from datarax.numerics.special import x_minus_log1p
 from datarax.statistics.memo import computed_once
@@ -93,9 +93,8 @@ def _ordered_pairs(groups: Groups, max_fpr: float = 1.0) -> DoubleFloat:
     # If `max_fpr` cuts a bin, the curve is a straight line within the bin: up to the cut, the
     # positives that are found rise from 0 to `share` of the bin, and are half of that on average.
     half = within_bin * 0.5 if share is None else within_bin * share * 0.5
-    # The three cases are one array, because that is less to compile.
     cases = [half.map(lambda x: jnp.where(tie, x, 0)), half, where(tie, half, within_bin)]
-    return (stack(cases) + with_lower_bins[None]).sum()
+    return stack(sums([case + with_lower_bins for case in cases]))
 
 
 def _total_pairs(groups: Groups) -> DoubleFloat:
