@@ -10,6 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 NEW := .venv-newest
+PEERS := .venv-peers
 
 # A minute or two of the tests that depend most on the version of jax or flax.
 QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
@@ -18,7 +19,7 @@ QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-oldest test-newest test-newest-quick check format docs bench mutants clean
+.PHONY: help demo test test-oldest test-newest test-newest-quick check format docs bench bench-peers mutants clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -55,11 +56,14 @@ docs: $(VENV)/.ready ## Build the documentation into site/; a warning is an erro
 bench: $(VENV)/.ready ## Run the benchmarks
 	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
+bench-peers: $(PEERS)/.ready ## Measure datarax beside other libraries, for docs/performance.md
+	$(PEERS)/bin/python -m benchmarks.peers --write docs/performance.md
+
 mutants: $(VENV)/.ready ## Change one token at a time, and see whether a test notices
 	$(BIN)/python -m tests.mutants
 
 clean: ## Remove what was built, the virtual environments included
-	rm -rf $(VENV) $(OLDEST) $(NEW) site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(NEW) $(PEERS) site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
 	find datarax tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -73,6 +77,9 @@ $(NEW)/.ready: pyproject.toml constraints-newest.txt
 	@test -n "$(NEWEST)" || { echo "no Python 3.13 or newer was found: say where it is, as in" \
 	  "make test-newest NEWEST=/usr/bin/python3.13" >&2; exit 1; }
 	$(call install,$(NEW),test,constraints-newest.txt)
+
+$(PEERS)/.ready: pyproject.toml constraints.txt benchmarks/peers/requirements.txt
+	$(call install,$(PEERS),demo,constraints.txt -r benchmarks/peers/requirements.txt)
 
 # $(call install,FOLDER,EXTRA,CONSTRAINTS): a virtual environment with datarax as an editable package
 define install
