@@ -7,6 +7,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from datarax._checks import as_float, is_integer
 from datarax.distributed.merge_ops import MetricReduceOp
@@ -98,8 +99,9 @@ class InvalidCounts(State):
         if not isinstance(invalid, Invalid):
             invalid = out_of_range(jnp.asarray(invalid, jnp.bool_))
         codes = jnp.arange(1, len(KINDS) + 1, dtype=jnp.int8)
-        found = invalid.code.reshape(-1, 1) == codes[None, :]
-        changes = {"counts": self.counts.update(jnp.sum(found, 0, dtype=jnp.int32))}
+        rows = tuple(range(invalid.code.ndim))
+        found = invalid.code[..., None] == lax.expand_dims(codes, rows)
+        changes = {"counts": self.counts.update(jnp.sum(found, rows, dtype=jnp.int32))}
         if invalid.value is not None:
             changes["largest"] = self.largest.update(as_float(invalid.value))
         return self.replace(**changes)
