@@ -20,6 +20,7 @@ DISPATCHES = {
     "jax.jit, Collection of 10": "`jax.jit`, a `Collection` of 10",
     "nnx.jit, StatefulMetric(Collection of 10)": "`nnx.jit`, `StatefulMetric` of the same",
     "  with nnx.cached_partial": "the same with `nnx.cached_partial`",
+    "nnx.jit of the outputs, no metrics": "`nnx.jit` of the outputs, without a metric",
     "nnx.jit, MultiMetric of 10 flax Welford": "`nnx.jit`, `nnx.MultiMetric` of 10 `Welford`",
 }
 
