@@ -1,0 +1,91 @@
+# One command a job. Each sets up its virtual environment by itself, from Python 3.11 or newer.
+
+PYTHON ?= python3
+# The newest Python that runs, on the path or of pyenv (whose commands on the path may not run).
+NEWEST ?= $(shell for version in 3.14 3.13; do \
+  for python in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python; do \
+  $$python -c "" 2>/dev/null && echo $$python && exit; done; done)
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+OLDEST := .venv-oldest
+NEW := .venv-newest
+PEERS := .venv-peers
+
+# A minute or two of the tests that depend most on the version of jax or flax.
+QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
+  tests/training/test_stateful.py \
+  $(foreach name,mean confusion_multiclass auroc nrmse,'tests/test_laws.py::test_laws[$(name)]')
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test test-oldest test-newest test-newest-quick check format docs bench bench-peers mutants clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.ready ## Train on real data over 8 simulated devices, and check every number
+	$(BIN)/datarax demo
+
+test: $(VENV)/.ready ## Run the tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+test-oldest: $(OLDEST)/.ready ## Run the tests on the oldest supported versions
+	$(OLDEST)/bin/python -m pytest -n $(JOBS) --dist loadgroup
+
+test-newest: $(NEW)/.ready ## Run the tests on the newest Python and jax; NEWEST=python3.13 says which
+	$(NEW)/bin/python -m pytest -n $(JOBS) --dist loadgroup
+
+.SECONDEXPANSION:
+test-newest-quick: $$(if $$(NEWEST),$(NEW)/.ready) ## A quick part of it; left out where there is none
+	$(if $(NEWEST),$(NEW)/bin/python -m pytest -n $(JOBS) --dist loadgroup $(QUICK),\
+	  @echo "test-newest-quick is left out: no Python 3.13 or newer was found")
+
+check: $(VENV)/.ready ## Lint, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright
+
+format: $(VENV)/.ready ## Mend what lint and format can mend by themselves
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: $(VENV)/.ready ## Build the documentation into site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+bench: $(VENV)/.ready ## Run the benchmarks
+	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+bench-peers: $(PEERS)/.ready ## Measure datarax beside other libraries, for docs/performance.md
+	$(PEERS)/bin/python -m benchmarks.peers --write docs/performance.md
+
+mutants: $(VENV)/.ready ## Change one token at a time, and see whether a test notices
+	$(BIN)/python -m tests.mutants
+
+clean: ## Remove what was built, the virtual environments included
+	rm -rf $(VENV) $(OLDEST) $(NEW) $(PEERS) site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
+	find datarax tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(call install,$(VENV),dev,constraints.txt)
+
+$(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
+	$(call install,$(OLDEST),test,constraints-oldest.txt)
+
+$(NEW)/.ready: override PYTHON = $(NEWEST)
+$(NEW)/.ready: pyproject.toml constraints-newest.txt
+	@test -n "$(NEWEST)" || { echo "no Python 3.13 or newer was found: say where it is, as in" \
+	  "make test-newest NEWEST=/usr/bin/python3.13" >&2; exit 1; }
+	$(call install,$(NEW),test,constraints-newest.txt)
+
+$(PEERS)/.ready: pyproject.toml constraints.txt benchmarks/peers/requirements.txt
+	$(call install,$(PEERS),demo,constraints.txt -r benchmarks/peers/requirements.txt)
+
+# $(call install,FOLDER,EXTRA,CONSTRAINTS): a virtual environment with datarax as an editable package
+define install
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo \
+	  "datarax needs Python 3.11 or newer, which '$(PYTHON)' is not: make PYTHON=python3.12" >&2; exit 1; }
+	test -x $(1)/bin/pip || $(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[$(2)]' -c $(3)
+	@touch $@
+endef
