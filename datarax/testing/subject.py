@@ -53,10 +53,15 @@ def merge(a: Metric, b: Metric) -> Metric:
     return a.merge(b)
 
 
-@jax.jit
 def read(metric: Metric) -> tuple[PyTree, jax.Array]:
-    """The value, and the number of values that could not be used."""
-    return metric.compute(), metric.invalid_count()
+    """The value as a user reads it, and the number of values that could not be used."""
+    # `compute` is one compiled program, which all laws share; the law of `vmap` traces it anew.
+    return metric.compute(), _invalid_count(metric)
+
+
+@jax.jit
+def _invalid_count(metric: Metric) -> jax.Array:
+    return metric.invalid_count()
 
 
 def _over(metric: Metric, calls: PyTree) -> Metric:
