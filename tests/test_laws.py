@@ -15,7 +15,7 @@ import datarax
 from datarax import metrics
 from datarax.testing import assert_within_ulps, check_metric, subject
 from tests.helpers import make_mesh, place
-from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case
+from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case, of_each_statistic
 from tests.registry.drawn import DrawnGenerator
 
 
@@ -234,17 +234,10 @@ def test_what_cannot_be_used_propagates_or_raises(name, rng):
         under("raise", group[:1], batch).compute()
 
 
-def exact_groups() -> list[str]:
-    """One for each statistic whose state holds whole numbers."""
-    found: dict[Any, str] = {}
-    for name, group in GROUPS.items():
-        metric: Any = group[0].make()
-        if group[0].exact:
-            found.setdefault(type(metric.statistic), name)
-    return list(found.values())
+EXACT = {name: group for name, group in GROUPS.items() if group[0].exact}
 
 
-@by_group(exact_groups())
+@by_group(of_each_statistic(EXACT))
 def test_whole_numbers_are_the_same_on_any_number_of_devices(name, rng):
     case, batches = GROUPS[name][0], []
     for size in (BATCH, 3, 0):  # so that some devices, and all of them, have no example
