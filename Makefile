@@ -19,7 +19,8 @@ QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-oldest test-newest test-newest-quick check format docs bench bench-peers mutants clean
+.PHONY: help demo test test-quick test-oldest test-newest test-newest-quick check format docs \
+  bench bench-peers operations mutants clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +30,10 @@ demo: $(VENV)/.ready ## Train on real data over 8 simulated devices, and check e
 
 test: $(VENV)/.ready ## Run the tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+test-quick: $(VENV)/.ready ## The laws for one metric of each statistic: a minute or two
+	DATARAX_TEST_QUICK=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup \
+	  $(foreach name,laws any_split_and_weights_agree_with_the_oracle,tests/test_laws.py::test_$(name))
 
 test-oldest: $(OLDEST)/.ready ## Run the tests on the oldest supported versions
 	$(OLDEST)/bin/python -m pytest -n $(JOBS) --dist loadgroup
@@ -58,6 +63,9 @@ bench: $(VENV)/.ready ## Run the benchmarks
 
 bench-peers: $(PEERS)/.ready ## Measure datarax beside other libraries, for docs/performance.md
 	$(PEERS)/bin/python -m benchmarks.peers --write docs/performance.md
+
+operations: $(VENV)/.ready ## Count the operations of the programs that update and read each metric
+	$(BIN)/python -m tests.operations --optimized
 
 mutants: $(VENV)/.ready ## Change one token at a time, and see whether a test notices
 	$(BIN)/python -m tests.mutants

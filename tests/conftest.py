@@ -1,5 +1,6 @@
 """The strictest settings there are, before JAX makes its first device; and fresh data."""
 
+import ctypes
 import gc
 import os
 import re
@@ -22,23 +23,36 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("datarax", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("datarax")
 
-DONE = pytest.StashKey[int]()
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The tests of a module go to one worker, which compiles the programs that they share once."""
+    if item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
-MAPS = Path("/proc/self/maps")
+# Compiled programs take memory, and memory maps: a process has 65,530, and XLA crashes there.
+MOST_BYTES, MOST_MAPS = 2 * 2**30, 30_000
+STATM, MAPS = Path("/proc/self/statm"), Path("/proc/self/maps")
 
 
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Frees compiled programs in time: each maps memory, of which a process has 65,530 at most.
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Frees compiled programs in time; earlier where no later test uses the same ones."""
+    if not STATM.exists():
+        return
+    resident = int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    last = nextitem is None or _group(item) != _group(nextitem)
+    with MAPS.open() as lines:
+        maps = sum(1 for _ in lines)
+    if resident > (MOST_BYTES // 2 if last else MOST_BYTES) or maps > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
+        # Otherwise the allocator keeps what compiling used, which is half of the memory and more.
+        ctypes.CDLL(None).malloc_trim(0)
 
-    XLA crashes at that limit, which a worker reaches after some thousand tests.
-    """
-    item.session.stash[DONE] = item.session.stash.get(DONE, 0) + 1
-    if item.session.stash[DONE] % 10 == 0 and MAPS.exists():
-        with MAPS.open() as lines:
-            if sum(1 for _ in lines) > 30_000:
-                jax.clear_caches()
-                gc.collect()
+
+def _group(item: pytest.Item) -> str | None:
+    mark = item.get_closest_marker("xdist_group")
+    return mark and mark.args[0]
 
 
 @pytest.fixture

@@ -62,6 +62,12 @@ def update(metric: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @jax.jit
+def update_all(metrics: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    """Several metrics, each after the same update, in one program: XLA does common work once."""
+    return [metric.update(*args, **kwargs) for metric in metrics]
+
+
+@jax.jit
 def value_of(metric: Any, *args: Any, **kwargs: Any) -> Any:
     """The value after an update, in one program: for what is asked once."""
     return metric.update(*args, **kwargs).compute()

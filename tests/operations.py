@@ -1,4 +1,4 @@
-"""Operations of each metric's programs: `make operations` prints them; a test holds them.
+"""Operations of each metric's programs: `make operations` prints them; a test holds each to its record.
 
 Operations are counted in the program as traced, which is the same on any machine, and with
 `--optimized` in the program that XLA compiles for a CPU, without parameters, constants and what

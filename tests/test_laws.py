@@ -15,7 +15,7 @@ import datarax
 from datarax import metrics
 from datarax.testing import assert_within_ulps, check_metric, subject
 from tests.helpers import make_mesh, place
-from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case
+from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case, of_each_statistic
 from tests.registry.drawn import DrawnGenerator
 
 
@@ -35,9 +35,8 @@ def fold(metric: datarax.Metric, batches: Any) -> datarax.Metric:
     return subject.fold(metric, [((), dict(batch)) for batch in batches])
 
 
-def value_of(case: Case, folded: datarax.Metric) -> Any:
-    """The value of a case from the collection of its group; one program reads them all."""
-    values = subject.read(folded)[0]
+def value_of(case: Case, values: Mapping[str, Any]) -> Any:
+    """The value of a case, out of those of the collection of its group."""
     if case.id in values:
         return values[case.id]
     start = f"{case.id}/"
@@ -54,7 +53,13 @@ def weights_of(case: Case, batch: Arrays) -> np.ndarray:
 
 def assert_agrees(name: str, folded: datarax.Metric, batches: list[Arrays], note: str = "") -> None:
     """Every value of a group is what its oracle says of the stream, and its reference library."""
-    group = GROUPS[name]
+    assert_values(GROUPS[name], subject.read(folded)[0], batches, note)
+
+
+def assert_values(
+    group: list[Case], values: Mapping[str, Any], batches: list[Arrays], note: str = ""
+) -> None:
+    """These values of some cases of a group are what their oracles say of the stream."""
     w = np.concatenate([weights_of(group[0], batch) for batch in batches])
     stream = {
         key: np.concatenate([np.asarray(b[key]).astype(np.float64) for b in batches])
@@ -62,7 +67,7 @@ def assert_agrees(name: str, folded: datarax.Metric, batches: list[Arrays], note
         if key != "weights"
     }
     for case in group:
-        got = value_of(case, folded)
+        got = value_of(case, values)
         for leaf in jax.tree.leaves(got):
             assert isinstance(leaf, jax.Array)
             assert leaf.dtype == jnp.float32
@@ -157,7 +162,7 @@ def test_hard_inputs(name, rng):
 @each_group
 def test_no_example_and_one(name, rng):
     none, one, batch = (GROUPS[name][0].inputs.draw(rng, size) for size in (0, 1, BATCH))
-    nothing = fold(BUNDLES[name], [none])
+    nothing = subject.read(fold(BUNDLES[name], [none]))[0]
     for case in GROUPS[name]:
         for leaf in jax.tree.leaves(value_of(case, nothing)):
             np.testing.assert_array_equal(leaf, np.full(leaf.shape, case.empty), case.id)
@@ -198,43 +203,41 @@ def spoilt(case: Case, rng: np.random.Generator) -> tuple[Arrays, int]:
 @each_spoilable
 def test_what_cannot_be_used_is_excluded_and_counted(name, rng):
     batch, count = spoilt(GROUPS[name][0], rng)
-    members = dict(BUNDLES[name].items())
-    excluding = {n: metric.replace(on_invalid="exclude") for n, metric in members.items()}
-    folded = fold(datarax.Collection(excluding), [batch])
-    assert_agrees(name, folded, [batch])
-    assert int(subject.read(folded)[1]) == count
+    folded = fold(BUNDLES[name], [batch])
+    with pytest.warns(datarax.InvalidValuesWarning, match=f"{count} "):
+        values, invalid = subject.read(folded)
+    assert_values(GROUPS[name], values, [batch])
+    assert int(invalid) == count
 
 
 @each_spoilable
 def test_what_cannot_be_used_propagates_or_raises(name, rng):
     group = GROUPS[name]
+    clean = group[0].inputs.draw(rng, BATCH)
     batch, count = spoilt(group[0], rng)
 
-    def under(policy: str, cases: list[Case]) -> datarax.Metric:
-        metrics = {case.id: case.make(on_invalid=policy) for case in cases}
-        return fold(datarax.Collection(metrics), [batch])
+    def under(policy: str, cases: list[Case], batch: Arrays) -> datarax.Metric:
+        folded: Any = fold(BUNDLES[name], [batch])
+        members = {case.id: folded[case.id].replace(on_invalid=policy) for case in cases}
+        return datarax.Collection(members)
 
     # The policies are the same code for all metrics: a few of them will do.
     some = [group[i] for i in rng.permutation(len(group))[:3]]
+    weights = np.ones(BATCH, np.float32)
+    values = under("propagate", some, clean | {"weights": weights}).compute()
+    assert_values(some, values, [clean])
     with pytest.warns(datarax.InvalidValuesWarning, match=f"{count} "):
-        values = under("propagate", some).compute()
+        values = under("propagate", some, batch).compute()
     for value in jax.tree.leaves(values):
         assert np.isnan(value).all()
     with pytest.raises(datarax.InvalidValuesError, match=f"^{group[0].id}: {count} "):
-        under("raise", group[:1]).compute()
+        under("raise", group[:1], batch).compute()
 
 
-def exact_groups() -> list[str]:
-    """One for each statistic whose state holds whole numbers."""
-    found: dict[Any, str] = {}
-    for name, group in GROUPS.items():
-        metric: Any = group[0].make()
-        if group[0].exact:
-            found.setdefault(type(metric.statistic), name)
-    return list(found.values())
+EXACT = {name: group for name, group in GROUPS.items() if group[0].exact}
 
 
-@by_group(exact_groups())
+@by_group(of_each_statistic(EXACT))
 def test_whole_numbers_are_the_same_on_any_number_of_devices(name, rng):
     case, batches = GROUPS[name][0], []
     for size in (BATCH, 3, 0):  # so that some devices, and all of them, have no example

@@ -17,7 +17,17 @@ from datarax._typing import PyTree
 from datarax.metrics.base import Metric
 from datarax.statistics.traversal import walk
 from datarax.testing import subject
-from datarax.testing.subject import Subject, Tolerance, apply, described, fold, merge, numbers, read
+from datarax.testing.subject import (
+    Subject,
+    Tolerance,
+    apply,
+    described,
+    fold,
+    merge,
+    numbers,
+    on_host,
+    read,
+)
 from datarax.testing.ulps import Unequal, assert_within_ulps, flatten
 
 
@@ -133,7 +143,6 @@ def _jit(s: Subject) -> None:
     for call in s.calls:
         eager = apply(eager, call)
     s.same(s.used, eager)
-    s.same_value(read(eager)[0], eager.compute())
 
 
 @_law("reset() gives an empty metric, whose result is the documented one")
@@ -175,13 +184,13 @@ def _one_stream(s: Subject) -> None:
 
 @_law("the split of examples into batches does not matter")
 def _batching(s: Subject) -> None:
-    rest = jax.tree.map(lambda *xs: jnp.concatenate(xs), *s.calls[1:])
+    rest = on_host(lambda *xs: np.concatenate(xs), *s.calls[1:])
     s.same(s.fold([s.calls[0], rest]), s.used)
 
 
 @_law("the order of examples does not matter")
 def _order(s: Subject) -> None:
-    s.same(s.fold(jax.tree.map(lambda x: x[::-1], s.calls[::-1])), s.used)
+    s.same(s.fold(on_host(lambda x: x[::-1], s.calls[::-1])), s.used)
 
 
 @_law("a state may be donated")
@@ -227,10 +236,10 @@ def _carry(s: Subject) -> None:
 @_law("vmap over states equals updating one state at a time")
 def _vmap(s: Subject) -> None:
     states = [s.fold([call]) for call in s.calls]
-    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *states)
+    stacked = on_host(lambda *xs: np.stack(xs), *states)
     mapped = subject.vmapped(stacked, s.stacked)
     for i, call in enumerate(s.calls):
-        state, value = jax.tree.map(lambda x, i=i: x[i], mapped)
+        state, value = on_host(lambda x, i=i: x[i], mapped)
         s.same(state, s.fold([call, call]))
         s.same_value(value, read(state)[0])
 
@@ -268,12 +277,11 @@ def _altered(saved: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             else:
                 yield from fields(value, (*path, key))
 
-    for *path, last in fields(saved, ()):
-        other = node = copy.deepcopy(saved)
-        for key in path:
-            node = node[key]
-        node[last] = "another"
-        yield ".".join((*path, last)), other
+    def altered(node: Any, path: tuple[str, ...]) -> Any:
+        return {**node, path[0]: altered(node[path[0]], path[1:])} if path else "another"
+
+    for path in fields(saved, ()):
+        yield ".".join(path), altered(saved, path)
 
 
 @_law("a copy and a pickle equal the original")
@@ -309,13 +317,14 @@ def _absence(s: Subject) -> None:
     if s.takes_weights:
         weights, repeated = s.repeats()
 
-        def spoilt(x: jax.Array) -> jax.Array:
-            if x.dtype == jnp.bool_:
+        def spoilt(x: np.ndarray) -> np.ndarray:
+            if x.dtype == np.bool_:
                 return x
             is_float = jnp.issubdtype(x.dtype, jnp.floating)
-            return x.at[weights == 0].set(jnp.nan if is_float else jnp.iinfo(x.dtype).min)
+            absent = (weights == 0).reshape(-1, *[1] * (x.ndim - 1))
+            return np.where(absent, x.dtype.type(np.nan if is_float else jnp.iinfo(x.dtype).min), x)
 
-        s.same(s.fold(s.weighted(weights, jax.tree.map(spoilt, s.calls))), s.fold(repeated))
+        s.same(s.fold(s.weighted(weights, on_host(spoilt, s.calls))), s.fold(repeated))
 
 
 @_law("inside shard_map, varying() gives the type of a carry, and sync() a replicated type")

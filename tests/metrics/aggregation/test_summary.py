@@ -25,6 +25,7 @@ from tests.helpers import (
     over_shards,
     place,
     update,
+    update_all,
     wide,
 )
 
@@ -149,12 +150,10 @@ def test_every_dtype_and_weight(rng, dtype, weighting):
     square = (each * (values - centre) ** 2).sum() / each.sum()
     used = values[full > 0]
     want = {Mean: centre, Sum: (values * each).sum(), Max: used.max(), Min: used.min()}
-    for make in ALL:
-        metric = functools.reduce(
-            lambda m, i: update(m, x[i : i + 20], weights=None if w is None else w[i : i + 20]),
-            (0, 20),
-            make(),
-        )
+    metrics = [make() for make in ALL]
+    for rows in (slice(20), slice(20, 40)):
+        metrics = update_all(metrics, x[rows], weights=None if w is None else w[rows])
+    for make, metric in zip(ALL, metrics, strict=True):
         if make in want:
             assert_same(metric.compute(), want[make], np.float32, ulps=int(make is Mean))
         else:
@@ -235,8 +234,9 @@ def test_sums_of_integers_are_exact_ints(rng, dtype):
     for name, w in weights.items():
         counted = np.ones(x.size, int) if w is None else np.maximum(w.astype(object), 0)
         want = sum(int(a) * int(b) for a, b in zip(x, counted, strict=True))
-        metric = update(Sum(on_invalid="exclude"), x[:7], weights=None if w is None else w[:7])
-        metric = update(metric, x[7:], weights=None if w is None else w[7:])
+        metric = Sum(on_invalid="exclude")
+        for rows in np.split(np.arange(x.size), 2):  # of one shape, so that one program does both
+            metric = update(metric, x[rows], weights=None if w is None else w[rows])
         got = read(metric).value
         assert np.asarray(got).dtype == np.int64
         # Modulo 2**64, to which 500 products of 64 bits may add up.
