@@ -1,4 +1,4 @@
-"""Operations of each metric's programs: `make operations` prints them; a test holds each to its record.
+"""Operations of each metric's programs: `make operations` prints them, and a test holds them.
 
 Operations are counted in the program as traced, which is the same on any machine, and with
 `--optimized` in the program that XLA compiles for a CPU, without parameters, constants and what
@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from datarax.metrics.base import read_in_place
 from tests.registry import BATCH, CASES, Case
 
 RECORDED = Path(__file__).with_suffix(".json")
@@ -29,8 +30,7 @@ def programs(case: Case) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     metric = case.make()
     arrays = case.inputs.draw(np.random.default_rng(0), BATCH)
     update = jax.jit(lambda metric, arrays: metric.update(**arrays))
-    read = jax.jit(lambda metric: jax.tree.leaves(metric.reading()))
-    return {"update": (update, (metric, arrays)), "read": (read, (metric,))}
+    return {"update": (update, (metric, arrays)), "read": (read_in_place, (metric,))}
 
 
 def traced(function: Any, args: tuple[Any, ...]) -> int:

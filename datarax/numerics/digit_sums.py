@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from datarax._checks import default_float
+from datarax.numerics import double_float
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
 
@@ -74,6 +75,25 @@ def sum_by_digits(weights: jax.Array, count: Callable[[jax.Array], jax.Array]) -
         lambda carry: jnp.any(carry[0] > 0), add_digit, (significand, DoubleFloat(none, none))
     )
     return total
+
+
+def sum_doubles(doubles: DoubleFloat, count: Callable[[jax.Array], jax.Array]) -> DoubleFloat:
+    """Sums of double-floats that are not negative; exact to 2**48 for whole numbers.
+
+    Args:
+        doubles: the summands.
+        count: gives sums of numbers of the shape of the double-floats, along further leading axes
+            one by one.
+    """
+    if double_float.has_float64() and doubles.dtype == jnp.float32:
+        return doubles.map(count)
+    # Digits must not be negative: of a negative low part, one unit of the high part is taken.
+    whole = jnp.dtype(f"int{jnp.finfo(doubles.dtype).bits}")
+    high, low = doubles
+    below = lax.bitcast_convert_type(lax.bitcast_convert_type(high, whole) - 1, high.dtype)
+    upper = jnp.where(low < 0, below, high)
+    parts = sum_by_digits(jnp.stack([upper, (high - upper) + low]), count)
+    return parts[0] + parts[1]
 
 
 def _power_of_two(exponent: jax.Array, dtype: jnp.dtype) -> jax.Array:

@@ -209,6 +209,16 @@ class DoubleFloat:
         with jax.enable_x64(True):
             return self._of_wide(function(self._number))
 
+    def computed(self, function: Callable[[Any, Callable[[Any, Any], Any]], Any]) -> "DoubleFloat":
+        """`function(number, add)`: the number is an array or a pair of arrays, which `add` adds.
+
+        For loops, whose carry is then one array where it can be.
+        """
+        if not self._is_wide:
+            return DoubleFloat(*function(tuple(self), pairs.add))
+        with jax.enable_x64(True):
+            return self._of_wide(function(self._number, operator.add))
+
     def __getitem__(self, index: Any) -> "DoubleFloat":
         return self.map(lambda x: x[index])
 

@@ -1,6 +1,8 @@
 """Sums of floats that do not depend on the order of the additions."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from jax import lax
 from datarax.numerics import double_float
 from datarax.numerics.double_float import DoubleFloat
 
+Add = Callable[[Any, Any], Any]
 _BLOCK = 256
 
 
@@ -78,24 +81,29 @@ def _round_to_ulp_of(top: jax.Array, x: jax.Array) -> jax.Array:
 
 def suffix_sums(a: DoubleFloat) -> DoubleFloat:
     """For each element along the last axis, the sum of the element and all after it."""
-    a = jax.tree.map(jnp.asarray, a)
-    size = a.shape[-1]
-    if size <= _BLOCK:
-        return _suffix_sums_by_doubling(a)
+    return a.computed(_suffix_sums)
 
-    def add_row(total: DoubleFloat, row: DoubleFloat) -> tuple[DoubleFloat, DoubleFloat]:
-        total = total + row
+
+def _suffix_sums(a: Any, add: Add) -> Any:
+    size = jax.tree.leaves(a)[0].shape[-1]
+    if size <= _BLOCK:
+        return _suffix_sums_by_doubling(a, add)
+
+    def add_row(total: Any, row: Any) -> tuple[Any, Any]:
+        total = add(total, row)
         return total, total
 
     # First the suffix sums within each block, for all blocks at once: `rows[i]` holds one element
     # of each block, the last ones first. Then the sum of all later blocks is added.
-    rows = a.map(_rows_from_the_end)
-    last, rest = rows[0], rows[1:]
+    rows = jax.tree.map(_rows_from_the_end, a)
+    last, rest = (jax.tree.map(lambda x, i=i: x[i], rows) for i in (0, slice(1, None)))
     totals, within = lax.scan(add_row, last, rest)
-    after = _suffix_sums_by_doubling(totals).map(lambda x: _shifted(x, jnp.int32(1)))
+    after = jax.tree.map(
+        lambda x: _shifted(x, jnp.int32(1))[..., None], _suffix_sums_by_doubling(totals, add)
+    )
     joined = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), last, within)
-    sums = joined.map(lambda x: jnp.moveaxis(x[::-1], 0, -1)) + after[..., None]
-    return sums.map(lambda x: x.reshape(*x.shape[:-2], -1)[..., :size])
+    sums = add(jax.tree.map(lambda x: jnp.moveaxis(x[::-1], 0, -1), joined), after)
+    return jax.tree.map(lambda x: x.reshape(*x.shape[:-2], -1)[..., :size], sums)
 
 
 def _rows_from_the_end(x: jax.Array) -> jax.Array:
@@ -110,18 +118,19 @@ def _rows_from_the_end(x: jax.Array) -> jax.Array:
 def _shifted(x: jax.Array, step: jax.Array) -> jax.Array:
     """The elements `step` places later along the last axis; zeros past the end."""
     padded = jnp.concatenate([x, jnp.zeros_like(x)], -1)
-    return lax.dynamic_slice_in_dim(padded, step, x.shape[-1], x.ndim - 1)
+    # Unsigned, because JAX looks for negative indices.
+    return lax.dynamic_slice_in_dim(padded, step.astype(jnp.uint32), x.shape[-1], x.ndim - 1)
 
 
-def _suffix_sums_by_doubling(a: DoubleFloat) -> DoubleFloat:
+def _suffix_sums_by_doubling(a: Any, add: Add) -> Any:
     """Suffix sums of a short axis, in about log2(size) rounds."""
 
-    def double(k: jax.Array, total: DoubleFloat) -> DoubleFloat:
+    def double(k: jax.Array, total: Any) -> Any:
         # Before round k, each element holds the sum of 2**k elements. The round adds the sum of the
         # next 2**k. It is a loop, because the compiler would fuse unrolled rounds, and the code
         # would double with each round.
         step = jnp.int32(1) << k
-        return total + total.map(lambda x: _shifted(x, step))
+        return add(total, jax.tree.map(lambda x: _shifted(x, step), total))
 
-    rounds = jnp.int32((a.shape[-1] - 1).bit_length())
+    rounds = jnp.int32((jax.tree.leaves(a)[0].shape[-1] - 1).bit_length())
     return lax.fori_loop(jnp.int32(0), rounds, double, a)

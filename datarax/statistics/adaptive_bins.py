@@ -10,7 +10,7 @@ from jax import lax
 from datarax._errors import MetricInputError
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
-from datarax.numerics.digit_sums import sum_by_digits
+from datarax.numerics.digit_sums import sum_doubles
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.dyadic_grid import SPECIAL, DyadicGrid
 from datarax.statistics.accumulator import MetricAccumulator
@@ -254,19 +254,14 @@ def _joined(tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[st
         jnp.arange(ring, old.slots, dtype=jnp.int32), (size, old.slots - ring)
     )
     place = new.place(old.lowest(old.ranks()).T).T
-    place = jnp.concatenate([place, special], -1)
-    row = lax.broadcasted_iota(jnp.int32, place.shape, 0)
+    # Unsigned, because JAX looks for negative indices.
+    place = jnp.concatenate([place, special], -1).astype(jnp.uint32)
+    row = lax.broadcasted_iota(jnp.uint32, place.shape, 0)
 
     def count(x: jax.Array) -> jax.Array:
         return jnp.zeros_like(x).at[..., row, place].add(x)
 
-    total = flushed_total(tables["recent"], tables["flushed"])
-    # Digits must not be negative: of a negative low part, one unit of the high part is taken.
-    whole = jnp.dtype(f"int{jnp.finfo(total.dtype).bits}")
-    below = lax.bitcast_convert_type(lax.bitcast_convert_type(total.high, whole) - 1, total.dtype)
-    high = jnp.where(total.low < 0, below, total.high)
-    parts = sum_by_digits(jnp.stack([high, (total.high - high) + total.low]), count)
-    flushed = parts[0] + parts[1]
+    flushed = sum_doubles(flushed_total(tables["recent"], tables["flushed"]), count)
     joined: dict[str, Any] = {
         "recent": jnp.zeros_like(tables["recent"]),
         "flushed": (flushed.high, flushed.low),

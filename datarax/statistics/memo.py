@@ -26,22 +26,24 @@ def one_reading() -> Iterator[None]:
 
 
 def computed_once(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a method without arguments of a pytree: metrics that share a statistic share the value.
+    """Wraps a method of a pytree: metrics that share a statistic share the value.
+
+    Arguments are by position, and hashable.
 
     XLA would drop the repetitions, but only after they are traced and compiled in part. A formula
     calls such a method directly, not within a `lax.scan` of its own.
     """
 
     @wraps(method)
-    def once(self: Any) -> Any:
+    def once(self: Any, *args: Any) -> Any:
         memo = _memo.get()
         if memo is None:
-            return method(self)
+            return method(self, *args)
         # Each metric is made anew from its arrays, so these tell whether two states are the same.
         leaves, treedef = jax.tree.flatten(self)
-        key = (method, treedef, tuple(map(id, leaves)))
+        key = (method, args, treedef, tuple(map(id, leaves)))
         if key not in memo:
-            memo[key] = leaves, method(self)  # the arrays are kept, and so are their ids
+            memo[key] = leaves, method(self, *args)  # the arrays are kept, and so are their ids
         return memo[key][1]
 
     return once

@@ -14,10 +14,11 @@ from datarax._typing import ArrayLike, Weights
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import suffix_sums
-from datarax.statistics.adaptive_bins import AdaptiveBins
+from datarax.statistics.adaptive_bins import AdaptiveBins, Contents
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, is_nan
+from datarax.statistics.memo import computed_once
 from datarax.statistics.state import State
 
 Method = Literal["inverted_cdf", "averaged_inverted_cdf"]
@@ -89,7 +90,7 @@ class ValueHistogram(State):
         If the bin of the quantile holds several values, the quantile is interpolated by rank
         between the least and the greatest of them.
         """
-        return _quantiles(self, *_checked(q, method))[1]
+        return self._quantiles(checked_q(q), method)[1]
 
     def quantile_bounds(
         self, q: float | Sequence[float], *, method: Method = "inverted_cdf"
@@ -100,8 +101,12 @@ class ValueHistogram(State):
         whole numbers. With other weights, the sums are rounded, which shifts `q` slightly: the
         bounds hold for the shifted `q`.
         """
-        lower, _, upper = _quantiles(self, *_checked(q, method))
+        lower, _, upper = self._quantiles(checked_q(q), method)
         return lower, upper
+
+    @computed_once
+    def _quantiles(self, q: float | tuple[float, ...], method: str) -> tuple[jax.Array, ...]:
+        return _quantiles(self, *_checked(q, method))
 
 
 def checked_q(q: float | Sequence[float]) -> float | tuple[float, ...]:
@@ -130,24 +135,26 @@ def _checked(q: float | Sequence[float], method: str) -> tuple[DoubleFloat, str]
 def _quantiles(seen: ValueHistogram, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
     """The lower bound, the estimate and the upper bound of the quantiles, of the shape of `q`."""
     flat = q.reshape(-1)
-    found = _at_rank(seen, flat, above=False)
+    bins = seen.bins.contents()
+    counts = bins.weights[0, 0]
+    up_to = suffix_sums(counts[::-1])[::-1]  # the cumulative weight, each bin included
+    found = _at_rank(bins, up_to, flat, above=False)
     if method == "averaged_inverted_cdf":
         # The two values differ only if the cumulative weight is exactly `q` of the total.
-        others = _at_rank(seen, flat, above=True)
+        others = _at_rank(bins, up_to, flat, above=True)
         found = tuple(a * 0.5 + b * 0.5 for a, b in zip(found, others, strict=True))
     return tuple(x.reshape(q.shape) for x in found)
 
 
-def _at_rank(seen: ValueHistogram, q: DoubleFloat, *, above: bool) -> tuple[jax.Array, ...]:
+def _at_rank(
+    bins: Contents, up_to: DoubleFloat, q: DoubleFloat, *, above: bool
+) -> tuple[jax.Array, ...]:
     """The first value at which the cumulative weight reaches `q` of the total weight.
 
     With `above`, the first value at which it exceeds that. Returns the lower bound, the estimate
     and the upper bound, each of shape (Q,).
     """
-    bins = seen.bins.contents()
-    counts = bins.weights[0, 0]
-    up_to = suffix_sums(counts[::-1])[::-1]  # the cumulative weight, each bin included
-    total = up_to[-1]
+    counts, total = bins.weights[0, 0], up_to[-1]
     target = q * total
     target = target + target.high * (_NEAR if above else -_NEAR)
 
