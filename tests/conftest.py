@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 from pathlib import Path
+from typing import Any
 
 _flags = re.sub(r"--xla_force_host_platform_device_count=\S*", "", os.environ.get("XLA_FLAGS", ""))
 os.environ["XLA_FLAGS"] = f"{_flags} --xla_force_host_platform_device_count=8".strip()
@@ -24,10 +25,23 @@ hypothesis.settings.register_profile("datarax", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("datarax")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """The tests of a module go to one worker, which compiles the programs that they share once."""
-    if item.get_closest_marker("xdist_group") is None:
-        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+def shares_programs(nodeid: str) -> str:
+    """Equal for tests that compile the same programs: a module, or one group of the registry."""
+    module, _, test = nodeid.partition("::")
+    return f"{module}{test[test.find('[') :]}" if module.endswith("test_laws.py") else module
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests that compile the same programs go to one worker, one after the other."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    # Not the marks of `--dist loadgroup`: xdist 3.8 passes them on in a name that pytest 9.2 drops.
+    class ByProgram(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return shares_programs(nodeid)
+
+    return ByProgram(config, log)
 
 
 # Compiled programs take memory, and memory maps: a process has 65,530, and XLA crashes there.
@@ -40,7 +54,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if not STATM.exists():
         return
     resident = int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    last = nextitem is None or _group(item) != _group(nextitem)
+    last = nextitem is None or shares_programs(item.nodeid) != shares_programs(nextitem.nodeid)
     with MAPS.open() as lines:
         maps = sum(1 for _ in lines)
     if resident > (MOST_BYTES // 2 if last else MOST_BYTES) or maps > MOST_MAPS:
@@ -48,11 +62,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         gc.collect()
         # Otherwise the allocator keeps what compiling used, which is half of the memory and more.
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _group(item: pytest.Item) -> str | None:
-    mark = item.get_closest_marker("xdist_group")
-    return mark and mark.args[0]
 
 
 @pytest.fixture

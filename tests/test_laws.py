@@ -18,15 +18,10 @@ from tests.helpers import make_mesh, place
 from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case, of_each_statistic
 from tests.registry.drawn import DrawnGenerator
 
-
-def by_group(names: Any) -> Any:
-    """One test a group; those of one group go to one worker, which compiles its programs once."""
-    params = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in names]
-    return pytest.mark.parametrize("name", params)
-
-
-each_group = by_group(GROUPS)
-each_spoilable = by_group(name for name, group in GROUPS.items() if group[0].inputs.spoil)
+each_group = pytest.mark.parametrize("name", GROUPS)
+each_spoilable = pytest.mark.parametrize(
+    "name", [name for name, group in GROUPS.items() if group[0].inputs.spoil]
+)
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -237,7 +232,7 @@ def test_what_cannot_be_used_propagates_or_raises(name, rng):
 EXACT = {name: group for name, group in GROUPS.items() if group[0].exact}
 
 
-@by_group(of_each_statistic(EXACT))
+@pytest.mark.parametrize("name", of_each_statistic(EXACT))
 def test_whole_numbers_are_the_same_on_any_number_of_devices(name, rng):
     case, batches = GROUPS[name][0], []
     for size in (BATCH, 3, 0):  # so that some devices, and all of them, have no example
