@@ -112,7 +112,7 @@ def test_replace_changes_how_a_state_is_read_and_not_what_it_was_collected_under
         metric.replace(on_invalid="raise").compute()
     with pytest.raises(datarax.MetricInputError, match="on_invalid='never'"):
         metric.replace(on_invalid="never")
-    counts = metrics.Accuracy(num_classes=3)
+    counts = metrics.Accuracy(num_classes=3, average="weighted")
     assert counts.replace(average="macro").average == "macro"
     with pytest.raises(datarax.MetricInputError, match=r"Accuracy\.replace\(num_classes=4\)"):
         counts.replace(num_classes=4)
