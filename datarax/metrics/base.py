@@ -218,6 +218,13 @@ class Metric(State):
         """`results` warns if the bounds of the value are farther apart than this; None: never."""
         return None
 
+    def over(self, statistic: State) -> Self:
+        """The metric over a finer statistic of another metric, if it can read its value from it.
+
+        A collection shares that statistic then. Both are empty. By default the metric as it is.
+        """
+        return self
+
     def merged(self) -> "Metric":
         """The metric without copies for each device: itself, if it has none."""
         return self

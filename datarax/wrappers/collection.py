@@ -85,7 +85,7 @@ class Collection(Metric):
         members: list[_Member] = []
         # Members are sorted by name, so that all processes pack their arrays in the same order.
         for name in sorted(metrics):
-            metric = metrics[name]
+            metric = _over_another(metrics[name], metrics.values())
             shared = (i for i, group in enumerate(groups) if _shares(group, metric))
             index = next(shared, len(groups))
             if index == len(groups):
@@ -265,6 +265,26 @@ def _shares(group: Metric, metric: Metric) -> bool:
     if jax.tree.structure(a) != jax.tree.structure(b):
         return False
     return all(x is y for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def _over_another(metric: Metric, others: Iterable[Metric]) -> Metric:
+    """The metric over the statistic of another that holds more, if both are empty."""
+    for other in others:
+        if (
+            shares_statistic(metric)
+            and shares_statistic(other)
+            and metric.outputs == other.outputs
+            and _is_empty(metric)
+            and _is_empty(other)
+        ):
+            metric = metric.over(_statistic(other))
+    return metric
+
+
+def _is_empty(metric: Metric) -> bool:
+    """Whether its arrays are those of a new metric: the same objects, values are never compared."""
+    now, new = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
+    return all(x is y for x, y in zip(now, new, strict=True))
 
 
 def _statistic(metric: Metric) -> Any:

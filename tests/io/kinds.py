@@ -83,9 +83,7 @@ def several() -> datarax.Collection:
             "state": Mean().from_outputs(values="values"),
             "std (100 %) ä.b": Std().from_outputs(values="values"),
             "least": Min().from_outputs(values="values"),
-            "accuracy": Accuracy(num_classes=3, average="macro").from_outputs(
-                preds="scores", target="labels"
-            ),
+            "accuracy": Accuracy(num_classes=3).from_outputs(preds="scores", target="labels"),
             "inner": datarax.Collection(inner),
         }
     )

@@ -274,7 +274,7 @@ def fused(a, b):
         (Max(), Min()),
         (Std(), Variance(ddof=1)),
         (of("x", Mean()), of("x", Total())),
-        (multiclass(average="macro"), multiclass(average=None)),
+        (multiclass(), multiclass(average=None)),
         (binary(0.3), binary(0.3)),
     ],
 )

@@ -1,12 +1,15 @@
 """Accuracy, the fraction of correct predictions, and its complement."""
 
+from typing import Self
+
 import jax.numpy as jnp
 
 from datarax._typing import Average, PyTree
 from datarax.metrics.classification.count_ratio import Counts, TopKCountMetric
 from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.scaling import weighted_mean
-from datarax.statistics.class_counts import MatchCounts
+from datarax.statistics.class_counts import ClassCounts, MatchCounts
+from datarax.statistics.state import State
 
 
 class Accuracy(TopKCountMetric):
@@ -27,7 +30,7 @@ class Accuracy(TopKCountMetric):
     """
 
     average: Average = "micro"
-    """"micro" counts examples, in two counters; "macro" is the mean accuracy of the classes
+    """"micro" counts examples, alone in two counters; "macro" is the mean accuracy of the classes
     (multiclass: the recall of the classes that occur; binary: of both classes); "weighted" is that
     mean weighted by support; `None` gives one value per class."""
 
@@ -37,15 +40,25 @@ class Accuracy(TopKCountMetric):
             self.statistic = MatchCounts.from_fields(self)
 
     def compute(self) -> PyTree:
-        if self.average == "micro":
+        if isinstance(self.statistic, MatchCounts):
             cells = self.statistic.cells.double
             return self.numerator(cells[0], cells[1]) / cells.sum()
         correct, wrong, support = self.by_class()
-        ratio = (self.numerator(correct, wrong) / (correct + wrong)).to_float()
+        numerator, total = self.numerator(correct, wrong), correct + wrong
+        if self.average == "micro":
+            return numerator.sum() / total.sum()
+        ratio = (numerator / total).to_float()
         if self.average is None:
             return ratio
         weights = support.high if self.average == "weighted" else jnp.ones_like(ratio)
         return weighted_mean(ratio, weights)
+
+    def over(self, statistic: State) -> Self:
+        ours = self.statistic
+        finer = isinstance(ours, MatchCounts) and isinstance(statistic, ClassCounts)
+        if not finer or any(getattr(ours, n) != getattr(statistic, n) for n in ours.fields):
+            return self
+        return self.with_parts({"statistic": statistic})
 
     def numerator(self, correct: DoubleFloat, wrong: DoubleFloat) -> DoubleFloat:
         """The numerator of the ratio: here, the correct predictions."""
