@@ -225,6 +225,10 @@ class Metric(State):
         """
         return self
 
+    def _made_with(self, fields: dict[str, Any]) -> Self:
+        made, statistic = super()._made_with(fields), self.children().get("statistic")
+        return made if statistic is None else made.over(statistic)
+
     def merged(self) -> "Metric":
         """The metric without copies for each device: itself, if it has none."""
         return self

@@ -178,12 +178,16 @@ class State(Saveable, metaclass=_StateType):
         copy = self._reconfigured(config) if config else self
         return copy.with_parts({name: v for name, v in changes.items() if name not in config})
 
+    def _made_with(self, fields: dict[str, Any]) -> Self:
+        """A new instance with these fields, for the data that this one holds."""
+        return type(self)(**fields)
+
     def _reconfigured(self, changes: dict[str, Any]) -> Self:
         """A copy with these fields changed: a new instance that takes over the children."""
         if type(self).__init__ is not State.__init__:  # its arguments are not the fields
             return self.with_parts(changes)
         given = {name: getattr(self, name) for name in self.fields} | changes
-        fresh = type(self)(**{name: v for name, v in given.items() if self.fields[name].init})
+        fresh = self._made_with({n: v for n, v in given.items() if self.fields[n].init})
         set_later = {name: v for name, v in given.items() if not self.fields[name].init}
         parts = {name: getattr(self, name) for name in self._children}
         # The structure of a child includes its configuration, but not the values of its arrays.
