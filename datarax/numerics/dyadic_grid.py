@@ -1,6 +1,5 @@
 """`DyadicGrid`: bins over the range of the values; if the range grows, bins are only joined."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -72,10 +71,6 @@ class DyadicGrid(NamedTuple):
         """The grid of other classes, of the same configuration."""
         least, greatest, bottom, shift = arrays
         return self._replace(least=least, greatest=greatest, bottom=bottom, shift=shift)
-
-    def halves(self) -> Iterator[tuple[jax.Array, ...]]:
-        """The arrays of the first and of the second half of the classes."""
-        return zip(*(jnp.split(x, 2) for x in self.arrays), strict=True)
 
     @property
     def slots(self) -> int:

@@ -133,9 +133,7 @@ class AdaptiveBins(LeafState):
 
     def _reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
         """The same weights in the bins of a range that includes the present one; and its grid."""
-        # One computation for both grids, as if they were those of twice as many classes.
-        both = self._grid(jnp.concatenate([self.reach.value, reach], -1))
-        old, new = (both.with_arrays(part) for part in both.halves())
+        old, new = self.grid, self._grid(reach)
 
         def outgrown(carry: Any) -> jax.Array:
             grid = new.with_arrays(carry[0])
