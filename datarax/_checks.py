@@ -110,6 +110,11 @@ def choice(value: Any, allowed: tuple[Any, ...], name: str) -> None:
         raise MetricInputError(f"{name}={value!r}; expected one of {', '.join(map(repr, allowed))}")
 
 
+def python_int(value: Any) -> Any:
+    """A NumPy integer as a Python number, so that it is hashable and compared by value."""
+    return value.item() if isinstance(value, np.integer) else value
+
+
 def positive_int(value: Any, name: str, *, least: int = 1) -> None:
     """Raises unless a configuration value is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -17,6 +17,7 @@ from datarax.metrics.call import Call
 from datarax.metrics.compiled import compiled
 from datarax.metrics.reading import Reading, jsonable, nan_if, rounded_doubles, unusable
 from datarax.metrics.routing import Outputs, Route
+from datarax.metrics.row_updates import updated_at
 from datarax.statistics.fields import field
 from datarax.statistics.memo import one_reading
 from datarax.statistics.state import State
@@ -161,6 +162,14 @@ class Metric(State):
     def apply(self, calls: PyTree) -> Self:
         """The metric updated with the arguments in a tree from `calls`."""
         return self.update(*calls.args, **calls.kwargs)
+
+    def apply_at(self, calls: PyTree, place: jax.Array, size: int) -> Self:
+        """Stacked metrics of this configuration, each updated with the rows of its place.
+
+        Every array of `self` has a leading axis of `size` places. `place` gives the place of each
+        row, unsigned; rows past the last place are left out.
+        """
+        return updated_at(self, calls, place, size)
 
     def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Picks the arguments of `update` from the named outputs of a step; ignores the others.

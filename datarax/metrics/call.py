@@ -31,6 +31,11 @@ class Call:
         return (), dict(zip(self.takes, self.args, strict=False)) | self.kwargs
 
 
+def is_call(x: Any) -> bool:
+    """Whether `x` is a `Call`, for `is_leaf` of the functions of `jax.tree`."""
+    return isinstance(x, Call)
+
+
 def is_numbers(x: Any) -> bool:
     """Whether `x` is a list of numbers or of such lists, which becomes an array."""
     return isinstance(x, list | tuple) and all(

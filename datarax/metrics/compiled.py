@@ -12,7 +12,7 @@ from jax.core import Tracer
 
 from datarax._checks import x64_enabled
 from datarax._typing import PyTree
-from datarax.metrics.call import Call, is_numbers
+from datarax.metrics.call import Call, is_call, is_numbers
 from datarax.metrics.routing import naming
 from datarax.statistics.argument_checks import ArgumentCheck, recording
 from datarax.statistics.traversal import walk
@@ -112,7 +112,7 @@ def _padded_size(size: int, sizes: set[int]) -> int:
 
 def _can_pad(calls: PyTree) -> bool:
     """Whether all metrics take weights, and all arrays are on one device."""
-    each = jax.tree.leaves(calls, is_leaf=_is_call)
+    each = jax.tree.leaves(calls, is_leaf=is_call)
     arrays = (x for x in jax.tree.leaves(calls) if isinstance(x, jax.Array))
     return all("weights" in call.takes for call in each) and all(
         len(x.sharding.device_set) == 1 for x in arrays
@@ -135,11 +135,7 @@ def _padded(calls: PyTree, size: int, wanted: int) -> PyTree:
         args, kwargs = jax.tree.map(pad, (args, kwargs | {"weights": weights}))
         return replace(call, args=args, kwargs=kwargs)
 
-    return jax.tree.map(padded, calls, is_leaf=_is_call)
-
-
-def _is_call(x: Any) -> bool:
-    return isinstance(x, Call)
+    return jax.tree.map(padded, calls, is_leaf=is_call)
 
 
 def _row(x: Any) -> Any:

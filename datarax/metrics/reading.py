@@ -1,6 +1,7 @@
 """`Reading`: what is read from a metric in one program: its value, bounds, and what is invalid."""
 
 import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, Self
@@ -79,6 +80,18 @@ def unusable(metric: State) -> Unusable:
     return Unusable(totals, example.value)
 
 
+class Presented:
+    """A value that `compute` and `results` give in two forms. A subclass is a pytree."""
+
+    def arrays(self) -> PyTree:
+        """What `compute` gives."""
+        raise NotImplementedError
+
+    def listed(self) -> PyTree:
+        """What `results` gives. The arrays of this value are NumPy arrays by then."""
+        raise NotImplementedError
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Reading:
@@ -95,10 +108,15 @@ class Reading:
     """The `on_invalid` of each metric, by the same names."""
     widest: tuple[tuple[str, float], ...] = dataclass_field(default=(), metadata={"static": True})
     """The `widest_bounds` of each metric that has one, by the same names."""
+    flat: bool = dataclass_field(default=False, metadata={"static": True})
+    """Whether nested dicts are given as one dict, with names like "outer/inner"."""
 
     def rounded(self) -> PyTree:
         """The value as arrays."""
-        return jax.tree.map(_to_array, self.value, is_leaf=_is_wide)
+        return self._flattened(_presented(self.value, lambda x: x.arrays(), _to_array))
+
+    def _flattened(self, value: PyTree) -> PyTree:
+        return dict(flat_items(value)) if self.flat else value
 
     def checked(self, name: str, *, warns: bool = True) -> Self:
         """This reading; warns if some data could not be used. Counts that are traced are ignored.
@@ -153,7 +171,7 @@ class Reading:
             bounds: whether to add the items "<name>/lower" and "<name>/upper" for each metric that
                 has bounds. Then the result is a dict: a single value gets the name "value".
         """
-        results = jax.tree.map(_to_host, self.value, is_leaf=_is_wide)
+        results = self._flattened(_presented(self.value, _listed, _to_host))
         if bounds and not isinstance(results, dict):
             results = {"value": results}
         if isinstance(results, dict):
@@ -189,6 +207,32 @@ def nan_if(condition: Any, value: PyTree) -> PyTree:
     return jax.tree.map(lambda x: _nan_where(condition, x), value, is_leaf=_is_wide)
 
 
+def _presented(
+    value: PyTree, form: Callable[[Presented], PyTree], leaf: Callable[[Any], Any]
+) -> PyTree:
+    """A value in which `form` replaces each value of two forms, and `leaf` each other one."""
+
+    def one(x: Any) -> Any:
+        if isinstance(x, Presented):
+            return _presented(form(x), form, leaf)
+        return leaf(x)
+
+    return jax.tree.map(one, value, is_leaf=lambda x: _is_wide(x) or isinstance(x, Presented))
+
+
+def flat_items(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The items of nested dicts, with names like "outer/inner"."""
+    for name, x in value.items():
+        if isinstance(x, dict):
+            yield from ((f"{name}/{key}", item) for key, item in flat_items(x))
+        else:
+            yield name, x
+
+
+def _listed(x: Presented) -> PyTree:
+    return jax.tree.map(np.asarray, x, is_leaf=_is_wide).listed()
+
+
 def _is_wide(x: Any) -> bool:
     """Whether a result has two parts. Such results are pytrees, and must be kept as leaves."""
     return isinstance(x, DoubleFloat | Exact)
@@ -210,6 +254,8 @@ def _nan_where(condition: Any, x: Any) -> Any:
 
 
 def _to_host(x: Any) -> Any:
+    if isinstance(x, str | None):
+        return x
     array = np.asarray(x)
     return array.item() if array.ndim == 0 else array
 

@@ -45,7 +45,7 @@ class DoubleFloat:
 
     def __init__(self, high: Any, low: Any):
         self._high, self._low = high, low
-        self._wide = _joined(high, low) if _as_one(high.dtype) else None
+        self._wide = _joined(high, low) if has_wide(high.dtype) else None
 
     @classmethod
     def _of_wide(cls, wide: jax.Array) -> "DoubleFloat":
@@ -62,14 +62,14 @@ class DoubleFloat:
         if isinstance(x, DoubleFloat):
             return x
         if isinstance(x, int | float) and dtype is not None:
-            if _as_one(dtype):
+            if has_wide(dtype):
                 return cls._of_wide(np.asarray(x, np.float64))  # type: ignore[arg-type]
             number = float(x)
             high = np.asarray(number, dtype)
             rest = number - float(high) if math.isfinite(number) else 0.0
             return cls(jnp.asarray(high), jnp.asarray(rest, dtype))
         x = jnp.asarray(x)
-        if _as_one(dtype or x.dtype):
+        if has_wide(dtype or x.dtype):
             return cls._of_wide(_as_wide(x))
         x = x if dtype is None else x.astype(dtype)
         return cls(x, jnp.zeros_like(x))
@@ -102,13 +102,23 @@ class DoubleFloat:
 
     @property
     def _is_wide(self) -> bool:
-        return self._wide is not None or _as_one(self._high.dtype)
+        return self._wide is not None or has_wide(self._high.dtype)
 
     def to_float(self) -> jax.Array:
         """The nearest float."""
         return self.high
 
     # Arithmetic. That of float64 parts is in `pairs`.
+
+    def to_integer(self, dtype: Any) -> jax.Array:
+        """Whole numbers below 2**53 as integers, which wrap; -inf becomes the least integer.
+
+        Only for double-floats that are one array.
+        """
+        with jax.enable_x64(True):
+            least = jnp.float64(np.iinfo(dtype).min)
+            whole = jnp.where(jnp.isneginf(self._number), least, self._number)
+            return whole.astype(jnp.int64).astype(dtype)
 
     def _with(self, other: Any, wide: Any, pair: Any) -> "DoubleFloat":
         if not self._is_wide:
@@ -241,7 +251,7 @@ def has_float64() -> bool:
     return jax.default_backend() in ("cpu", "gpu")
 
 
-def _as_one(dtype: Any) -> bool:
+def has_wide(dtype: Any) -> bool:
     """Whether double-floats of such parts are one array."""
     return dtype == np.float32 and has_float64()
 

@@ -1,6 +1,7 @@
 """`MetricAccumulator`: the sum, maximum or minimum of all values it was updated with."""
 
 import hashlib
+from collections.abc import Generator
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -18,10 +19,11 @@ from datarax.distributed.merge_ops import (
     merge_op,
     state_dtype,
 )
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, has_wide
 from datarax.numerics.exact import Exact
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import ElementwiseState, Travel
+from datarax.statistics.place_merge import Packed, merged_in_pairs
 
 
 class Constant(NamedTuple):
@@ -247,6 +249,24 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
 
     def combine(self, other: Any) -> Self:
         return self.with_parts({"parts": self._row.pairwise(self.parts, other.parts)})
+
+    def at_places(self, rows: Any, place: jax.Array) -> Generator[Packed, Any, Self]:
+        row = self._row
+        if row.to_mesh is not None and row.from_mesh is not None:
+            how, arrays = row.to_mesh(rows.parts)
+            merged = []
+            for x in arrays:
+                merged.append((yield Packed(how, x)))
+            if how == "max":  # a place without rows gets the identity
+                _, neutral = row.to_mesh(tuple(map(jnp.asarray, row.identity((), self.dtype))))
+                merged = [jnp.maximum(x, e) for x, e in zip(merged, neutral, strict=True)]
+            folded = row.from_mesh(merged, self.dtype)
+        elif has_wide(self.dtype):
+            total = yield Packed("sum", DoubleFloat(*rows.parts))
+            folded = total.high, total.low
+        else:
+            return merged_in_pairs(self, rows, place)
+        return self.with_parts({"parts": row.pairwise(self.parts, folded)})
 
     def element(self) -> "MetricAccumulator":
         return MetricAccumulator(np.zeros((), self.dtype), self.reduce_op)

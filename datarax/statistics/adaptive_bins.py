@@ -1,6 +1,6 @@
 """`AdaptiveBins`: the weights of values in bins that adapt to the range of the values."""
 
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,8 @@ class AdaptiveBins(LeafState):
     of nothing else. If the range grows, bins are joined. So the counts do not depend on the order
     of updates and merges. The infinities have bins of their own.
     """
+
+    rowwise: ClassVar[bool] = False
 
     size: int = 1
     """How many classes there are."""

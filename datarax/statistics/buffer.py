@@ -1,6 +1,6 @@
 """`Buffer`: keeps rows up to a fixed capacity, and counts the rows that do not fit."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,8 @@ from datarax.statistics.state import State
 
 class Rows(LeafState, kw_only=False):
     """The first `capacity` rows that were appended, and the count of the rows that did not fit."""
+
+    rowwise: ClassVar[bool] = False
 
     capacity: int
     shape: tuple[int, ...]

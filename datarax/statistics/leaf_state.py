@@ -1,12 +1,14 @@
 """`LeafState`: a state that holds arrays, and defines how they merge and travel."""
 
 from abc import abstractmethod
+from collections.abc import Generator
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from datarax.statistics.place_merge import Packed, merged_in_pairs
 from datarax.statistics.state import State
 
 
@@ -19,6 +21,8 @@ class LeafState(State):
     """
 
     holds_arrays: ClassVar[bool] = True
+    rowwise: ClassVar[bool] = True
+    """Whether a state may be made for each row of a batch: it is small, and so is its update."""
 
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -76,6 +80,23 @@ class LeafState(State):
     @abstractmethod
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         """The merged state, from the merged arrays of all that `to_mesh` lists, in its order."""
+
+    def for_row(self) -> Any:
+        """What takes the place of the empty state in an update with one row: see `at_places`."""
+        return self.reset()
+
+    def at_places(self, rows: Any, place: jax.Array) -> Generator[Packed, Any, Self]:
+        """Stacked states, with the states of several rows merged into those at their places.
+
+        Every array of `self` has a leading axis of places, and every array of `rows` one of rows.
+        A generator: it asks for what it must know, and returns the states. See `merge_at_places`.
+
+        Args:
+            rows: what `for_row` has become in the update of each row.
+            place: of shape (rows,), unsigned; rows past the last place are left out.
+        """
+        yield from ()
+        return merged_in_pairs(self, rows, place)
 
     def reset(self) -> Self:
         # A stacked state (for example, one copy per device) stays stacked: its arrays have leading

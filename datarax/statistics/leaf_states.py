@@ -1,9 +1,14 @@
-"""`map_leaf_states`: applies a function to all leaf states within a pytree."""
+"""`leaf_states` and `map_leaf_states`: all leaf states within a pytree."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
+
+
+def leaf_states(tree: Any) -> list[Any]:
+    """The leaf states within a pytree, and the leaves that are not states."""
+    return jax.tree.leaves(opened(tree), is_leaf=_holds_arrays)
 
 
 def map_leaf_states(function: Callable[[list[Any]], list[Any]], tree: Any) -> Any:

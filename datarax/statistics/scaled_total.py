@@ -1,6 +1,6 @@
 """`ScaledTotal`: a sum of floats whose products and whose value may leave the range of a float."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import lru_cache
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ import numpy as np
 from datarax._checks import default_float, is_integer
 from datarax.distributed.collectives import looked_up
 from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
-from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.double_float import DoubleFloat, has_wide, where
 from datarax.numerics.exact import exact
 from datarax.numerics.limbs import float_parts
 from datarax.numerics.scaled_double import ScaledDouble
@@ -26,6 +26,7 @@ from datarax.numerics.sums import sum_floats
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import ElementwiseState
 from datarax.statistics.moments import Parts
+from datarax.statistics.place_merge import Packed, merged_in_pairs
 
 _NOTHING = -(2**30)  # the exponent of an empty sum
 _INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
@@ -174,6 +175,16 @@ class ScaledTotal(ElementwiseState, kw_only=False):
             for each, e in ((self, a - b), (other, b - a))
         )
         return self._holding(x + y, jnp.maximum(a, b))
+
+    def at_places(self, rows: Any, place: jax.Array) -> Generator[Packed, Any, Self]:
+        if not has_wide(self.parts[0].dtype):
+            return merged_in_pairs(self, rows, place)
+        # The rows at one place are added up in units of the greatest power among them.
+        exponents = jnp.asarray(rows.exponent)
+        top = jnp.maximum((yield Packed("max", exponents)), jnp.int32(_NOTHING))
+        shift = jnp.minimum(exponents - top[place], 0)
+        total = yield Packed("sum", rows.scaled * power_of_two(shift, rows.scaled.dtype))
+        return self.combine(self._holding(total, top))
 
     def canonical(self) -> Self:
         # The sum itself, if it is far from overflow; else its significand and its exponent.

@@ -1,8 +1,10 @@
 """`ScatterCounts`: a large table of counts, of which each batch updates a few cells in place."""
 
 import math
+from collections.abc import Generator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ from datarax.numerics.sums import split_for_sum
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import LeafState, Travel
+from datarax.statistics.place_merge import Packed
 from datarax.statistics.replication import folding
 
 _FULL = 2**31 - 1  # the greatest int32
@@ -109,6 +112,26 @@ class ScatterCounts(LeafState, kw_only=False):
         """The table without rounding: an `Exact` that holds both parts of the double-floats."""
         return exact(self.double)
 
+    def for_row(self) -> "RowOfCells":
+        return RowOfCells()
+
+    def at_places(self, rows: Any, place: jax.Array) -> Generator[Packed, Any, Self]:
+        yield from ()
+        # All tables are one table with a further axis. A cell of it has no greater bound than the
+        # greatest of theirs.
+        count, cells = jnp.shape(self.pending)[0], math.prod(self.shape)
+        whole = ScatterCounts((count, *self.shape)).with_parts(
+            self.children() | {"pending": jnp.max(self.pending)}
+        )
+        for cell, weights in rows.added:
+            at = place.astype(jnp.int32)[:, None] * cells + cell.reshape(place.size, -1)
+            # Of a row that is left out, the product may overflow; so may a cell that is ignored.
+            used = (place < count)[:, None] & (cell < cells).reshape(place.size, -1)
+            at = jnp.where(used, at, jnp.int32(count * cells))
+            whole = whole.add(at, weights.reshape(place.size, -1))
+        pending = jnp.broadcast_to(whole.pending, (count,))
+        return self.with_parts(whole.children() | {"pending": pending})
+
     def canonical(self) -> Self:
         return self._holding(self.double)
 
@@ -137,6 +160,24 @@ class ScatterCounts(LeafState, kw_only=False):
     def _sums(self) -> MetricAccumulator:
         """An empty accumulator of the table's shape."""
         return MetricAccumulator(np.zeros(self.shape))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class RowOfCells:
+    """Takes the place of a table in the update of one row: the cells, which are few, are kept."""
+
+    holds_arrays: ClassVar[bool] = True
+    added: tuple[tuple[jax.Array, jax.Array], ...] = ()
+    """The places and weights of each call of `add`."""
+
+    def add(self, place: jax.Array, weights: jax.Array) -> "RowOfCells":
+        """Keeps the cells and their weights."""
+        return RowOfCells((*self.added, (place, weights)))
+
+    def reset(self) -> "RowOfCells":
+        """No cells."""
+        return RowOfCells()
 
 
 def flushed_total(recent: Any, flushed: Any) -> DoubleFloat:

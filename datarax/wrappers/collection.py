@@ -16,7 +16,7 @@ from datarax._errors import (
 from datarax._typing import PyTree
 from datarax.metrics.base import Metric, placed_as, read, shares_statistic
 from datarax.metrics.call import Call
-from datarax.metrics.reading import Reading
+from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
 
 _Member = tuple[str, Any, int]
@@ -196,6 +196,13 @@ class Collection(Metric):
                 updated.append(metric.apply(call))
         return self.with_parts({"groups": tuple(updated)})
 
+    def apply_at(self, calls: tuple[Any, ...], place: jax.Array, size: int) -> Self:
+        updated = []
+        for (name, metric), call in zip(self._updated(), calls, strict=True):
+            with naming(name):
+                updated.append(metric.apply_at(call, place, size))
+        return self.with_parts({"groups": tuple(updated)})
+
     def _updated(self) -> list[tuple[str, Metric]]:
         """The metrics that `update` updates, one for each statistic, by the name of a member."""
         names = {index: name for name, _, index in reversed(self.members)}
@@ -220,6 +227,7 @@ class Collection(Metric):
             _prefixed((name, each.bounds) for name, each in readings),
             tuple(_prefixed((name, dict(each.policies)) for name, each in readings).items()),
             tuple(_prefixed((name, dict(each.widest)) for name, each in readings).items()),
+            flat=True,
         )
 
     def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -317,17 +325,9 @@ def _all_equal(ours: Metric, theirs: Metric) -> bool:
 
 def _flat(values: Iterable[tuple[str, PyTree]]) -> dict[str, Any]:
     """Nested dicts as one dict, with names like "outer/inner"."""
-    pairs = list(_pairs(values))
+    pairs = list(flat_items(dict(values)))
     _check_distinct(name for name, _ in pairs)
     return dict(pairs)
-
-
-def _pairs(values: Iterable[tuple[str, PyTree]]) -> Iterator[tuple[str, PyTree]]:
-    for name, value in values:
-        if isinstance(value, dict):
-            yield from _pairs((f"{name}/{key}", item) for key, item in value.items())
-        else:
-            yield name, value
 
 
 def _paths(name: str, metric: Metric) -> Iterator[str]:

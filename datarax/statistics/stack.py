@@ -1,0 +1,152 @@
+"""`Stack`: several states of one configuration, of which each array has a leading axis."""
+
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax.statistics.fields import state
+from datarax.statistics.leaf_state import LeafState, Travel
+from datarax.statistics.leaf_states import leaf_states, map_leaf_states
+
+
+class Element:
+    """The empty state of which a stack holds several: configuration, compared by its structure."""
+
+    def __init__(self, empty: Any):
+        self.empty = empty
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Element) and self._structure == other._structure
+
+    def __hash__(self) -> int:
+        return hash(self._structure)
+
+    def __repr__(self) -> str:
+        return repr(self.empty)
+
+    @cached_property
+    def _structure(self) -> Any:
+        return jax.tree.structure(self.empty)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"empty": self.empty}  # the structure cannot be pickled
+
+
+class Stack(LeafState, kw_only=False):
+    """`size` states of one configuration, as one leaf state.
+
+    The states are merged, synced and reset one by one, so a stack costs as many collectives as one
+    of its states.
+
+    Args:
+        element: the empty state of each place.
+        size: how many states there are.
+    """
+
+    element: Element
+    size: int
+
+    states: Any = state()
+    """The states: a state in which each array has a leading axis of `size`."""
+
+    @classmethod
+    def of(cls, empty: Any, size: int) -> Self:
+        """A stack of empty states."""
+        return cls(Element(empty), size)
+
+    def empty(self) -> dict[str, Any]:
+        return {"states": _repeated(self.element, self.size)}
+
+    def holding(self, states: Any) -> Self:
+        """A copy that holds these states, of the same shapes."""
+        return self.with_parts({"states": states})
+
+    def with_element(self, empty: Any) -> Self:
+        """The same arrays as the states of another metric, which has the same arrays."""
+        states = jax.tree.unflatten(jax.tree.structure(empty), jax.tree.leaves(self.states))
+        return type(self).of(empty, self.size).holding(states)
+
+    def map(self, function: Callable[..., Any], *others: Any) -> Any:
+        """`function` of each state, and of its row of `others`; the results are stacked."""
+        return jax.vmap(function)(self.states, *others)
+
+    def combine(self, other: Any) -> Self:
+        return self.holding(self.map(lambda a, b: a.combine(b), other.states))
+
+    def canonical(self) -> Self:
+        return self.holding(self.map(lambda a: a.canonical()))
+
+    # Over devices, every array of a state gets one more leading axis. Arrays that `combine` merges
+    # by elements have a leading axis of elements already: the two axes become one.
+
+    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+        def told(one: Any) -> list[jax.Array]:
+            return [x for leaf in leaf_states(one) for x in leaf.beforehand(index, size)]
+
+        return self.map(told)
+
+    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
+        def moved(one: Any, maxima: list[jax.Array]) -> Any:
+            known = iter(maxima)
+
+            def each(leaf: Any) -> Any:
+                # Only the number of arrays matters, which the number of devices does not change.
+                mine = [next(known) for _ in leaf.beforehand(index, 1)]
+                return leaf.positioned(mine, index) if mine else leaf
+
+            return map_leaf_states(lambda leaves: [each(leaf) for leaf in leaves], one)
+
+        return self.holding(self.map(moved, maxima))
+
+    def to_mesh(self) -> list[Travel]:
+        kinds, arrays = self._travels()
+        return [
+            Travel(how, x if isinstance(how, str) else [_joined(each) for each in x])
+            for how, x in zip(kinds, arrays, strict=True)
+        ]
+
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        _, own = self._travels()
+        merged = iter(arrays)
+        apart = [[next(merged).reshape(x.shape) for x in each] for each in own]
+
+        def held(one: Any, arrays: list[list[jax.Array]]) -> Any:
+            travels = iter(arrays)
+
+            def each(leaf: Any) -> Any:
+                return leaf.from_mesh([x for _ in leaf.to_mesh() for x in next(travels)])
+
+            return map_leaf_states(lambda leaves: [each(leaf) for leaf in leaves], one)
+
+        return self.holding(self.map(held, apart))
+
+    def _travels(self) -> tuple[list[Any], list[list[jax.Array]]]:
+        """How the arrays of each state travel, and the arrays, stacked."""
+        kinds: list[Any] = []
+
+        def arrays_of(one: Any) -> list[list[jax.Array]]:
+            travels = [travel for leaf in leaf_states(one) for travel in leaf.to_mesh()]
+            kinds[:] = [travel.how for travel in travels]
+            return [travel.arrays for travel in travels]
+
+        arrays = self.map(arrays_of)
+        return kinds, arrays
+
+
+@lru_cache(maxsize=256)
+def _repeated(element: Element, size: int) -> Any:
+    """The empty states, read-only; the same arrays each time."""
+
+    def repeat(x: Any) -> np.ndarray[Any, Any]:
+        return np.broadcast_to(np.asarray(x), (size, *np.shape(x)))
+
+    return jax.tree.map(repeat, element.empty)
+
+
+def _joined(x: jax.Array) -> jax.Array:
+    """An array with its first two axes as one."""
+    return jnp.reshape(x, (-1, *x.shape[2:]))

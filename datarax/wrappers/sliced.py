@@ -1,0 +1,271 @@
+"""`Sliced`: the value of a metric for each slice of the data, and overall."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+
+from datarax._checks import is_integer, numeric, positive_int, python_int
+from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import PyTree
+from datarax.distributed.collectives import replicated
+from datarax.metrics.base import Metric
+from datarax.metrics.call import Call, is_call
+from datarax.metrics.reading import Presented, Reading
+from datarax.metrics.routing import Route
+from datarax.metrics.row_updates import row_count
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.fields import state
+from datarax.statistics.labels import in_range
+from datarax.statistics.place_merge import merge_at_places
+from datarax.statistics.stack import Stack
+from datarax.wrappers.wrapper import Wrapper, checked_metric
+
+_RESERVED = ("overall", "unknown", "invalid")
+
+
+class Sliced(Wrapper):
+    """A metric for each slice of the data (a domain, a language, a group of users), and overall.
+
+    `update` takes what the metric's own `update` takes, and the id of each row's slice, from 0, by
+    the name `by`. `compute` gives `{"overall": value, "slices": values}`; the values of the slices
+    have a leading axis of `num_slices`. `results` has `overall` and one entry for each slice, by
+    its name, or by its number without `names`. A slice without data has the value of no data.
+
+    Ids out of range count in `overall` only. `results` then says how many rows there were, under
+    `unknown`; rows of weight zero do not count.
+
+    The states of all slices are updated at once: the state of each row is added at the place of its
+    slice. So the cost of an update hardly depends on the number of slices. It does for metrics that
+    hold scores in bins that adapt to the data, such as AUROC, and for metrics that keep examples:
+    each slice is updated with the whole batch.
+
+    For several slicings at once, give each its own name in a `Collection`:
+    `Sliced(metric, 20, by="language")` and `Sliced(metric, 8, by="domain")`. For the cross of two,
+    nest them: `Sliced(Sliced(metric, 20, by="language"), 8, by="domain")` has the values of each
+    language within each domain.
+
+    Args:
+        metric: a metric or a collection, without data.
+        num_slices: the number of slices.
+        names: the names of the slices, in the order of their ids.
+        by: the name of the argument of `update` that has the ids: integers of shape (N,), or one
+            for the whole batch.
+
+    Raises:
+        MetricInputError: the metric has data, or takes an argument called `by`; there are not
+            `num_slices` distinct names; or a name is one of "overall", "unknown" and "invalid".
+        MetricTypeError: `metric` is not a metric.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax import Sliced
+        >>> from datarax.metrics import Accuracy
+        >>> accuracy = Sliced(Accuracy(num_classes=3), 2, names=("de", "fr"), by="language")
+        >>> accuracy = accuracy.update(
+        ...     jnp.array([0, 1, 2, 2]), jnp.array([0, 1, 1, 2]), language=jnp.array([0, 0, 1, 1])
+        ... )
+        >>> print(accuracy.results())
+        {'overall': 0.75, 'de': 1.0, 'fr': 0.5}
+    """
+
+    num_slices: int
+    names: tuple[str, ...] | None = None
+    by: str = "slices"
+    slices: Stack = state()
+    unknown: MetricAccumulator = state()
+
+    def __init__(
+        self,
+        metric: Metric,
+        num_slices: int,
+        *,
+        names: Sequence[str] | None = None,
+        by: str = "slices",
+    ):
+        self.metric = checked_metric(metric, "Sliced")
+        self.num_slices = num_slices = python_int(num_slices)
+        positive_int(num_slices, "num_slices")
+        self.names = None if names is None else tuple(names)
+        self.by = by
+        _check_names(self.names, num_slices)
+        if not isinstance(by, str) or not by:
+            raise MetricInputError(f"Sliced: by={by!r}; expected the name of an argument")
+        if any(by == route.argument for route in metric.routes()):
+            raise MetricInputError(
+                f"Sliced: by={by!r} is an argument of {type(metric).__name__}.update already; give "
+                f"the ids of the slices another name"
+            )
+        self.slices = Stack.of(metric, num_slices)
+        self.unknown = MetricAccumulator(0)
+
+    def with_metric(self, metric: Metric) -> Self:
+        slices = self.slices.with_element(metric.reset())
+        return self.with_parts({"metric": metric, "slices": slices})
+
+    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
+        given = dict(kwargs)
+        if self.by not in given:
+            raise MetricInputError(
+                f"Sliced({type(self.metric).__name__}).update needs the slice of each row: pass "
+                f"{self.by}=, integers of shape (N,)"
+            )
+        ids = given.pop(self.by)
+
+        def with_ids(call: Call) -> Call:
+            args, kwargs = call.by_name
+            broadcast = (*call.broadcast, self.by)
+            return replace(call, args=args, kwargs=kwargs | {self.by: ids}, broadcast=broadcast)
+
+        return jax.tree.map(with_ids, self.metric.calls(args, given), is_leaf=is_call)
+
+    def _apply(self, calls: PyTree) -> Self:
+        calls, place, unknown = self._places(calls)
+        slices = self.slices.states.apply_at(calls, place, self.num_slices)
+        return self.with_parts(
+            {
+                "metric": self.metric.apply(calls),
+                "slices": self.slices.holding(slices),
+                "unknown": self.unknown.update(unknown),
+            }
+        )
+
+    def apply_at(self, calls: PyTree, place: jax.Array, size: int) -> Self:
+        # The places of an outer slicing, each with the slices of this one.
+        calls, inner, unknown = self._places(calls)
+        outer, count = replicated(place), self.num_slices
+        used = (outer < size) & (inner < count)
+        both = jnp.where(used, outer * jnp.uint32(count) + inner, jnp.uint32(size * count))
+        states = self.slices.states
+        flat = jax.tree.map(lambda x: jnp.reshape(x, (size * count, *x.shape[2:])), states)
+        flat = flat.apply_at(calls, both, size * count)
+        states = jax.tree.map(lambda x, y: jnp.reshape(y, jnp.shape(x)), states, flat)
+        rows = jax.vmap(MetricAccumulator(0).update)(unknown)
+        (counted,) = merge_at_places([self.unknown], [rows], outer, size)
+        return self.with_parts(
+            {
+                "metric": self.metric.apply_at(calls, place, size),
+                "slices": self.slices.holding(states),
+                "unknown": counted,
+            }
+        )
+
+    def _places(self, calls: PyTree) -> tuple[PyTree, jax.Array, jax.Array]:
+        """The calls without ids, the place of each row, and which rows are of no known slice."""
+        first = jax.tree.leaves(calls, is_leaf=is_call)[0]
+        ids = numeric(first.kwargs[self.by], self.by)
+
+        def without_ids(call: Call) -> Call:
+            kwargs = {name: x for name, x in call.kwargs.items() if name != self.by}
+            broadcast = tuple(name for name in call.broadcast if name != self.by)
+            return replace(call, kwargs=kwargs, broadcast=broadcast)
+
+        calls = jax.tree.map(without_ids, calls, is_leaf=is_call)
+        rows = max(row_count(call) for call in jax.tree.leaves(calls, is_leaf=is_call))
+        if not is_integer(ids):
+            raise MetricTypeError(f"{self.by} has dtype {ids.dtype}; expected integer ids")
+        if ids.shape not in ((), (1,), (rows,)):
+            raise MetricInputError(
+                f"{self.by} of shape {ids.shape} for {rows} rows; expected one id for each row, "
+                f"of shape ({rows},)"
+            )
+        ids = jnp.broadcast_to(replicated(ids), (rows,))
+        known = in_range(ids, self.num_slices)
+        place = jnp.where(known, ids, jnp.zeros((), ids.dtype)).astype(jnp.uint32)
+        place = jnp.where(known, place, jnp.uint32(self.num_slices))
+        return calls, place, ~known & _counts(first, rows)
+
+    def routes(self) -> list[Route]:
+        own = dict(self.outputs).get(self.by, self.by)
+        routed = self.by in dict(self.outputs)
+        return [*self.metric.routes(), Route("Sliced", self.by, own, True, routed)]
+
+    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        output = dict(self.outputs).get(self.by) or self.by
+        if output not in outputs:
+            raise MetricInputError(
+                f"Sliced({type(self.metric).__name__}) needs the output {output!r}, the slice of "
+                f"each row, and update() was given: {', '.join(sorted(outputs)) or 'none'}. Pass "
+                f"it, or name the right one with .from_outputs({self.by}=...)"
+            )
+        return self.metric.arguments_from(outputs) | {self.by: outputs[output]}
+
+    def from_outputs(self, **outputs: str | None) -> Self:
+        own = {name: output for name, output in outputs.items() if name == self.by}
+        rest = {name: output for name, output in outputs.items() if name != self.by}
+        if not all(isinstance(output, str) for output in own.values()):
+            raise MetricInputError(
+                f"Sliced.from_outputs({self.by}={own[self.by]!r}): expected the name of an output"
+            )
+        new = self.with_metric(self.metric.from_outputs(**rest)) if rest else self
+        return new.with_parts({"outputs": tuple(sorted((dict(self.outputs) | own).items()))})
+
+    def reading(self) -> Reading:
+        overall, slices = self.metric.reading(), self.slices.map(lambda one: one.reading())
+        bounds = {
+            f"{part}/{name}".rstrip("/"): ends
+            for part, reading in (("overall", overall), ("slices", slices))
+            for name, ends in reading.bounds.items()
+        }
+        widest = tuple((f"overall/{name}".rstrip("/"), limit) for name, limit in overall.widest)
+        return replace(
+            overall,
+            value=_Slices(overall.value, slices.value, self.unknown.value, self._labels),
+            bounds=bounds,
+            widest=widest,
+            flat=False,
+        )
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self.num_slices))) if self.names is None else self.names
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class _Slices(Presented):
+    """The value of all data, the values of the slices, stacked, and how many rows had none."""
+
+    overall: PyTree
+    slices: PyTree
+    unknown: Any
+    names: tuple[str, ...] = field(metadata={"static": True})
+
+    def arrays(self) -> PyTree:
+        return {"overall": self.overall, "slices": self.slices}
+
+    def listed(self) -> PyTree:
+        slices = {
+            name: jax.tree.map(lambda x, i=i: x[i], self.slices)
+            for i, name in enumerate(self.names)
+        }
+        unknown = {"unknown": self.unknown} if self.unknown else {}
+        return {"overall": self.overall, **slices, **unknown}
+
+
+def _counts(call: Call, rows: int) -> jax.Array:
+    """Which rows of a call have a weight that is not zero."""
+    weights = call.by_name[1].get("weights")
+    if weights is None:
+        return jnp.ones(rows, jnp.bool_)
+    w = replicated(numeric(weights, "weights"))
+    some = jnp.any(w.astype(jnp.bool_), tuple(range(1, w.ndim)))
+    return jnp.broadcast_to(some, (rows,))
+
+
+def _check_names(names: tuple[str, ...] | None, num_slices: int) -> None:
+    if names is None:
+        return
+    if len(names) != num_slices or len(set(names)) < len(names):
+        raise MetricInputError(
+            f"Sliced: {len(names)} names, of which {len(set(names))} differ, for "
+            f"num_slices={num_slices}; expected one name for each slice"
+        )
+    for name in names:
+        if not isinstance(name, str) or not name or name in _RESERVED:
+            raise MetricInputError(
+                f"Sliced: the name {name!r}; expected a string that is not empty, and none of "
+                f"{', '.join(map(repr, _RESERVED))}"
+            )

@@ -1,0 +1,303 @@
+"""`Sliced`: each slice is the metric of its rows, and overall is the metric of all."""
+
+import copy
+import pickle
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import datarax
+from datarax import Collection, Sliced, metrics
+from datarax.testing import assert_within_ulps, check_metric
+from tests.helpers import make_mesh, place
+from tests.registry import BUNDLES, GROUPS
+
+SLICES = 3
+
+
+def with_ids(rng, batch, slices=SLICES, by="slices", low=0):
+    size = len(next(iter(batch.values())))
+    return batch | {by: rng.integers(low, slices, size).astype(np.int32)}
+
+
+def rows_of(batch, rows, by="slices"):
+    return {name: x[rows] for name, x in batch.items() if name != by}
+
+
+def of_rows(metric, batches, chosen, by="slices"):
+    """The value of a metric of the rows whose id is chosen, one batch at a time."""
+    for batch in batches:
+        rows = chosen(batch[by])
+        if rows.any():
+            metric = metric.update(**rows_of(batch, rows, by))
+    return metric.compute()
+
+
+def one_of(values, index):
+    return jax.tree.map(lambda x: x[index], values)
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_each_slice_is_the_metric_of_its_rows(name, rng):
+    # One program for each number of rows: all rows of a slice are in one batch.
+    group = GROUPS[name]
+    metric, batch = BUNDLES[name], with_ids(rng, group[0].inputs.draw(rng, 16), SLICES - 1)
+    size = len(batch["slices"])
+    if "weights" in {route.argument for route in metric.routes()}:
+        batch["weights"] = rng.integers(0, 4, size).astype(np.float32) / 3
+    got = Sliced(metric, SLICES).update(**batch).compute()
+    rest = rows_of(batch, slice(None))
+    atol = {case.id: 4 * case.atol(np.ones(size), **_oracle_inputs(rest)) + 1e-6 for case in group}
+    overall = metric.update(**rest).compute()
+    assert_close(got["overall"], overall, 0, dict.fromkeys(atol, 0.0), name)
+    for index in range(SLICES):
+        want = of_rows(metric, [batch], lambda ids, i=index: ids == i)
+        assert_close(one_of(got["slices"], index), want, 64, atol, f"{name}, slice {index}")
+
+
+def _oracle_inputs(batch):
+    return {n: np.asarray(x).astype(np.float64) for n, x in batch.items() if n != "weights"}
+
+
+def assert_close(got, want, ulps, atol, name):
+    assert got.keys() == want.keys()
+    for key in got:
+        case = key.partition("/")[0]
+        assert_within_ulps(got[key], want[key], ulps, atol=atol[case], name=f"{name}: {key}")
+
+
+def accuracy(**config):
+    return Sliced(metrics.Accuracy(num_classes=4), SLICES, **config)
+
+
+def labels(rng, size):
+    return {
+        "preds": rng.integers(0, 4, size).astype(np.int32),
+        "target": rng.integers(0, 4, size).astype(np.int32),
+    }
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        metrics.Accuracy(num_classes=4),
+        Collection(
+            {
+                "mean": metrics.Mean().from_outputs(values="target"),
+                "confusion": metrics.ConfusionMatrix(num_classes=4),
+                "std": metrics.Std().from_outputs(values="preds"),
+            }
+        ),
+    ],
+    ids=["accuracy", "collection"],
+)
+def test_laws(metric, rng):
+    batches = [with_ids(rng, labels(rng, 16)) for _ in range(3)]
+    sliced = Sliced(metric, SLICES)
+    check_metric(sliced, batches, empty=sliced.compute(), state_atol=1e-5)
+
+
+def test_nested_slices_are_the_cross(rng):
+    nested = Sliced(accuracy(by="language"), 2, by="domain")
+    batches = [
+        with_ids(rng, with_ids(rng, labels(rng, 32), SLICES, "language"), 3, "domain")
+        for _ in range(3)
+    ]
+    for batch in batches:
+        nested = nested.update(**batch)
+    got, plain = nested.results(), metrics.Accuracy(num_classes=4)
+
+    def want(domain, language):
+        metric = plain
+        for batch in batches:
+            rows = np.ones(32, bool)
+            for by, index in (("domain", domain), ("language", language)):
+                rows &= True if index is None else batch[by] == index
+            metric = metric.update(batch["preds"][rows], batch["target"][rows])
+        return metric.results()
+
+    assert got["overall"]["overall"] == want(None, None)
+    for domain in range(2):
+        assert got[str(domain)]["overall"] == want(domain, None)
+        for language in range(SLICES):
+            assert got[str(domain)][str(language)] == want(domain, language)
+            assert got["overall"][str(language)] == want(None, language)
+    assert got["unknown"] == sum(int((batch["domain"] == 2).sum()) for batch in batches)
+
+
+def test_ids_out_of_range_count_overall_only(rng):
+    batch = labels(rng, 6) | {"slices": np.array([0, 1, 2, 3, -1, 2**31 - 1], np.int32)}
+    metric = accuracy(names=("de", "fr", "en")).update(**batch)
+    assert metric.results()["unknown"] == 3
+    hits = batch["preds"] == batch["target"]
+    assert metric.results()["overall"] == np.float32(hits.mean())
+    assert [metric.results()[name] for name in ("de", "fr", "en")] == list(map(float, hits[:3]))
+    padded = accuracy().update(**batch, weights=np.array([1, 1, 1, 0, 1, 0], np.float32))
+    assert padded.results()["unknown"] == 1
+    assert "unknown" not in accuracy().update(**rows_of(batch, slice(3)), slices=1).results()
+
+
+def test_an_id_of_any_integer_dtype(rng):
+    batch = labels(rng, 8)
+    for dtype in (np.uint8, np.int8, np.uint32, np.int64, np.bool_):
+        ids = (np.arange(8) % 2).astype(dtype)
+        got = Sliced(metrics.Accuracy(num_classes=4), 300).update(**batch, slices=ids).results()
+        assert got["1"] == (batch["preds"] == batch["target"])[1::2].mean()
+
+
+def test_invalid_rows_belong_to_their_slice():
+    mean = Sliced(metrics.Mean(), 2).update(
+        np.array([1.0, np.nan, 3.0], np.float32), slices=np.array([0, 1, 0])
+    )
+    with pytest.warns(datarax.InvalidValuesWarning, match="1 values or examples"):
+        results = mean.results()
+    assert (results["0"], results["invalid"]) == (2.0, 1)
+    assert np.isnan(results["1"])
+    assert np.isnan(results["overall"])
+    with pytest.warns(datarax.InvalidValuesWarning):
+        assert mean.replace(on_invalid="exclude").results()["overall"] == 2.0
+    with pytest.raises(datarax.InvalidValuesError):
+        mean.replace(on_invalid="raise").results()
+    assert int(mean.invalid_count()) == 1
+
+
+def test_counts_are_exact_past_2_to_the_24(rng):
+    total = Sliced(Collection({"sum": metrics.Sum()}), 2)
+    values = np.array([2**30, 2**30 + 1, 3], np.int32)
+    step = jax.jit(lambda m: m.update(values=values, slices=np.array([0, 0, 1])))
+    for _ in range(5):
+        total = step(total)
+    assert total.results()["0"]["sum"] == 5 * (2**31 + 1)
+    assert total.results()["1"]["sum"] == 15
+
+
+def test_sums_of_a_slice_are_not_absorbed_by_those_of_another():
+    values = np.array([1e30, 1e-30, 3e-30, 1e30], np.float32)
+    got = Sliced(metrics.Mean(), 2).update(values, slices=np.array([0, 1, 1, 0])).results()
+    assert_within_ulps(got["0"], float(values[0]), 1)
+    assert_within_ulps(got["1"], (float(values[1]) + float(values[2])) / 2, 1)
+
+
+def test_many_rows_are_folded_in_parts(rng):
+    batch = with_ids(rng, labels(rng, 20_001), 5)
+    got = Sliced(metrics.Accuracy(num_classes=4), 5).update(**batch).results()
+    hits = batch["preds"] == batch["target"]
+    for index in range(5):
+        assert got[str(index)] == np.float32(hits[batch["slices"] == index].mean())
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_on_devices_as_on_one(kind, rng):
+    mesh = make_mesh(kind, {"d": 8})
+    batch = with_ids(rng, labels(rng, 64), SLICES + 1)
+    one = accuracy().update(**batch)
+    apart = datarax.per_device(accuracy(), mesh, "d").update(**place(batch, mesh, P("d")))
+    whole = jax.jit(lambda m, b: m.update(**b))(accuracy(), place(batch, mesh, P("d")))
+    for got in (apart, whole):
+        assert got.results() == one.results()
+
+
+def test_sync_in_shard_map(rng):
+    mesh = make_mesh("auto", {"d": 8})
+    batch = with_ids(rng, labels(rng, 64), SLICES + 1)
+
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh, in_specs=(P(), P("d")), out_specs=P())
+    def step(metric, batch):
+        return metric.update(**batch).sync("d")
+
+    assert step(accuracy(), batch).results() == accuracy().update(**batch).results()
+
+
+def test_many_slices_are_synced_in_parts(rng):
+    # More than a megabyte on all devices together.
+    mesh = make_mesh("auto", {"d": 8})
+    batch = with_ids(rng, labels(rng, 64), 4000)
+    metric = Sliced(metrics.ConfusionMatrix(num_classes=4), 4000)
+    one = metric.update(**batch).compute()
+    got = datarax.per_device(metric, mesh, "d").update(**place(batch, mesh, P("d"))).compute()
+    np.testing.assert_array_equal(got["slices"], one["slices"])
+    np.testing.assert_array_equal(got["overall"], one["overall"])
+
+
+def test_in_a_collection_by_name(rng):
+    collection = Collection(
+        {
+            "accuracy": accuracy(names=("de", "fr", "en"), by="language"),
+            "loss": Sliced(metrics.Mean(), 2, by="domain").from_outputs(
+                values="loss", domain="source"
+            ),
+        }
+    )
+    collection = collection.update(
+        **labels(rng, 6), language=np.arange(6) % 3, loss=np.arange(6.0), source=np.arange(6) // 3
+    )
+    results = collection.results()
+    assert {"accuracy/overall", "accuracy/de", "accuracy/en", "loss/0", "loss/1"} < results.keys()
+    assert (results["loss/0"], results["loss/1"]) == (1.0, 4.0)
+    assert collection.compute()["accuracy/slices"].shape == (3,)
+    with pytest.raises(datarax.MetricInputError, match="'language'"):
+        collection.update(**labels(rng, 2), loss=np.ones(2), source=np.ones(2, np.int32))
+
+
+def test_checkpoints_and_copies(rng):
+    metric = accuracy(names=("a", "b", "c")).update(**with_ids(rng, labels(rng, 16)))
+    empty = accuracy(names=("a", "b", "c"))
+    for again in (
+        empty.load_state_dict(metric.state_dict()),
+        copy.deepcopy(metric),
+        pickle.loads(pickle.dumps(metric)),
+    ):
+        assert again.results() == metric.results()
+        assert again.merge(metric).results() == metric.results()
+    with pytest.raises(datarax.ConfigurationMismatchError, match="names"):
+        accuracy().load_state_dict(metric.state_dict())
+
+
+def test_one_collection_window_at_a_time(rng):
+    batch = with_ids(rng, labels(rng, 16))
+    metric = accuracy().update(**batch)
+    with datarax.AsyncMetricCollector(metric) as collector:
+        reset = collector.schedule_collection(metric)
+        assert collector.collect_results() == metric.results()
+    assert np.isnan(reset.results()["overall"])
+
+
+def test_a_metric_without_weights(rng):
+    class Largest(datarax.Metric):
+        peak = datarax.MetricAccumulator(-np.inf, "max")
+
+        def update(self, values):
+            return self.replace(peak=self.peak.update(values))
+
+        def compute(self):
+            return self.peak.value
+
+    values = rng.normal(size=10).astype(np.float32)
+    got = Sliced(Largest(), 2).update(values, slices=np.arange(10) % 2).results()
+    assert (got["0"], got["1"]) == (values[::2].max(), values[1::2].max())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Sliced(metrics.Mean(), 0), "num_slices=0"),
+        (lambda: Sliced(metrics.Mean(), 2, names=("a",)), "1 names"),
+        (lambda: Sliced(metrics.Mean(), 2, names=("a", "a")), "1 differ"),
+        (lambda: Sliced(metrics.Mean(), 2, names=("a", "overall")), "'overall'"),
+        (lambda: Sliced(metrics.Mean(), 2, by="values"), "by='values'"),
+        (lambda: Sliced(metrics.Mean().update(1.0), 2), "without data"),
+        (lambda: Sliced("accuracy", 2), "expects a datarax.Metric"),
+        (lambda: Sliced(Sliced(metrics.Mean(), 2), 3), "by='slices'"),
+        (lambda: Sliced(metrics.Mean(), 2).update(np.ones(3)), "slices="),
+        (lambda: Sliced(metrics.Mean(), 2).update(np.ones(3), slices=np.zeros(2, int)), "3 rows"),
+        (lambda: Sliced(metrics.Mean(), 2).update(np.ones(3), slices=np.zeros(3)), "float32"),
+    ],
+)
+def test_misuse(make, message):
+    with pytest.raises(datarax.DataraxError, match=message):
+        make()
