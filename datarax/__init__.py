@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
     from datarax.statistics.fields import field as field
     from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
+    from datarax.wrappers.bootstrap import Bootstrap as Bootstrap
     from datarax.wrappers.collection import Collection as Collection
     from datarax.wrappers.per_device import PerDevice as PerDevice
     from datarax.wrappers.per_device import per_device as per_device
@@ -60,6 +61,7 @@ _LAZY = {
     "AsyncMetricCollector": "datarax.training.collector",
     "MetricAccumulator": "datarax.statistics.accumulator",
     "field": "datarax.statistics.fields",
+    "Bootstrap": "datarax.wrappers.bootstrap",
     "Collection": "datarax.wrappers.collection",
     "PerDevice": "datarax.wrappers.per_device",
     "per_device": "datarax.wrappers.per_device",

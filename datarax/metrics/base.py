@@ -20,6 +20,7 @@ from datarax.metrics.routing import Outputs, Route
 from datarax.metrics.row_updates import updated_at
 from datarax.statistics.fields import field
 from datarax.statistics.memo import one_reading
+from datarax.statistics.row_merge import Target
 from datarax.statistics.state import State
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -163,13 +164,19 @@ class Metric(State):
         """The metric updated with the arguments in a tree from `calls`."""
         return self.update(*calls.args, **calls.kwargs)
 
-    def apply_at(self, calls: PyTree, place: jax.Array, size: int) -> Self:
-        """Stacked metrics of this configuration, each updated with the rows of its place.
+    def apply_at(self, calls: PyTree, target: Target) -> Self:
+        """Stacked metrics of this configuration, each updated with its rows of a batch.
 
-        Every array of `self` has a leading axis of `size` places. `place` gives the place of each
-        row, unsigned; rows past the last place are left out.
+        Every array of `self` has a leading axis of `target.size`.
         """
-        return updated_at(self, calls, place, size)
+        with_repeated = getattr(self.children().get("statistic"), "with_repeated", None)
+        if target.counts is None or target.places > 1 or not with_repeated:
+            return updated_at(self, calls, target)
+        if not shares_statistic(self):
+            return updated_at(self, calls, target)
+        args, kwargs = calls.by_name
+        counts = jnp.where((target.place == 0)[:, None], target.counts, 0)
+        return self.replace(statistic=with_repeated(counts, *args, **kwargs))
 
     def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Picks the arguments of `update` from the named outputs of a step; ignores the others.

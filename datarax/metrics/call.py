@@ -1,6 +1,6 @@
 """`Call`: the arguments of one update of one metric, which a wrapper may change."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -34,6 +34,29 @@ class Call:
 def is_call(x: Any) -> bool:
     """Whether `x` is a `Call`, for `is_leaf` of the functions of `jax.tree`."""
     return isinstance(x, Call)
+
+
+def with_argument(calls: Any, name: str, value: Any) -> Any:
+    """A tree of `Call`s, each with one more argument: of each row, or one for all."""
+
+    def one(call: Call) -> Call:
+        args, kwargs = call.by_name
+        broadcast = (*call.broadcast, name)
+        return replace(call, args=args, kwargs=kwargs | {name: value}, broadcast=broadcast)
+
+    return jax.tree.map(one, calls, is_leaf=is_call)
+
+
+def taken_from(calls: Any, name: str) -> tuple[Any, Any]:
+    """What `with_argument` added, None if nothing, and the calls without it."""
+
+    def one(call: Call) -> Call:
+        kwargs = {key: x for key, x in call.kwargs.items() if key != name}
+        broadcast = tuple(key for key in call.broadcast if key != name)
+        return replace(call, kwargs=kwargs, broadcast=broadcast)
+
+    first = jax.tree.leaves(calls, is_leaf=is_call)[0]
+    return first.kwargs.get(name), jax.tree.map(one, calls, is_leaf=is_call)
 
 
 def is_numbers(x: Any) -> bool:

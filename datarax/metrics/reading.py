@@ -198,13 +198,13 @@ _EFFECTS = {
 def rounded_doubles(value: PyTree) -> PyTree:
     """The value with each double-float rounded; an `Exact` stays, because `results` is exact."""
     return jax.tree.map(
-        lambda x: x.to_float() if isinstance(x, DoubleFloat) else x, value, is_leaf=_is_wide
+        lambda x: x.to_float() if isinstance(x, DoubleFloat) else x, value, is_leaf=is_wide
     )
 
 
 def nan_if(condition: Any, value: PyTree) -> PyTree:
     """NaN where the condition holds; integers stay, because they have no NaN."""
-    return jax.tree.map(lambda x: _nan_where(condition, x), value, is_leaf=_is_wide)
+    return jax.tree.map(lambda x: _nan_where(condition, x), value, is_leaf=is_wide)
 
 
 def _presented(
@@ -217,7 +217,7 @@ def _presented(
             return _presented(form(x), form, leaf)
         return leaf(x)
 
-    return jax.tree.map(one, value, is_leaf=lambda x: _is_wide(x) or isinstance(x, Presented))
+    return jax.tree.map(one, value, is_leaf=lambda x: is_wide(x) or isinstance(x, Presented))
 
 
 def flat_items(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -230,10 +230,10 @@ def flat_items(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _listed(x: Presented) -> PyTree:
-    return jax.tree.map(np.asarray, x, is_leaf=_is_wide).listed()
+    return jax.tree.map(np.asarray, x, is_leaf=is_wide).listed()
 
 
-def _is_wide(x: Any) -> bool:
+def is_wide(x: Any) -> bool:
     """Whether a result has two parts. Such results are pytrees, and must be kept as leaves."""
     return isinstance(x, DoubleFloat | Exact)
 

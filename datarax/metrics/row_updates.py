@@ -7,13 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float
+from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax.distributed.collectives import replicated
 from datarax.metrics.call import Call, is_call
 from datarax.statistics.leaf_states import leaf_states, map_leaf_states
-from datarax.statistics.place_merge import merge_at_places
+from datarax.statistics.repetition import invalid_uncounted
+from datarax.statistics.row_merge import Target, merge_rows
 
 AT_ONCE = 2**13
 """The most rows of which the states are held at a time; at most 2**16, see `Packed`."""
@@ -37,6 +38,16 @@ def row_count(call: Call) -> int:
     return sizes.pop() if sizes else 1
 
 
+def counted_rows(call: Call, rows: int) -> jax.Array:
+    """Which rows of a call have a weight that is not zero."""
+    weights = call.by_name[1].get("weights")
+    if weights is None:
+        return jnp.ones(rows, jnp.bool_)
+    w = replicated(numeric(weights, "weights"))
+    some = jnp.any(w.astype(jnp.bool_), tuple(range(1, w.ndim)))
+    return jnp.broadcast_to(some, (rows,))
+
+
 def by_rows(call: Call, rows: int) -> Call:
     """The call with two leading axes: of rows, and of one example in each."""
 
@@ -51,36 +62,38 @@ def by_rows(call: Call, rows: int) -> Call:
     return replace(call, args=split_all[0], kwargs=split_all[1])
 
 
-def updated_at(stacked: Any, calls: PyTree, place: jax.Array, size: int) -> Any:
-    """Stacked states of a metric, each updated with the rows of its place.
+def updated_at(stacked: Any, calls: PyTree, target: Target) -> Any:
+    """Stacked states of a metric, each updated with its rows of a batch.
 
-    The states of single rows are merged into those at their places, so the cost depends on the
-    batch, and little on the number of places. If the state of a row is large, each state is updated
-    with the whole batch instead, with weight zero for the rows of other places.
+    The states of single rows are merged into the stacked ones, so the cost depends on the batch,
+    and little on the number of states. If the state of a row is large, or cannot be repeated, each
+    state is updated with the whole batch instead, with weights: zero for rows that are not its own.
 
     Args:
-        stacked: a metric; its arrays have a leading axis of `size` places.
+        stacked: a metric; its arrays have a leading axis of `target.size`.
         calls: the arguments of its update, as a tree of `Call`s.
-        place: the place of each row, unsigned; rows past the last place are left out.
+        target: where each row goes.
 
     Raises:
         MetricInputError: the metric takes no weights, and its state is too large for a row.
     """
     empty = element(stacked)
     states = leaf_states(empty)
-    rows, several = place.size, jax.tree.leaves(calls, is_leaf=is_call)
+    rows, several = target.place.size, jax.tree.leaves(calls, is_leaf=is_call)
     # Of a wrapper, the states may depend on more than one row at a time.
-    rowwise = isinstance(calls, Call) and all(state.rowwise for state in states)
+    rowwise = isinstance(calls, Call) and all(
+        state.rowwise and (state.repeats or target.counts is None) for state in states
+    )
     unweighted = [call.metric for call in several if "weights" not in call.takes]
     if unweighted and not rowwise:
         raise MetricInputError(
-            f"{unweighted[0]}.update takes no weights, which tell the rows of one place from those "
-            f"of another, and its state cannot be held for each row either"
+            f"{unweighted[0]}.update takes no weights, which tell how often each row counts, and "
+            f"its state cannot be held for each row either"
         )
     cells = sum(math.prod(x.shape) for x in jax.tree.leaves([s.for_row() for s in states]))
-    if rowwise and (unweighted or rows * cells <= 8 * size * (rows + cells)):
-        return _merged_rows(stacked, empty, calls, place, size)
-    return _masked(stacked, calls, place, size)
+    if rowwise and (unweighted or rows * cells <= 8 * target.size * (rows + cells)):
+        return _merged_rows(stacked, empty, calls, target)
+    return _weighted(stacked, calls, target)
 
 
 def element(stacked: Any) -> Any:
@@ -88,16 +101,30 @@ def element(stacked: Any) -> Any:
     return jax.tree.map(lambda x: x[0], stacked).reset()
 
 
-def _masked(stacked: Any, calls: PyTree, place: jax.Array, size: int) -> Any:
-    place = replicated(place)
+def _weighted(stacked: Any, calls: PyTree, target: Target) -> Any:
+    target = replicated_target(target)
 
     def update(one: Any, index: jax.Array) -> Any:
-        def masked(call: Call) -> Call:
-            return weighted_by(call, place == index)
+        factor = target.place == index % jnp.uint32(target.places)
+        if target.counts is not None:
+            replica = (index // jnp.uint32(target.places)).astype(jnp.int32)
+            factor = jnp.where(factor, target.counts[:, replica], 0)
 
-        return one.apply(jax.tree.map(masked, calls, is_leaf=is_call))
+        def weighted(call: Call) -> Call:
+            return weighted_by(call, factor)
 
-    return jax.vmap(update)(stacked, jnp.arange(size, dtype=place.dtype))
+        with invalid_uncounted(target.counts is not None):
+            return one.apply(jax.tree.map(weighted, calls, is_leaf=is_call))
+
+    return jax.vmap(update)(stacked, jnp.arange(target.size, dtype=jnp.uint32))
+
+
+def replicated_target(target: Target) -> Target:
+    """The target, replicated over an `Explicit` mesh."""
+    if target.counts is None:
+        return target._replace(place=replicated(target.place))
+    place, counts = replicated((target.place, target.counts))
+    return Target(place, target.places, counts)
 
 
 def weighted_by(call: Call, factor: jax.Array) -> Call:
@@ -115,26 +142,31 @@ def weighted_by(call: Call, factor: jax.Array) -> Call:
     return replace(call, args=args, kwargs=kwargs | {"weights": w})
 
 
-def _merged_rows(stacked: Any, empty: Any, call: Call, place: jax.Array, size: int) -> Any:
-    rows = place.size
-    call = by_rows(call, rows)
-    place = replicated(place)
+def _merged_rows(stacked: Any, empty: Any, call: Call, target: Target) -> Any:
+    rows = target.place.size
+    call, target = by_rows(call, rows), replicated_target(target)
+    places = target.places
+
+    def fold(stacked: Any, call: Call, place: jax.Array, counts: Any) -> Any:
+        # What cannot be used is known of the data, and need not be of each replica.
+        with invalid_uncounted(counts is not None):
+            states = row_states(empty, call)
+        part = Target(place, places, counts)
+        return map_leaf_states(lambda leaves: merge_rows(leaves, states, part), stacked)
+
     if rows <= AT_ONCE:
-        return _fold(stacked, row_states(empty, call), place, size)
+        return fold(stacked, call, target.place, target.counts)
     # Rows past the last place fill up the last part.
     parts = -(-rows // AT_ONCE)
-    beyond = jnp.iinfo(place.dtype).max
 
-    def cut(x: jax.Array, fill: Any = 0) -> jax.Array:
+    def cut(x: jax.Array, fill: int = 0) -> jax.Array:
         padding = [(0, parts * AT_ONCE - rows)] + [(0, 0)] * (x.ndim - 1)
         x = jnp.pad(x, padding, constant_values=jnp.asarray(fill, x.dtype))
         return x.reshape(parts, AT_ONCE, *x.shape[1:])
 
-    def fold(stacked: Any, part: Any) -> tuple[Any, None]:
-        return _fold(stacked, row_states(empty, part[0]), part[1], size), None
-
+    given = jax.tree.map(cut, call), cut(target.place, places), jax.tree.map(cut, target.counts)
     stacked = jax.tree.map(jnp.asarray, stacked)
-    return jax.lax.scan(fold, stacked, (jax.tree.map(cut, call), cut(place, beyond)))[0]
+    return jax.lax.scan(lambda state, part: (fold(state, *part), None), stacked, given)[0]
 
 
 def row_states(empty: Any, call: Call) -> list[Any]:
@@ -155,7 +187,3 @@ def row_states(empty: Any, call: Call) -> list[Any]:
 def _same(before: Any, after: Any) -> bool:
     a, b = jax.tree.leaves(before), jax.tree.leaves(after)
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
-
-
-def _fold(stacked: Any, rows: list[Any], place: jax.Array, size: int) -> Any:
-    return map_leaf_states(lambda states: merge_at_places(states, rows, place, size), stacked)

@@ -25,11 +25,11 @@ def hashed(x: jax.Array) -> Words:
     left, right = _bits_of_value(x)
     # A Feistel network maps 64 bits one to one, whatever the function of its rounds is.
     for key in _ROUNDS:
-        left, right = right, left ^ _mixed(right ^ jnp.uint32(key))
+        left, right = right, left ^ mixed(right ^ jnp.uint32(key))
     return left, right
 
 
-def _mixed(x: jax.Array) -> jax.Array:
+def mixed(x: jax.Array) -> jax.Array:
     """Mixes the bits of `x`: every bit of the result depends on every bit of `x`."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x9E3779B1)
     x = (x ^ (x >> 15)) * jnp.uint32(0x85EBCA77)

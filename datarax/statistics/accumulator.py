@@ -23,7 +23,7 @@ from datarax.numerics.double_float import DoubleFloat, has_wide
 from datarax.numerics.exact import Exact
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import ElementwiseState, Travel
-from datarax.statistics.place_merge import Packed, merged_in_pairs
+from datarax.statistics.row_merge import Packed, Target, merged_in_pairs
 
 
 class Constant(NamedTuple):
@@ -250,7 +250,11 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
     def combine(self, other: Any) -> Self:
         return self.with_parts({"parts": self._row.pairwise(self.parts, other.parts)})
 
-    def at_places(self, rows: Any, place: jax.Array) -> Generator[Packed, Any, Self]:
+    @property
+    def repeats(self) -> bool:
+        return self._row.to_mesh is not None or has_wide(self.dtype)
+
+    def with_rows(self, rows: Any, target: Target) -> Generator[Packed, Any, Self]:
         row = self._row
         if row.to_mesh is not None and row.from_mesh is not None:
             how, arrays = row.to_mesh(rows.parts)
@@ -265,7 +269,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
             total = yield Packed("sum", DoubleFloat(*rows.parts))
             folded = total.high, total.low
         else:
-            return merged_in_pairs(self, rows, place)
+            return merged_in_pairs(self, rows, target)
         return self.with_parts({"parts": row.pairwise(self.parts, folded)})
 
     def element(self) -> "MetricAccumulator":

@@ -1,21 +1,25 @@
 """Counts of right and wrong predictions: by class, or of all classes together."""
 
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from datarax._checks import numeric, positive_int
+from datarax._checks import default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.numerics.digit_sums import sum_by_digits
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.limbs import double_from_int
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts
 from datarax.statistics.labels import count_labels
+from datarax.statistics.repetition import invalid_uncounted, repeating, repetitions
 from datarax.statistics.state import State
 from datarax.statistics.thresholds import checked_threshold, is_above, of_probabilities
 
@@ -72,7 +76,10 @@ class PredictionCounts(State):
         return self.num_classes or self.num_labels or 1
 
     def of_labels(self, chosen: jax.Array, positive: jax.Array, w: jax.Array) -> jax.Array:
-        """The counts of classes that are chosen or positive, each (..., L), of integer weights."""
+        """The counts of classes that are chosen or positive, each (..., L), of integer weights.
+
+        The weights are of that shape, or have one more axis, of replicas: then the counts, too.
+        """
         raise TypeError(f"{type(self).__name__} does not define of_labels()")
 
     def of_classes(
@@ -80,7 +87,8 @@ class PredictionCounts(State):
     ) -> jax.Array:
         """The counts of targets (...) and chosen classes (..., k), of integer weights (...).
 
-        `hit` is the mask of the targets that are among the chosen classes.
+        `hit` is the mask of the targets that are among the chosen classes. The weights may have one
+        more axis, of replicas.
         """
         raise TypeError(f"{type(self).__name__} does not define of_classes()")
 
@@ -121,10 +129,20 @@ class PredictionCounts(State):
     def _counted(
         self, w: jax.Array, count: Callable[[jax.Array], jax.Array], invalid: Invalid
     ) -> Self:
-        cells = self.cells.double + sum_by_digits(w, count)
+        repeats = repetitions()
+        total = sum_by_digits(w, count) if repeats is None else _replicated(w, count, repeats)
         return self.replace(
-            cells=self.cells.with_value(cells), invalid=self.invalid.update(invalid)
+            cells=self.cells.with_value(self.cells.double + total),
+            invalid=self.invalid.update(invalid),
         )
+
+    def with_repeated(self, counts: jax.Array, *args: Any, **kwargs: Any) -> Self:
+        """Stacked counts, each updated with each row as often as its column of `counts` says.
+
+        The rows that cannot be used are not counted.
+        """
+        with repeating(counts), invalid_uncounted():
+            return self.update(*args, **kwargs)
 
 
 class ClassCounts(PredictionCounts):
@@ -135,19 +153,21 @@ class ClassCounts(PredictionCounts):
         self.cells = MetricAccumulator(np.zeros((4, self.size)))
 
     def of_labels(self, chosen: jax.Array, positive: jax.Array, w: jax.Array) -> jax.Array:
-        batch = tuple(range(w.ndim - 1))
-        parts = (chosen & positive, chosen, positive, True)
-        return _cells(*(jnp.sum(jnp.where(part, w, 0), batch, w.dtype) for part in parts))
+        batch = tuple(range(chosen.ndim - 1))
+        parts = (_where(chosen & positive, w), _where(chosen, w), _where(positive, w), w)
+        return _cells(*(jnp.sum(part, batch, w.dtype) for part in parts))
 
     def of_classes(
         self, chosen: jax.Array, hit: jax.Array, target: jax.Array, w: jax.Array
     ) -> jax.Array:
-        of_chosen = jnp.broadcast_to(w[..., None], chosen.shape)
+        replicas = w.shape[target.ndim :]
+        of_chosen = lax.expand_dims(w, (target.ndim,))
+        of_chosen = jnp.broadcast_to(of_chosen, (*chosen.shape, *replicas))
         return _cells(
-            count_labels(target, jnp.where(hit, w, 0), self.size),
+            count_labels(target, _where(hit, w), self.size),
             count_labels(chosen, of_chosen, self.size),
             count_labels(target, w, self.size),
-            jnp.sum(w, dtype=w.dtype),
+            jnp.sum(w, tuple(range(target.ndim)), w.dtype),
         )
 
 
@@ -178,9 +198,30 @@ class MatchCounts(PredictionCounts):
 
 
 def _right_and_wrong(right: jax.Array, w: jax.Array) -> jax.Array:
-    return jnp.stack([jnp.sum(jnp.where(part, w, 0), dtype=w.dtype) for part in (right, ~right)])
+    rows = tuple(range(right.ndim))
+    return jnp.stack([jnp.sum(_where(part, w), rows, w.dtype) for part in (right, ~right)])
+
+
+def _where(mask: jax.Array, w: jax.Array) -> jax.Array:
+    """The weights in a mask, else 0; the weights may have one more axis."""
+    return jnp.where(lax.expand_dims(mask, range(mask.ndim, w.ndim)), w, jnp.zeros((), w.dtype))
+
+
+def _replicated(
+    w: jax.Array, count: Callable[[jax.Array], jax.Array], repeats: jax.Array
+) -> DoubleFloat:
+    """Sums of weights for each replica, each row as often as it counts there."""
+    # (rows, ..., replicas)
+    times = lax.expand_dims(repeats, range(1, w.ndim)) if w.ndim else repeats[0]
+    times = jnp.broadcast_to(times, (*w.shape, repeats.shape[1]))
+    if w.dtype == jnp.bool_:
+        total = double_from_int(count(jnp.where(w[..., None], times, 0)), default_float())
+    else:
+        total = sum_by_digits(w[..., None] * times.astype(w.dtype), count)
+    return total.map(lambda x: jnp.moveaxis(x, -1, 0))
 
 
 def _cells(right: jax.Array, predicted: jax.Array, actual: jax.Array, n: jax.Array) -> jax.Array:
     """TP, FP, FN and TN, (4, C), from integers by class and the total `n`."""
+    n = jnp.broadcast_to(n, right.shape)  # one number, or one for each replica
     return jnp.stack([right, predicted - right, actual - right, n - predicted - actual + right])

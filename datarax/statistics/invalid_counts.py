@@ -12,6 +12,7 @@ from jax import lax
 from datarax._checks import as_float, is_integer
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.repetition import counting_invalid
 from datarax.statistics.state import State
 
 KINDS = ("infinite", "NaN", "out of range")
@@ -96,6 +97,8 @@ class InvalidCounts(State):
 
     def update(self, invalid: Invalid | jax.Array) -> Self:
         """Folds in a batch of rows: from `rows_weight`, or a mask of those out of range."""
+        if not counting_invalid():
+            return self
         if not isinstance(invalid, Invalid):
             invalid = out_of_range(jnp.asarray(invalid, jnp.bool_))
         codes = jnp.arange(1, len(KINDS) + 1, dtype=jnp.int8)

@@ -54,9 +54,14 @@ def is_class(target: jax.Array, size: int) -> jax.Array:
 def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
     """The sum of the integer weights of each label: (size,).
 
-    A label out of range must have weight zero.
+    A label out of range must have weight zero. If the weights have one axis more than the labels,
+    there are several for each label, and as many sums: (size, replicas).
     """
     labels, weights = replicated(labels.astype(jnp.int32)), replicated(weights)
+    if weights.ndim > labels.ndim:
+        table = jnp.zeros((size, weights.shape[-1]), weights.dtype)
+        weights = weights.reshape(-1, weights.shape[-1])
+        return table.at[labels.reshape(-1).astype(jnp.uint32)].add(weights, mode="drop")
     if size <= _FEW_CLASSES:
         same = labels.reshape(-1, 1) == jnp.arange(size, dtype=jnp.int32)[None, :]
         counted = jnp.where(same, weights.reshape(-1, 1), 0)

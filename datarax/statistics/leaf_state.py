@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax.statistics.place_merge import Packed, merged_in_pairs
+from datarax.statistics.row_merge import Packed, Target, merged_in_pairs
 from datarax.statistics.state import State
 
 
@@ -82,21 +82,26 @@ class LeafState(State):
         """The merged state, from the merged arrays of all that `to_mesh` lists, in its order."""
 
     def for_row(self) -> Any:
-        """What takes the place of the empty state in an update with one row: see `at_places`."""
+        """What takes the place of the empty state in an update with one row: see `with_rows`."""
         return self.reset()
 
-    def at_places(self, rows: Any, place: jax.Array) -> Generator[Packed, Any, Self]:
-        """Stacked states, with the states of several rows merged into those at their places.
+    @property
+    def repeats(self) -> bool:
+        """Whether `with_rows` may count a row several times."""
+        return False
 
-        Every array of `self` has a leading axis of places, and every array of `rows` one of rows.
-        A generator: it asks for what it must know, and returns the states. See `merge_at_places`.
+    def with_rows(self, rows: Any, target: Target) -> Generator[Packed, Any, Self]:
+        """Stacked states, with the states of several rows merged into them.
+
+        Every array of `self` has a leading axis of states, and every array of `rows` one of rows.
+        A generator: it asks for what it must know, and returns the states. See `merge_rows`.
 
         Args:
             rows: what `for_row` has become in the update of each row.
-            place: of shape (rows,), unsigned; rows past the last place are left out.
+            target: where each row goes.
         """
         yield from ()
-        return merged_in_pairs(self, rows, place)
+        return merged_in_pairs(self, rows, target)
 
     def reset(self) -> Self:
         # A stacked state (for example, one copy per device) stays stacked: its arrays have leading

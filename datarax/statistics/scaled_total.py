@@ -26,7 +26,7 @@ from datarax.numerics.sums import sum_floats
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import ElementwiseState
 from datarax.statistics.moments import Parts
-from datarax.statistics.place_merge import Packed, merged_in_pairs
+from datarax.statistics.row_merge import Packed, Target, merged_in_pairs
 
 _NOTHING = -(2**30)  # the exponent of an empty sum
 _INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
@@ -176,13 +176,17 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         )
         return self._holding(x + y, jnp.maximum(a, b))
 
-    def at_places(self, rows: Any, place: jax.Array) -> Generator[Packed, Any, Self]:
+    @property
+    def repeats(self) -> bool:
+        return has_wide(self.parts[0].dtype)
+
+    def with_rows(self, rows: Any, target: Target) -> Generator[Packed, Any, Self]:
         if not has_wide(self.parts[0].dtype):
-            return merged_in_pairs(self, rows, place)
-        # The rows at one place are added up in units of the greatest power among them.
+            return merged_in_pairs(self, rows, target)
+        # The rows of one state are added up in units of the greatest power among them, or more.
         exponents = jnp.asarray(rows.exponent)
-        top = jnp.maximum((yield Packed("max", exponents)), jnp.int32(_NOTHING))
-        shift = jnp.minimum(exponents - top[place], 0)
+        top = jnp.maximum((yield Packed("bound", exponents)), jnp.int32(_NOTHING))
+        shift = jnp.minimum(exponents - target.of_rows(top), 0)
         total = yield Packed("sum", rows.scaled * power_of_two(shift, rows.scaled.dtype))
         return self.combine(self._holding(total, top))
 

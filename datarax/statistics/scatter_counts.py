@@ -15,15 +15,15 @@ from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, has_wide
 from datarax.numerics.exact import exact
 from datarax.numerics.limbs import double_from_int
 from datarax.numerics.sums import split_for_sum
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import LeafState, Travel
-from datarax.statistics.place_merge import Packed
 from datarax.statistics.replication import folding
+from datarax.statistics.row_merge import Packed, Target
 
 _FULL = 2**31 - 1  # the greatest int32
 _INTO_FLAT = lax.ScatterDimensionNumbers((), (0,), (0,))
@@ -97,6 +97,30 @@ class ScatterCounts(LeafState, kw_only=False):
             }
         )
 
+    def _with_repeated(self, place: jax.Array, weights: jax.Array, counts: jax.Array) -> Self:
+        """Adds weights (N, K) at flat indices of the table of each replica, as often as it counts.
+
+        The leading axis is of replicas; `counts` (N, replicas) are below 2**7.
+        """
+        replicas, cells = counts.shape[1], math.prod(self.shape) // counts.shape[1]
+
+        def table(times: jax.Array) -> jax.Array:
+            empty = jnp.zeros((cells, replicas), times.dtype)
+            return empty.at[place.astype(jnp.uint32)].add(times, mode="drop").T.reshape(self.shape)
+
+        counts = counts[:, None, :]
+        if weights.dtype != jnp.bool_:
+            w = DoubleFloat.of(weights[:, :, None])
+            return self.holding(self.double + w.map(lambda w: table(w * counts.astype(w.dtype))))
+        most = (place.size << 7) - 1
+        full = jnp.asarray(self.pending) > _FULL - most
+        flat = jax.tree.map(lambda x: x.reshape(-1), (self.recent, self.flushed))
+        recent, flushed = _flush_where(full, flat)
+        added = table(jnp.where(weights[:, :, None], counts, 0)).reshape(-1)
+        parts = jax.tree.map(lambda x: x.reshape(self.shape), (recent + added, flushed))
+        pending = jnp.where(full, jnp.int32(0), self.pending) + jnp.int32(most)
+        return self.with_parts({"recent": parts[0], "pending": pending, "flushed": parts[1]})
+
     @property
     def double(self) -> DoubleFloat:
         """The table as double-floats, with all recent counts flushed."""
@@ -115,27 +139,36 @@ class ScatterCounts(LeafState, kw_only=False):
     def for_row(self) -> "RowOfCells":
         return RowOfCells()
 
-    def at_places(self, rows: Any, place: jax.Array) -> Generator[Packed, Any, Self]:
+    @property
+    def repeats(self) -> bool:
+        return has_wide(self.flushed[0].dtype)
+
+    def with_rows(self, rows: Any, target: Target) -> Generator[Packed, Any, Self]:
         yield from ()
+        place, counts, size = target.place, target.counts, target.size
+        cells = math.prod(self.shape)
         # All tables are one table with a further axis. A cell of it has no greater bound than the
         # greatest of theirs.
-        count, cells = jnp.shape(self.pending)[0], math.prod(self.shape)
-        whole = ScatterCounts((count, *self.shape)).with_parts(
+        whole = ScatterCounts((size, *self.shape)).with_parts(
             self.children() | {"pending": jnp.max(self.pending)}
         )
         for cell, weights in rows.added:
-            at = place.astype(jnp.int32)[:, None] * cells + cell.reshape(place.size, -1)
+            cell, weights = (x.reshape(place.size, -1) for x in (cell, weights))
             # Of a row that is left out, the product may overflow; so may a cell that is ignored.
-            used = (place < count)[:, None] & (cell < cells).reshape(place.size, -1)
-            at = jnp.where(used, at, jnp.int32(count * cells))
-            whole = whole.add(at, weights.reshape(place.size, -1))
-        pending = jnp.broadcast_to(whole.pending, (count,))
+            used = (place < target.places)[:, None] & (cell < cells)
+            at = place.astype(jnp.int32)[:, None] * cells + cell
+            at = jnp.where(used, at, jnp.int32(size * cells))
+            if counts is None:
+                whole = whole.add(at, weights)
+            else:
+                whole = whole._with_repeated(at, weights, counts)
+        pending = jnp.broadcast_to(whole.pending, (size,))
         return self.with_parts(whole.children() | {"pending": pending})
 
     def canonical(self) -> Self:
-        return self._holding(self.double)
+        return self.holding(self.double)
 
-    def _holding(self, table: DoubleFloat) -> Self:
+    def holding(self, table: DoubleFloat) -> Self:
         """A copy with this table, all of it flushed."""
         # The leading axes of a stacked state, for example one table per device.
         stacked = table.shape[: table.ndim - len(self.shape)]
@@ -148,13 +181,13 @@ class ScatterCounts(LeafState, kw_only=False):
         )
 
     def combine(self, other: Any) -> Self:
-        return self._holding(self.double + other.double)
+        return self.holding(self.double + other.double)
 
     def to_mesh(self) -> list[Travel]:
         return self._sums.with_value(self.double).to_mesh()
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        return self._holding(self._sums.from_mesh(arrays).double)
+        return self.holding(self._sums.from_mesh(arrays).double)
 
     @property
     def _sums(self) -> MetricAccumulator:

@@ -18,6 +18,7 @@ from datarax.metrics.base import Metric, placed_as, read, shares_statistic
 from datarax.metrics.call import Call
 from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
+from datarax.statistics.row_merge import Target
 
 _Member = tuple[str, Any, int]
 
@@ -196,11 +197,11 @@ class Collection(Metric):
                 updated.append(metric.apply(call))
         return self.with_parts({"groups": tuple(updated)})
 
-    def apply_at(self, calls: tuple[Any, ...], place: jax.Array, size: int) -> Self:
+    def apply_at(self, calls: tuple[Any, ...], target: Target) -> Self:
         updated = []
         for (name, metric), call in zip(self._updated(), calls, strict=True):
             with naming(name):
-                updated.append(metric.apply_at(call, place, size))
+                updated.append(metric.apply_at(call, target))
         return self.with_parts({"groups": tuple(updated)})
 
     def _updated(self) -> list[tuple[str, Metric]]:

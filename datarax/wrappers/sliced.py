@@ -12,14 +12,14 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric
-from datarax.metrics.call import Call, is_call
+from datarax.metrics.call import is_call, taken_from, with_argument
 from datarax.metrics.reading import Presented, Reading
 from datarax.metrics.routing import Route
-from datarax.metrics.row_updates import row_count
+from datarax.metrics.row_updates import counted_rows, row_count
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
 from datarax.statistics.labels import in_range
-from datarax.statistics.place_merge import merge_at_places
+from datarax.statistics.row_merge import Target, merge_rows
 from datarax.statistics.stack import Stack
 from datarax.wrappers.wrapper import Wrapper, checked_metric
 
@@ -113,17 +113,11 @@ class Sliced(Wrapper):
                 f"{self.by}=, integers of shape (N,)"
             )
         ids = given.pop(self.by)
-
-        def with_ids(call: Call) -> Call:
-            args, kwargs = call.by_name
-            broadcast = (*call.broadcast, self.by)
-            return replace(call, args=args, kwargs=kwargs | {self.by: ids}, broadcast=broadcast)
-
-        return jax.tree.map(with_ids, self.metric.calls(args, given), is_leaf=is_call)
+        return with_argument(self.metric.calls(args, given), self.by, ids)
 
     def _apply(self, calls: PyTree) -> Self:
         calls, place, unknown = self._places(calls)
-        slices = self.slices.states.apply_at(calls, place, self.num_slices)
+        slices = self.slices.states.apply_at(calls, Target(place, self.num_slices))
         return self.with_parts(
             {
                 "metric": self.metric.apply(calls),
@@ -132,21 +126,20 @@ class Sliced(Wrapper):
             }
         )
 
-    def apply_at(self, calls: PyTree, place: jax.Array, size: int) -> Self:
+    def apply_at(self, calls: PyTree, target: Target) -> Self:
         # The places of an outer slicing, each with the slices of this one.
-        calls, inner, unknown = self._places(calls)
-        outer, count = replicated(place), self.num_slices
-        used = (outer < size) & (inner < count)
-        both = jnp.where(used, outer * jnp.uint32(count) + inner, jnp.uint32(size * count))
+        calls, place, unknown = self._places(calls)
+        target = target._replace(place=replicated(target.place))
+        inner = target.within(place, self.num_slices)
         states = self.slices.states
-        flat = jax.tree.map(lambda x: jnp.reshape(x, (size * count, *x.shape[2:])), states)
-        flat = flat.apply_at(calls, both, size * count)
+        flat = jax.tree.map(lambda x: jnp.reshape(x, (inner.size, *x.shape[2:])), states)
+        flat = flat.apply_at(calls, inner)
         states = jax.tree.map(lambda x, y: jnp.reshape(y, jnp.shape(x)), states, flat)
         rows = jax.vmap(MetricAccumulator(0).update)(unknown)
-        (counted,) = merge_at_places([self.unknown], [rows], outer, size)
+        (counted,) = merge_rows([self.unknown], [rows], target)
         return self.with_parts(
             {
-                "metric": self.metric.apply_at(calls, place, size),
+                "metric": self.metric.apply_at(calls, target),
                 "slices": self.slices.holding(states),
                 "unknown": counted,
             }
@@ -154,16 +147,9 @@ class Sliced(Wrapper):
 
     def _places(self, calls: PyTree) -> tuple[PyTree, jax.Array, jax.Array]:
         """The calls without ids, the place of each row, and which rows are of no known slice."""
-        first = jax.tree.leaves(calls, is_leaf=is_call)[0]
-        ids = numeric(first.kwargs[self.by], self.by)
-
-        def without_ids(call: Call) -> Call:
-            kwargs = {name: x for name, x in call.kwargs.items() if name != self.by}
-            broadcast = tuple(name for name in call.broadcast if name != self.by)
-            return replace(call, kwargs=kwargs, broadcast=broadcast)
-
-        calls = jax.tree.map(without_ids, calls, is_leaf=is_call)
-        rows = max(row_count(call) for call in jax.tree.leaves(calls, is_leaf=is_call))
+        given, calls = taken_from(calls, self.by)
+        ids, several = numeric(given, self.by), jax.tree.leaves(calls, is_leaf=is_call)
+        rows = max(map(row_count, several))
         if not is_integer(ids):
             raise MetricTypeError(f"{self.by} has dtype {ids.dtype}; expected integer ids")
         if ids.shape not in ((), (1,), (rows,)):
@@ -175,7 +161,7 @@ class Sliced(Wrapper):
         known = in_range(ids, self.num_slices)
         place = jnp.where(known, ids, jnp.zeros((), ids.dtype)).astype(jnp.uint32)
         place = jnp.where(known, place, jnp.uint32(self.num_slices))
-        return calls, place, ~known & _counts(first, rows)
+        return calls, place, ~known & counted_rows(several[0], rows)
 
     def routes(self) -> list[Route]:
         own = dict(self.outputs).get(self.by, self.by)
@@ -243,16 +229,6 @@ class _Slices(Presented):
         }
         unknown = {"unknown": self.unknown} if self.unknown else {}
         return {"overall": self.overall, **slices, **unknown}
-
-
-def _counts(call: Call, rows: int) -> jax.Array:
-    """Which rows of a call have a weight that is not zero."""
-    weights = call.by_name[1].get("weights")
-    if weights is None:
-        return jnp.ones(rows, jnp.bool_)
-    w = replicated(numeric(weights, "weights"))
-    some = jnp.any(w.astype(jnp.bool_), tuple(range(1, w.ndim)))
-    return jnp.broadcast_to(some, (rows,))
 
 
 def _check_names(names: tuple[str, ...] | None, num_slices: int) -> None:

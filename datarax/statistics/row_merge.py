@@ -1,0 +1,194 @@
+"""Merges the states of many rows into stacked states: by place, by repetition, or both."""
+
+import math
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from datarax.numerics.double_float import DoubleFloat, concatenate, has_float64
+
+
+class Target(NamedTuple):
+    """Where each row of a batch goes, among stacked states, and how often.
+
+    There are `places` states, or as many for each replica, those of the first replica first.
+    """
+
+    place: jax.Array
+    """The place of each row, (rows,), unsigned; rows past the last place are left out."""
+    places: int
+    counts: jax.Array | None = None
+    """How often each row counts in each replica, (rows, replicas) int32; None: once."""
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas."""
+        return 1 if self.counts is None else self.counts.shape[1]
+
+    @property
+    def size(self) -> int:
+        """The number of states."""
+        return self.places * self.replicas
+
+    def within(self, inner: jax.Array, places: int) -> "Target":
+        """The places within each place: `inner` of `places` for each row."""
+        used = (self.place < self.places) & (inner < places)
+        both = self.place * jnp.uint32(places) + inner
+        end = self.places * places
+        return Target(jnp.where(used, both, jnp.uint32(end)), end, self.counts)
+
+    def of_rows(self, bounds: jax.Array) -> jax.Array:
+        """For each row, the reply to "bound" at its place."""
+        return bounds[: self.places][self.place]
+
+    def folded(self, how: str, x: jax.Array) -> jax.Array:
+        """The sums, maxima or upper bounds of rows for each state: see `Packed`."""
+        if self.counts is None:
+            return _scattered(how, x, self.place, self.places)
+        if how == "bound":  # of all rows at the place, so that it is the same in all replicas
+            bound = _scattered("max", x, self.place, self.places)
+            return jnp.broadcast_to(bound, (self.replicas, *bound.shape)).reshape(-1, *x.shape[1:])
+        rows = x.reshape(len(x), -1)
+        if how == "sum" and self.places == 1:
+            counts = jnp.where((self.place == 0)[:, None], self.counts, 0)
+            return _product(counts, rows).reshape(self.replicas, *x.shape[1:])
+        counts = self.counts[:, :, None]
+        if how == "sum":
+            repeated = counts.astype(x.dtype) * rows[:, None]
+        else:
+            repeated = jnp.where(counts > 0, rows[:, None], _least(x.dtype))
+        table = _scattered(how, repeated, self.place, self.places)
+        return jnp.swapaxes(table, 0, 1).reshape(-1, *x.shape[1:])
+
+
+class Packed(NamedTuple):
+    """What a state asks for: sums, maxima, or upper bounds of rows, for each stacked state.
+
+    The reply is an array of the same dtype with a leading axis of states, or a double-float. A
+    state without rows has the sum 0, and as the maximum the least number of the dtype. A bound is
+    at least the maximum, and not of those rows alone that count.
+    """
+
+    how: str
+    """"sum", "max" or "bound"."""
+    rows: Any
+    """Integers, or double-floats whose parts are one array; with a leading axis of rows. The sums
+    of up to 2**16 rows do not overflow, or may wrap."""
+
+
+def merge_rows(states: Sequence[Any], rows: Sequence[Any], target: Target) -> list[Any]:
+    """For each of several leaf states, stacked, the merge with its states of rows.
+
+    All states are asked at once, so that there is one scatter for the maxima of all states, and
+    one for the sums: a scatter takes a time for each row, whatever the length of the row.
+
+    Args:
+        states: the leaf states; their arrays have a leading axis of `target.size`.
+        rows: for each, the states of the rows; None leaves a state as it is.
+        target: where each row goes.
+    """
+    merged = list(states)
+    running: dict[int, tuple[Generator[Packed, Any, Any], Packed]] = {}
+
+    def advance(i: int, generator: Generator[Packed, Any, Any], reply: Any) -> None:
+        try:
+            running[i] = generator, generator.send(reply)
+        except StopIteration as end:
+            running.pop(i, None)
+            merged[i] = end.value
+
+    for i, (state, row) in enumerate(zip(states, rows, strict=True)):
+        if row is not None:
+            advance(i, state.with_rows(row, target), None)
+    while running:
+        # Sums come last, because what is added up may depend on bounds.
+        how = min((asked.how for _, asked in running.values()), key=("bound", "max", "sum").index)
+        chosen = [i for i, (_, asked) in running.items() if asked.how == how]
+        replies = _replies(how, [running[i][1].rows for i in chosen], target)
+        for i, reply in zip(chosen, replies, strict=True):
+            advance(i, running[i][0], reply)
+    return merged
+
+
+def _replies(how: str, arrays: list[Any], target: Target) -> list[Any]:
+    # float64 holds integers of 32 bits and their sums, and double-floats of float32.
+    narrow = [i for i, x in enumerate(arrays) if has_float64() and x.dtype.itemsize <= 4]
+    replies: dict[int, Any] = {
+        i: target.folded(how, x) for i, x in enumerate(arrays) if i not in narrow
+    }
+    if narrow:
+        columns = [DoubleFloat.of(arrays[i], jnp.float32) for i in narrow]
+        packed = concatenate([x.reshape(x.shape[0], -1) for x in columns], -1)
+        whole = packed.map(lambda x: target.folded(how, x))
+        start = 0
+        for i, column in zip(narrow, columns, strict=True):
+            end = start + math.prod(column.shape[1:])
+            part = whole[:, start:end].reshape(target.size, *column.shape[1:])
+            is_double = isinstance(arrays[i], DoubleFloat)
+            replies[i] = part if is_double else part.to_integer(arrays[i].dtype)
+            start = end
+    return [replies[i] for i in range(len(arrays))]
+
+
+def _least(dtype: Any) -> Any:
+    is_float = jnp.issubdtype(dtype, jnp.floating)
+    return jnp.asarray(-jnp.inf if is_float else jnp.iinfo(dtype).min, dtype)
+
+
+def _scattered(how: str, x: jax.Array, place: jax.Array, places: int) -> jax.Array:
+    if how == "sum":
+        return jnp.zeros((places, *x.shape[1:]), x.dtype).at[place].add(x, mode="drop")
+    return jnp.full((places, *x.shape[1:]), _least(x.dtype)).at[place].max(x, mode="drop")
+
+
+_FEW_COLUMNS = 8
+
+
+def _product(counts: jax.Array, rows: jax.Array) -> jax.Array:
+    """The sums of rows (N, K), each as often as it counts: (replicas, K)."""
+
+    def product(dtype: Any) -> jax.Array:
+        a, b = rows.astype(dtype), counts.astype(dtype)
+        return jnp.matmul(a.T, b, precision=lax.Precision.HIGHEST).T.astype(rows.dtype)
+
+    if rows.dtype != jnp.float64 or rows.shape[1] <= _FEW_COLUMNS:
+        return product(rows.dtype)
+    # Products of small whole numbers are exact in float32, and so are their sums.
+    top = jnp.max(jnp.abs(rows), initial=0) * jnp.max(jnp.sum(counts, 0)).astype(rows.dtype)
+    fits = (top < 2**24) & jnp.all(rows == jnp.round(rows))
+    return lax.cond(fits, lambda: product(jnp.float32), lambda: product(jnp.float64))
+
+
+def merged_in_pairs(stacked: Any, rows: Any, target: Target) -> Any:
+    """The merge of stacked states with those of rows, by the `combine` of the state alone.
+
+    Each row counts once.
+    """
+    order = jnp.argsort(target.place)
+    place, size = target.place[order], target.place.size
+    rows = jax.tree.map(lambda x: jnp.asarray(x)[order], rows)
+    index = jnp.arange(size, dtype=jnp.int32)
+    combine = jax.vmap(lambda a, b: a.combine(b))
+
+    def chosen(mask: jax.Array, a: Any, b: Any) -> Any:
+        def one(x: jax.Array, y: jax.Array) -> jax.Array:
+            return jnp.where(lax.expand_dims(mask, range(1, x.ndim)), x, y)
+
+        return jax.tree.map(one, a, b)
+
+    def double(k: jax.Array, rows: Any) -> Any:
+        # Each row holds the merge of up to 2**k rows: itself and those before it, at its place.
+        before = index - (jnp.int32(1) << k)
+        same = (before >= 0) & (place[before] == place)
+        merged = combine(jax.tree.map(lambda x: x[before], rows), rows)
+        return chosen(same, merged, rows)
+
+    rounds = jnp.int32(max(size - 1, 0).bit_length())
+    rows = lax.fori_loop(jnp.int32(0), rounds, double, rows)
+    # The last row at a place holds the merge of all.
+    last = jnp.full(target.places, -1, jnp.int32).at[place].max(index, mode="drop")
+    merged = combine(stacked, jax.tree.map(lambda x: x[last], rows))
+    return chosen(last >= 0, merged, jax.tree.map(jnp.asarray, stacked))

@@ -1,0 +1,275 @@
+"""`Bootstrap`: the value of a metric with its interval and standard error."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from datarax._checks import as_float, is_integer, numeric, positive_int, python_int, real
+from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import PyTree
+from datarax.distributed.collectives import replicated
+from datarax.metrics.base import Metric
+from datarax.metrics.call import is_call, taken_from, with_argument
+from datarax.metrics.reading import Reading, is_wide
+from datarax.metrics.routing import Route
+from datarax.metrics.row_updates import counted_rows, row_count
+from datarax.numerics.exact import Exact
+from datarax.numerics.hashing import hashed, mixed
+from datarax.numerics.poisson import poisson_counts
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.fields import state
+from datarax.statistics.replication import axes_of
+from datarax.statistics.row_merge import Target
+from datarax.statistics.stack import Stack
+from datarax.wrappers.wrapper import Wrapper, checked_metric
+
+INDEX = "index"
+
+
+class Resampled(Wrapper):
+    """The base of wrappers that hold replicas of their metric, for resampled data."""
+
+    replicas: int
+    seed: int
+    confidence: float
+    stack: Stack = state()
+    seen: MetricAccumulator = state()
+    """How many rows there were without an index."""
+
+    def _set(self, metric: Metric, replicas: int, seed: int, confidence: float) -> None:
+        name = type(self).__name__
+        self.metric = checked_metric(metric, name)
+        self.replicas, self.seed = python_int(replicas), python_int(seed)
+        positive_int(self.replicas, "replicas", least=2)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise MetricInputError(f"{name}: seed={seed!r}; expected an integer")
+        self.confidence = real(confidence, "confidence")
+        if not 0 < self.confidence < 1:
+            raise MetricInputError(
+                f"{name}: confidence={confidence!r}; expected a number between 0 and 1"
+            )
+        if any(route.argument == INDEX for route in metric.routes()):
+            raise MetricInputError(
+                f"{name}: {type(metric).__name__}.update takes an argument called {INDEX!r} "
+                f"already; one Bootstrap gives the interval of all that it holds"
+            )
+        self.stack = Stack.of(metric, self.replicas)
+        self.seen = MetricAccumulator(0)
+
+    def with_metric(self, metric: Metric) -> Self:
+        stack = self.stack.with_element(metric.reset())
+        return self.with_parts({"metric": metric, "stack": stack})
+
+    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
+        given = dict(kwargs)
+        index = given.pop(INDEX, None)
+        calls = self.metric.calls(args, given)
+        return calls if index is None else with_argument(calls, INDEX, index)
+
+    def routes(self) -> list[Route]:
+        own = dict(self.outputs).get(INDEX, INDEX)
+        route = Route(type(self).__name__, INDEX, own, False, INDEX in dict(self.outputs))
+        return [*self.metric.routes(), route]
+
+    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        routed, given = dict(self.outputs), self.metric.arguments_from(outputs)
+        output = routed.get(INDEX, INDEX)
+        if output is None or output not in outputs:
+            if INDEX in routed and output is not None:
+                raise MetricInputError(
+                    f"{type(self).__name__} needs the output {output!r} for its argument "
+                    f"{INDEX!r}, and update() was given: {', '.join(sorted(outputs)) or 'none'}"
+                )
+            return given
+        return given | {INDEX: outputs[output]}
+
+    def from_outputs(self, **outputs: str | None) -> Self:
+        rest = {name: output for name, output in outputs.items() if name != INDEX}
+        new = self.with_metric(self.metric.from_outputs(**rest)) if rest else self
+        if INDEX not in outputs:
+            return new
+        own = dict(self.outputs) | {INDEX: outputs[INDEX]}
+        return new.with_parts({"outputs": tuple(sorted(own.items()))})
+
+    def _counts(self, calls: PyTree) -> tuple[PyTree, Target, MetricAccumulator]:
+        """The calls without index, how often each row counts in each replica, and the rows seen."""
+        index, calls = taken_from(calls, INDEX)
+        several = jax.tree.leaves(calls, is_leaf=is_call)
+        rows = max(map(row_count, several))
+        seen = self.seen
+        if index is None:
+            keys = self._own_keys(calls, rows)
+            seen = seen.update(jnp.int32(rows))
+        else:
+            index = numeric(index, INDEX)
+            if not is_integer(index) or index.dtype == jnp.bool_:
+                raise MetricTypeError(f"{INDEX} has dtype {index.dtype}; expected integer ids")
+            if index.shape != (rows,):
+                raise MetricInputError(
+                    f"{INDEX} of shape {index.shape} for {rows} rows; expected the global id of "
+                    f"each row, of shape ({rows},)"
+                )
+            left, right = hashed(replicated(index))
+            keys = left ^ right
+        counts = poisson_counts(keys, self.replicas, self.seed)
+        counts = jnp.where(counted_rows(several[0], rows)[:, None], counts.astype(jnp.int32), 0)
+        return calls, Target(jnp.zeros(rows, jnp.uint32), 1, counts), seen
+
+    def _own_keys(self, calls: PyTree, rows: int) -> jax.Array:
+        """A key for each row: a hash of how many rows came before it, and of what it holds.
+
+        Equal rows count independently, because they come one after the other. Rows that come at
+        the same time on several devices, or in states that are merged later, differ in what they
+        hold.
+        """
+        seen = self.seen.exact
+        low = seen.low if isinstance(seen, Exact) else seen.astype(jnp.uint32)
+        position = low.astype(jnp.uint32) + jnp.arange(rows, dtype=jnp.uint32)
+        keys = mixed(position)
+        for axis in sorted(axes_of((calls, self))):
+            keys = mixed(keys + lax.axis_index(axis).astype(jnp.uint32))
+        for x in jax.tree.leaves(calls):
+            x = replicated(jnp.asarray(x))
+            if x.ndim and x.shape[0] == rows:
+                keys = mixed(keys ^ _bits(x))
+        return keys
+
+
+class Bootstrap(Resampled):
+    """The value of a metric, with its bootstrap interval and standard error.
+
+    Each of `replicas` copies of the metric sees each row as often as a Poisson variate of mean 1
+    says (the Poisson bootstrap: resampling with replacement, for data that arrive in batches). The
+    spread of their values is that of the metric over data sets of this size from the same source.
+
+    `update` takes what the metric's own `update` takes, and optionally `index`: the global id of
+    each row, integers of shape (N,). The variates are a hash of the id and the seed. So with
+    `index` the interval is the same bit for bit on any mesh and in any batches, for counts. Rows of
+    one id are drawn together: give the id of the user, the document or the image for rows that are
+    not independent. Without `index`, a row is known by its number and by what it holds.
+
+    `compute` gives a dict:
+
+    - `value`: the value of the metric.
+    - `lower`, `upper`: the percentile interval of the given confidence.
+    - `std_error`: the standard deviation of the values of the replicas.
+
+    Each has the structure of the metric's value. Replicas in which the value is undefined do not
+    count. Without data, and where the value is NaN, all are NaN.
+
+    The replicas are updated at once. For sums and counts, the cost is that of the random counts and
+    one product of matrices. For metrics that hold scores in bins, or examples, it is that of
+    `replicas` updates, and the memory that of as many states.
+
+    Args:
+        metric: a metric or a collection, without data.
+        replicas: how many copies, at least 2. An interval of 95 % needs 200 or more.
+        seed: of the random counts.
+        confidence: the probability with which the interval covers the true value.
+
+    Raises:
+        MetricInputError: the metric has data, or an argument is out of its range.
+        MetricTypeError: `metric` is not a metric.
+
+    References:
+        Efron, B. and Tibshirani, R. (1993), An Introduction to the Bootstrap, chapter 13.
+        Hanley, J. and MacGibbon, B. (2006), Creating non-parametric bootstrap samples using
+        Poisson frequencies, https://doi.org/10.1016/j.cmpb.2006.04.006.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax import Bootstrap
+        >>> from datarax.metrics import Accuracy
+        >>> accuracy = Bootstrap(Accuracy(num_classes=2))
+        >>> preds, target = jnp.arange(400) % 2, jnp.where(jnp.arange(400) % 10 < 8, 1, 0)
+        >>> accuracy = accuracy.update(preds, target, index=jnp.arange(400))
+        >>> print({name: round(x, 3) for name, x in accuracy.results().items()})
+        {}
+    """
+
+    def __init__(
+        self, metric: Metric, replicas: int = 200, *, seed: int = 0, confidence: float = 0.95
+    ):
+        self._set(metric, replicas, seed, confidence)
+
+    def _apply(self, calls: PyTree) -> Self:
+        calls, target, seen = self._counts(calls)
+        return self.with_parts(
+            {
+                "metric": self.metric.apply(calls),
+                "stack": self.stack.holding(self.stack.states.apply_at(calls, target)),
+                "seen": seen,
+            }
+        )
+
+    def reading(self) -> Reading:
+        whole, replicas = self.metric.reading(), self.stack.map(lambda one: one.reading())
+        spread = {
+            name: _of_leaves(lambda value, x, f=f: f(value, x), whole.value, replicas.value)
+            for name, f in spread_of(self.confidence).items()
+        }
+        bounds = {f"value/{name}".rstrip("/"): ends for name, ends in whole.bounds.items()}
+        widest = tuple((f"value/{name}".rstrip("/"), limit) for name, limit in whole.widest)
+        return replace(
+            whole, value={"value": whole.value, **spread}, bounds=bounds, widest=widest, flat=False
+        )
+
+
+def spread_of(confidence: float) -> dict[str, Callable[[jax.Array, jax.Array], jax.Array]]:
+    """By name, functions of a value and its replicas (replicas, ...), which are floats."""
+    tail = (1 - confidence) / 2
+    return {
+        "lower": lambda value, x: _quantile(x, tail, value),
+        "upper": lambda value, x: _quantile(x, 1 - tail, value),
+        "std_error": _deviation,
+    }
+
+
+def _of_leaves(f: Callable[..., Any], value: PyTree, replicas: PyTree) -> PyTree:
+    return jax.tree.map(
+        lambda x, y: f(as_floats(x), as_floats(y)), value, replicas, is_leaf=is_wide
+    )
+
+
+def as_floats(x: Any) -> jax.Array:
+    """A value as an array of floats."""
+    return x.to_float() if is_wide(x) else as_float(jnp.asarray(x))
+
+
+def _quantile(x: jax.Array, q: float, value: jax.Array) -> jax.Array:
+    """The quantile of replicas that are not NaN, at `q * (n + 1)` of n in order from 1."""
+    x = jnp.sort(x, 0)  # NaN is last
+    n = jnp.sum(~jnp.isnan(x), 0)
+    place = jnp.clip(q * (n + 1).astype(x.dtype) - 1, 0, jnp.maximum(n - 1, 0).astype(x.dtype))
+    below = jnp.floor(place)
+    share = place - below
+    at = below.astype(jnp.int32)
+    after = jnp.minimum(at + 1, jnp.maximum(n - 1, 0))
+    low, high = (jnp.take_along_axis(x, i[None], 0)[0] for i in (at, after))
+    between = jnp.where(share > 0, low + share * (high - low), low)
+    return jnp.where(jnp.isnan(value), value, between)
+
+
+def _deviation(value: jax.Array, x: jax.Array) -> jax.Array:
+    some = ~jnp.isnan(x)
+    n = jnp.sum(some, 0).astype(x.dtype)
+    safe = jnp.maximum(n, 1)
+    mean = jnp.sum(jnp.where(some, x, 0), 0) / safe
+    squares = jnp.sum(jnp.where(some, (x - mean[None]) ** 2, 0), 0)
+    deviation = jnp.sqrt(squares / jnp.maximum(n - 1, 1))
+    return jnp.where(jnp.isnan(value) | (n < 2), jnp.nan, deviation)
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    """A hash of each row of an array: the sum of its bits, each times an odd number."""
+    if is_integer(x):
+        bits = x.astype(jnp.uint32)
+    else:
+        bits = lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
+    bits = bits.reshape(len(x), -1)
+    factors = mixed(jnp.arange(bits.shape[1], dtype=jnp.uint32)) | jnp.uint32(1)
+    return jnp.sum(bits * factors[None], 1, dtype=jnp.uint32)

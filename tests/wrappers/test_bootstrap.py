@@ -1,0 +1,279 @@
+"""`Bootstrap`: intervals that cover, and that no mesh and no batching changes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from jax.sharding import PartitionSpec as P
+
+import datarax
+from datarax import Bootstrap, Collection, Sliced, metrics
+from datarax.numerics.poisson import poisson_counts
+from tests.helpers import bits, make_mesh, place
+
+
+def accuracy(**config):
+    return Bootstrap(metrics.Accuracy(num_classes=4), **config)
+
+
+def labels(rng, size):
+    return {
+        "preds": rng.integers(0, 4, size).astype(np.int32),
+        "target": rng.integers(0, 4, size).astype(np.int32),
+        "index": rng.permutation(10 * size)[:size].astype(np.int32),
+    }
+
+
+def counts_of(index, replicas=200, seed=0):
+    """The counts of a `Bootstrap`, by its mean of the rows one at a time."""
+    size = len(index)
+    eye = np.eye(size, dtype=np.float32)
+    total = Bootstrap(metrics.Sum(), replicas, seed=seed)
+    step = jax.jit(jax.vmap(lambda row: values_of(total.update(row, index=index))))
+    return np.asarray(step(eye)).T  # (replicas, size)
+
+
+def values_of(bootstrap):
+    """The values of the replicas."""
+    return jax.vmap(lambda one: one.compute())(bootstrap.stack.states)
+
+
+def test_the_counts_are_poisson(rng):
+    keys = jnp.asarray(rng.integers(0, 2**32, 20_000, dtype=np.uint32))
+    counts = np.asarray(poisson_counts(keys, 100, int(rng.integers(2**31))))
+    seen = np.bincount(counts.ravel(), minlength=9)
+    want = scipy.stats.poisson(1).pmf(np.arange(9)) * counts.size
+    want[8] += scipy.stats.poisson(1).sf(8) * counts.size
+    assert scipy.stats.chisquare(seen, want * counts.size / want.sum()).pvalue > 1e-6
+    # Neither rows nor replicas go together.
+    for x in (counts, counts.T):
+        r = np.corrcoef(x[:, :50].astype(float).T)[np.triu_indices(50, 1)]
+        assert abs(r.mean()) < 5 / np.sqrt(len(x) * len(r))
+        assert abs(r).max() < 6 / np.sqrt(len(x))
+
+
+def test_the_mean_of_the_counts_is_one():
+    # By definition: over all 2**16 values that a uniform variate has.
+    from datarax.numerics import poisson
+
+    thresholds = np.array(poisson.thresholds())
+    uniform = np.arange(2**16)
+    assert (uniform[:, None] >= thresholds).sum() == 2**16
+
+
+@pytest.mark.parametrize(
+    ("metric", "draw"),
+    [
+        (metrics.Accuracy(num_classes=4), None),
+        (metrics.F1(num_classes=4), None),
+        (metrics.ConfusionMatrix(num_classes=4), None),
+        (metrics.Accuracy(num_labels=3), "labels"),
+        (metrics.Mean(), "values"),
+        (metrics.Sum(), "values"),
+        (metrics.Max(), "values"),
+        (metrics.Std(), "values"),
+        (metrics.Median(), "values"),
+    ],
+    ids=lambda x: type(x).__name__ if isinstance(x, datarax.Metric) else str(x),
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_replicas_are_the_metric_of_repeated_rows(metric, draw, weighted, rng):
+    size, replicas = 24, 6
+    index = rng.permutation(1000)[:size].astype(np.int32)
+    if draw == "values":
+        batch = {"values": rng.normal(3, 2, size).astype(np.float32)}
+    elif draw == "labels":
+        batch = {
+            "preds": rng.uniform(size=(size, 3)).astype(np.float32),
+            "target": rng.integers(0, 2, (size, 3)).astype(np.int32),
+        }
+    else:
+        batch = {name: rng.integers(0, 4, size).astype(np.int32) for name in ("preds", "target")}
+    if weighted:
+        batch["weights"] = (rng.integers(0, 4, size) / 3).astype(np.float32)
+    seen = Bootstrap(metric, replicas).update(**batch, index=index)
+    got = values_of(seen)
+    for counts, value in zip(counts_of(index, replicas), got, strict=True):
+        rows = np.repeat(np.arange(size), counts.astype(int))
+        want = metric.update(**{name: x[rows] for name, x in batch.items()}).compute()
+        np.testing.assert_allclose(value, want, rtol=2e-6, atol=1e-6)
+
+
+def test_the_result_is_of_the_replicas(rng):
+    seen = accuracy(replicas=199).update(**labels(rng, 500))
+    values = np.asarray(values_of(seen), np.float64)
+    results = seen.results()
+    low, high = np.quantile(values, [0.025, 0.975], method="weibull")
+    np.testing.assert_allclose([results["lower"], results["upper"]], [low, high], rtol=1e-6)
+    np.testing.assert_allclose(results["std_error"], values.std(ddof=1), rtol=1e-5)
+    assert seen.results().keys() == {"value", "lower", "upper", "std_error"}
+
+
+def test_with_an_index_neither_batches_nor_devices_matter(rng):
+    batch = labels(rng, 64)
+    whole = accuracy().update(**batch)
+    want = bits(whole.compute())
+    parts = accuracy()
+    order = rng.permutation(64)
+    for rows in np.split(order, 4):
+        parts = parts.update(**{name: x[rows] for name, x in batch.items()})
+    assert bits(parts.compute()) == want
+    merged = accuracy().update(**{n: x[:5] for n, x in batch.items()})
+    merged = merged.merge(accuracy().update(**{n: x[5:] for n, x in batch.items()}))
+    assert bits(merged.compute()) == want
+    for kind in ("auto", "explicit"):
+        mesh = make_mesh(kind, {"d": 8})
+        apart = datarax.per_device(accuracy(), mesh, "d").update(**place(batch, mesh, P("d")))
+        assert bits(apart.sync().compute()) == want
+        glob = jax.jit(lambda m, b: m.update(**b))(accuracy(), place(batch, mesh, P("d")))
+        assert bits(glob.compute()) == want
+
+
+def test_the_interval_covers(rng):
+    # Of 1,000 data sets, the interval of 95 % covers the true value in 93 to 97 %.
+    trials, size, p = 1000, 400, 0.7
+    hits = rng.uniform(size=(trials, size)) < p
+    values = rng.gamma(4.0, 0.5, (trials, size)).astype(np.float32)  # of mean 2
+    index = np.arange(trials * size).reshape(trials, size)
+    metric = Bootstrap(
+        Collection(
+            {
+                "accuracy": metrics.Accuracy(num_classes=2),
+                "mean": metrics.Mean().from_outputs(values="values"),
+            }
+        ),
+        400,
+    )
+
+    @jax.jit
+    def interval(batch):
+        return jax.lax.map(lambda one: metric.update(**one).compute(), batch)
+
+    result = interval(
+        {
+            "preds": hits.astype(np.int32),
+            "target": np.ones(hits.shape, np.int32),
+            "values": values,
+            "index": index.astype(np.int32),
+        }
+    )
+    for name, true in (("accuracy", p), ("mean", 2.0)):
+        covered = (result["lower"][name] <= true) & (true <= result["upper"][name])
+        assert 0.93 <= float(covered.mean()) <= 0.97, name
+    # The standard errors are those of theory.
+    np.testing.assert_allclose(
+        result["std_error"]["accuracy"].mean(), np.sqrt(p * (1 - p) / size), rtol=0.02
+    )
+    np.testing.assert_allclose(result["std_error"]["mean"].mean(), 1 / np.sqrt(size), rtol=0.02)
+
+
+def test_rows_of_one_id_are_drawn_together(rng):
+    # 50 users of 20 equal rows each: the error is that of 50, not of 1,000.
+    users = np.repeat(np.arange(50), 20).astype(np.int32)
+    values = np.repeat(rng.normal(size=50), 20).astype(np.float32)
+    seen = Bootstrap(metrics.Mean(), 2000)
+    by_user = seen.update(values, index=users).results()["std_error"]
+    np.testing.assert_allclose(by_user, values.std() / np.sqrt(50), rtol=0.15)
+    assert seen.update(values).results()["std_error"] < by_user / 3
+
+
+def test_without_an_index_equal_rows_count_apart():
+    ones = np.ones(16, np.float32)
+    seen = Bootstrap(metrics.Sum(), 50)
+    for _ in range(2):
+        seen = seen.update(ones)
+    totals = np.asarray(values_of(seen))
+    # 32 independent variates: if those of a batch were repeated, all totals would be even.
+    assert (totals % 2 == 1).any()
+    np.testing.assert_allclose(totals.mean(), 32, atol=5 * np.sqrt(32 / 50))
+
+
+def test_without_an_index_on_devices(rng):
+    mesh = make_mesh("auto", {"d": 8})
+    values = np.ones(64, np.float32)
+    seen = datarax.per_device(Bootstrap(metrics.Sum(), 400), mesh, "d")
+    results = seen.update(place(values, mesh, P("d"))).results()
+    # Were the variates of the devices the same, the error would be sqrt(8) times as large.
+    np.testing.assert_allclose(results["std_error"], 8, rtol=0.25)
+
+
+def test_what_is_not_usable(rng):
+    values = np.array([1, 2, np.nan, 4], np.float32)
+    seen = Bootstrap(metrics.Mean(), 50).update(values, index=np.arange(4))
+    with pytest.warns(datarax.InvalidValuesWarning):
+        results = seen.results()
+    assert all(np.isnan(results[name]) for name in ("value", "lower", "upper", "std_error"))
+    assert results["invalid"] == 1
+    with pytest.warns(datarax.InvalidValuesWarning):
+        results = seen.replace(on_invalid="exclude").results()
+    clean = Bootstrap(metrics.Mean(), 50).update(values[[0, 1, 3]], index=np.array([0, 1, 3]))
+    assert {n: results[n] for n in clean.results()} == clean.results()
+    empty = Bootstrap(metrics.Mean(), 50).results()
+    assert all(np.isnan(x) for x in empty.values())
+
+
+def test_rows_of_weight_zero_do_not_count(rng):
+    batch = labels(rng, 32)
+    mask = rng.integers(0, 2, 32).astype(bool)
+    masked = accuracy().update(**batch, weights=mask)
+    kept = accuracy().update(**{name: x[mask] for name, x in batch.items()})
+    assert bits(masked.compute()) == bits(kept.compute())
+
+
+def test_in_a_collection_and_of_slices(rng):
+    batch = labels(rng, 200)
+    collection = Collection({"accuracy": accuracy(), "f1": metrics.F1(num_classes=4)})
+    results = collection.update(**batch).results()
+    assert {"accuracy/value", "accuracy/lower", "accuracy/upper", "f1"} <= results.keys()
+    assert results["accuracy/value"] == accuracy().update(**batch).results()["value"]
+
+    ids = rng.integers(0, 3, 200).astype(np.int32)
+    sliced = Bootstrap(Sliced(metrics.Accuracy(num_classes=4), 3)).update(**batch, slices=ids)
+    lower, upper = (sliced.results()[end] for end in ("lower", "upper"))
+    for index in range(3):
+        rows = {name: x[ids == index] for name, x in batch.items()}
+        want = accuracy().update(**rows).results()
+        np.testing.assert_allclose(lower[str(index)], want["lower"], rtol=1e-6)
+        np.testing.assert_allclose(upper[str(index)], want["upper"], rtol=1e-6)
+    other = Sliced(accuracy(), 3).update(**batch, slices=ids).results()
+    np.testing.assert_allclose(other["1"]["lower"], lower["1"], rtol=1e-6)
+
+
+def test_checkpoint_scan_and_donation(rng):
+    batches = [labels(rng, 16) for _ in range(3)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
+    folded = accuracy()
+    step = jax.jit(lambda m, b: m.update(**b), donate_argnums=0)
+    folded = jax.tree.map(jnp.array, folded)
+    for batch in batches:
+        folded = step(folded, batch)
+    scanned, _ = jax.lax.scan(
+        lambda m, b: (m.update(**b), None), jax.tree.map(jnp.asarray, accuracy()), stacked
+    )
+    assert bits(scanned.compute()) == bits(folded.compute())
+    assert step._cache_size() == 1
+    again = accuracy().load_state_dict(folded.state_dict())
+    assert again.results() == folded.results()
+    with pytest.raises(datarax.ConfigurationMismatchError, match="seed"):
+        accuracy(seed=1).load_state_dict(folded.state_dict())
+    assert np.isnan(folded.reset().results()["value"])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Bootstrap(metrics.Mean(), 1), "replicas=1"),
+        (lambda: Bootstrap(metrics.Mean(), 2.5), "replicas=2.5"),
+        (lambda: Bootstrap(metrics.Mean(), confidence=1.0), "confidence=1.0"),
+        (lambda: Bootstrap(metrics.Mean(), confidence=np.nan), "confidence=nan"),
+        (lambda: Bootstrap(metrics.Mean(), seed=0.5), "seed=0.5"),
+        (lambda: Bootstrap("mean"), "expects a datarax.Metric"),
+        (lambda: Bootstrap(metrics.Mean().update(1.0)), "without data"),
+        (lambda: Bootstrap(metrics.Mean()).update(np.ones(3), index=np.arange(2)), "3 rows"),
+        (lambda: Bootstrap(metrics.Mean()).update(np.ones(3), index=np.ones(3)), "float32"),
+    ],
+)
+def test_misuse(make, message):
+    with pytest.raises(datarax.DataraxError, match=message):
+        make()
