@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
     from datarax.wrappers.bootstrap import Bootstrap as Bootstrap
     from datarax.wrappers.collection import Collection as Collection
+    from datarax.wrappers.compare import Compare as Compare
     from datarax.wrappers.per_device import PerDevice as PerDevice
     from datarax.wrappers.per_device import per_device as per_device
     from datarax.wrappers.sliced import Sliced as Sliced
@@ -63,6 +64,7 @@ _LAZY = {
     "field": "datarax.statistics.fields",
     "Bootstrap": "datarax.wrappers.bootstrap",
     "Collection": "datarax.wrappers.collection",
+    "Compare": "datarax.wrappers.compare",
     "PerDevice": "datarax.wrappers.per_device",
     "per_device": "datarax.wrappers.per_device",
     "Sliced": "datarax.wrappers.sliced",

@@ -38,6 +38,22 @@ def row_count(call: Call) -> int:
     return sizes.pop() if sizes else 1
 
 
+def rows_of(calls: PyTree) -> int:
+    """The number of rows of all calls.
+
+    Raises:
+        MetricInputError: it differs.
+    """
+    sizes = {row_count(call) for call in jax.tree.leaves(calls, is_leaf=is_call)}
+    sizes = sizes - {1} or sizes
+    if len(sizes) > 1:
+        shapes = ", ".join(str(jnp.shape(x)) for x in jax.tree.leaves(calls))
+        raise MetricInputError(
+            f"expected arrays that share one leading axis, of rows; got shapes {shapes}"
+        )
+    return sizes.pop()
+
+
 def counted_rows(call: Call, rows: int) -> jax.Array:
     """Which rows of a call have a weight that is not zero."""
     weights = call.by_name[1].get("weights")

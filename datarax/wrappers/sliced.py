@@ -15,7 +15,7 @@ from datarax.metrics.base import Metric
 from datarax.metrics.call import is_call, taken_from, with_argument
 from datarax.metrics.reading import Presented, Reading
 from datarax.metrics.routing import Route
-from datarax.metrics.row_updates import counted_rows, row_count
+from datarax.metrics.row_updates import counted_rows, rows_of
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
 from datarax.statistics.labels import in_range
@@ -149,7 +149,7 @@ class Sliced(Wrapper):
         """The calls without ids, the place of each row, and which rows are of no known slice."""
         given, calls = taken_from(calls, self.by)
         ids, several = numeric(given, self.by), jax.tree.leaves(calls, is_leaf=is_call)
-        rows = max(map(row_count, several))
+        rows = rows_of(calls)
         if not is_integer(ids):
             raise MetricTypeError(f"{self.by} has dtype {ids.dtype}; expected integer ids")
         if ids.shape not in ((), (1,), (rows,)):

@@ -1,0 +1,198 @@
+"""`Compare`: the difference of a metric between two models, on the same examples."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import jax
+
+from datarax._errors import MetricInputError
+from datarax._typing import PyTree
+from datarax.metrics.base import Metric
+from datarax.metrics.call import with_argument
+from datarax.metrics.reading import Reading, is_wide
+from datarax.metrics.routing import Route
+from datarax.numerics.exact import Exact
+from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import sum_of_counts
+from datarax.statistics.stack import Stack
+from datarax.wrappers.bootstrap import INDEX, Resampled, as_floats, spread_of
+
+_MODELS = ("a", "b")
+
+
+class Compare(Resampled):
+    """A metric of two models on the same examples, and their difference with its interval.
+
+    `update` takes the metric's own arguments. Those that differ between the models are given twice,
+    with `_a` and `_b` after the name: `preds_a`, `preds_b`, or of `Mean` `values_a`, `values_b`. By
+    position, the first argument is given for both models. `index`, the global id of each row, is as
+    for `Bootstrap`.
+
+    `compute` gives a dict: `a` and `b`, the values of the two models; `difference`, which is
+    `b - a`; and `lower`, `upper`, the percentile interval of the difference. Both models are
+    resampled alike (a paired bootstrap), so what makes an example hard for both cancels. The
+    interval is narrower than the intervals of the two models suggest, and the difference may be
+    significant although those overlap. Without data, all are NaN.
+
+    For two models that are right or wrong, see also `datarax.metrics.McNemar`.
+
+    Args:
+        metric: a metric or a collection, without data.
+        replicas: how many copies of each, at least 2. An interval of 95 % needs 200 or more.
+        seed: of the random counts.
+        confidence: the probability with which the interval covers the true difference.
+
+    Raises:
+        MetricInputError: the metric has data, or an argument is out of its range.
+        MetricTypeError: `metric` is not a metric.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax import Compare
+        >>> from datarax.metrics import Accuracy
+        >>> target = jnp.arange(300) % 3
+        >>> preds_a = jnp.where(jnp.arange(300) % 10 < 3, 0, target)
+        >>> preds_b = jnp.where(jnp.arange(300) % 10 < 1, 0, target)
+        >>> compared = Compare(Accuracy(num_classes=3)).update(preds_a, preds_b, target)
+        >>> print({name: round(x, 2) for name, x in compared.results().items()})
+        {'a': 0.8, 'b': 0.93, 'difference': 0.13, 'lower': 0.09, 'upper': 0.17}
+    """
+
+    other: Metric = state()
+    other_stack: Stack = state()
+
+    def __init__(
+        self, metric: Metric, *, replicas: int = 200, seed: int = 0, confidence: float = 0.95
+    ):
+        self._set(metric, replicas, seed, confidence)
+        self.other, self.other_stack = self.metric, self.stack
+
+    def with_metric(self, metric: Metric) -> Self:
+        empty = metric.reset()
+        other = jax.tree.unflatten(jax.tree.structure(metric), jax.tree.leaves(self.other))
+        stacks = {
+            name: getattr(self, name).with_element(empty) for name in ("stack", "other_stack")
+        }
+        return self.with_parts({"metric": metric, "other": other, **stacks})
+
+    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
+        given = self._by_name(args) | dict(kwargs)
+        index = given.pop(INDEX, None)
+        names = {route.argument for route in self.metric.routes()}
+        calls = {}
+        for model in _MODELS:
+            ending = f"_{model}"
+            own = {
+                name.removesuffix(ending): x
+                for name, x in given.items()
+                if name.endswith(ending) and name not in names
+            }
+            shared = {
+                name: x
+                for name, x in given.items()
+                if name in names or name[-2:] not in ("_a", "_b")
+            }
+            if not own:
+                raise MetricInputError(
+                    f"Compare.update needs what differs between the two models twice, with _a and "
+                    f"_b after its name (preds_a, preds_b); got: {', '.join(given) or 'nothing'}"
+                )
+            calls[model] = self.metric.calls((), shared | own)
+        return calls if index is None else with_argument(calls, INDEX, index)
+
+    def _by_name(self, args: tuple[Any, ...]) -> dict[str, Any]:
+        """Positional arguments by name: the first argument of the metric is given for both."""
+        if not args:
+            return {}
+        first, *rest = dict.fromkeys(route.argument for route in self.metric.routes())
+        names = [f"{first}_a", f"{first}_b", *rest]
+        if len(args) > len(names):
+            raise MetricInputError(
+                f"Compare.update takes {', '.join(names)}; got {len(args)} arguments by position"
+            )
+        return dict(zip(names, args, strict=False))
+
+    def routes(self) -> list[Route]:
+        inner = self.metric.routes()
+        twice = [
+            route._replace(argument=f"{route.argument}_{model}", output=f"{route.output}_{model}")
+            for route in inner
+            for model in _MODELS
+            if route.output is not None
+        ]
+        own = super().routes()[len(inner) :]
+        return [route._replace(required=False) for route in [*inner, *twice, *own]]
+
+    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        given = {}
+        for route in self.metric.routes():
+            pair = [f"{route.output}_{model}" for model in _MODELS]
+            if route.output is None:
+                continue
+            if all(name in outputs for name in pair):
+                names = (f"{route.argument}_{model}" for model in _MODELS)
+                given |= dict(zip(names, (outputs[name] for name in pair), strict=True))
+            elif route.output in outputs:
+                given[route.argument] = outputs[route.output]
+            elif route.required or route.routed:
+                raise MetricInputError(
+                    f"Compare({type(self.metric).__name__}) needs the output {route.output!r}, or "
+                    f"{pair[0]!r} and {pair[1]!r}, for the argument {route.argument!r}, and "
+                    f"update() was given: {', '.join(sorted(outputs)) or 'none'}"
+                )
+        index = dict(self.outputs).get(INDEX) or INDEX
+        return given | ({INDEX: outputs[index]} if index in outputs else {})
+
+    def _apply(self, calls: PyTree) -> Self:
+        calls, target, seen = self._counts(calls)
+        return self.with_parts(
+            {
+                "metric": self.metric.apply(calls["a"]),
+                "other": self.other.apply(calls["b"]),
+                "stack": self.stack.holding(self.stack.states.apply_at(calls["a"], target)),
+                "other_stack": self.other_stack.holding(
+                    self.other_stack.states.apply_at(calls["b"], target)
+                ),
+                "seen": seen,
+            }
+        )
+
+    def invalid_count(self) -> Any:
+        return sum_of_counts([self.metric.invalid_count(), self.other.invalid_count()])
+
+    def reading(self) -> Reading:
+        a, b = self.metric.reading(), self.other.reading()
+        replicas = [x.map(lambda one: one.reading()).value for x in (self.stack, self.other_stack)]
+        difference = _differences(a.value, b.value)
+        apart = _differences(*replicas)
+        ends = {
+            name: jax.tree.map(f, difference, apart)
+            for name, f in spread_of(self.confidence).items()
+            if name in ("lower", "upper")
+        }
+
+        def prefixed(name: str) -> dict[str, Any]:
+            parts = ("a", dict(getattr(a, name))), ("b", dict(getattr(b, name)))
+            return {f"{m}/{key}".rstrip("/"): x for m, part in parts for key, x in part.items()}
+
+        return replace(
+            a,
+            value={"a": a.value, "b": b.value, "difference": difference, **ends},
+            invalid=prefixed("invalid"),
+            bounds=prefixed("bounds"),
+            policies=tuple(prefixed("policies").items()),
+            widest=tuple(prefixed("widest").items()),
+            flat=False,
+        )
+
+
+def _differences(a: PyTree, b: PyTree) -> PyTree:
+    return jax.tree.map(_difference, a, b, is_leaf=is_wide)
+
+
+def _difference(a: Any, b: Any) -> jax.Array:
+    """`b - a`, rounded once."""
+    if isinstance(a, Exact):
+        return (b.to_double() - a.to_double()).to_float()
+    return as_floats(b) - as_floats(a)
