@@ -89,12 +89,12 @@ class ExpertCounts(State):
         unusable = out_of_range(~in_range(ids, self.num_experts), ids) | _over(unknown, ids.shape)
         lost, number = jnp.zeros(ids.shape, jnp.bool_), None
         if dropped is not None:
-            dropped = numeric(dropped, "dropped")
-            if dropped.ndim or dropped.dtype == jnp.bool_:
-                lost, neither = _mask(dropped, ids.shape)
+            given = numeric(dropped, "dropped")
+            if given.ndim or given.dtype == jnp.bool_:
+                lost, neither = _mask(given, ids.shape)
                 unusable |= neither
             else:
-                number = dropped
+                number = given
         w, invalid = rows_weight(unusable, weights)
         # Cast only after the check of the range: a cast may wrap an invalid id to a valid one.
         layers, row = self.counts.shape[0], _spread(at, ids.shape, "layer")
@@ -124,11 +124,11 @@ class ExpertCounts(State):
                 if self.num_layers is None
                 else f"num_layers={self.num_layers} needs layer=, the layer of each assignment"
             )
-        layer = jnp.int32(0) if layer is None else numeric(layer, "layer")
-        if not is_integer(layer) or layer.dtype == jnp.bool_:
-            raise MetricTypeError(f"layer has dtype {layer.dtype}; expected integers")
-        unknown = out_of_range(~in_range(layer, self.counts.shape[0]), layer)
-        return layer.astype(jnp.int32), unknown
+        at = jnp.int32(0) if layer is None else numeric(layer, "layer")
+        if not is_integer(at) or at.dtype == jnp.bool_:
+            raise MetricTypeError(f"layer has dtype {at.dtype}; expected integers")
+        unknown = out_of_range(~in_range(at, self.counts.shape[0]), at)
+        return at.astype(jnp.int32), unknown
 
     def _with_number_dropped(self, number: jax.Array, w: jax.Array, at: jax.Array) -> Self:
         """The counts after a batch of rows of weight `w`, of which so many were dropped."""

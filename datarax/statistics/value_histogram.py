@@ -11,6 +11,7 @@ import numpy as np
 from datarax._checks import as_float, choice, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import suffix_sums
@@ -86,7 +87,9 @@ class ValueHistogram(State):
         """
         x = as_float(numeric(values, "values"))
         w, invalid = rows_weight(is_nan(x), weights)
-        bins = self.bins.add(x.reshape(-1, 1), jnp.broadcast_to(w, x.shape).reshape(-1, 1))
+        # Replicated first: JAX does not flatten several axes of a type that is sharded.
+        x, w = replicated((x, jnp.broadcast_to(w, x.shape)))
+        bins = self.bins.add(x.reshape(-1, 1), w.reshape(-1, 1))
         return self.replace(bins=bins, invalid=self.invalid.update(invalid))
 
     def quantile(self, q: float | Sequence[float], *, method: Method = "inverted_cdf") -> jax.Array:

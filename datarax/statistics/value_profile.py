@@ -1,6 +1,7 @@
 """Moments, quantiles and extremes of values, and how many are zero or saturated."""
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Self
 
 import jax
@@ -19,7 +20,7 @@ from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.moments import CentralMoments
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.state import State
-from datarax.statistics.value_histogram import ValueHistogram, checked_q
+from datarax.statistics.value_histogram import ValueHistogram
 
 OCTAVES = 15
 """Quantiles far below the greatest value need no narrow bins: those of 15 powers of two are."""
@@ -110,10 +111,10 @@ class ValueProfile(State):
 
 def checked_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
     """Checks several quantiles, or none, and returns them as Python floats from 0 to 1."""
-    if not isinstance(quantiles, tuple | list):
+    each = tuple(quantiles) if isinstance(quantiles, tuple | list) else None
+    if each is None or not all(isinstance(q, Real) and 0 <= q <= 1 for q in each):
         raise MetricInputError(f"quantiles={quantiles!r}; expected a tuple of numbers from 0 to 1")
-    checked = checked_q(tuple(quantiles)) if quantiles else ()
-    return checked if isinstance(checked, tuple) else (checked,)
+    return tuple(map(float, each))
 
 
 def percentiles(histogram: ValueHistogram, quantiles: Sequence[float]) -> dict[str, jax.Array]:
