@@ -86,7 +86,8 @@ class ExpertLoad(Metric):
                 (booleans, or 0 and 1) that broadcasts against the leading axes of `experts`. Or a
                 number of zero dimensions: how many were; then weights must be a mask. `None`: none.
             layer: with `num_layers`, the layer of the assignments: integers that broadcast against
-                the leading axes of `experts`. One that there is not is invalid.
+                the leading axes of `experts`, such as `jnp.arange(L)` for ids (L, tokens, k). One
+                that there is not is invalid.
             router_logits: (..., E), for experts (...) or (..., k). Rows whose `logsumexp` is not
                 finite are invalid, and leave the counts of the experts as they are.
 

@@ -119,7 +119,8 @@ class Throughput(Metric):
     A dict of "tokens_per_second" and "examples_per_second"; NaN for one that is never given, and
     where no time has elapsed. Counts are exact to 2**48. As `Rate`, of two counts: what devices and
     processes count at the same time adds up, and their times do not. The clock starts with the
-    metric: after `reset()`, start it again.
+    metric: after `reset()`, start it again; after a restart from a checkpoint, add the seconds of
+    the run before.
 
     A program on a device cannot read the clock of the host, so the host passes the time. JAX
     dispatches a step and returns before it is done: while the host runs ahead of the devices, the
