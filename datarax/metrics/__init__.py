@@ -76,6 +76,11 @@ from datarax.metrics.curves.operating_points import (
 from datarax.metrics.curves.operating_points import (
     SpecificityAtSensitivity as SpecificityAtSensitivity,
 )
+from datarax.metrics.health.activations import ActivationStats as ActivationStats
+from datarax.metrics.health.expert_load import ExpertLoad as ExpertLoad
+from datarax.metrics.health.model_flops import ModelFLOPs as ModelFLOPs
+from datarax.metrics.health.timing import StepTime as StepTime
+from datarax.metrics.health.timing import Throughput as Throughput
 from datarax.metrics.probabilistic.calibration import CalibrationError as CalibrationError
 from datarax.metrics.probabilistic.calibration import ReliabilityDiagram as ReliabilityDiagram
 from datarax.metrics.probabilistic.divergence import (

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import as_float, choice, default_float, numeric
+from datarax._checks import as_float, choice, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import suffix_sums
@@ -57,20 +58,25 @@ class ValueHistogram(State):
     """There are `2**bits` bins, from 10 to 22. One more bit halves the width of a bin, and so the
     error of a quantile, and doubles the memory."""
 
+    octaves: int = 124
+    """How many powers of two, from the greatest value down, have bins of equal relative width.
+    Below them, bins have equal width. Fewer make all bins narrower: 15 by a factor of 8."""
+
     bins: AdaptiveBins = state()
     invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
-        self.bins = AdaptiveBins(bits=self.bits)
+        positive_int(self.octaves, "octaves")
+        self.bins = AdaptiveBins(bits=self.bits, octaves=self.octaves)
 
     @property
     def relative_error(self) -> jax.Array:
         """The greatest error of a quantile, relative to its value, of shape ().
 
-        It depends on the range of the values. It is `2**(8 - bits)`, 0.4 % with 16 bits, if there
-        are values of both signs; and less for values of one sign, if they are of similar size. The
-        error of values that are smaller than the greatest by a factor of more than 2**123 may be
-        larger; `quantile_bounds` are certain for them, too.
+        It depends on the range of the values. With 124 octaves it is `2**(8 - bits)`, 0.4 % with 16
+        bits, if there are values of both signs; and less for values of one sign, if they are of
+        similar size. The error of values that are smaller than the greatest by a factor of more
+        than `2**(octaves - 1)` may be larger; `quantile_bounds` are certain for them, too.
         """
         return self.bins.grid.relative_width()[0]
 
@@ -81,7 +87,9 @@ class ValueHistogram(State):
         """
         x = as_float(numeric(values, "values"))
         w, invalid = rows_weight(is_nan(x), weights)
-        bins = self.bins.add(x.reshape(-1, 1), jnp.broadcast_to(w, x.shape).reshape(-1, 1))
+        # Replicated first: JAX does not flatten several axes of a type that is sharded.
+        x, w = replicated((x, jnp.broadcast_to(w, x.shape)))
+        bins = self.bins.add(x.reshape(-1, 1), w.reshape(-1, 1))
         return self.replace(bins=bins, invalid=self.invalid.update(invalid))
 
     def quantile(self, q: float | Sequence[float], *, method: Method = "inverted_cdf") -> jax.Array:

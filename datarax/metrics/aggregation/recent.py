@@ -2,17 +2,11 @@
 
 from typing import Any, Self
 
-import jax.numpy as jnp
-
-from datarax._checks import as_float, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import Metric, shareable
-from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import on_leading_axes, rows_weight
+from datarax.statistics.elapsed_total import ElapsedTotal
 from datarax.statistics.fields import state
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
 from datarax.statistics.steps import DecayedTotal, LastStep
-from datarax.statistics.weighted_total import WeightedTotal
 
 
 class SteppedMetric(Metric):
@@ -117,11 +111,10 @@ class Rate(Metric):
         400.0
     """
 
-    counted = WeightedTotal()
-    elapsed = MetricAccumulator(0.0, "max")
-    invalid = InvalidCounts()
+    statistic = ElapsedTotal()
     broadcast_arguments = ("elapsed",)
 
+    @shareable
     def update(self, values: ArrayLike, elapsed: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with the batch folded in; no communication.
 
@@ -135,16 +128,7 @@ class Rate(Metric):
         Raises:
             MetricInputError: times or weights that do not broadcast; shows both shapes.
         """
-        x = numeric(values, "values")
-        seconds = as_float(numeric(elapsed, "elapsed"))
-        seconds = jnp.broadcast_to(on_leading_axes(seconds, x.shape, "elapsed"), x.shape)
-        unusable = not_finite(x) | not_finite(seconds) | out_of_range(seconds < 0, seconds)
-        w, invalid = rows_weight(unusable, weights)
-        return self.replace(
-            counted=self.counted.update(x, weights=w),
-            elapsed=self.elapsed.update(seconds, where=w.astype(jnp.bool_)),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.replace(statistic=self.statistic.update(values, elapsed, weights=weights))
 
     def compute(self) -> PyTree:
-        return self.counted.total.double / self.elapsed.value
+        return self.statistic.rate

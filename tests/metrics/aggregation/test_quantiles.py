@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax.metrics import Histogram, Median, Quantile
-from tests.helpers import update, x64
+from tests.helpers import make_mesh, place, update, x64
 
 SIZE = 400
 
@@ -169,3 +170,13 @@ def test_histogram_of_many_is_exact():
 def test_configuration_of_a_histogram_is_checked(config, message):
     with pytest.raises(datarax.MetricInputError, match=message):
         Histogram(**config)
+
+
+def test_several_axes_that_are_sharded_over_explicit_axes(rng):
+    values = rng.normal(0, 1, (16, 3, 4)).astype(np.float32)
+    weights = rng.integers(0, 3, (16, 3)).astype(np.float32)
+    mesh = make_mesh("explicit", {"data": 8})
+    on_mesh = [place(x, mesh, P("data")) for x in (values, weights)]
+    got = jax.block_until_ready(update(Median(), on_mesh[0], weights=on_mesh[1]))
+    want = update(Median(), values, weights=weights).compute()
+    assert jax.tree.map(np.asarray, got).compute() == want

@@ -1,0 +1,1 @@
+"""The health of a training run: gradients, experts, activations, time."""

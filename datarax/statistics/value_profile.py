@@ -1,0 +1,123 @@
+"""Moments, quantiles and extremes of values, and how many are zero or saturated."""
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax._checks import as_float, numeric, real
+from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, Weights
+from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.numerics.scaling import nan_where
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.moments import CentralMoments
+from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
+from datarax.statistics.state import State
+from datarax.statistics.value_histogram import ValueHistogram
+
+OCTAVES = 15
+"""Quantiles far below the greatest value need no narrow bins: those of 15 powers of two are."""
+
+
+class ValueProfile(State):
+    """Mean, deviation, root mean square, extremes, quantiles, and parts of values.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics.value_profile import ValueProfile
+        >>> profile = ValueProfile(quantiles=(), saturation=2.0)
+        >>> for name, value in profile.update(jnp.array([0.0, 3.0, -4.0, 1.0])).values().items():
+        ...     print(name, value)
+        mean 0.0
+        std 2.5495098
+        rms 2.5495098
+        max_abs 4.0
+        dead 0.25
+        saturated 0.5
+    """
+
+    quantiles: Sequence[float] = (0.01, 0.5, 0.99)
+    """Numbers from 0 to 1; none for no histogram."""
+    saturation: float | None = None
+    """Values of at least this magnitude are saturated."""
+    bits: int = 10
+    """The histogram has `2**bits` bins, of 20 bytes."""
+
+    moments = CentralMoments()
+    greatest = MetricAccumulator(-np.inf, MetricReduceOp.max)
+    """The greatest magnitude."""
+    histogram: tuple[ValueHistogram, ...] = state()
+    """The histogram, or nothing."""
+    parts: ScaledTotal = state()
+    """The weight of all values, of zeros, and of saturated values."""
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        self.quantiles = checked_quantiles(self.quantiles)
+        if self.saturation is not None:
+            self.saturation = real(self.saturation, "saturation")
+            if self.saturation <= 0:
+                raise MetricInputError(f"saturation={self.saturation!r}; expected it above 0")
+        histogram = ValueHistogram(bits=self.bits, octaves=OCTAVES)
+        self.histogram = (histogram,) if self.quantiles else ()
+        self.parts = ScaledTotal((2 if self.saturation is None else 3,))
+
+    def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
+        """Folds in `values` of any shape; `weights` broadcast against their leading axes.
+
+        NaN and infinities are excluded and counted, unless their weight is zero.
+        """
+        x = as_float(numeric(values, "values"))
+        w, invalid = rows_weight(not_finite(x), weights)
+        w = jnp.broadcast_to(w, x.shape)
+        size = jnp.where(w.astype(jnp.bool_), jnp.abs(x), 0)
+        # Some devices flush subnormal numbers to zero, so all of them count as zero.
+        kinds = [jnp.ones(x.shape, jnp.bool_), size < float(jnp.finfo(x.dtype).tiny)]
+        if self.saturation is not None:
+            kinds.append(size >= jnp.asarray(self.saturation, x.dtype))
+        one = ScaledTotal()
+        return self.replace(
+            moments=self.moments.combine(self.moments.of(x, w)),
+            greatest=self.greatest.update(size, where=w.astype(jnp.bool_)),
+            histogram=tuple(each.update(x, weights=w) for each in self.histogram),
+            parts=self.parts.combine(stacked([one.of(kind, w) for kind in kinds])),
+            invalid=self.invalid.update(invalid),
+        )
+
+    def values(self) -> dict[str, jax.Array]:
+        """What there is to read, by name; NaN where there is no data."""
+        count, mean, (squares,) = self.moments.scaled()
+        variance, none = squares / count, count.double.high == 0
+        found = {
+            "mean": nan_where(none, mean.to_float()),
+            "std": variance.root(),
+            "rms": (mean * mean + variance).root(),
+            "max_abs": nan_where(none, self.greatest.value),
+            "dead": quotient(self.parts[1], self.parts[0]),
+        }
+        if self.saturation is not None:
+            found["saturated"] = quotient(self.parts[2], self.parts[0])
+        for each in self.histogram:
+            found |= percentiles(each, self.quantiles)
+        return found
+
+
+def checked_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
+    """Checks several quantiles, or none, and returns them as Python floats from 0 to 1."""
+    each = tuple(quantiles) if isinstance(quantiles, tuple | list) else None
+    if each is None or not all(isinstance(q, Real) and 0 <= q <= 1 for q in each):
+        raise MetricInputError(f"quantiles={quantiles!r}; expected a tuple of numbers from 0 to 1")
+    return tuple(map(float, each))
+
+
+def percentiles(histogram: ValueHistogram, quantiles: Sequence[float]) -> dict[str, jax.Array]:
+    """Quantiles by name: "p50" for 0.5, "p99.9" for 0.999."""
+    values = histogram.quantile(tuple(quantiles))
+    return {f"p{100 * q:.12g}": values[i] for i, q in enumerate(quantiles)}
