@@ -35,9 +35,13 @@ if TYPE_CHECKING:
     from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
     from datarax.statistics.fields import field as field
     from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
+    from datarax.wrappers.best import Best as Best
+    from datarax.wrappers.classwise import Classwise as Classwise
     from datarax.wrappers.collection import Collection as Collection
+    from datarax.wrappers.multi_task import MultiTask as MultiTask
     from datarax.wrappers.per_device import PerDevice as PerDevice
     from datarax.wrappers.per_device import per_device as per_device
+    from datarax.wrappers.transformed import Transformed as Transformed
 
 __version__ = "0.1.0"
 
@@ -59,8 +63,12 @@ _LAZY = {
     "AsyncMetricCollector": "datarax.training.collector",
     "MetricAccumulator": "datarax.statistics.accumulator",
     "field": "datarax.statistics.fields",
+    "Best": "datarax.wrappers.best",
+    "Classwise": "datarax.wrappers.classwise",
     "Collection": "datarax.wrappers.collection",
+    "MultiTask": "datarax.wrappers.multi_task",
     "PerDevice": "datarax.wrappers.per_device",
+    "Transformed": "datarax.wrappers.transformed",
     "per_device": "datarax.wrappers.per_device",
 }
 

@@ -98,7 +98,16 @@ class Reading:
 
     def rounded(self) -> PyTree:
         """The value as arrays."""
-        return jax.tree.map(_to_array, self.value, is_leaf=_is_wide)
+        return jax.tree.map(_to_array, self.value, is_leaf=is_wide)
+
+    def propagated(self, value: PyTree) -> PyTree:
+        """NaN where the value of the metric is NaN by its policy, for a value made of that value.
+
+        Of a collection the value stays: it is not known of which members it is made.
+        """
+        if dict(self.policies).get("") != "propagate":
+            return value
+        return nan_if(self.invalid[""].mask, value)
 
     def checked(self, name: str, *, warns: bool = True) -> Self:
         """This reading; warns if some data could not be used. Counts that are traced are ignored.
@@ -153,7 +162,7 @@ class Reading:
             bounds: whether to add the items "<name>/lower" and "<name>/upper" for each metric that
                 has bounds. Then the result is a dict: a single value gets the name "value".
         """
-        results = jax.tree.map(_to_host, self.value, is_leaf=_is_wide)
+        results = jax.tree.map(_to_host, self.value, is_leaf=is_wide)
         if bounds and not isinstance(results, dict):
             results = {"value": results}
         if isinstance(results, dict):
@@ -180,16 +189,16 @@ _EFFECTS = {
 def rounded_doubles(value: PyTree) -> PyTree:
     """The value with each double-float rounded; an `Exact` stays, because `results` is exact."""
     return jax.tree.map(
-        lambda x: x.to_float() if isinstance(x, DoubleFloat) else x, value, is_leaf=_is_wide
+        lambda x: x.to_float() if isinstance(x, DoubleFloat) else x, value, is_leaf=is_wide
     )
 
 
 def nan_if(condition: Any, value: PyTree) -> PyTree:
     """NaN where the condition holds; integers stay, because they have no NaN."""
-    return jax.tree.map(lambda x: _nan_where(condition, x), value, is_leaf=_is_wide)
+    return jax.tree.map(lambda x: _nan_where(condition, x), value, is_leaf=is_wide)
 
 
-def _is_wide(x: Any) -> bool:
+def is_wide(x: Any) -> bool:
     """Whether a result has two parts. Such results are pytrees, and must be kept as leaves."""
     return isinstance(x, DoubleFloat | Exact)
 

@@ -1,0 +1,103 @@
+"""The base class of wrappers that hold one metric."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import jax
+
+from datarax._checks import kind
+from datarax._errors import MetricTypeError
+from datarax._typing import PyTree
+from datarax.metrics.base import Metric, read_in_place
+from datarax.metrics.reading import Reading
+from datarax.metrics.routing import Route
+from datarax.statistics.fields import field
+from datarax.statistics.state import State
+from datarax.statistics.traversal import walk
+
+
+class Wrapper(Metric):
+    """A metric that holds another one. Whatever a subclass does not define is that of the metric.
+
+    A subclass defines what differs: `calls` or `apply` of an update, and `reading`. Its fields are
+    arguments by position, after the metric. The policy `on_invalid` is that of the metric.
+    """
+
+    delegates: ClassVar[bool] = True
+
+    metric: Metric = field(kw_only=False)
+    """The metric that is wrapped: one without copies for each device."""
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not isinstance(self.metric, Metric):
+            raise MetricTypeError(f"{name} expects a datarax.Metric; got {kind(self.metric)}")
+        if any(isinstance(each, Metric) and each.owns_mesh for each in walk(self.metric)):
+            raise MetricTypeError(
+                f"{name} expects a metric without copies for each device; got one that is, or "
+                f"holds, a per_device metric. Write per_device({name}(...), mesh, axis_names)"
+            )
+
+    @property
+    def on_invalid(self) -> Any:  # type: ignore[override]
+        """The policy of the metric."""
+        return self.metric.on_invalid
+
+    @property
+    def outputs(self) -> Any:  # type: ignore[override]
+        """The outputs that `from_outputs` of the metric names."""
+        return self.metric.outputs
+
+    def update(self, *args: Any, **kwargs: Any) -> Self:
+        """A new metric with the batch folded in; the arguments are those of the metric."""
+        return self.apply(self.calls(args, kwargs))
+
+    def replace(self, /, **changes: Any) -> Self:
+        """A copy with these fields changed: those of the wrapper, or of the metric.
+
+        Raises:
+            AttributeError: neither of the two has an attribute.
+            MetricInputError: with the new field, the same data would have given another state.
+        """
+        names = {*self.fields, *self.children()}
+        own = {name: changes.pop(name) for name in list(changes) if name in names}
+        metric = own.pop("metric", self.metric)
+        copy = super().replace(**own) if own else self
+        if changes:
+            metric = metric.replace(**changes)
+        if metric is self.metric:
+            return copy
+        given = {name: getattr(copy, name) for name in self.fields}
+        type(self)(**given | {"metric": metric})  # raises if it cannot wrap the metric
+        return copy.with_parts({"metric": metric})
+
+    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
+        return self.metric.calls(args, kwargs)
+
+    def apply(self, calls: PyTree) -> Self:
+        return self.with_parts({"metric": self.metric.apply(calls)})
+
+    def routes(self) -> list[Route]:
+        return self.metric.routes()
+
+    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        return self.metric.arguments_from(outputs)
+
+    def from_outputs(self, **outputs: str | None) -> Self:
+        return self.with_parts({"metric": self.metric.from_outputs(**outputs)})
+
+    def reading(self) -> Reading:
+        return self.metric.reading()
+
+    def over(self, statistic: State) -> Self:
+        return self.with_parts({"metric": self.metric.over(statistic)})
+
+
+@jax.jit
+def _value(metric: Metric) -> PyTree:
+    return read_in_place(metric).rounded()
+
+
+def value_shapes(metric: Metric) -> PyTree:
+    """The shapes and dtypes of what `compute` gives, without computing it."""
+    return jax.eval_shape(_value, metric)
