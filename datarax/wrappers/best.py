@@ -32,10 +32,9 @@ class Best(Wrapper):
     are equal on all devices (from `all_gather`), and do not sync.
 
     `merge` merges the two metrics and keeps the better of the two best values, with its step in its
-    own sequence of updates. It cannot know which values the merged metric would have had: that
-    depends on the order of updates. A collector empties the metric, so each window has its own
-    best. To have one over all windows, keep the metric out of the collector, or give its results to
-    another `Best`.
+    own sequence of updates. It cannot know which values the merged metric would have had: those
+    depend on the order of updates. A collector empties the metric, so each window has a best of its
+    own, whose steps count from the start of the window.
 
     Args:
         metric: a metric whose value is one number, without copies for each device.

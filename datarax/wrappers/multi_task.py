@@ -83,11 +83,11 @@ class MultiTask(Collection):
                 near = difflib.get_close_matches(name, self, 1)
                 raise UnknownMetricError(
                     f"MultiTask has no task {name!r}; it has: {', '.join(map(repr, self))}. "
-                    + (f"Did you mean {near[0]!r}?" if near else "Weights are outputs of a task")
+                    + (f"Did you mean {near[0]!r}?" if near else "Weights belong to a task")
                 )
             if not isinstance(outputs, Mapping):
                 raise MetricTypeError(
-                    f"MultiTask.update: {name} is {kind(outputs)}; expected a dict of the outputs "
+                    f"MultiTask.update: {name} is {_kind(outputs)}; expected a dict of the outputs "
                     f"of this task"
                 )
         calls = []
@@ -98,3 +98,7 @@ class MultiTask(Collection):
                 given = calls_of(name, metric, given)
             calls.append(given)
         return tuple(calls)
+
+
+def _kind(x: Any) -> str:
+    return "an array or a number" if hasattr(x, "dtype") else kind(x)

@@ -93,7 +93,7 @@ class Transformed(Wrapper):
                 f"{len(args)} by position"
             )
         mapped = self._mapped({name: _as_array(x, name) for name, x in kwargs.items()})
-        refuse_ignored(self.metric.routes(), mapped, "Transformed: inputs")
+        refuse_ignored(self.metric.routes(), mapped, "Transformed: in what inputs= returned")
         return self.metric.calls((), self.metric.arguments_from(mapped))
 
     def _mapped(self, given: dict[str, Any]) -> Mapping[str, Any]:
