@@ -21,9 +21,10 @@ class Best(Wrapper):
     this value, since the metric was made or reset. Of equal values, the first counts. NaN is never
     the best. No data gives NaN and the step -1. Steps are counted up to 2**31 - 1.
 
-    The metric is read in each update, in the same compiled program, under its own `on_invalid`:
-    with "propagate", the values are NaN from the first data on that cannot be used, and so is the
-    result; with "exclude" such data is left out. `best.metric` is the metric itself.
+    The metric is read in each update, in the same compiled program, which costs what its `compute`
+    costs. It is read under its own `on_invalid`: with "propagate", the values are NaN from the
+    first data on that cannot be used, and so is the result; with "exclude" such data is left out.
+    `best.metric` is the metric itself.
 
     The value needs all data seen so far. So update with global arrays, under `jit` or outside.
     `per_device`, and an update inside `shard_map` with arrays that vary over devices, raise an

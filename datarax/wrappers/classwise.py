@@ -20,9 +20,10 @@ class Classwise(Wrapper):
     """The values of a metric by name: a dict with one entry for each name.
 
     The value of the metric has a leading axis with one entry for each name: the value of each class
-    with `average=None`, for example. In a `Collection`, results are called "recall/cat". Bounds are
-    by name, too. The number of values that could not be used stays that of the metric: a dict of
-    results has it as "invalid". No data gives what the metric gives.
+    with `average=None`, for example. The dict is sorted by name, as all dicts of results are. In a
+    `Collection`, results are called "recall/cat". Bounds are by name, too. The number of values
+    that could not be used stays that of the metric: a dict of results has it as "invalid". No data
+    gives what the metric gives.
 
     `update` takes what that of the metric takes, and nothing is copied or computed again: in a
     `Collection`, the metric shares its statistic as it does without names.

@@ -12,6 +12,8 @@ from datarax.metrics.base import Metric, read_in_place
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route
 from datarax.statistics.fields import field
+from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.leaf_states import map_leaf_states
 from datarax.statistics.state import State
 from datarax.statistics.traversal import walk
 
@@ -100,4 +102,9 @@ def _value(metric: Metric) -> PyTree:
 
 def value_shapes(metric: Metric) -> PyTree:
     """The shapes and dtypes of what `compute` gives, without computing it."""
-    return jax.eval_shape(_value, metric)
+    # The state may be stacked, as within `per_device`: an empty one is not.
+    return jax.eval_shape(_value, map_leaf_states(lambda leaves: [*map(_empty, leaves)], metric))
+
+
+def _empty(leaf: Any) -> Any:
+    return leaf.with_parts(leaf.empty()) if isinstance(leaf, LeafState) else leaf

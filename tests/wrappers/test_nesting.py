@@ -14,6 +14,8 @@ from datarax import (
     Best,
     Classwise,
     Collection,
+    InvalidValuesWarning,
+    MetricInputError,
     MetricTypeError,
     MultiTask,
     Transformed,
@@ -161,8 +163,8 @@ def test_what_holds_metrics(name, rng, tmp_path):
     shell.reset()
     np.testing.assert_equal(shell.results(), metric.results())
     with AsyncMetricCollector(metric) as collector:
-        for _ in range(2):
-            after = collector.schedule_collection(metric.update(**batch))
+        collector.schedule_collection(metric.update(**batch))
+        after = collector.schedule_collection(metric.update(**batch))
         for _ in range(2):
             np.testing.assert_equal(collector.collect_results(), want)
     assert bits(after) == bits(metric)
@@ -173,6 +175,22 @@ def test_what_holds_metrics(name, rng, tmp_path):
     assert bits(copy.deepcopy(seen)) == bits(seen)
     in_one = Collection({"x": metric, "y": heads}).update(**batch)
     assert bits(in_one["x"]) == bits(seen)
+
+
+def test_fields_of_copies_are_replaced(rng):
+    batch = outputs(rng)
+    batch["label"][0] = 7
+    spread = per_device(NESTED["transformed in classwise"], make_mesh("auto", {"data": 8}), "data")
+    spread = spread.update(**batch).replace(on_invalid="exclude", names=("x", "y", "z"))
+    kept = NESTED["transformed in classwise"].update(**{n: x[1:] for n, x in batch.items()})
+    with pytest.warns(InvalidValuesWarning, match=r"1 values"):
+        got = spread.results()
+    want = kept.results()
+    assert [got[name] for name in "xyz"] == [want[name] for name in NAMES]
+    with pytest.raises(MetricInputError, match=r"there are 2 names"):
+        spread.replace(names=("x", "y"))
+    with pytest.raises(MetricInputError, match=r"values of shape \(\), and there are 3 names"):
+        spread.replace(average="macro")
 
 
 def test_pickles(rng):

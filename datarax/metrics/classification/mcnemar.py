@@ -92,10 +92,9 @@ class McNemar(TaskMetric):
         else:
             value = pair.evaluated(lambda x: _chi_square(x[0], x[1]))
             p_value = pair.evaluated(lambda x: lax.erfc(jnp.sqrt(_chi_square(x[0], x[1]) / 2)))
-        missing = where(nothing, a * jnp.nan, a), where(nothing, b * jnp.nan, b)
         return {
-            "only_a": exact(missing[0]),
-            "only_b": exact(missing[1]),
+            "only_a": exact(a.map(lambda x: nan_where(nothing, x))),
+            "only_b": exact(b.map(lambda x: nan_where(nothing, x))),
             "statistic": nan_where(nothing, value),
             "p_value": nan_where(nothing, p_value),
         }
