@@ -30,7 +30,7 @@ class Best(Wrapper):
     `per_device`, and an update inside `shard_map` with arrays that vary over devices, raise an
     error, because each device would have the value of its own rows. In `pmap`, and in `shard_map`
     with `check_vma=False`, JAX does not tell whether arrays vary. There, update with arrays that
-    are equal on all devices (from `all_gather`), and do not sync.
+    are equal on all devices (from `datarax.distributed.all_gather`), and do not sync.
 
     `merge` merges the two metrics and keeps the better of the two best values, with its step in its
     own sequence of updates. It cannot know which values the merged metric would have had: those
@@ -79,7 +79,7 @@ class Best(Wrapper):
             raise MetricInputError(
                 f"Best.update: the data vary over the devices along {', '.join(sorted(axes))}, so "
                 f"each device would compare the value of its own rows. Update with global arrays "
-                f"outside shard_map, or gather the arguments first"
+                f"outside shard_map, or with what datarax.distributed.all_gather gives"
             )
         metric = self.metric.apply(calls)
         best = self.best.update(metric.reading().rounded())

@@ -19,6 +19,7 @@ from datarax import (
     Transformed,
     per_device,
 )
+from datarax.distributed import all_gather
 from datarax.metrics import Accuracy, LastValue, Mean, Recall, Sum
 from datarax.statistics.best_value import BestValue
 from datarax.testing.laws import LAWS
@@ -163,6 +164,12 @@ def test_the_data_of_one_device_is_refused():
         over_shards(lambda m, x: m.varying("data").update(x), mesh, (P(), P()), P("data"))(
             Best(Mean()), x
         )
+
+    def gathered(metric, x):
+        return metric.update(all_gather({"x": x}, "data", tiled=True)["x"]).compute()
+
+    got = jax.block_until_ready(over_shards(gathered, mesh, (P(), P("data")), P())(Best(Mean()), x))
+    assert (got["value"], got["step"]) == (3.5, 0)
     # Data that are equal on all devices are all data, and stay what they are in a sync.
     same = over_shards(lambda m, x: m.update(x).sync("data").compute(), mesh, (P(), P()), P())
     got = jax.block_until_ready(same(Best(Mean()), x))
