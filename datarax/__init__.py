@@ -35,12 +35,16 @@ if TYPE_CHECKING:
     from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
     from datarax.statistics.fields import field as field
     from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
+    from datarax.wrappers.best import Best as Best
     from datarax.wrappers.bootstrap import Bootstrap as Bootstrap
+    from datarax.wrappers.classwise import Classwise as Classwise
     from datarax.wrappers.collection import Collection as Collection
     from datarax.wrappers.compare import Compare as Compare
+    from datarax.wrappers.multi_task import MultiTask as MultiTask
     from datarax.wrappers.per_device import PerDevice as PerDevice
     from datarax.wrappers.per_device import per_device as per_device
     from datarax.wrappers.sliced import Sliced as Sliced
+    from datarax.wrappers.transformed import Transformed as Transformed
 
 __version__ = "0.1.0"
 
@@ -62,10 +66,14 @@ _LAZY = {
     "AsyncMetricCollector": "datarax.training.collector",
     "MetricAccumulator": "datarax.statistics.accumulator",
     "field": "datarax.statistics.fields",
+    "Best": "datarax.wrappers.best",
     "Bootstrap": "datarax.wrappers.bootstrap",
+    "Classwise": "datarax.wrappers.classwise",
     "Collection": "datarax.wrappers.collection",
     "Compare": "datarax.wrappers.compare",
+    "MultiTask": "datarax.wrappers.multi_task",
     "PerDevice": "datarax.wrappers.per_device",
+    "Transformed": "datarax.wrappers.transformed",
     "per_device": "datarax.wrappers.per_device",
     "Sliced": "datarax.wrappers.sliced",
 }

@@ -27,6 +27,7 @@ from datarax.metrics.classification.confusion_matrix import ConfusionMatrix as C
 from datarax.metrics.classification.exact_match import ExactMatch as ExactMatch
 from datarax.metrics.classification.fairness import GroupFairness as GroupFairness
 from datarax.metrics.classification.likelihood_ratios import LikelihoodRatios as LikelihoodRatios
+from datarax.metrics.classification.mcnemar import McNemar as McNemar
 from datarax.metrics.classification.precision_recall import F1 as F1
 from datarax.metrics.classification.precision_recall import FBeta as FBeta
 from datarax.metrics.classification.precision_recall import InformednessYouden as InformednessYouden

@@ -70,6 +70,8 @@ class Metric(State):
     flat: ClassVar[bool] = True
     owns_mesh: ClassVar[bool] = False
     """Whether the metric has its own mesh of devices, and so syncs without an axis name."""
+    reads_in_update: ClassVar[bool] = False
+    """Whether an update reads the value, so that each update needs the data of all devices."""
     broadcast_arguments: ClassVar[tuple[str, ...]] = ()
     """The arguments of `update`, besides `weights`, that may be one value for all examples."""
 
@@ -241,6 +243,10 @@ class Metric(State):
         """
         return self
 
+    def read_from(self) -> "Metric":
+        """The metric whose state it reads: itself, or that of a wrapper which changes no update."""
+        return self
+
     def _made_with(self, fields: dict[str, Any]) -> Self:
         made, statistic = super()._made_with(fields), self.children().get("statistic")
         return made if statistic is None else made.over(statistic)
@@ -301,10 +307,16 @@ def shareable(update: Method) -> Method:
 
 def shares_statistic(metric: Metric) -> bool:
     """Whether a metric may share its statistic: it has no other state, and only updates it."""
+    metric = metric.read_from()
     update = type(metric).update
     # The base `update` only updates the statistic; any other one must be marked as `shareable`.
     declared = update is Metric.update or getattr(update, "shareable", False)
     return declared and tuple(metric.children()) == ("statistic",)
+
+
+def statistic_of(metric: Metric) -> Any:
+    """The only state of a metric for which `shares_statistic` holds."""
+    return metric.read_from().children()["statistic"]
 
 
 def arguments(metric: Metric) -> list[tuple[str, bool]]:

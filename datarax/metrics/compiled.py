@@ -54,7 +54,10 @@ class _Program:
         self.update, self.structure = update, structure
         states = list(walk(metric))
         # Of other metrics it is not known whether rows of weight zero change nothing.
-        self.pads = all(type(each).__module__.startswith("datarax.") for each in states)
+        self.pads = all(
+            type(each).__module__.startswith("datarax.") and getattr(each, "keeps_rows", True)
+            for each in states
+        )
         # A `per_device` metric puts batches on its mesh, which a program cannot.
         self.as_written = any(getattr(each, "owns_mesh", False) for each in states)
         self.checks: dict[ArgumentCheck, None] = {}
@@ -154,7 +157,10 @@ def _with_arrays(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         except ValueError:  # lists of different lengths: the update raises
             return x
 
-    return tuple(map(array, args)), {name: array(x) for name, x in kwargs.items()}
+    def arrays(x: Any) -> Any:
+        return jax.tree.map(array, x, is_leaf=is_numbers)
+
+    return tuple(map(arrays, args)), {name: arrays(x) for name, x in kwargs.items()}
 
 
 def _is_known(x: Any) -> bool:

@@ -118,6 +118,15 @@ class Reading:
     def _flattened(self, value: PyTree) -> PyTree:
         return dict(flat_items(value)) if self.flat else value
 
+    def propagated(self, value: PyTree) -> PyTree:
+        """NaN where the value of the metric is NaN by its policy, for a value made of that value.
+
+        Of a collection the value stays: it is not known of which members it is made.
+        """
+        if dict(self.policies).get("") != "propagate":
+            return value
+        return nan_if(self.invalid[""].mask, value)
+
     def checked(self, name: str, *, warns: bool = True) -> Self:
         """This reading; warns if some data could not be used. Counts that are traced are ignored.
 

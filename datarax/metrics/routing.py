@@ -32,6 +32,8 @@ class Route(NamedTuple):
     """Whether `from_outputs` names the output."""
     path: str = ""
     """The name of the metric in a collection."""
+    takes_all: bool = False
+    """Whether the metric gets all outputs, because a function takes its arguments from them."""
 
     @property
     def label(self) -> str:
@@ -79,12 +81,15 @@ def naming(
 def refuse_ignored(routes: list[Route], outputs: Mapping[str, Any], caller: str) -> None:
     """Raises if an output would be ignored although its name shows that it is meant for a metric.
 
-    `routes` are those of all metrics that get the outputs.
+    `routes` are those of all metrics that get the outputs. If one of them takes all, no output is
+    ignored.
 
     Raises:
         MetricInputError: no metric takes the output, and its name is one that is used for weights,
             or is similar to that of an optional argument that was not given; names both.
     """
+    if any(each.takes_all for each in routes):
+        return
     named = {each.output for each in routes}
     absent = [each for each in routes if each.output is not None and each.output not in outputs]
     weights = [each for each in routes if each.argument == "weights"]

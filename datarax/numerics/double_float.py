@@ -229,6 +229,13 @@ class DoubleFloat:
         with jax.enable_x64(True):
             return self._of_wide(function(self._number, operator.add))
 
+    def evaluated(self, function: Callable[[jax.Array], jax.Array]) -> jax.Array:
+        """`function` of the number, rounded to a float: of the nearest float where it is a pair."""
+        if not self._is_wide:
+            return function(self.high)
+        with jax.enable_x64(True):
+            return _narrow(function(self._number))
+
     def __getitem__(self, index: Any) -> "DoubleFloat":
         return self.map(lambda x: x[index])
 

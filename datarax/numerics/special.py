@@ -4,6 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from datarax.numerics.double_float import DoubleFloat
@@ -56,6 +57,43 @@ def stirling_ratio(m: jax.Array) -> jax.Array:
     shift = low * jnp.log1p(4 / jnp.where(low > 0, low, 1)) - 4
     product = (low + 1) * (low + 2) * (low + 3)
     return jnp.where(small, stirling * jnp.exp(shift) * (low + 4) ** 3 / product, stirling)
+
+
+def fair_coin_p_value(n: jax.Array, difference: jax.Array) -> jax.Array:
+    """How likely heads and tails of `n` throws of a fair coin differ by `difference` or more.
+
+    `min(1, 2 P(X <= k))` with X binomial and `k = (n - difference) / 2`: the two-sided p-value of
+    the sign test. For real `n >= difference >= 0` it is `2 I(n - k, k + 1)` at 1/2, the regularized
+    incomplete beta function. Within 1e-8 relative of a float64 for `n` up to 1e12; of a float32
+    within `12 (1 - log(p))` ulp. 1 if `n` is zero.
+    """
+    some = n > 0
+    n = jnp.where(some, n, 1)
+    d = jnp.where(some, difference, 0)
+    k, share = (n - d) / 2, d / n
+    # The probability of k heads.
+    deviance = n / 2 * (relative_deviance(share) + relative_deviance(-share))
+    term = stirling_ratio(n) / (stirling_ratio(k) * stirling_ratio(n - k)) * jnp.exp(-deviance)
+    # I(a, b) = term(a) + I(a + 1, b). Each step makes the integrand of the rest one degree smoother
+    # at its end, where it has a singularity if n is no integer.
+    head = jnp.zeros_like(n)
+    for j in range(_STEPS):
+        head = head + term
+        term = term * ((n + 1 + j) / (2 * (n - k + 1 + j)))
+    # I(a, b) = 2 a term(a) times the integral of (1 - u)**(a - 1) (1 + u)**(b - 1) over 0 to 1. The
+    # integrand decreases, and is below exp(-_DECAY) from `end` on.
+    slope, curve = d + (_STEPS - 1), (n + (_STEPS - 1)) / 2
+    end = 2 * _DECAY / (slope + jnp.sqrt(slope * slope + 4 * curve * _DECAY))
+    end = jnp.minimum(end, 1)[..., None]
+    nodes, weights = (jnp.asarray(x, n.dtype) for x in np.polynomial.legendre.leggauss(_NODES))
+    u = end * (1 + lax.expand_dims(nodes, range(n.ndim))) / 2
+    integrand = jnp.exp(k[..., None] * jnp.log1p(-u * u) + slope[..., None] * jnp.log1p(-u))
+    integral = jnp.sum(integrand * lax.expand_dims(weights, range(n.ndim)) * end / 2, -1)
+    tail = head + 2 * (n - k + _STEPS) * term * integral
+    return jnp.where(some, jnp.minimum(tail, 1), 1)
+
+
+_STEPS, _NODES, _DECAY = 8, 48, 40.0
 
 
 def entropy(counts: DoubleFloat, total: DoubleFloat) -> jax.Array:

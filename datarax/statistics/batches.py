@@ -71,6 +71,7 @@ def examples(
     ignore_index: int | None = None,
     threshold: float | None = None,
     infinite: bool = False,
+    name: str = "preds",
 ) -> Examples:
     """Checks a batch of scores and targets.
 
@@ -88,6 +89,7 @@ def examples(
             or predicted labels 0 and 1. Then other integers are invalid, and other scores that are
             known outside `jit` give a warning.
         infinite: whether infinite scores are valid.
+        name: the name of `preds` in messages.
 
     Raises:
         MetricInputError: the shapes do not fit together; shows both. Or a label that is known
@@ -95,7 +97,7 @@ def examples(
         MetricTypeError: multiclass targets are not integers.
     """
     as_given = target, weights, preds
-    given, target = numeric(preds, "preds"), numeric(target, "target")
+    given, target = numeric(preds, name), numeric(target, "target")
     scores = as_float(given)
     unusable_scores = is_nan if infinite else not_finite
     if num_classes is None:
@@ -103,14 +105,14 @@ def examples(
             size = given.shape[-1]
             hint = f"for scores of {size} classes, give num_classes={size}"
             if size == 1:
-                hint = "for one score for each example, give preds[..., 0]"
+                hint = f"for one score for each example, give {name}[..., 0]"
             raise MetricInputError(
-                f"preds of shape {given.shape} and target of shape {target.shape}; {hint}"
+                f"{name} of shape {given.shape} and target of shape {target.shape}; {hint}"
             )
-        same_shape(given, target)
+        same_shape(given, target, (name, "target"))
         if num_labels is not None and given.shape[-1:] != (num_labels,):
             raise MetricInputError(
-                f"preds of shape {given.shape} for num_labels={num_labels}; "
+                f"{name} of shape {given.shape} for num_labels={num_labels}; "
                 f"expected (..., {num_labels})"
             )
         # The constants 1 and 0 have the dtype of the target, which may be boolean.
@@ -126,8 +128,8 @@ def examples(
             raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
         if given.shape != (*target.shape, num_classes):
             raise MetricInputError(
-                f"preds of shape {given.shape} and target of shape {target.shape}; expected "
-                f"preds of shape {(*target.shape, num_classes)} for num_classes={num_classes}"
+                f"{name} of shape {given.shape} and target of shape {target.shape}; expected "
+                f"{name} of shape {(*target.shape, num_classes)} for num_classes={num_classes}"
             )
         known = in_range(target, num_classes)
         unusable = out_of_range(~known, target) | (
@@ -140,7 +142,7 @@ def examples(
     weight, invalid = rows_weight(unusable.where(~ignored), weights)
     weight = jnp.where(ignored, jnp.zeros((), weight.dtype), weight)
     if num_classes is None:
-        check_values(check_known, as_given, ignore_index, threshold)
+        check_values(check_known, as_given, ignore_index, threshold, name)
     return Examples(scores, labels, weight, invalid, min(_eps_of(given), _FLOAT32_EPS))
 
 
@@ -184,6 +186,7 @@ def predictions(
     size: int,
     top_k: int = 1,
     ignore_index: int | None = None,
+    name: str = "preds",
 ) -> Predictions:
     """Checks a multiclass batch.
 
@@ -204,21 +207,21 @@ def predictions(
     scores = preds.ndim == target.ndim + 1
     if scores and preds.shape != (*target.shape, size):
         raise MetricInputError(
-            f"preds of shape {preds.shape} and target of shape {target.shape}; expected scores "
+            f"{name} of shape {preds.shape} and target of shape {target.shape}; expected scores "
             f"of shape {(*target.shape, size)} for num_classes={size}"
         )
     if not scores:
-        same_shape(preds, target)
+        same_shape(preds, target, (name, "target"))
         if not is_integer(preds):
             hint = "Leave num_classes= out for a binary task; convert labels to integers"
             if target.shape[-1:] == (size,):
                 hint = "If target is one-hot, give target.argmax(-1)"
             raise MetricTypeError(
-                f"preds has shape {preds.shape} and dtype {preds.dtype}; expected scores of "
+                f"{name} has shape {preds.shape} and dtype {preds.dtype}; expected scores of "
                 f"shape {(*target.shape, size)} for num_classes={size}, or integer labels. {hint}"
             )
         if top_k > 1:
-            raise MetricInputError(f"top_k={top_k} needs scores; preds are labels")
+            raise MetricInputError(f"top_k={top_k} needs scores; {name} are labels")
     unusable = out_of_range(~in_range(target, size), target)
     if scores:
         unusable |= not_finite(preds, -1)

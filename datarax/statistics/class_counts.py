@@ -1,4 +1,4 @@
-"""Counts of right and wrong predictions: by class, or of all classes together."""
+"""Counts of right and wrong predictions: by class, of all classes together, or of two models."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -24,8 +24,8 @@ from datarax.statistics.state import State
 from datarax.statistics.thresholds import checked_threshold, is_above, of_probabilities
 
 
-class PredictionCounts(State):
-    """Counts of predictions. A subclass says which, in `__post_init__` and two methods.
+class TaskCounts(State):
+    """Counts of predictions. A subclass says which, in `__post_init__` and `update`.
 
     Counts are sums of weights, kept as double-floats. Without weights or with a mask, they are
     exact to 2**48. With other weights, each count is within a few units of 2**-46 of itself: no
@@ -75,6 +75,21 @@ class PredictionCounts(State):
         """The number of classes: C, L, or 1."""
         return self.num_classes or self.num_labels or 1
 
+    def counted(
+        self, w: jax.Array, count: Callable[[jax.Array], jax.Array], invalid: Invalid
+    ) -> Self:
+        """With what `count` gives of integer weights added to the counts, for the weights `w`."""
+        repeats = repetitions()
+        total = sum_by_digits(w, count) if repeats is None else _replicated(w, count, repeats)
+        return self.replace(
+            cells=self.cells.with_value(self.cells.double + total),
+            invalid=self.invalid.update(invalid),
+        )
+
+
+class PredictionCounts(TaskCounts):
+    """Counts of the predictions of one model: see `TaskCounts`. A subclass defines two methods."""
+
     def of_labels(self, chosen: jax.Array, positive: jax.Array, w: jax.Array) -> jax.Array:
         """The counts of classes that are chosen or positive, each (..., L), of integer weights.
 
@@ -116,7 +131,7 @@ class PredictionCounts(State):
         if self.num_labels is None:  # one class, the positive one
             chosen, positive, w = (x[..., None] for x in (chosen, positive, w))
             invalid = invalid[..., None]
-        return self._counted(w, lambda w: self.of_labels(chosen, positive, w), invalid)
+        return self.counted(w, lambda w: self.of_labels(chosen, positive, w), invalid)
 
     def _multiclass(self, preds: jax.Array, target: jax.Array, weights: Weights) -> Self:
         seen = predictions(preds, target, weights, self.size, self.top_k, self.ignore_index)
@@ -124,17 +139,7 @@ class PredictionCounts(State):
         # With top_k, one example adds to k predicted classes, but to one target.
         hit = jnp.any(chosen == target[..., None], -1)
 
-        return self._counted(w, lambda w: self.of_classes(chosen, hit, target, w), invalid)
-
-    def _counted(
-        self, w: jax.Array, count: Callable[[jax.Array], jax.Array], invalid: Invalid
-    ) -> Self:
-        repeats = repetitions()
-        total = sum_by_digits(w, count) if repeats is None else _replicated(w, count, repeats)
-        return self.replace(
-            cells=self.cells.with_value(self.cells.double + total),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.counted(w, lambda w: self.of_classes(chosen, hit, target, w), invalid)
 
     def with_repeated(self, counts: jax.Array, *args: Any, **kwargs: Any) -> Self:
         """Stacked counts, each updated with each row as often as its column of `counts` says.
@@ -146,7 +151,7 @@ class PredictionCounts(State):
 
 
 class ClassCounts(PredictionCounts):
-    """The true and false positives and negatives of each class, (4, C): see `PredictionCounts`."""
+    """The true and false positives and negatives of each class, (4, C): see `TaskCounts`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,8 @@ class Stack(LeafState, kw_only=False):
         element: the empty state of each place.
         size: how many states there are.
     """
+
+    rowwise: ClassVar[bool] = False
 
     element: Element
     size: int

@@ -77,12 +77,13 @@ def check_known(
     preds: ArrayLike,
     ignore_index: int | None,
     threshold: float | None,
+    name: str,
 ) -> None:
     """Checks the labels of a binary or multilabel task, as far as they are known outside `jit`.
 
     It looks at nothing that is traced or partly on other processes, nor at examples that are left
     out. NaN and infinities pass: they are counted as invalid. If `preds` should be probabilities,
-    or 0 and 1, `threshold` is what they are compared with.
+    or 0 and 1, `threshold` is what they are compared with. `name` is the name of `preds`.
 
     Raises:
         MetricInputError: a target, or a predicted label, is another number than 0 and 1; shows it.
@@ -92,14 +93,14 @@ def check_known(
     if threshold is None:
         return
     if is_integer(jnp.asarray(preds)):
-        _refuse_other_labels(preds, "preds", given)
+        _refuse_other_labels(preds, name, given)
         return
     other = _first(preds, _is_outside, given)
     if other is not None:
         warn(
-            f"preds holds {other:g}, which is no probability, and is compared with threshold="
-            f"{threshold:g}. If preds are logits, give from_logits=True; if they are other scores, "
-            f"give a threshold= that is not between 0 and 1, or scale them",
+            f"{name} holds {other:g}, which is no probability, and is compared with threshold="
+            f"{threshold:g}. If {name} are logits, give from_logits=True; if they are other "
+            f"scores, give a threshold= that is not between 0 and 1, or scale them",
             ScoresWarning,
         )
 

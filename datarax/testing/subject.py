@@ -148,7 +148,9 @@ class Subject:
         self.size = sizes.pop()
         calls = self.metric.calls(*self.calls[0])
         leaves = jax.tree.leaves(calls, is_leaf=lambda node: isinstance(node, Call))
-        self.takes_weights = all("weights" in call.takes for call in leaves)
+        # The metrics within a wrapper may take weights while its own `update` has no such argument.
+        own = {route.argument for route in self.metric.routes()}
+        self.takes_weights = "weights" in own and all("weights" in call.takes for call in leaves)
 
     def fold(self, calls: Iterable[PyTree]) -> Metric:
         """The metric updated with these calls."""

@@ -25,12 +25,12 @@ from datarax.statistics.fields import state
 from datarax.statistics.replication import axes_of
 from datarax.statistics.row_merge import Target
 from datarax.statistics.stack import Stack
-from datarax.wrappers.wrapper import Wrapper, checked_metric
+from datarax.wrappers.wrapper import MultiplyingWrapper
 
 INDEX = "index"
 
 
-class Resampled(Wrapper):
+class Resampled(MultiplyingWrapper):
     """The base of wrappers that hold replicas of their metric, for resampled data."""
 
     replicas: int
@@ -40,9 +40,10 @@ class Resampled(Wrapper):
     seen: MetricAccumulator = state()
     """How many rows there were without an index."""
 
-    def _set(self, metric: Metric, replicas: int, seed: int, confidence: float) -> None:
+    def configure(self, metric: Metric, replicas: int, seed: int, confidence: float) -> None:
+        """Checks the arguments of the constructor, and makes the states."""
+        super().__init__(metric)
         name = type(self).__name__
-        self.metric = checked_metric(metric, name)
         self.replicas, self.seed = python_int(replicas), python_int(seed)
         positive_int(self.replicas, "replicas", least=2)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
@@ -71,12 +72,12 @@ class Resampled(Wrapper):
         return calls if index is None else with_argument(calls, INDEX, index)
 
     def routes(self) -> list[Route]:
-        own = dict(self.outputs).get(INDEX, INDEX)
-        route = Route(type(self).__name__, INDEX, own, False, INDEX in dict(self.outputs))
+        own = dict(self.routed).get(INDEX, INDEX)
+        route = Route(type(self).__name__, INDEX, own, False, INDEX in dict(self.routed))
         return [*self.metric.routes(), route]
 
     def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        routed, given = dict(self.outputs), self.metric.arguments_from(outputs)
+        routed, given = dict(self.routed), self.metric.arguments_from(outputs)
         output = routed.get(INDEX, INDEX)
         if output is None or output not in outputs:
             if INDEX in routed and output is not None:
@@ -92,10 +93,10 @@ class Resampled(Wrapper):
         new = self.with_metric(self.metric.from_outputs(**rest)) if rest else self
         if INDEX not in outputs:
             return new
-        own = dict(self.outputs) | {INDEX: outputs[INDEX]}
-        return new.with_parts({"outputs": tuple(sorted(own.items()))})
+        own = dict(self.routed) | {INDEX: outputs[INDEX]}
+        return new.with_parts({"routed": tuple(sorted(own.items()))})
 
-    def _counts(self, calls: PyTree) -> tuple[PyTree, Target, MetricAccumulator]:
+    def resampled(self, calls: PyTree) -> tuple[PyTree, Target, MetricAccumulator]:
         """The calls without index, how often each row counts in each replica, and the rows seen."""
         index, calls = taken_from(calls, INDEX)
         several = jax.tree.leaves(calls, is_leaf=is_call)
@@ -194,10 +195,10 @@ class Bootstrap(Resampled):
     def __init__(
         self, metric: Metric, replicas: int = 200, *, seed: int = 0, confidence: float = 0.95
     ):
-        self._set(metric, replicas, seed, confidence)
+        self.configure(metric, replicas, seed, confidence)
 
     def _apply(self, calls: PyTree) -> Self:
-        calls, target, seen = self._counts(calls)
+        calls, target, seen = self.resampled(calls)
         return self.with_parts(
             {
                 "metric": self.metric.apply(calls),

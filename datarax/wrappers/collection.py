@@ -14,7 +14,7 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import PyTree
-from datarax.metrics.base import Metric, placed_as, read, shares_statistic
+from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
 from datarax.metrics.call import Call
 from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
@@ -61,6 +61,8 @@ class Collection(Metric):
     """
 
     delegates: ClassVar[bool] = True
+    shares: ClassVar[bool] = True
+    """Whether all metrics get the same outputs, so that equal statistics are shared."""
 
     # A group is a metric whose state one or more members share. A member has a name, the structure
     # of its metric without arrays, and the index of its group, whose state has the arrays.
@@ -70,25 +72,31 @@ class Collection(Metric):
     def __init__(self, metrics: Mapping[str, Metric]):
         if not isinstance(metrics, Mapping):
             raise MetricTypeError(
-                f"Collection expects a dict of metrics; got {type(metrics).__name__}"
+                f"{type(self).__name__} expects a dict of metrics; got {type(metrics).__name__}"
             )
         if not metrics:
-            raise MetricInputError("Collection: expected at least one metric; got an empty dict")
+            raise MetricInputError(
+                f"{type(self).__name__}: expected at least one metric; got an empty dict"
+            )
         for name, metric in metrics.items():
             if not isinstance(metric, Metric):
                 raise MetricTypeError(
-                    f"Collection: {name!r} is {kind(metric)}; expected a datarax.Metric"
+                    f"{type(self).__name__}: {name!r} is {kind(metric)}; expected a datarax.Metric"
                 )
             if not isinstance(name, str) or not name:
-                raise MetricInputError(f"Collection: the name {name!r} must be a nonempty string")
+                raise MetricInputError(
+                    f"{type(self).__name__}: the name {name!r} must be a nonempty string"
+                )
         _check_distinct(path for name, metric in metrics.items() for path in _paths(name, metric))
         groups: list[Metric] = []
         members: list[_Member] = []
         # Members are sorted by name, so that all processes pack their arrays in the same order.
         for name in sorted(metrics):
-            metric = _over_another(metrics[name], metrics.values())
-            shared = (i for i, group in enumerate(groups) if _shares(group, metric))
-            index = next(shared, len(groups))
+            metric, index = metrics[name], len(groups)
+            if self.shares:
+                metric = _over_another(metric, metrics.values())
+                shared = (i for i, group in enumerate(groups) if _shares(group, metric))
+                index = next(shared, index)
             if index == len(groups):
                 groups.append(metric)
             members.append((name, jax.tree.structure(metric), index))
@@ -100,7 +108,7 @@ class Collection(Metric):
             if member == name:
                 return structure.unflatten(jax.tree.leaves(self.groups[index]))
         raise UnknownMetricError(
-            f"Collection has no metric {name!r}; it has: {', '.join(map(repr, self))}"
+            f"{type(self).__name__} has no metric {name!r}; it has: {', '.join(map(repr, self))}"
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -164,7 +172,10 @@ class Collection(Metric):
         for name, metric in self._updated():
             with naming(name):
                 metric.arguments_from(outputs)  # raises if an output is missing
-        taken = {route.output for route in self.routes()}
+        routes = self.routes()
+        taken = {route.output for route in routes}
+        if any(route.takes_all for route in routes):
+            return dict(outputs)
         return {name: output for name, output in outputs.items() if name in taken}
 
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -176,22 +187,14 @@ class Collection(Metric):
                 f"update({', '.join(required)})"
             )
         refuse_ignored(routes, kwargs, "Collection.update")
-        calls = []
-        for name, metric in self._updated():
-            with naming(name):
-                made = metric.calls((), metric.arguments_from(kwargs))
-            calls.append(
-                jax.tree.map(
-                    lambda call, name=name: replace(call, path=joined(name, call.path)),
-                    made,
-                    is_leaf=lambda node: isinstance(node, Call),
-                )
-            )
-        return tuple(calls)
+        return tuple(calls_of(name, metric, kwargs) for name, metric in self._updated())
 
     def apply(self, calls: tuple[Any, ...]) -> Self:
         updated = []
         for (name, metric), call in zip(self._updated(), calls, strict=True):
+            if call is None:  # of a task that is left out
+                updated.append(metric)
+                continue
             args, kwargs = (call.args, call.kwargs) if isinstance(call, Call) else ((), {})
             with naming(name, args, kwargs):
                 updated.append(metric.apply(call))
@@ -200,6 +203,9 @@ class Collection(Metric):
     def apply_at(self, calls: tuple[Any, ...], target: Target) -> Self:
         updated = []
         for (name, metric), call in zip(self._updated(), calls, strict=True):
+            if call is None:
+                updated.append(metric)
+                continue
             with naming(name):
                 updated.append(metric.apply_at(call, target))
         return self.with_parts({"groups": tuple(updated)})
@@ -256,7 +262,18 @@ class Collection(Metric):
 
     def __repr__(self) -> str:
         members = (f"{name!r}: {_without_arrays(of)!r}" for name, of, _ in self.members)
-        return f"Collection({{{', '.join(members)}}})"
+        return f"{type(self).__name__}({{{', '.join(members)}}})"
+
+
+def calls_of(name: str, metric: Metric, outputs: Mapping[str, Any]) -> PyTree:
+    """The calls of the update of a member, which has this name, with the outputs that it takes."""
+    with naming(name):
+        calls = metric.calls((), metric.arguments_from(outputs))
+    return jax.tree.map(
+        lambda call: replace(call, path=joined(name, call.path)),
+        calls,
+        is_leaf=lambda node: isinstance(node, Call),
+    )
 
 
 def _shares(group: Metric, metric: Metric) -> bool:
@@ -270,7 +287,7 @@ def _shares(group: Metric, metric: Metric) -> bool:
         or group.outputs != metric.outputs
     ):
         return False
-    a, b = _statistic(group), _statistic(metric)
+    a, b = statistic_of(group), statistic_of(metric)
     if jax.tree.structure(a) != jax.tree.structure(b):
         return False
     return all(x is y for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
@@ -286,7 +303,7 @@ def _over_another(metric: Metric, others: Iterable[Metric]) -> Metric:
             and _is_empty(metric)
             and _is_empty(other)
         ):
-            metric = metric.over(_statistic(other))
+            metric = metric.over(statistic_of(other))
     return metric
 
 
@@ -294,11 +311,6 @@ def _is_empty(metric: Metric) -> bool:
     """Whether its arrays are those of a new metric: the same objects, values are never compared."""
     now, new = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
     return all(x is y for x, y in zip(now, new, strict=True))
-
-
-def _statistic(metric: Metric) -> Any:
-    """The only state of a metric for which `shares_statistic` holds."""
-    return metric.children()["statistic"]
 
 
 def _without_arrays(structure: Any) -> Any:
@@ -309,7 +321,7 @@ def _same_statistic(a: Any, b: Any) -> bool:
     """Whether the metrics of two structures have equal statistics, or are equal themselves."""
     a, b = _without_arrays(a), _without_arrays(b)
     if shares_statistic(a) and shares_statistic(b):
-        a, b = _statistic(a), _statistic(b)
+        a, b = statistic_of(a), statistic_of(b)
     return jax.tree.structure(a, is_leaf=_is_none) == jax.tree.structure(b, is_leaf=_is_none)
 
 

@@ -65,7 +65,7 @@ class Compare(Resampled):
     def __init__(
         self, metric: Metric, *, replicas: int = 200, seed: int = 0, confidence: float = 0.95
     ):
-        self._set(metric, replicas, seed, confidence)
+        self.configure(metric, replicas, seed, confidence)
         self.other, self.other_stack = self.metric, self.stack
 
     def with_metric(self, metric: Metric) -> Self:
@@ -141,11 +141,11 @@ class Compare(Resampled):
                     f"{pair[0]!r} and {pair[1]!r}, for the argument {route.argument!r}, and "
                     f"update() was given: {', '.join(sorted(outputs)) or 'none'}"
                 )
-        index = dict(self.outputs).get(INDEX) or INDEX
+        index = dict(self.routed).get(INDEX) or INDEX
         return given | ({INDEX: outputs[index]} if index in outputs else {})
 
     def _apply(self, calls: PyTree) -> Self:
-        calls, target, seen = self._counts(calls)
+        calls, target, seen = self.resampled(calls)
         return self.with_parts(
             {
                 "metric": self.metric.apply(calls["a"]),

@@ -83,6 +83,14 @@ class PerDevice(Metric):
                 "per_device expects a plain datarax.Metric; got a metric that is, or holds, a "
                 "per_device metric"
             )
+        for each in walk(metric):
+            if isinstance(each, Metric) and each.reads_in_update:
+                name = type(each).__name__
+                raise MetricTypeError(
+                    f"per_device: {name} reads the value of all data in each update, and a copy on "
+                    f"one device has only its own rows. Update the {name} with global arrays, "
+                    f"without per_device"
+                )
         if not isinstance(mesh, Mesh):
             raise MetricTypeError(f"per_device expects a jax.sharding.Mesh; got {kind(mesh)}")
         names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)

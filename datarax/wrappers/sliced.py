@@ -21,12 +21,12 @@ from datarax.statistics.fields import state
 from datarax.statistics.labels import in_range
 from datarax.statistics.row_merge import Target, merge_rows
 from datarax.statistics.stack import Stack
-from datarax.wrappers.wrapper import Wrapper, checked_metric
+from datarax.wrappers.wrapper import MultiplyingWrapper
 
 _RESERVED = ("overall", "unknown", "invalid")
 
 
-class Sliced(Wrapper):
+class Sliced(MultiplyingWrapper):
     """A metric for each slice of the data (a domain, a language, a group of users), and overall.
 
     `update` takes what the metric's own `update` takes, and the id of each row's slice, from 0, by
@@ -85,7 +85,7 @@ class Sliced(Wrapper):
         names: Sequence[str] | None = None,
         by: str = "slices",
     ):
-        self.metric = checked_metric(metric, "Sliced")
+        super().__init__(metric)
         self.num_slices = num_slices = python_int(num_slices)
         positive_int(num_slices, "num_slices")
         self.names = None if names is None else tuple(names)
@@ -164,12 +164,12 @@ class Sliced(Wrapper):
         return calls, place, ~known & counted_rows(several[0], rows)
 
     def routes(self) -> list[Route]:
-        own = dict(self.outputs).get(self.by, self.by)
-        routed = self.by in dict(self.outputs)
+        own = dict(self.routed).get(self.by, self.by)
+        routed = self.by in dict(self.routed)
         return [*self.metric.routes(), Route("Sliced", self.by, own, True, routed)]
 
     def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        output = dict(self.outputs).get(self.by) or self.by
+        output = dict(self.routed).get(self.by) or self.by
         if output not in outputs:
             raise MetricInputError(
                 f"Sliced({type(self.metric).__name__}) needs the output {output!r}, the slice of "
@@ -186,7 +186,7 @@ class Sliced(Wrapper):
                 f"Sliced.from_outputs({self.by}={own[self.by]!r}): expected the name of an output"
             )
         new = self.with_metric(self.metric.from_outputs(**rest)) if rest else self
-        return new.with_parts({"outputs": tuple(sorted((dict(self.outputs) | own).items()))})
+        return new.with_parts({"routed": tuple(sorted((dict(self.routed) | own).items()))})
 
     def reading(self) -> Reading:
         overall, slices = self.metric.reading(), self.slices.map(lambda one: one.reading())

@@ -1,4 +1,4 @@
-"""`Wrapper`: the base of metrics that hold one metric, and take what its `update` takes."""
+"""The base class of wrappers that hold one metric."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -8,43 +8,79 @@ import jax
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
-from datarax.metrics.base import Metric
+from datarax.metrics.base import Metric, read_in_place
+from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route
-from datarax.statistics.fields import state
+from datarax.metrics.row_updates import updated_at
+from datarax.statistics.fields import field
+from datarax.statistics.leaf_state import LeafState
+from datarax.statistics.leaf_states import map_leaf_states
 from datarax.statistics.replication import axes_of, counted_once
+from datarax.statistics.row_merge import Target
+from datarax.statistics.state import State
+from datarax.statistics.traversal import walk
 
 
 class Wrapper(Metric):
-    """A metric that holds another one, `metric`.
+    """A metric that holds another one. Whatever a subclass does not define is that of the metric.
 
-    A subclass defines `_apply`, and `reading`.
+    A subclass defines what differs: `calls` or `apply` of an update, and `reading`. Its fields are
+    arguments by position, after the metric. The policy `on_invalid` is that of the metric.
     """
 
     delegates: ClassVar[bool] = True
-    metric: Metric = state()
+
+    metric: Metric = field(kw_only=False)
+    """The metric that is wrapped: one without copies for each device."""
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not isinstance(self.metric, Metric):
+            raise MetricTypeError(f"{name} expects a datarax.Metric; got {kind(self.metric)}")
+        if any(isinstance(each, Metric) and each.owns_mesh for each in walk(self.metric)):
+            raise MetricTypeError(
+                f"{name} expects a metric without copies for each device; got one that is, or "
+                f"holds, a per_device metric. Write per_device({name}(...), mesh, axis_names)"
+            )
+
+    @property
+    def on_invalid(self) -> Any:  # type: ignore[override]
+        """The policy of the metric."""
+        return self.metric.on_invalid
+
+    @property
+    def outputs(self) -> Any:  # type: ignore[override]
+        """The outputs that `from_outputs` of the metric names."""
+        return self.metric.outputs
 
     def update(self, *args: Any, **kwargs: Any) -> Self:
-        """A new metric with the batch folded in; no communication.
-
-        Args:
-            *args: the arguments of the metric's own `update`.
-            **kwargs: its keyword arguments, and those of the wrapper.
-        """
+        """A new metric with the batch folded in; the arguments are those of the metric."""
         return self.apply(self.calls(args, kwargs))
 
-    def apply(self, calls: PyTree) -> Self:
-        axes = axes_of(calls)
-        return (counted_once(self, axes) if axes else self)._apply(calls)
+    def replace(self, /, **changes: Any) -> Self:
+        """A copy with these fields changed: those of the wrapper, or of the metric.
 
-    def _apply(self, calls: PyTree) -> Self:
-        return self.with_parts({"metric": self.metric.apply(calls)})
-
-    def with_metric(self, metric: Metric) -> Self:
-        """A copy with the same states, and the configuration of `metric`."""
-        return self.with_parts({"metric": metric})
+        Raises:
+            AttributeError: neither of the two has an attribute.
+            MetricInputError: with the new field, the same data would have given another state.
+        """
+        names = {*self.fields, *self.children()}
+        own = {name: changes.pop(name) for name in list(changes) if name in names}
+        metric = own.pop("metric", self.metric)
+        copy = super().replace(**own) if own else self
+        if changes:
+            metric = metric.replace(**changes)
+        if metric is self.metric:
+            return copy
+        given = {name: getattr(copy, name) for name in self.fields}
+        type(self)(**given | {"metric": metric})  # raises if it cannot wrap the metric
+        return copy.with_parts({"metric": metric})
 
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
         return self.metric.calls(args, kwargs)
+
+    def apply(self, calls: PyTree) -> Self:
+        return self.with_parts({"metric": self.metric.apply(calls)})
 
     def routes(self) -> list[Route]:
         return self.metric.routes()
@@ -53,34 +89,79 @@ class Wrapper(Metric):
         return self.metric.arguments_from(outputs)
 
     def from_outputs(self, **outputs: str | None) -> Self:
+        return self.with_parts({"metric": self.metric.from_outputs(**outputs)})
+
+    def reading(self) -> Reading:
+        return self.metric.reading()
+
+    def over(self, statistic: State) -> Self:
+        return self.with_parts({"metric": self.metric.over(statistic)})
+
+    def apply_at(self, calls: PyTree, target: Target) -> Self:
+        return self.with_parts({"metric": self.metric.apply_at(calls, target)})
+
+
+class MultiplyingWrapper(Wrapper):
+    """The base of wrappers that hold further states of their metric, or copies of it.
+
+    The metric is empty when it is wrapped, so that all states have seen the same data. A subclass
+    defines its own constructor, and `_apply`, `with_metric` and `reading`.
+    """
+
+    routed: tuple[tuple[str, str | None], ...] = field(default=(), init=False)
+    """The outputs that `from_outputs` names for the arguments of the wrapper itself."""
+
+    def __init__(self, metric: Metric):
+        vars(self)["metric"] = metric
+        super().__post_init__()
+        leaves = zip(jax.tree.leaves(metric), jax.tree.leaves(metric.reset()), strict=True)
+        if not all(a is b for a, b in leaves):
+            raise MetricInputError(
+                f"{type(self).__name__} expects a metric without data, because its data cannot be "
+                f"assigned afterwards; got a {type(metric).__name__} that was updated. Pass its "
+                f"reset()"
+            )
+
+    def apply(self, calls: PyTree) -> Self:
+        # Inside `shard_map`, all states must vary over the same axes.
+        axes = axes_of(calls)
+        return (counted_once(self, axes) if axes else self)._apply(calls)
+
+    def _apply(self, calls: PyTree) -> Self:
+        """The update with these calls."""
+        raise TypeError(f"{type(self).__name__} does not define _apply()")
+
+    def apply_at(self, calls: PyTree, target: Target) -> Self:
+        return updated_at(self, calls, target)
+
+    def with_metric(self, metric: Metric) -> Self:
+        """A copy with the same states, and the configuration of `metric`."""
+        return self.with_parts({"metric": metric})
+
+    def from_outputs(self, **outputs: str | None) -> Self:
         return self.with_metric(self.metric.from_outputs(**outputs))
 
     def replace(self, /, **changes: Any) -> Self:
         """The wrapper with these fields of its metric changed, as by the metric's own `replace`."""
         return self.with_metric(self.metric.replace(**changes))
 
+    def over(self, statistic: State) -> Self:
+        return self
+
     def invalid_count(self) -> Any:
         return self.metric.invalid_count()
 
 
-def checked_metric(metric: Any, caller: str) -> Metric:
-    """The metric, which must be empty and without copies for each device.
+@jax.jit
+def _value(metric: Metric) -> PyTree:
+    return read_in_place(metric).rounded()
 
-    Raises:
-        MetricTypeError: it is not a metric, or is a `per_device` metric.
-        MetricInputError: it has data.
-    """
-    if not isinstance(metric, Metric):
-        raise MetricTypeError(f"{caller} expects a datarax.Metric; got {kind(metric)}")
-    if metric.owns_mesh:
-        raise MetricTypeError(
-            f"{caller} expects a metric without copies for each device; wrap the metric first, and "
-            f"call per_device on the result"
-        )
-    leaves = zip(jax.tree.leaves(metric), jax.tree.leaves(metric.reset()), strict=True)
-    if not all(a is b for a, b in leaves):
-        raise MetricInputError(
-            f"{caller} expects a metric without data, because its data cannot be assigned "
-            f"afterwards; got a {type(metric).__name__} that was updated. Pass its reset()"
-        )
-    return metric
+
+def value_shapes(metric: Metric) -> PyTree:
+    """The shapes and dtypes of what `compute` gives, without computing it."""
+    # The state may be stacked, as within `per_device`: an empty one is not.
+    return jax.eval_shape(_value, map_leaf_states(lambda leaves: [*map(_empty, leaves)], metric))
+
+
+def _empty(leaf: Any) -> Any:
+    return leaf.with_parts(leaf.empty()) if isinstance(leaf, LeafState) else leaf

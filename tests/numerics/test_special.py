@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
+import scipy.stats
 
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.special import entropy, relative_deviance, stirling_ratio
+from datarax.numerics.special import entropy, fair_coin_p_value, relative_deviance, stirling_ratio
 from datarax.testing import assert_within_ulps
 
 
@@ -42,3 +43,26 @@ def test_entropy(rng):
     rest = p[:, ::-1]
     want = -(p * np.where(p > 0.5, np.log1p(-rest), np.log(p))).sum(-1)
     assert_within_ulps(got(counts), want, 4)
+
+
+def test_fair_coin_p_value(rng):
+    """Beside SciPy, from one throw to 1e10, at up to 12 standard deviations."""
+    n = np.concatenate([np.arange(40), np.floor(10 ** rng.uniform(1, 10, 500))])
+    k = np.floor(np.maximum(n / 2 - rng.uniform(0, 6, n.size) * np.sqrt(n), 0))
+    want = np.where(n == 0, 1, np.minimum(1, 2 * scipy.stats.binom.cdf(k, n, 0.5)))
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(jax.jit(fair_coin_p_value)(n, n - 2 * k), want, rtol=1e-8)
+    held = (n < 2**24) & (want > 1e-30)  # by a float32, and so is a unit in its last place
+    n, k, want = n[held], k[held], want[held]
+    got = jax.jit(fair_coin_p_value)(jnp.float32(n), jnp.float32(n - 2 * k))
+    units = abs(got - want) / np.spacing(want.astype(np.float32))
+    np.testing.assert_array_less(units, 12 * (1 - np.log(want)))
+
+
+def test_fair_coin_p_value_of_any_numbers(rng):
+    more = np.concatenate([rng.uniform(0, 30, 500), rng.uniform(0, 0.1, 100), [0.5, 1.5]])
+    less = more * np.where(rng.random(more.size) < 0.2, 0, rng.random(more.size))
+    want = np.minimum(1, 2 * scipy.special.betainc(more, less + 1, 0.5))
+    with jax.enable_x64(True):
+        got = jax.jit(fair_coin_p_value)(more + less, more - less)
+    np.testing.assert_allclose(got, want, rtol=1e-8)

@@ -43,8 +43,8 @@ def test_the_counts_are_poisson(rng):
     keys = jnp.asarray(rng.integers(0, 2**32, 20_000, dtype=np.uint32))
     counts = np.asarray(poisson_counts(keys, 100, int(rng.integers(2**31))))
     seen = np.bincount(counts.ravel(), minlength=9)
-    want = scipy.stats.poisson.pmf(np.arange(9), 1) * counts.size  # pyright: ignore
-    want[8] += scipy.stats.poisson.sf(8, 1) * counts.size  # pyright: ignore
+    want = scipy.stats.poisson.pmf(np.arange(9), 1) * counts.size
+    want[8] += scipy.stats.poisson.sf(8, 1) * counts.size
     assert scipy.stats.chisquare(seen, want * counts.size / want.sum()).pvalue > 1e-6
     # Neither rows nor replicas go together.
     for x in (counts, counts.T):

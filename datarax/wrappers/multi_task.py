@@ -1,0 +1,104 @@
+"""Metrics of several tasks, each with its own outputs."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from datarax._checks import kind
+from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
+from datarax.metrics.routing import Route, refuse_ignored
+from datarax.wrappers.collection import Collection, calls_of
+
+
+class MultiTask(Collection):
+    """A collection of metrics by task, in which each task has its own outputs.
+
+    `update(animal={"preds": ..., "target": ...}, age={...})` gives each metric the outputs of its
+    task, from which it takes its arguments as a metric of a `Collection` does. A task that is left
+    out is not updated. The metric of a task may be a `Collection`; where it has several results,
+    they are called "task/...". Tasks share no statistics, because they share no outputs.
+
+    Everything else is as in a `Collection`: `[task]`, `items()`, `|`, `replace`.
+
+    Args:
+        metrics: a mapping from tasks to metrics.
+
+    Raises:
+        MetricTypeError: a value is not a metric.
+        MetricInputError: there are no metrics, or a name is not a string or is empty.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import datarax
+        >>> from datarax.metrics import Accuracy, MeanAbsoluteError
+        >>> metrics = datarax.MultiTask(
+        ...     {"animal": Accuracy(num_classes=3), "age": MeanAbsoluteError()}
+        ... )
+        >>> metrics = metrics.update(
+        ...     animal={"preds": jnp.array([0, 2]), "target": jnp.array([0, 1])},
+        ...     age={"preds": jnp.array([3.0, 5.0]), "target": jnp.array([2.0, 5.0])},
+        ... )
+        >>> metrics = metrics.update(age={"preds": jnp.array([8.0]), "target": jnp.array([5.0])})
+        >>> print(metrics.results())
+        {'age': 1.3333333730697632, 'animal': 0.5}
+    """
+
+    shares: ClassVar[bool] = False
+
+    def update(self, /, *args: Any, **tasks: Mapping[str, Any]) -> Self:
+        """The metrics with those of the given tasks updated.
+
+        Args:
+            *args: none: tasks are given by name.
+            **tasks: for each task a dict of its outputs by name; weights, too.
+
+        Raises:
+            UnknownMetricError: there is no task of that name; names the nearest.
+            MetricTypeError: the outputs of a task are not a dict.
+            MetricInputError: no task is given; or the outputs of a task are refused, as by
+                `Collection.update`.
+        """
+        return self.apply(self.calls(args, tasks))
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(type(metric).__name__, name, name, False, False, path=name)
+            for name, metric in self.items()
+        ]
+
+    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: outputs[name] for name in self if name in outputs}
+
+    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        write = f"write update({', '.join(f'{name}={{...}}' for name in self)})"
+        if args:
+            raise MetricInputError(
+                f"MultiTask.update takes the outputs of each task by name, and got {len(args)} by "
+                f"position; {write}"
+            )
+        if not kwargs:
+            raise MetricInputError(f"MultiTask.update was given no task; {write}")
+        for name, outputs in kwargs.items():
+            if name not in self:
+                near = difflib.get_close_matches(name, self, 1)
+                raise UnknownMetricError(
+                    f"MultiTask has no task {name!r}; it has: {', '.join(map(repr, self))}. "
+                    + (f"Did you mean {near[0]!r}?" if near else "Weights belong to a task")
+                )
+            if not isinstance(outputs, Mapping):
+                raise MetricTypeError(
+                    f"MultiTask.update: {name} is {_kind(outputs)}; expected a dict of the outputs "
+                    f"of this task"
+                )
+        calls = []
+        for name, metric in self.items():  # in the order of the groups, as no two share one
+            given = kwargs.get(name)
+            if given is not None:
+                refuse_ignored(metric.routes(), given, f"MultiTask.update({name}=...)")
+                given = calls_of(name, metric, given)
+            calls.append(given)
+        return tuple(calls)
+
+
+def _kind(x: Any) -> str:
+    return "an array or a number" if hasattr(x, "dtype") else kind(x)
