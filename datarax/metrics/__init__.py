@@ -76,6 +76,7 @@ from datarax.metrics.curves.operating_points import (
 from datarax.metrics.curves.operating_points import (
     SpecificityAtSensitivity as SpecificityAtSensitivity,
 )
+from datarax.metrics.health.tree_health import TreeHealth as TreeHealth
 from datarax.metrics.probabilistic.calibration import CalibrationError as CalibrationError
 from datarax.metrics.probabilistic.calibration import ReliabilityDiagram as ReliabilityDiagram
 from datarax.metrics.probabilistic.divergence import (

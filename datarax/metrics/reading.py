@@ -81,6 +81,30 @@ def unusable(metric: State) -> Unusable:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class OrNone:
+    """An integer, or nothing. `results` gives it as an integer or a name, or None."""
+
+    some: Any
+    """Whether there is one, of shape ()."""
+    value: Any
+    """An int32 of shape (); any value if there is none."""
+    names: tuple[str, ...] | None = dataclass_field(default=None, metadata={"static": True})
+    """If given, the integer is an index of these names, and `results` gives the name."""
+
+    def to_array(self) -> jax.Array:
+        """The integer, or -1."""
+        return jnp.where(self.some, jnp.asarray(self.value), jnp.int32(-1))
+
+    def on_host(self) -> int | str | None:
+        """The integer or the name, or None."""
+        if not np.asarray(self.some):
+            return None
+        value = int(np.asarray(self.value))
+        return value if self.names is None else self.names[value]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Reading:
     """The record that `compute`, `results` and a collector take their results from."""
 
@@ -190,16 +214,20 @@ def nan_if(condition: Any, value: PyTree) -> PyTree:
 
 
 def _is_wide(x: Any) -> bool:
-    """Whether a result has two parts. Such results are pytrees, and must be kept as leaves."""
-    return isinstance(x, DoubleFloat | Exact)
+    """Whether a result has several parts. Such results are pytrees, and must be kept as leaves."""
+    return isinstance(x, DoubleFloat | Exact | OrNone)
 
 
 def _to_array(x: Any) -> Any:
+    if isinstance(x, OrNone):
+        return x.to_array()
     return x.to_float() if isinstance(x, Exact) else x
 
 
 def _nan_where(condition: Any, x: Any) -> Any:
     """NaN where the condition holds; integers stay, because they have no NaN."""
+    if isinstance(x, OrNone):
+        return x
     if isinstance(x, WholeOrFloat):
         return x.nan_where(condition)
     if isinstance(x, Exact):
@@ -210,6 +238,8 @@ def _nan_where(condition: Any, x: Any) -> Any:
 
 
 def _to_host(x: Any) -> Any:
+    if isinstance(x, OrNone):
+        return x.on_host()
     array = np.asarray(x)
     return array.item() if array.ndim == 0 else array
 

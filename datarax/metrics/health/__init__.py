@@ -1,0 +1,1 @@
+"""Metrics of the state of a training run: parameters, gradients, losses, experts, time."""
