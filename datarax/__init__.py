@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from datarax.wrappers.collection import Collection as Collection
     from datarax.wrappers.per_device import PerDevice as PerDevice
     from datarax.wrappers.per_device import per_device as per_device
+    from datarax.wrappers.run_health import health as health
 
 __version__ = "0.1.0"
 
@@ -62,6 +63,7 @@ _LAZY = {
     "Collection": "datarax.wrappers.collection",
     "PerDevice": "datarax.wrappers.per_device",
     "per_device": "datarax.wrappers.per_device",
+    "health": "datarax.wrappers.run_health",
 }
 
 

@@ -76,6 +76,8 @@ from datarax.metrics.curves.operating_points import (
 from datarax.metrics.curves.operating_points import (
     SpecificityAtSensitivity as SpecificityAtSensitivity,
 )
+from datarax.metrics.health.loss_spikes import LossSpikes as LossSpikes
+from datarax.metrics.health.noise_scale import GradientNoiseScale as GradientNoiseScale
 from datarax.metrics.health.tree_health import TreeHealth as TreeHealth
 from datarax.metrics.probabilistic.calibration import CalibrationError as CalibrationError
 from datarax.metrics.probabilistic.calibration import ReliabilityDiagram as ReliabilityDiagram

@@ -16,8 +16,8 @@ def sum_of_squares(x: jax.Array) -> tuple[DoubleFloat, jax.Array, jax.Array]:
         x: float32 or float64, of any shape.
 
     Returns:
-        The total, at least 1/4 unless it is 0, and the int32 exponent. If `x` holds a NaN, the total
-        and the greatest value are NaN; if it holds an infinity instead, both are infinite.
+        The total, at least 1/4 unless it is 0, and the int32 exponent. If `x` holds a NaN, the
+        total and the greatest value are NaN; if it holds an infinity instead, both are infinite.
     """
     axes, info = tuple(range(x.ndim)), jnp.finfo(x.dtype)
     greatest = jnp.max(jnp.abs(x), axes, initial=0)

@@ -89,9 +89,10 @@ class _Leaves(NamedTuple):
 
     squares: ScaledTotal
     greatest: Any
-    entries: Limbs
-    zeros: Limbs
-    nonfinite: Limbs
+    entries: Any
+    """Numbers of entries, as 64-bit integers in limbs; likewise `zeros` and `nonfinite`."""
+    zeros: Any
+    nonfinite: Any
     here: Any
     """Whether the leaf counts on this device."""
 
@@ -161,13 +162,12 @@ def _check_shard(leaf: jax.Array, shape: tuple[int, ...], where: str) -> None:
         if leaf.shape != shape:
             raise MetricInputError(f"{where} has shape {leaf.shape}; like= has {shape}")
         return
-    whole = len(leaf.shape) == len(shape)
-    whole = whole and all(n == m or (m and n % m == 0) for n, m in zip(shape, leaf.shape))
-    if not whole:
+    pairs = list(zip(shape, leaf.shape, strict=False))
+    if len(leaf.shape) != len(shape) or not all(n == m or (m and n % m == 0) for n, m in pairs):
         raise MetricInputError(
             f"{where} has shape {leaf.shape}, which is no shard of {shape}, the shape in like="
         )
-    parts = math.prod(n // m for n, m in zip(shape, leaf.shape, strict=True) if n != m)
+    parts = math.prod(n // m for n, m in pairs if n != m)
     split = tuple(sorted(varying_axes(leaf))) if checked else axes
     devices = math.prod(lax.axis_size(name) for name in split)
     if parts == devices:

@@ -82,7 +82,8 @@ class TreeLayout(NamedTuple):
         found: dict[str, list[int]] = {}
         if isinstance(groups, int):
             for i, path in enumerate(self.paths):
-                found.setdefault("/".join(path.split("/")[:groups]), []).append(i)
+                if path:  # "" is the path of an array that is no part of a tree
+                    found.setdefault("/".join(path.split("/")[:groups]), []).append(i)
         else:
             for name, pattern in groups:
                 found[name] = [i for i, path in enumerate(self.paths) if re.search(pattern, path)]
@@ -130,20 +131,24 @@ def checked_groups(groups: Any) -> Groups:
     if isinstance(groups, int):
         positive_int(groups, "groups")
         return groups
-    pairs = tuple(groups.items()) if isinstance(groups, Mapping) else groups
-    for pair in pairs if isinstance(pairs, tuple) else (None,):
-        is_pair = isinstance(pair, tuple) and len(pair) == 2
-        if not is_pair or not all(isinstance(x, str) and x for x in pair):
-            raise MetricInputError(
-                f"groups={groups!r}; expected a depth, or a dict from names to patterns of paths"
-            )
+    pairs: Any = tuple(groups.items()) if isinstance(groups, Mapping) else groups
+    if not isinstance(pairs, tuple) or not all(map(_is_named_pattern, pairs)):
+        raise MetricInputError(
+            f"groups={groups!r}; expected a depth, or a dict from names to patterns of paths"
+        )
+    for name, pattern in pairs:
         try:
-            re.compile(pair[1])
+            re.compile(pattern)
         except re.error as error:
             raise MetricInputError(
-                f"groups: {pair[1]!r}, of the group {pair[0]!r}, is no regular expression: {error}"
+                f"groups: {pattern!r}, of the group {name!r}, is no regular expression: {error}"
             ) from None
     return pairs or None
+
+
+def _is_named_pattern(pair: Any) -> bool:
+    is_pair = isinstance(pair, tuple) and len(pair) == 2
+    return is_pair and all(isinstance(x, str) and x for x in pair)
 
 
 def _listed(paths: Any) -> str:

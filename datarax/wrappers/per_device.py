@@ -268,15 +268,15 @@ class PerDevice(Metric):
 
     def _placed(self, x: jax.Array, rows: bool) -> jax.Array:
         """`x` on the devices of the mesh, as `shard_map` expects it: sharded by rows, or whole."""
-        names = self.axis_names if rows else ()
         if not isinstance(x, Tracer) and getattr(x.sharding, "mesh", None) != self.mesh:
-            return jax.device_put(x, NamedSharding(self.mesh, P(names or None)))
+            return jax.device_put(x, NamedSharding(self.mesh, P(self.axis_names) if rows else P()))
         explicit = _explicit(self.mesh)
         if not explicit:
             return x  # on `Auto` axes, the compiler moves the rows where necessary
-        spec = (tuple(name for name in names if name in explicit) or None,)
+        spec = (tuple(name for name in self.axis_names if name in explicit) or None,)
+        spec = spec if rows else ()
         now = jax.typeof(x).sharding.spec
-        if P(*now[:1]) == P(*spec) and not any(now[1:]):
+        if P(*now[: len(spec)]) == P(*spec) and not any(now[len(spec) :]):
             return x
         return jax.sharding.reshard(x, NamedSharding(self.mesh, P(*spec)))
 
