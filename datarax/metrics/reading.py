@@ -105,6 +105,24 @@ class OrNone:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class ByGroup:
+    """Items of a dict of results in few arrays, because each result is work for the compiler.
+
+    In a dict, under a key, it stands for items with the names `key + prefix + column`.
+    """
+
+    columns: dict[str, Any]
+    """For each kind of value, those of all groups: of shape (groups,)."""
+    prefixes: tuple[str, ...] = dataclass_field(metadata={"static": True})
+    """For each group, what comes before the name of the column."""
+
+    def map(self, function: Any) -> "ByGroup":
+        """Applies `function` to each column."""
+        return ByGroup({n: function(x) for n, x in self.columns.items()}, self.prefixes)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Reading:
     """The record that `compute`, `results` and a collector take their results from."""
 
@@ -122,7 +140,7 @@ class Reading:
 
     def rounded(self) -> PyTree:
         """The value as arrays."""
-        return jax.tree.map(_to_array, self.value, is_leaf=_is_wide)
+        return jax.tree.map(_to_array, _spread(self.value), is_leaf=_is_wide)
 
     def checked(self, name: str, *, warns: bool = True) -> Self:
         """This reading; warns if some data could not be used. Counts that are traced are ignored.
@@ -177,7 +195,7 @@ class Reading:
             bounds: whether to add the items "<name>/lower" and "<name>/upper" for each metric that
                 has bounds. Then the result is a dict: a single value gets the name "value".
         """
-        results = jax.tree.map(_to_host, self.value, is_leaf=_is_wide)
+        results = _spread(jax.tree.map(_to_host, self.value, is_leaf=_is_wide))
         if bounds and not isinstance(results, dict):
             results = {"value": results}
         if isinstance(results, dict):
@@ -215,7 +233,22 @@ def nan_if(condition: Any, value: PyTree) -> PyTree:
 
 def _is_wide(x: Any) -> bool:
     """Whether a result has several parts. Such results are pytrees, and must be kept as leaves."""
-    return isinstance(x, DoubleFloat | Exact | OrNone)
+    return isinstance(x, DoubleFloat | Exact | OrNone | ByGroup)
+
+
+def _spread(value: PyTree) -> PyTree:
+    """The value, if it is a dict, with the items that each `ByGroup` in it stands for."""
+    if not isinstance(value, dict):
+        return value
+    items = {}
+    for key, item in value.items():
+        of_groups = {
+            f"{key}{prefix}{name}": column[i]
+            for name, column in (item.columns if isinstance(item, ByGroup) else {}).items()
+            for i, prefix in enumerate(item.prefixes)
+        }
+        items |= of_groups or {key: item}
+    return dict(sorted(items.items())) if len(items) > len(value) else items
 
 
 def _to_array(x: Any) -> Any:
@@ -228,6 +261,8 @@ def _nan_where(condition: Any, x: Any) -> Any:
     """NaN where the condition holds; integers stay, because they have no NaN."""
     if isinstance(x, OrNone):
         return x
+    if isinstance(x, ByGroup):
+        return x.map(lambda column: _nan_where(condition, column))
     if isinstance(x, WholeOrFloat):
         return x.nan_where(condition)
     if isinstance(x, Exact):
@@ -240,6 +275,8 @@ def _nan_where(condition: Any, x: Any) -> Any:
 def _to_host(x: Any) -> Any:
     if isinstance(x, OrNone):
         return x.on_host()
+    if isinstance(x, ByGroup):
+        return x.map(lambda column: np.asarray(column).tolist())
     array = np.asarray(x)
     return array.item() if array.ndim == 0 else array
 

@@ -1,8 +1,7 @@
 """What one update with some trees adds to a state: sums over their leaves, by rows of leaves."""
 
 import math
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +12,11 @@ from jax.sharding import get_abstract_mesh
 
 from datarax._checks import as_float, default_float
 from datarax._errors import MetricInputError
-from datarax.distributed.collectives import is_checked, varying_axes
-from datarax.numerics.limbs import Limbs, sum_integers, sum_limbs
-from datarax.numerics.squares import sum_of_squares
+from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
+from datarax.numerics import double_float
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.limbs import Limbs, limbs_from_double, sum_integers, sum_limbs
+from datarax.numerics.squares import sums_of_squares
 from datarax.statistics.replication import axes_of
 from datarax.statistics.scaled_total import INFINITE, NOTHING, ScaledTotal, sums_of_sums
 from datarax.statistics.tree_layout import TreeLayout
@@ -108,45 +109,72 @@ def _nothing(layout: TreeLayout) -> _Leaves:
 def _by_leaf(leaves: list[Any], layout: TreeLayout, name: str, over: frozenset[str]) -> _Leaves:
     for leaf, path, shape in zip(leaves, layout.paths, layout.shapes, strict=True):
         _check_shard(leaf, shape, f"{name}: the leaf {path!r}")
-    # Few arrays for all leaves, so that the program is small.
-    floats, integers = zip(*(_leaf_sums(leaf, name == "grads") for leaf in leaves), strict=True)
-    high, low, greatest = jnp.stack(floats, 1)
-    exponent, *counts = jnp.stack(integers, 1)
-    counts = [x if i % 2 == 0 else x.astype(jnp.uint32) for i, x in enumerate(counts)]
-    squares = ScaledTotal(high.shape).with_parts({"parts": (high, low), "exponent": exponent})
-    sizes = [math.prod(leaf.shape) for leaf in leaves]
-    entries = np.array([n >> 32 for n in sizes], np.int32), np.array(sizes, np.uint64)
+    sizes = np.array([math.prod(leaf.shape) for leaf in leaves], np.int64)
+    arrays = [as_float(leaf) for leaf in leaves]
+    total, exponent, greatest = sums_of_squares(arrays)
+    exponent = jnp.where(total.high == 0, jnp.int32(NOTHING), exponent)
+    exponent = jnp.where(jnp.isfinite(total.high), exponent, jnp.int32(INFINITE))
+    zeros, nonfinite = _counts(arrays, jnp.all(jnp.isfinite(total.high)), zeros=name == "grads")
     return _Leaves(
-        squares,
+        ScaledTotal(greatest.shape).with_parts({"parts": tuple(total), "exponent": exponent}),
         greatest,
-        (entries[0], entries[1].astype(np.uint32)),
-        (counts[0], counts[1]),
-        (counts[2], counts[3]),
-        jnp.stack([_counts_here(leaf, over) for leaf in leaves]),
+        ((sizes >> 32).astype(np.int32), (sizes & 0xFFFFFFFF).astype(np.uint32)),
+        zeros,
+        nonfinite,
+        _counts_here(leaves, over),
     )
 
 
-# Leaves of one shape are traced once.
-@partial(jax.jit, static_argnames="zeros")
-def _leaf_sums(x: jax.Array, zeros: bool) -> tuple[jax.Array, jax.Array]:
-    """Floats: the sum of squares as a double-float, the greatest absolute value. And integers: the
-    exponent of the sum, and in limbs the numbers of zeros and of entries that are not finite.
+def _counts(arrays: list[jax.Array], finite: jax.Array, *, zeros: bool) -> tuple[Limbs, Limbs]:
+    """How many entries of each array are 0; and how many are NaN or infinite.
+
+    Args:
+        arrays: floats of any shapes.
+        finite: whether all entries of all of them are finite.
+        zeros: whether to count zeros. If not, the result has 0 instead.
     """
-    x, axes = as_float(x), tuple(range(x.ndim))
-    total, exponent, greatest = sum_of_squares(x)
-    exponent = jnp.where(total.high == 0, jnp.int32(NOTHING), exponent)
-    exponent = jnp.where(jnp.isfinite(total.high), exponent, jnp.int32(INFINITE))
-    none = jnp.int32(0), jnp.uint32(0)
-    counts = [*(sum_integers(x == 0, axes) if zeros else none)]
-    counts += sum_integers(~jnp.isfinite(x), axes)
-    integers = [exponent, *(n.astype(jnp.int32) for n in counts)]
-    return jnp.stack([total.high, total.low, greatest]), jnp.stack(integers)
+    axes = axes_of(arrays)
+    none = jnp.zeros(len(arrays), jnp.int32), jnp.zeros(len(arrays), jnp.uint32)
+
+    def sums(arrays: list[jax.Array]) -> Limbs:
+        high, low = zip(*(sum_integers(x, tuple(range(x.ndim))) for x in arrays), strict=True)
+        return jnp.stack(high), jnp.stack(low)
+
+    def counted() -> tuple[Limbs, Limbs]:
+        return (sums([x == 0 for x in arrays]) if zeros else none), sums(
+            [~jnp.isfinite(x) for x in arrays]
+        )
+
+    def counted_if_finite() -> tuple[Limbs, Limbs]:
+        if not zeros:
+            return none, none
+        signs = [DoubleFloat.of(jnp.abs(jnp.sign(x))) for x in arrays]
+        others = double_float.stack([x.sum(tuple(range(x.ndim))) for x in signs])
+        sizes = double_float.stack([DoubleFloat.of(x.size, x.dtype) for x in arrays])
+        return limbs_from_double(sizes - others), none
+
+    def varying(count: Callable[[], Any]) -> Callable[[], Any]:
+        """The same counts, typed alike in both branches."""
+        return lambda: jax.tree.map(lambda x: mark_varying(x, tuple(axes)), count())
+
+    if jax.default_backend() != "cpu":
+        return counted()
+    # On CPUs, XLA compiles a sum of comparisons to a slow loop. A GPU would make the host wait for
+    # the condition.
+    results = counted_if_finite, counted
+    marked = (
+        lambda f=f: jax.tree.map(lambda x: mark_varying(x, tuple(axes)), f()) for f in results
+    )
+    return lax.cond(finite, *marked)
 
 
-def _counts_here(leaf: jax.Array, over: frozenset[str]) -> jax.Array:
-    """Whether a leaf counts on this device, where any leaf varies over the axes `over`."""
-    missing = tuple(sorted(over - varying_axes(leaf)))
-    return lax.axis_index(missing) == 0 if missing else jnp.ones((), jnp.bool_)
+def _counts_here(leaves: list[Any], over: frozenset[str]) -> Any:
+    """Which leaves count on this device, where any leaf varies over the axes `over`."""
+    missing = [tuple(sorted(over - varying_axes(leaf))) for leaf in leaves]
+    if not any(missing):
+        return np.ones(len(leaves), np.bool_)
+    first = {axes: lax.axis_index(axes) == 0 if axes else True for axes in missing}
+    return jnp.stack([first[axes] for axes in missing])
 
 
 def manual_axes() -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class GradientNoiseScale(Metric):
         def step(metric, params, batch):  # inside shard_map, over the axis "data"
             grads = jax.grad(loss)(jax.lax.pcast(params, "data", to="varying"), batch)
             mean = jax.lax.pmean(grads, "data")
-            small, big = optax.global_norm(grads) ** 2, optax.global_norm(mean) ** 2
+            small, big = (optax.tree.norm(tree, squared=True) for tree in (grads, mean))
             return metric.update(small, big, small_batch=32, big_batch=256).sync("data")
 
     Example:

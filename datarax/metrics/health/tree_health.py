@@ -13,7 +13,7 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree
 from datarax.metrics.base import Metric, arguments
 from datarax.metrics.call import Call
-from datarax.metrics.reading import OrNone
+from datarax.metrics.reading import ByGroup, OrNone
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
@@ -33,7 +33,7 @@ class TreeHealth(Metric):
     "<group>/<name>":
 
     - "param_norm", "grad_norm", "update_norm": the Euclidean norm over all entries of all leaves,
-      as `optax.global_norm`.
+      as `optax.tree.norm`.
     - "param_max", "grad_max", "update_max": the largest absolute value.
     - "update_ratio": `update_norm / param_norm`; NaN where all parameters are 0.
     - "grad_zeros": the fraction of the entries of the gradients that are exactly 0.
@@ -191,14 +191,10 @@ class TreeHealth(Metric):
             "grad_zeros": zeros / entries,
             "nonfinite": self.nonfinite.value,
         }
-        prefixes = ["", *(f"{name}/" for name in self.like.grouped(self.groups))]
-        values = {
-            f"{prefix}{name}": column[i]
-            for i, prefix in enumerate(prefixes)
-            for name, column in columns.items()
-        }
+        prefixes = "", *(f"{name}/" for name in self.like.grouped(self.groups))
         some = self.first.some
-        return values | {
+        return {
+            "": ByGroup(columns, prefixes),
             "first_nonfinite": OrNone(some, self.first.place, self.like.paths),
             "first_nonfinite_step": OrNone(some, self.first.step),
         }
