@@ -10,10 +10,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import get_abstract_mesh
 
-from datarax._checks import as_float, default_float
+from datarax._checks import as_float
 from datarax._errors import MetricInputError
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
-from datarax.numerics import double_float
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import Limbs, limbs_from_double, sum_integers, sum_limbs
 from datarax.numerics.squares import sums_of_squares
@@ -59,121 +58,103 @@ def tree_batch(
     Raises:
         MetricInputError: a leaf has not the shape of the layout; names it.
     """
-    over, given = axes_of(trees), np.array([x is not None for x in trees.values()])
-    by_tree = [
-        _nothing(layout) if leaves is None else _by_leaf(leaves, layout, name, over)
-        for name, leaves in trees.items()
-    ]
-    # Arrays of shape (trees, 1, leaves), and masks of shape (trees, rows, leaves).
-    each = jax.tree.map(lambda *xs: jnp.stack(xs)[:, None], *by_tree)
-    member = np.zeros((1, len(rows), len(layout.paths)), np.bool_)
-    for mask, row in zip(member[0], rows, strict=True):
-        mask[list(row)] = True
-    chosen = each.here & member
-    squares = sums_of_sums(each.squares, chosen)
-    greatest = jnp.max(jnp.where(chosen, each.greatest, 0), -1, initial=0)
-    sums = {
-        "step": jnp.where(given, step, jnp.int32(NEVER)),
-        "squares": squares,
-        # A maximum may drop a NaN; a sum does not.
-        "greatest": jnp.where(jnp.isnan(squares.scaled.high), jnp.nan, greatest),
-        "entries": sum_limbs(each.entries, (-1,), chosen),
-        "zeros": sum_limbs(each.zeros, (-1,), chosen),
-    }
-    high, low = each.nonfinite
-    bad = jnp.any((high != 0) | (low != 0), (0, 1), where=chosen[:, :1])
-    return TreeBatch(empty.with_parts(sums), sum_limbs(each.nonfinite, (0, -1), chosen), bad)
-
-
-class _Leaves(NamedTuple):
-    """Sums over each leaf of a tree: arrays of shape (leaves,)."""
-
-    squares: ScaledTotal
-    greatest: Any
-    entries: Any
-    """Numbers of entries, as 64-bit integers in limbs; likewise `zeros` and `nonfinite`."""
-    zeros: Any
-    nonfinite: Any
-    here: Any
-    """Whether the leaf counts on this device."""
-
-
-def _nothing(layout: TreeLayout) -> _Leaves:
-    """The sums of a tree that is not given."""
-    size = len(layout.paths)
-    count = np.zeros(size, np.int32), np.zeros(size, np.uint32)
-    zero = np.zeros(size, default_float())
-    return _Leaves(ScaledTotal((size,)), zero, count, count, count, np.zeros(size, np.bool_))
-
-
-def _by_leaf(leaves: list[Any], layout: TreeLayout, name: str, over: frozenset[str]) -> _Leaves:
-    for leaf, path, shape in zip(leaves, layout.paths, layout.shapes, strict=True):
-        _check_shard(leaf, shape, f"{name}: the leaf {path!r}")
-    sizes = np.array([math.prod(leaf.shape) for leaf in leaves], np.int64)
+    given = {name: leaves for name, leaves in trees.items() if leaves is not None}
+    for name, leaves in given.items():
+        for leaf, path, shape in zip(leaves, layout.paths, layout.shapes, strict=True):
+            _check_shard(leaf, shape, f"{name}: the leaf {path!r}")
+    leaves = [leaf for each in given.values() for leaf in each]
     arrays = [as_float(leaf) for leaf in leaves]
     total, exponent, greatest = sums_of_squares(arrays)
     exponent = jnp.where(total.high == 0, jnp.int32(NOTHING), exponent)
     exponent = jnp.where(jnp.isfinite(total.high), exponent, jnp.int32(INFINITE))
-    zeros, nonfinite = _counts(arrays, jnp.all(jnp.isfinite(total.high)), zeros=name == "grads")
-    return _Leaves(
-        ScaledTotal(greatest.shape).with_parts({"parts": tuple(total), "exponent": exponent}),
-        greatest,
-        ((sizes >> 32).astype(np.int32), (sizes & 0xFFFFFFFF).astype(np.uint32)),
-        zeros,
-        nonfinite,
-        _counts_here(leaves, over),
-    )
+    of_grads = [name == "grads" for name in given for _ in layout.paths]
+    zeros, nonfinite = _counts(arrays, of_grads, jnp.all(jnp.isfinite(total.high)))
+    sizes = np.array([leaf.size for leaf in leaves], np.int64)
+    entries = (sizes >> 32).astype(np.int32), (sizes & 0xFFFFFFFF).astype(np.uint32)
+
+    # Arrays of shape (trees, 1, leaves), and masks of shape (trees, rows, leaves). Those of a tree
+    # that is not given are those of another one, and masked.
+    place = np.array([[*given].index(name) if name in given else 0 for name in trees])
+
+    def of_trees(x: Any) -> jax.Array:
+        return jnp.reshape(x, (len(given), 1, len(layout.paths)))[place]
+
+    is_given = np.array([name in given for name in trees])
+    chosen = of_trees(_counts_here(leaves)) & is_given[:, None, None] & _members(rows, layout)
+    parts = {"parts": tuple(map(of_trees, total)), "exponent": of_trees(exponent)}
+    squares = ScaledTotal(parts["exponent"].shape).with_parts(parts)
+    entries, zeros, nonfinite = jax.tree.map(of_trees, (entries, zeros, nonfinite))
+    squares = sums_of_sums(squares, chosen)
+    greatest = jnp.max(jnp.where(chosen, of_trees(greatest), 0), -1, initial=0)
+    sums = {
+        "step": jnp.where(is_given, step, jnp.int32(NEVER)),
+        "squares": squares,
+        # A maximum may drop a NaN; a sum does not.
+        "greatest": jnp.where(jnp.isnan(squares.scaled.high), jnp.nan, greatest),
+        "entries": sum_limbs(entries, (-1,), chosen),
+        "zeros": sum_limbs(zeros, (-1,), chosen),
+    }
+    some = (nonfinite[0] != 0) | (nonfinite[1] != 0)
+    bad = jnp.any(some, (0, 1), where=chosen[:, :1])
+    return TreeBatch(empty.with_parts(sums), sum_limbs(nonfinite, (0, -1), chosen), bad)
 
 
-def _counts(arrays: list[jax.Array], finite: jax.Array, *, zeros: bool) -> tuple[Limbs, Limbs]:
-    """How many entries of each array are 0; and how many are NaN or infinite.
+def _members(rows: Rows, layout: TreeLayout) -> np.ndarray[Any, Any]:
+    """The leaves of each row, as a mask (1, rows, leaves)."""
+    mask = np.zeros((1, len(rows), len(layout.paths)), np.bool_)
+    for leaves, row in zip(mask[0], rows, strict=True):
+        leaves[list(row)] = True
+    return mask
+
+
+def _counts(
+    arrays: list[jax.Array], with_zeros: list[bool], finite: jax.Array
+) -> tuple[Limbs, Limbs]:
+    """How many entries of each of n arrays are 0; and how many are NaN or infinite.
 
     Args:
         arrays: floats of any shapes.
-        finite: whether all entries of all of them are finite.
-        zeros: whether to count zeros. If not, the result has 0 instead.
+        with_zeros: for which arrays zeros are counted. For others, the result has 0.
+        finite: whether all entries of all arrays are finite.
     """
-    axes = axes_of(arrays)
-    none = jnp.zeros(len(arrays), jnp.int32), jnp.zeros(len(arrays), jnp.uint32)
+    axes = tuple(axes_of(arrays))
+    none = jnp.int32(0), jnp.uint32(0)
 
-    def sums(arrays: list[jax.Array]) -> Limbs:
-        high, low = zip(*(sum_integers(x, tuple(range(x.ndim))) for x in arrays), strict=True)
-        return jnp.stack(high), jnp.stack(low)
+    def of_each(count: Callable[[jax.Array], Limbs], chosen: list[bool]) -> Limbs:
+        each = [count(x) if yes else none for x, yes in zip(arrays, chosen, strict=True)]
+        high, low = (jnp.stack(limbs) for limbs in zip(*each, strict=True))
+        # Both branches have one type.
+        return mark_varying(high, axes), mark_varying(low, axes)
+
+    def number(mask: jax.Array) -> Limbs:
+        return sum_integers(mask, tuple(range(mask.ndim)))
+
+    def zeros_of_finite(x: jax.Array) -> Limbs:
+        signs = DoubleFloat.of(jnp.abs(jnp.sign(x)))
+        others = signs.sum(tuple(range(x.ndim)))
+        return limbs_from_double(DoubleFloat.of(x.size, x.dtype) - others)
 
     def counted() -> tuple[Limbs, Limbs]:
-        return (sums([x == 0 for x in arrays]) if zeros else none), sums(
-            [~jnp.isfinite(x) for x in arrays]
-        )
+        zeros = of_each(lambda x: number(x == 0), with_zeros)
+        return zeros, of_each(lambda x: number(~jnp.isfinite(x)), [True] * len(arrays))
 
     def counted_if_finite() -> tuple[Limbs, Limbs]:
-        if not zeros:
-            return none, none
-        signs = [DoubleFloat.of(jnp.abs(jnp.sign(x))) for x in arrays]
-        others = double_float.stack([x.sum(tuple(range(x.ndim))) for x in signs])
-        sizes = double_float.stack([DoubleFloat.of(x.size, x.dtype) for x in arrays])
-        return limbs_from_double(sizes - others), none
+        return of_each(zeros_of_finite, with_zeros), of_each(number, [False] * len(arrays))
 
-    def varying(count: Callable[[], Any]) -> Callable[[], Any]:
-        """The same counts, typed alike in both branches."""
-        return lambda: jax.tree.map(lambda x: mark_varying(x, tuple(axes)), count())
-
-    if jax.default_backend() != "cpu":
-        return counted()
     # On CPUs, XLA compiles a sum of comparisons to a slow loop. A GPU would make the host wait for
     # the condition.
-    results = counted_if_finite, counted
-    marked = (
-        lambda f=f: jax.tree.map(lambda x: mark_varying(x, tuple(axes)), f()) for f in results
-    )
-    return lax.cond(finite, *marked)
+    if jax.default_backend() != "cpu":
+        return counted()
+    return lax.cond(finite, counted_if_finite, counted)
 
 
-def _counts_here(leaves: list[Any], over: frozenset[str]) -> Any:
-    """Which leaves count on this device, where any leaf varies over the axes `over`."""
+def _counts_here(leaves: list[Any]) -> Any:
+    """Which leaves count on this device: a leaf that is replicated counts on the first."""
+    over = axes_of(leaves)
     missing = [tuple(sorted(over - varying_axes(leaf))) for leaf in leaves]
     if not any(missing):
         return np.ones(len(leaves), np.bool_)
-    first = {axes: lax.axis_index(axes) == 0 if axes else True for axes in missing}
+    first = {axes: lax.axis_index(axes) == 0 if axes else jnp.bool_(True) for axes in missing}
     return jnp.stack([first[axes] for axes in missing])
 
 

@@ -32,7 +32,7 @@ def test_in_a_training_step(rng):
         return optax.apply_updates(params, updates), state, metrics, (loss, grads, updates)
 
     metrics, state, losses = datarax.health(params, tokens=100), optimizer.init(params), []
-    before = params
+    before, grads, updates = params, {}, {}
     for number in range(5):
         before = params
         params, state, metrics, (loss, grads, updates) = step(params, state, metrics, number)
