@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from datarax.wrappers.multi_task import MultiTask as MultiTask
     from datarax.wrappers.per_device import PerDevice as PerDevice
     from datarax.wrappers.per_device import per_device as per_device
+    from datarax.wrappers.run_health import health as health
     from datarax.wrappers.sliced import Sliced as Sliced
     from datarax.wrappers.transformed import Transformed as Transformed
 
@@ -76,6 +77,7 @@ _LAZY = {
     "Transformed": "datarax.wrappers.transformed",
     "per_device": "datarax.wrappers.per_device",
     "Sliced": "datarax.wrappers.sliced",
+    "health": "datarax.wrappers.run_health",
 }
 
 

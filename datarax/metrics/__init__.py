@@ -79,9 +79,12 @@ from datarax.metrics.curves.operating_points import (
 )
 from datarax.metrics.health.activations import ActivationStats as ActivationStats
 from datarax.metrics.health.expert_load import ExpertLoad as ExpertLoad
+from datarax.metrics.health.loss_spikes import LossSpikes as LossSpikes
 from datarax.metrics.health.model_flops import ModelFLOPs as ModelFLOPs
+from datarax.metrics.health.noise_scale import GradientNoiseScale as GradientNoiseScale
 from datarax.metrics.health.timing import StepTime as StepTime
 from datarax.metrics.health.timing import Throughput as Throughput
+from datarax.metrics.health.tree_health import TreeHealth as TreeHealth
 from datarax.metrics.probabilistic.calibration import CalibrationError as CalibrationError
 from datarax.metrics.probabilistic.calibration import ReliabilityDiagram as ReliabilityDiagram
 from datarax.metrics.probabilistic.divergence import (

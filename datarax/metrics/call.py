@@ -22,6 +22,9 @@ class Call:
     """The `broadcast_arguments` of the metric."""
     path: str = field(default="", metadata={"static": True})
     """The name of the metric in a collection."""
+    rows: bool = field(default=True, metadata={"static": True})
+    """Whether the arrays share a leading axis of examples. If not, all devices get all of them, and
+    the metric counts them once."""
 
     @property
     def by_name(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

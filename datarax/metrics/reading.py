@@ -94,6 +94,56 @@ class Presented:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class OrNone(Presented):
+    """An integer, or nothing. `results` gives it as an integer or a name, or None."""
+
+    some: Any
+    """Whether there is one, of shape ()."""
+    value: Any
+    """An int32 of shape (); any value if there is none."""
+    names: tuple[str, ...] | None = dataclass_field(default=None, metadata={"static": True})
+    """If given, the integer is an index of these names, and `results` gives the name."""
+
+    def arrays(self) -> jax.Array:
+        """The integer, or -1."""
+        return jnp.where(self.some, jnp.asarray(self.value), jnp.int32(-1))
+
+    def listed(self) -> int | str | None:
+        """The integer or the name, or None."""
+        if not self.some:
+            return None
+        value = int(self.value)
+        return value if self.names is None else self.names[value]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class ByGroup(Presented):
+    """A dict of results in few arrays, because each result is work for the compiler.
+
+    It stands for items with the names `prefix + column`, and for others as they are.
+    """
+
+    columns: dict[str, Any]
+    """For each kind of value, those of all groups: the last axis is of groups."""
+    others: dict[str, Any]
+    prefixes: tuple[str, ...] = dataclass_field(metadata={"static": True})
+    """For each group, what comes before the name of the column."""
+
+    def arrays(self) -> dict[str, Any]:
+        """The items, sorted by name."""
+        items = {
+            f"{prefix}{name}": jax.tree.map(lambda x, i=i: x[..., i], column, is_leaf=is_wide)
+            for name, column in self.columns.items()
+            for i, prefix in enumerate(self.prefixes)
+        }
+        return dict(sorted((items | self.others).items()))
+
+    listed = arrays
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Reading:
     """The record that `compute`, `results` and a collector take their results from."""
 

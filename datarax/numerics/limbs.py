@@ -45,6 +45,19 @@ def sum_integers(x: jax.Array, axes: tuple[int, ...]) -> Limbs:
         return _limbs_of(jnp.sum(x, axes, dtype=jnp.int64))
 
 
+def limbs_from_double(a: DoubleFloat) -> Limbs:
+    """A double-float that is an integer below 2**48 in magnitude."""
+    with jax.enable_x64(True):
+        return _limbs_of(a.high.astype(jnp.int64) + a.low.astype(jnp.int64))
+
+
+def sum_limbs(a: Limbs, axes: tuple[int, ...], chosen: jax.Array) -> Limbs:
+    """The sum over `axes` of those integers that are in the mask `chosen`, modulo 2**64."""
+    with jax.enable_x64(True):
+        whole = (a[0].astype(jnp.int64) << 32) | a[1].astype(jnp.int64)
+        return _limbs_of(jnp.sum(jnp.where(chosen, whole, 0), axes))
+
+
 def sum_products(x: jax.Array, w: jax.Array, axes: tuple[int, ...]) -> Limbs:
     """The exact sum of `x * w` over `axes`, modulo 2**64: integers of up to 32 bits."""
     with jax.enable_x64(True):

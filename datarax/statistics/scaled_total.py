@@ -28,8 +28,8 @@ from datarax.statistics.leaf_state import ElementwiseState
 from datarax.statistics.moments import Parts
 from datarax.statistics.row_merge import Packed, Target, merged_in_pairs
 
-_NOTHING = -(2**30)  # the exponent of an empty sum
-_INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
+NOTHING = -(2**30)  # the exponent of an empty sum
+INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
 _FAR = 100  # an exponent up to which floats are far from overflow and underflow
 
 
@@ -78,7 +78,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
             for part in float_parts(x):
                 part = jnp.where(w != 0, part, 0)
                 exponents = exponent_of(part) + exponent_of(w)
-                exponents = jnp.where(jnp.isfinite(part), exponents, jnp.int32(_INFINITE))
+                exponents = jnp.where(jnp.isfinite(part), exponents, jnp.int32(INFINITE))
                 sums.append(self.of_terms(significand(part) * significand(w), exponents))
             return sums[0] if len(sums) == 1 else sums[0].combine(sums[1])
         x = x if w is None else jnp.where(w, x, jnp.zeros((), x.dtype))
@@ -91,7 +91,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         # Up to an exponent whose reciprocal is a normal float.
         top = jnp.minimum(exponent_of(greatest), jnp.int32(-jnp.finfo(x.dtype).minexp))
         scaled = x * jnp.broadcast_to(power_of_two(-top, x.dtype), x.shape)
-        top = jnp.where(jnp.isfinite(greatest), top, jnp.int32(_INFINITE))
+        top = jnp.where(jnp.isfinite(greatest), top, jnp.int32(INFINITE))
         return self._holding(sum_floats(scaled, axes), top)
 
     def of_powers(self, x: jax.Array, power: float, w: jax.Array) -> Self:
@@ -128,7 +128,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
     def of_terms(self, terms: jax.Array, exponents: jax.Array) -> Self:
         """The sum of `terms * 2**exponents`, floats and int32 of shape (..., *shape)."""
         axes = tuple(range(terms.ndim - len(self.shape)))
-        top = jnp.max(exponents, axes, initial=_NOTHING, where=terms != 0)
+        top = jnp.max(exponents, axes, initial=NOTHING, where=terms != 0)
         shift = exponents - jnp.broadcast_to(top, exponents.shape)
         # A shift is positive where the term is zero.
         scaled = terms * power_of_two(jnp.minimum(shift, 0), terms.dtype)
@@ -185,7 +185,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
             return merged_in_pairs(self, rows, target)
         # The rows of one state are added up in units of the greatest power among them, or more.
         exponents = jnp.asarray(rows.exponent)
-        top = jnp.maximum((yield Packed("bound", exponents)), jnp.int32(_NOTHING))
+        top = jnp.maximum((yield Packed("bound", exponents)), jnp.int32(NOTHING))
         shift = jnp.minimum(exponents - target.of_rows(top), 0)
         total = yield Packed("sum", rows.scaled * power_of_two(shift, rows.scaled.dtype))
         return self.combine(self._holding(total, top))
@@ -211,6 +211,22 @@ def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
     )
 
 
+def sums_of_sums(totals: ScaledTotal, chosen: jax.Array) -> ScaledTotal:
+    """Sums of some of several sums.
+
+    Args:
+        totals: of shape (..., 1, n).
+        chosen: a mask (..., m, n): which of the n sums are added up in each of the m results.
+    """
+    exponents = jnp.where(chosen, jnp.asarray(totals.exponent), jnp.int32(NOTHING))
+    top = jnp.max(exponents, -1, initial=NOTHING)
+    parts = totals.scaled.map(lambda x: jnp.where(chosen, x, jnp.zeros((), x.dtype)))
+    # The power underflows to zero where a sum is negligible.
+    scaled = parts * power_of_two(exponents - top[..., None], parts.dtype)
+    total = scaled.sum((-1,))
+    return ScaledTotal(top.shape).with_parts({"parts": tuple(total), "exponent": top})
+
+
 def quotient(a: ScaledTotal, b: ScaledTotal) -> jax.Array:
     """The quotient of two sums, rounded once; NaN where the divisor is zero."""
     return (a.number / b.number).to_float()
@@ -219,6 +235,6 @@ def quotient(a: ScaledTotal, b: ScaledTotal) -> jax.Array:
 @lru_cache(maxsize=4096)
 def _no_exponent(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """The exponents of empty sums, read-only; the same array each time."""
-    array = np.full(shape, _NOTHING, np.int32)
+    array = np.full(shape, NOTHING, np.int32)
     array.flags.writeable = False
     return array

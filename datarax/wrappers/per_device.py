@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import jax
@@ -161,7 +162,8 @@ class PerDevice(Metric):
 
         Args:
             *args: the arguments of the metric's own `update`: global arrays whose leading axis is
-                sharded over the devices.
+                sharded over the devices. But a metric of whole trees, `TreeHealth`, takes them as
+                they are: they are not split, nor gathered, and count once.
             **kwargs: the keyword arguments of the metric's own `update`.
 
         Raises:
@@ -177,7 +179,11 @@ class PerDevice(Metric):
         calls = jax.tree.map(
             divisible, self.copies.calls(args, kwargs), is_leaf=lambda node: isinstance(node, Call)
         )
-        calls = jax.tree.map(self._placed, calls)
+        calls = jax.tree.map(
+            lambda call: jax.tree.map(partial(self._placed, rows=call.rows), call),
+            calls,
+            is_leaf=lambda node: isinstance(node, Call),
+        )
         try:
             return self.with_parts({"copies": _update(self, calls)})
         except MetricInputError:
@@ -268,16 +274,17 @@ class PerDevice(Metric):
         given = jax.device_put(given, NamedSharding(self.mesh, P()))
         return jax.jit(self._mapped(local, in_specs=P(), out_specs=P(self.axis_names)))(*given)
 
-    def _placed(self, x: jax.Array) -> jax.Array:
-        """`x` on the devices of the mesh, with its rows sharded as `shard_map` expects."""
+    def _placed(self, x: jax.Array, rows: bool) -> jax.Array:
+        """`x` on the devices of the mesh, as `shard_map` expects it: sharded by rows, or whole."""
         if not isinstance(x, Tracer) and getattr(x.sharding, "mesh", None) != self.mesh:
-            return jax.device_put(x, NamedSharding(self.mesh, P(self.axis_names)))
+            return jax.device_put(x, NamedSharding(self.mesh, P(self.axis_names) if rows else P()))
         explicit = _explicit(self.mesh)
         if not explicit:
             return x  # on `Auto` axes, the compiler moves the rows where necessary
         spec = (tuple(name for name in self.axis_names if name in explicit) or None,)
+        spec = spec if rows else ()
         now = jax.typeof(x).sharding.spec
-        if P(*now[:1]) == P(*spec) and not any(now[1:]):
+        if P(*now[: len(spec)]) == P(*spec) and not any(now[len(spec) :]):
             return x
         return jax.sharding.reshard(x, NamedSharding(self.mesh, P(*spec)))
 
@@ -287,7 +294,15 @@ def _update(metric: PerDevice, calls: PyTree) -> Metric:
     def local(copies: Metric, calls: PyTree) -> Metric:
         return _stacked(_own(copies).apply(calls))
 
-    return metric._mapped(local, out_specs=P(metric.axis_names))(metric.copies, calls)
+    of_calls = jax.tree.map(
+        lambda call: P(metric.axis_names) if call.rows else P(),
+        calls,
+        is_leaf=lambda node: isinstance(node, Call),
+    )
+    update = metric._mapped(
+        local, in_specs=(P(metric.axis_names), of_calls), out_specs=P(metric.axis_names)
+    )
+    return update(metric.copies, calls)
 
 
 @jax.jit
@@ -332,6 +347,8 @@ def _stacked(metric: Metric) -> Metric:
 def _divisible(call: Call, devices: int) -> Call:
     """The call, padded so that its number of rows is divisible by the number of devices."""
     caller, (args, kwargs) = f"per_device({call.metric}).update", call.by_name
+    if not call.rows:
+        return replace(call, args=_global(args, caller), kwargs=_global(kwargs, caller))
     weights = kwargs.get("weights")
     args = tuple(_global(value, caller) for value in args)
     kwargs = {name: _global(x, caller) for name, x in kwargs.items() if name != "weights"}

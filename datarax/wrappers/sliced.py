@@ -68,7 +68,7 @@ class Sliced(MultiplyingWrapper):
         ...     jnp.array([0, 1, 2, 2]), jnp.array([0, 1, 1, 2]), language=jnp.array([0, 0, 1, 1])
         ... )
         >>> print(accuracy.results())
-        {'overall': 0.75, 'de': 1.0, 'fr': 0.5}
+        {'de': 1.0, 'fr': 0.5, 'overall': 0.75}
     """
 
     num_slices: int

@@ -12,6 +12,7 @@ from datarax.numerics.limbs import (
     limbs_from_int,
     negate_limbs,
     sum_integers,
+    sum_limbs,
 )
 from tests.helpers import x64
 from tests.numerics.doubles import exact, from_int, to_int
@@ -100,3 +101,12 @@ def test_more_than_2_to_the_31_integers_in_one_reduction():
     shape = jax.ShapeDtypeStruct((2**31 + 1,), jnp.bool_)
     high, low = jax.eval_shape(lambda x: sum_integers(x, (0,)), shape)
     assert (high.dtype, low.dtype) == (jnp.int32, jnp.uint32)
+
+
+def test_sums_of_limbs_beyond_32_bits(rng):
+    whole = rng.integers(-(2**58), 2**58, (3, 7))
+    chosen = rng.random((3, 7)) < 0.5
+    limbs = (whole >> 32).astype(np.int32), (whole & 0xFFFFFFFF).astype(np.uint32)
+    high, low = sum_limbs((jnp.asarray(limbs[0]), jnp.asarray(limbs[1])), (-1,), chosen)
+    got = (np.asarray(high).astype(np.int64) << 32) | np.asarray(low).astype(np.int64)
+    np.testing.assert_array_equal(got, np.where(chosen, whole, 0).sum(-1))

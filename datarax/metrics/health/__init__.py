@@ -1,1 +1,1 @@
-"""The health of a training run: gradients, experts, activations, time."""
+"""Metrics of the state of a training run: parameters, gradients, losses, experts, time."""

@@ -1,0 +1,139 @@
+"""`LossSpikes`: how often the loss jumped far above what it was in the steps before."""
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from datarax._checks import as_float, numeric, positive_int, real
+from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, OnInvalid, PyTree, Weights
+from datarax.distributed.collectives import unsharded
+from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.metrics.base import Metric
+from datarax.metrics.reading import OrNone
+from datarax.numerics.scaling import nan_where
+from datarax.numerics.sums import sum_floats
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import numbered_steps, rows_weight
+from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
+from datarax.statistics.recent_values import NO_STEP, RecentValues
+
+
+class LossSpikes(Metric):
+    """How many steps had a loss far above those of the steps before.
+
+    A loss is a spike if it is above Tukey's fence of the last `window` losses,
+    `q3 + fence * (q3 - q1)`, where `q1` and `q3` are their quartiles. So nothing is assumed of the
+    scale or the sign of the loss, and a few spikes do not hide the next one. J. W. Tukey (1977),
+    Exploratory Data Analysis: beyond 3 is "far out".
+
+    `compute` gives a dict: "count", the number of spikes; "last_step", the greatest step that had
+    one, None in `results()` and -1 in `compute()` if there is none; "largest", the greatest
+    distance of a spike from the median of the losses before it, NaN if there is none.
+
+    A loss is judged once, when the metric is updated with it, against the losses of lesser steps
+    that this metric has seen. So, unlike other metrics, **the result depends on the order of
+    updates**: give the steps in order, and the loss of the whole step, averaged over devices. What
+    is merged later is not judged again: merging and syncing add up the counts, and keep the newest
+    losses for the next steps. Merging is associative and commutative, and an empty metric is its
+    identity; but two halves of a run that were folded apart have other counts than the run. After
+    `reset()`, as between the windows of a collector, the first `min_history` losses are not judged.
+
+    Example:
+        >>> from datarax.metrics import LossSpikes
+        >>> metric = LossSpikes(min_history=4)
+        >>> for step, loss in enumerate([2.5, 2.25, 2.5, 2.0, 8.0, 2.25]):
+        ...     metric = metric.update(loss, step=step)
+        >>> print(metric.results())
+        {'count': 1, 'largest': 5.75, 'last_step': 4}
+    """
+
+    on_invalid: OnInvalid = "exclude"
+    """As in `Metric`. The default is "exclude" because the results are counts."""
+    fence: float = 3.0
+    """How many times the distance of the quartiles a spike is above the upper one; at least 0."""
+    window: int = 128
+    """How many of the newest losses are kept."""
+    min_history: int = 16
+    """How many losses there must be before one is judged; at most `window`."""
+
+    recent: RecentValues = state()
+    count = MetricAccumulator(0)
+    last = MetricAccumulator(np.int32(NO_STEP), MetricReduceOp.max)
+    largest = MetricAccumulator(-np.inf, MetricReduceOp.max)
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        self.fence = real(self.fence, "fence")
+        positive_int(self.window, "window")
+        positive_int(self.min_history, "min_history")
+        if not self.fence >= 0 or self.min_history > self.window:
+            raise MetricInputError(
+                f"fence={self.fence}, window={self.window}, min_history={self.min_history}; "
+                f"expected fence >= 0 and min_history <= window"
+            )
+        self.recent = RecentValues(self.window)
+
+    def update(self, values: ArrayLike, step: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the loss of a step, or of several, judged and folded in.
+
+        Args:
+            values: losses of real dtype, of shape (*step.shape, ...): the loss of a step is the
+                weighted mean over the further axes.
+            step: integers of any shape, mostly (). Several steps are judged in their order.
+            weights: broadcast against the leading axes of `values`. A step without weight does not
+                count. NaN and infinities are invalid, and left out.
+
+        Raises:
+            MetricInputError: shapes that do not fit together; shows both.
+            MetricTypeError: steps that are not integers.
+        """
+        x, step = as_float(numeric(values, "values")), numeric(step, "step")
+        if x.shape[: step.ndim] != step.shape:
+            raise MetricInputError(
+                f"values of shape {x.shape} for step of shape {step.shape}; expected "
+                f"{(*step.shape, '...')}: one step for the loss, or for each of several losses"
+            )
+        numbers, known = numbered_steps(step, x)
+        w, invalid = rows_weight(not_finite(x) | out_of_range(~known), weights)
+        w = as_float(jnp.broadcast_to(w, x.shape))
+        axes = tuple(range(step.ndim, x.ndim))
+        total, weight = sum_floats(jnp.where(w > 0, x, 0) * w, axes), sum_floats(w, axes)
+        some = weight.high > 0
+        losses = jnp.where(some, (total / weight).to_float(), -jnp.inf)
+        numbers = jnp.where(some, step.astype(jnp.int32), jnp.int32(NO_STEP))
+        losses, numbers = (unsharded(x.reshape(-1), 0) for x in (losses, numbers))
+        numbers, losses = lax.sort((numbers, losses), num_keys=2)
+        recent, (spikes, excess) = lax.scan(self._judged, self.recent, (losses, numbers))
+        return self.replace(
+            recent=recent,
+            count=self.count.update(spikes),
+            last=self.last.update(numbers, where=spikes),
+            largest=self.largest.update(excess, where=spikes),
+            invalid=self.invalid.update(invalid),
+        )
+
+    def _judged(
+        self, recent: RecentValues, seen: tuple[jax.Array, jax.Array]
+    ) -> tuple[RecentValues, Any]:
+        """Judges the loss of one step; and adds it to the recent ones."""
+        loss, step = seen
+        history, size = recent.before(step)
+        # The least value at or below which a quarter, a half, three quarters of them lie.
+        places = (size * np.array([1, 2, 3], np.int32) + 3) // 4 - 1
+        lower, median, upper = history[jnp.maximum(places, 0)]
+        spike = (size >= self.min_history) & (step > NO_STEP)
+        spike &= loss > upper + self.fence * (upper - lower)
+        return recent.with_values(loss[None], step[None]), (spike, loss - median)
+
+    def compute(self) -> PyTree:
+        last, largest = jnp.asarray(self.last.value), self.largest.value
+        return {
+            "count": self.count.value,
+            "largest": nan_where(~jnp.isfinite(largest), largest),
+            "last_step": OrNone(last > NO_STEP, last),
+        }

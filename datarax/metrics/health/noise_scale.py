@@ -1,0 +1,127 @@
+"""`GradientNoiseScale`: how large a batch is worth while, from gradients of two batch sizes."""
+
+from typing import Any, Self
+
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from datarax._checks import as_float, numeric
+from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaling import nan_where
+from datarax.statistics.argument_checks import check_values
+from datarax.statistics.batches import on_leading_axes, rows_weight
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
+from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
+
+
+class GradientNoiseScale(Metric):
+    """The simple noise scale: the batch size at which noise and gradient are of equal size.
+
+    `compute` gives a dict:
+
+    - "trace": the trace of the covariance of the gradient of one example,
+      `mean((small - big) / (1 / b - 1 / B))`.
+    - "square_norm": the square of the norm of the true gradient,
+      `mean((B * big - b * small) / (B - b))`.
+    - "noise_scale": their quotient, in examples; NaN where "square_norm" is not positive, as it may
+      be after few steps.
+
+    `small` and `big` are the squared norms of gradients that are means over `b` and over `B`
+    examples. Both means are unbiased; their quotient is not, so it is taken at the end, over as
+    many steps as possible. Near a minimum, where the gradient vanishes, it takes many. No data
+    gives NaN. S. McCandlish et al. (2018), An Empirical Model of Large-Batch Training, appendix
+    A.1, https://arxiv.org/abs/1812.06162.
+
+    In data-parallel training, both gradients are there: that of each device, and their mean. The
+    small one must be that of one device before the mean is taken:
+
+        def step(metric, params, batch):  # inside shard_map, over the axis "data"
+            grads = jax.grad(loss)(jax.lax.pcast(params, "data", to="varying"), batch)
+            mean = jax.lax.pmean(grads, "data")
+            small, big = (optax.tree.norm(tree, squared=True) for tree in (grads, mean))
+            return metric.update(small, big, small_batch=32, big_batch=256).sync("data")
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import GradientNoiseScale
+        >>> norms = jnp.array([9.0, 11.0])  # squared, of two devices with 8 examples each
+        >>> metric = GradientNoiseScale().update(norms, 6.0, small_batch=8, big_batch=16)
+        >>> print(metric.results())
+        {'noise_scale': 32.0, 'square_norm': 2.0, 'trace': 64.0}
+    """
+
+    sums = ScaledTotal((3,))
+    """The sums of the estimates of the trace, of those of the squared norm, and of the weights."""
+    invalid = InvalidCounts()
+    broadcast_arguments = ("big_square_norm", "small_batch", "big_batch")
+
+    def update(
+        self,
+        small_square_norm: ArrayLike,
+        big_square_norm: ArrayLike,
+        small_batch: ArrayLike,
+        big_batch: ArrayLike,
+        *,
+        weights: Weights = None,
+    ) -> Self:
+        """A new metric with the gradients of a step folded in; no communication.
+
+        Args:
+            small_square_norm: the squared norms of gradients over `small_batch` examples each, of
+                any shape. Several of one step, as of all devices, make the estimate better.
+            big_square_norm: the squared norm of the gradient over `big_batch` examples, of the same
+                step; broadcasts against the leading axes of `small_square_norm`.
+            small_batch: a number of examples, above 0; broadcasts likewise.
+            big_batch: a greater number of examples; broadcasts likewise.
+            weights: broadcast against the leading axes of `small_square_norm`.
+
+        Raises:
+            MetricInputError: shapes that do not broadcast; shows both. Or batch sizes that are
+                known outside `jit`, of which the small one is not between 0 and the big one.
+        """
+        check_values(_check_sizes, (small_batch, big_batch))
+        small = as_float(numeric(small_square_norm, "small_square_norm"))
+        others = {"big_square_norm": big_square_norm, "small_batch": small_batch}
+        big, b, n = (
+            jnp.broadcast_to(
+                on_leading_axes(as_float(numeric(x, name)), small.shape, name), small.shape
+            )
+            for name, x in (others | {"big_batch": big_batch}).items()
+        )
+        unusable = not_finite(small) | not_finite(big) | not_finite(b) | not_finite(n)
+        unusable |= out_of_range((small < 0) | (big < 0), jnp.minimum(small, big))
+        unusable |= out_of_range((b <= 0) | (n <= b), b)
+        w, invalid = rows_weight(unusable, weights)
+        # One difference is in both estimates. Each is rounded once.
+        counts = w.astype(jnp.bool_)
+        small, big = (DoubleFloat.of(jnp.where(counts, x, 0)) for x in (small, big))
+        b, n = DoubleFloat.of(jnp.where(counts, b, 1)), DoubleFloat.of(jnp.where(counts, n, 2))
+        noise = (small - big) * b / (n - b)  # of a gradient over the big batch
+        trace, square = (noise * n).to_float(), (big - noise).to_float()
+        one = ScaledTotal()
+        weight = jnp.broadcast_to(w, trace.shape)
+        sums = stacked([one.of(trace, w), one.of(square, w), one.of(weight)])
+        return self.replace(sums=self.sums.combine(sums), invalid=self.invalid.update(invalid))
+
+    def compute(self) -> PyTree:
+        trace, square, weight = (self.sums[i] for i in range(3))
+        square_norm = quotient(square, weight)
+        return {
+            "noise_scale": nan_where(~(square_norm > 0), quotient(trace, square)),
+            "square_norm": square_norm,
+            "trace": quotient(trace, weight),
+        }
+
+
+def _check_sizes(small: Any, big: Any) -> None:
+    """Raises unless two numbers of examples, if they are known, are in order."""
+    if isinstance(small, Tracer) or isinstance(big, Tracer):
+        return
+    if np.ndim(small) == 0 == np.ndim(big) and not 0 < small < big:
+        raise MetricInputError(
+            f"small_batch={small} and big_batch={big}; expected 0 < small_batch < big_batch"
+        )
