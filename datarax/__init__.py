@@ -36,9 +36,12 @@ if TYPE_CHECKING:
     from datarax.statistics.fields import field as field
     from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
     from datarax.wrappers.collection import Collection as Collection
+    from datarax.wrappers.decayed import Decayed as Decayed
+    from datarax.wrappers.multi_output import MultiOutput as MultiOutput
     from datarax.wrappers.per_device import PerDevice as PerDevice
     from datarax.wrappers.per_device import per_device as per_device
     from datarax.wrappers.sliced import Sliced as Sliced
+    from datarax.wrappers.window import Window as Window
 
 __version__ = "0.1.0"
 
@@ -64,6 +67,9 @@ _LAZY = {
     "PerDevice": "datarax.wrappers.per_device",
     "per_device": "datarax.wrappers.per_device",
     "Sliced": "datarax.wrappers.sliced",
+    "Window": "datarax.wrappers.window",
+    "Decayed": "datarax.wrappers.decayed",
+    "MultiOutput": "datarax.wrappers.multi_output",
 }
 
 

@@ -18,6 +18,7 @@ from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import exact
 from datarax.numerics.limbs import double_from_int
+from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.numerics.sums import split_for_sum
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
@@ -149,6 +150,9 @@ class ScatterCounts(LeafState, kw_only=False):
 
     def combine(self, other: Any) -> Self:
         return self._holding(self.double + other.double)
+
+    def times(self, factor: ScaledDouble) -> Self:
+        return self._holding(multiplied(self.double, factor))
 
     def to_mesh(self) -> list[Travel]:
         return self._sums.with_value(self.double).to_mesh()

@@ -16,6 +16,7 @@ from datarax.metrics.call import Call, is_call
 from datarax.metrics.reading import Presented, Reading
 from datarax.metrics.routing import Route
 from datarax.metrics.row_updates import row_count
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
 from datarax.statistics.labels import in_range
@@ -151,6 +152,10 @@ class Sliced(Wrapper):
                 "unknown": counted,
             }
         )
+
+    def times(self, factor: ScaledDouble) -> Self:
+        multiplied = {"metric": self.metric.times(factor), "slices": self.slices.times(factor)}
+        return self.with_parts(multiplied)
 
     def _places(self, calls: PyTree) -> tuple[PyTree, jax.Array, jax.Array]:
         """The calls without ids, the place of each row, and which rows are of no known slice."""

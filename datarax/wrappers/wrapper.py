@@ -10,7 +10,7 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax.metrics.base import Metric
 from datarax.metrics.routing import Route
-from datarax.statistics.fields import state
+from datarax.statistics.fields import shown_fields, state
 from datarax.statistics.replication import axes_of, counted_once
 
 
@@ -58,6 +58,10 @@ class Wrapper(Metric):
     def replace(self, /, **changes: Any) -> Self:
         """The wrapper with these fields of its metric changed, as by the metric's own `replace`."""
         return self.with_metric(self.metric.replace(**changes))
+
+    def __repr__(self) -> str:
+        fields = shown_fields(self)
+        return f"{type(self).__name__}({self.metric!r}{', ' if fields else ''}{fields})"
 
     def invalid_count(self) -> Any:
         return self.metric.invalid_count()
