@@ -11,6 +11,7 @@ from jax import lax
 
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
+from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaled_double import ScaledDouble
@@ -69,7 +70,9 @@ class Ring(Numbered, kw_only=False):
         def put(x: Any, new: Any) -> jax.Array:
             return lax.dynamic_update_index_in_dim(jnp.asarray(x), new, place, 0)
 
-        return self.with_parts({"number": number, "states": jax.tree.map(put, self.states, one)})
+        # All arrays get one type, on an `Explicit` mesh that of the batch.
+        states = jax.tree.map(put, *replicated((self.states, one)))
+        return self.with_parts({"number": number, "states": states})
 
     def brought_to(self, newest: list[jax.Array]) -> Self:
         (number,), places = newest, jnp.arange(self.size, dtype=jnp.int32)

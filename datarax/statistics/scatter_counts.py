@@ -152,7 +152,11 @@ class ScatterCounts(LeafState, kw_only=False):
         return self._holding(self.double + other.double)
 
     def times(self, factor: ScaledDouble) -> Self:
-        return self._holding(multiplied(self.double, factor))
+        table = multiplied(self.double, factor)
+        # Zeros made of the counts, so that inside `shard_map` they vary over the same axes.
+        recent, pending = (jnp.asarray(x) & 0 for x in (self.recent, self.pending))
+        flushed = table.high, table.low
+        return self.with_parts({"recent": recent, "pending": pending, "flushed": flushed})
 
     def to_mesh(self) -> list[Travel]:
         return self._sums.with_value(self.double).to_mesh()
