@@ -16,7 +16,7 @@ from datarax.statistics.buffer import Rows
 from datarax.statistics.leaf_states import leaf_states
 from tests.helpers import bits, collectives_in, make_mesh, place
 from tests.registry import GROUPS, of_each_statistic
-from tests.wrappers.over_time import SUBJECTS, TOLERANCE, value_of
+from tests.wrappers.over_time import SUBJECTS, value_of
 
 HALF_LIFE, ROWS = 1.7, 16
 
@@ -42,7 +42,7 @@ def test_older_updates_weigh_less(name, rng):
     for k, batch in enumerate(batches, 1):
         metric = metric.update(**batch)
         want = value_of(subject, batches[:k], weights_of(k))
-        np.testing.assert_allclose(metric.compute(), want, rtol=1e-5, atol=TOLERANCE.get(name, 0))
+        np.testing.assert_allclose(metric.compute(), want, rtol=1e-5)
 
 
 def test_sums_are_those_of_the_decayed_weights(rng):
