@@ -251,7 +251,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
     def combine(self, other: Any) -> Self:
         return self.with_parts({"parts": self._row.pairwise(self.parts, other.parts)})
 
-    def times(self, factor: ScaledDouble) -> Self:
+    def weighted_by(self, factor: ScaledDouble) -> Self:
         if self.reduce_op is not MetricReduceOp.sum:
             return self
         if jnp.issubdtype(self.dtype, jnp.integer):

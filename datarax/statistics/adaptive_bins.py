@@ -196,8 +196,8 @@ class AdaptiveBins(LeafState):
     def canonical(self) -> Self:
         return self.with_parts({"counts": self.counts.canonical()})
 
-    def times(self, factor: ScaledDouble) -> Self:
-        return self.with_parts({"counts": self.counts.times(factor)})
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        return self.with_parts({"counts": self.counts.weighted_by(factor)})
 
     # Over devices: all devices first bring their bins to the common range.
 

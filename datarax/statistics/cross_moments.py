@@ -80,7 +80,7 @@ class TwoMoments(CentralMoments):
             return held
         return held.with_parts({"co": tuple(DoubleFloat(*map(jnp.asarray, self.co)) * number)})
 
-    def _where(self, some: jax.Array, other: Self) -> Self:
+    def _where(self, some: jax.Array, other: Any) -> Self:
         # The co-moment has no axis of the two variables. Their weights are equal.
         def chosen(x: jax.Array, y: Any) -> jax.Array:
             return jnp.where(some if x.ndim == some.ndim else some[0], x, y)

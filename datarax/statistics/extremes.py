@@ -56,7 +56,7 @@ class Greatest(ElementwiseState, kw_only=False):
     def double(self) -> DoubleFloat:
         return DoubleFloat(*map(jnp.asarray, self.parts))
 
-    def times(self, factor: ScaledDouble) -> Self:
+    def weighted_by(self, factor: ScaledDouble) -> Self:
         return self
 
     def combine(self, other: Any) -> Self:

@@ -107,7 +107,7 @@ class InvalidCounts(State):
             changes["largest"] = self.largest.update(as_float(invalid.value))
         return self.replace(**changes)
 
-    def times(self, factor: ScaledDouble) -> Self:
+    def weighted_by(self, factor: ScaledDouble) -> Self:
         return self
 
     @property

@@ -99,7 +99,7 @@ class LeafState(State):
         """What the other devices keep of a replicated state, which counts on the first only."""
         return self.reset()
 
-    def times(self, factor: ScaledDouble) -> Self:
+    def weighted_by(self, factor: ScaledDouble) -> Self:
         raise MetricTypeError(
             f"a {type(self).__name__} cannot be multiplied by a factor, so its data cannot lose "
             f"weight with time"

@@ -154,7 +154,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         merged = [p + q + c for p, q, c in zip(powers, other_powers, cross, strict=True)]
         return self.holding(total, mean + apart.means * share, merged, self.exponents)
 
-    def times(self, factor: ScaledDouble) -> Self:
+    def weighted_by(self, factor: ScaledDouble) -> Self:
         held = self._with_weights_times(factor.double)
         count, (unit, weight_unit) = held.doubles()[0], held.exponents
         # In units of the power of the count itself, so that sums of powers do not underflow.
@@ -170,7 +170,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         count, mean, powers = self.doubles()
         return self.holding(count * number, mean, [p * number for p in powers], self.exponents)
 
-    def _where(self, some: jax.Array, other: Self) -> Self:
+    def _where(self, some: jax.Array, other: Any) -> Self:
         """These moments where `some` holds, elsewhere those of `other`."""
         return jax.tree.map(lambda x, y: jnp.where(some, x, y), self, other)
 

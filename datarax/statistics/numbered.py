@@ -17,7 +17,6 @@ from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.device_merge import merge_stack
 from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import LeafState
 from datarax.statistics.leaf_states import leaf_states
 from datarax.statistics.stack import Stack
 
@@ -89,8 +88,8 @@ class Ring(Numbered, kw_only=False):
         states = jax.tree.map(kept, self.states, self.reset().states)
         return self.with_parts({"number": number, "states": states})
 
-    def times(self, factor: ScaledDouble) -> Self:
-        return LeafState.times(self, factor)  # raises
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        return super(Stack, self).weighted_by(factor)  # raises
 
     def merged(self) -> Any:
         """The merge of the states."""
@@ -105,11 +104,13 @@ class Fading(Numbered):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        jax.eval_shape(lambda one: one.times(self._over_one()), self.element.empty)  # may raise
+        jax.eval_shape(
+            lambda one: one.weighted_by(self._over_one()), self.element.empty
+        )  # may raise
 
     def faded(self) -> Any:
         """The stacked state, with the weight that its data has after one more update."""
-        return self.map(lambda one: one.times(self._over_one()))
+        return self.map(lambda one: one.weighted_by(self._over_one()))
 
     def push(self, states: Any) -> Self:
         """What `faded` gave, with the data of one more update."""
@@ -117,7 +118,7 @@ class Fading(Numbered):
 
     def brought_to(self, newest: list[jax.Array]) -> Self:
         factor = self._over(newest[0] - self.number)
-        states = self.map(lambda one: one.times(factor))
+        states = self.map(lambda one: one.weighted_by(factor))
         return self.with_parts({"number": newest[0], "states": states})
 
     # A factor `2**(-updates / half_life)` is a double-float from 1/2 to 1 times a power of two.

@@ -180,7 +180,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         )
         return self._holding(x + y, jnp.maximum(a, b))
 
-    def times(self, factor: ScaledDouble) -> Self:
+    def weighted_by(self, factor: ScaledDouble) -> Self:
         # In units of the power of the sum itself, so that it does not underflow however often it is
         # multiplied: a quotient of two sums stays what it is without new data.
         product, exponent = self.scaled * factor.double, jnp.asarray(self.exponent)

@@ -151,7 +151,7 @@ class ScatterCounts(LeafState, kw_only=False):
     def combine(self, other: Any) -> Self:
         return self._holding(self.double + other.double)
 
-    def times(self, factor: ScaledDouble) -> Self:
+    def weighted_by(self, factor: ScaledDouble) -> Self:
         table = multiplied(self.double, factor)
         # Zeros made of the counts, so that inside `shard_map` they vary over the same axes.
         recent, pending = (jnp.asarray(x) & 0 for x in (self.recent, self.pending))

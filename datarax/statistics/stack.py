@@ -81,8 +81,8 @@ class Stack(LeafState, kw_only=False):
     def canonical(self) -> Self:
         return self.holding(self.map(lambda a: a.canonical()))
 
-    def times(self, factor: ScaledDouble) -> Self:
-        return self.holding(self.map(lambda a: a.times(factor)))
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        return self.holding(self.map(lambda a: a.weighted_by(factor)))
 
     def elsewhere(self) -> Self:
         return self.holding(map_leaf_states(lambda x: [y.elsewhere() for y in x], self.states))

@@ -228,7 +228,7 @@ class State(Saveable, metaclass=_StateType):
         """An empty state of the same configuration: the identity of `merge`."""
         return self._over_children(lambda a: a.reset())
 
-    def times(self, factor: ScaledDouble) -> Self:
+    def weighted_by(self, factor: ScaledDouble) -> Self:
         """The state if the weight of all its data were multiplied by a factor, at most 1.
 
         Maxima and minima stay, and so do the counts of what could not be used. Sums below `2**-100`
@@ -240,7 +240,9 @@ class State(Saveable, metaclass=_StateType):
         weighted = {name: child for name, child in self.children().items() if name != "invalid"}
         return self.with_parts(
             jax.tree.map(
-                lambda child: child.times(factor), weighted, is_leaf=lambda x: isinstance(x, State)
+                lambda child: child.weighted_by(factor),
+                weighted,
+                is_leaf=lambda x: isinstance(x, State),
             )
         )
 

@@ -47,7 +47,7 @@ class Newest(ElementwiseState):
         last = jnp.max(x, initial=-jnp.inf, where=counts & (step == newest))
         return self.with_parts({"step": newest, "value": last})
 
-    def times(self, factor: ScaledDouble) -> Self:
+    def weighted_by(self, factor: ScaledDouble) -> Self:
         return self
 
     def combine(self, other: Any) -> Self:
@@ -103,7 +103,7 @@ class DecayedSums(ElementwiseState, kw_only=False):
         one = DoubleFloat.of(jnp.ones_like(since, dtype))
         return lax.fori_loop(jnp.int32(0), jnp.int32(32), multiply, one)
 
-    def times(self, factor: ScaledDouble) -> Self:
+    def weighted_by(self, factor: ScaledDouble) -> Self:
         total, weight = (
             multiplied(DoubleFloat(*map(jnp.asarray, x)), factor) for x in (self.total, self.weight)
         )

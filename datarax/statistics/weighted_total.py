@@ -110,10 +110,12 @@ class ExactTotal(WeightedTotal):
                 whole = whole.update(Exact(*sum_products(x, w, tuple(range(x.ndim)))))
         return seen.replace(whole=whole, is_float=self.is_float.update(is_float))
 
-    def times(self, factor: ScaledDouble) -> Self:
+    def weighted_by(self, factor: ScaledDouble) -> Self:
         # The products with the factor are not whole: from now on, the sum of floats is the total.
         return self.replace(
-            sums=self.sums.times(factor), whole=self.whole.reset(), is_float=self.is_float.update(1)
+            sums=self.sums.weighted_by(factor),
+            whole=self.whole.reset(),
+            is_float=self.is_float.update(1),
         )
 
     def derive(self, coarser: State) -> State | None:

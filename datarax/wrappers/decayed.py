@@ -35,9 +35,10 @@ class Decayed(Stacked):
     metric that is reset for each step would always be at its first update. Updates are counted up
     to `2**31`.
 
-    The weight of what a metric holds is multiplied in double-floats. Means and moments keep their
-    value however long there is no new data. A count of a class, a bin, or a cell of a table is
-    forgotten when its weight is below `2**-100`: after a hundred half-lives without data.
+    Weights are multiplied in double-floats. Means of values and of losses keep their value however
+    long there is no new data. Counts of a class, of a bin or of a cell of a table are forgotten,
+    each by itself, when they are below `2**-100`: after about a hundred half-lives without data. So
+    are moments, such as those of `Std`, after about two hundred. Then there is no data.
 
     Args:
         metric: a metric or a collection, without data. Not one that keeps examples, has sums of

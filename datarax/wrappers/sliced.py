@@ -153,8 +153,11 @@ class Sliced(Wrapper):
             }
         )
 
-    def times(self, factor: ScaledDouble) -> Self:
-        multiplied = {"metric": self.metric.times(factor), "slices": self.slices.times(factor)}
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        multiplied = {
+            "metric": self.metric.weighted_by(factor),
+            "slices": self.slices.weighted_by(factor),
+        }
         return self.with_parts(multiplied)
 
     def _places(self, calls: PyTree) -> tuple[PyTree, jax.Array, jax.Array]:

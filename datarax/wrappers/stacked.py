@@ -1,17 +1,17 @@
 """`Stacked`: the base of wrappers that hold their metric in a stack of states."""
 
-from typing import Self
+from typing import Any, Self
 
 from datarax.metrics.base import Metric
 from datarax.statistics.fields import state
-from datarax.statistics.stack import Stack
 from datarax.wrappers.wrapper import Wrapper
 
 
 class Stacked(Wrapper):
     """A metric that holds one or more states of another metric, in `stack`."""
 
-    stack: Stack = state()
+    stack: Any = state()
+    """A `Stack` of states of the metric."""
 
     @property
     def metric(self) -> Metric:  # pyright: ignore[reportIncompatibleVariableOverride]

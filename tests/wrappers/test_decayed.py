@@ -230,7 +230,7 @@ def test_per_device_keeps_the_number_of_the_update(rng):
     for batch in batches[2:]:
         apart = apart.update(**place(batch, mesh, P("d")))
     assert apart.results() == pytest.approx(folded(before, batches[2:]).results(), rel=1e-6)
-    assert int(apart.sync().stack.number) == 4
+    assert int(apart.sync().children()["stack"].number) == 4
     update = jax.jit(lambda m, b: m.update(**b)).lower(apart, place(batches[0], mesh, P("d")))
     assert collectives_in(update.compile().as_text()) == {}
     sync = jax.jit(lambda m: m.sync()).lower(apart).compile()

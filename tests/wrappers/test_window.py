@@ -123,7 +123,7 @@ def test_an_update_writes_one_state_into_the_ring(rng):
         step = jax.jit(lambda m, b: m.update(**b), donate_argnums=0)
         return step.lower(metric, batch).compile()
 
-    small, large = (program(size).cost_analysis()["flops"] for size in (8, 800))
+    small, large = ((program(size).cost_analysis() or {})["flops"] for size in (8, 800))
     assert large < 1.5 * small
 
 
