@@ -104,9 +104,8 @@ class Fading(Numbered):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        jax.eval_shape(
-            lambda one: one.weighted_by(self._over_one()), self.element.empty
-        )  # may raise
+        # Raises if a state cannot lose weight.
+        jax.eval_shape(lambda one: one.weighted_by(self._over_one()), self.element.empty)
 
     def faded(self) -> Any:
         """The stacked state, with the weight that its data has after one more update."""
