@@ -127,7 +127,7 @@ def _weighted(stacked: Any, calls: PyTree, target: Target) -> Any:
             factor = jnp.where(factor, target.counts[:, replica], 0)
 
         def weighted(call: Call) -> Call:
-            return weighted_by(call, factor)
+            return reweighted(call, factor)
 
         with invalid_uncounted(target.counts is not None):
             return one.apply(jax.tree.map(weighted, calls, is_leaf=is_call))
@@ -143,7 +143,7 @@ def replicated_target(target: Target) -> Target:
     return Target(place, target.places, counts)
 
 
-def weighted_by(call: Call, factor: jax.Array) -> Call:
+def reweighted(call: Call, factor: jax.Array) -> Call:
     """The call with the weight of each row times a factor: a mask, or whole numbers."""
     args, kwargs = call.by_name
     rows, weights = factor.size, kwargs.get("weights")

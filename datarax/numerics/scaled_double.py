@@ -10,6 +10,7 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import power_of_two, times_power_of_two
 
 _NONE = -(2**30)  # the exponent of zero in a sum
+_NEGLIGIBLE = 2.0**-100
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,3 +81,14 @@ class ScaledDouble:
 def scaled_by(x: DoubleFloat, exponent: jax.Array) -> DoubleFloat:
     """`x * 2**exponent` for exponents below 128 (1024 for float64); 0 if that is not normal."""
     return x * power_of_two(exponent, x.dtype)
+
+
+def multiplied(x: DoubleFloat, factor: ScaledDouble) -> DoubleFloat:
+    """`x * factor`, or 0 where that is below `2**-100`; `x` itself where the factor is 1.
+
+    Below that, the low part of a double-float would underflow before its high part.
+    """
+    number = factor.to_double()
+    product = x * number
+    kept = (jnp.abs(product.high) >= _NEGLIGIBLE) | (number.high == 1)
+    return product.map(lambda part: jnp.where(kept, part, jnp.zeros((), part.dtype)))

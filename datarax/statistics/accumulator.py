@@ -21,6 +21,7 @@ from datarax.distributed.merge_ops import (
 )
 from datarax.numerics.double_float import DoubleFloat, has_wide
 from datarax.numerics.exact import Exact
+from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import ElementwiseState, Travel
 from datarax.statistics.row_merge import Packed, Target, merged_in_pairs
@@ -249,6 +250,16 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
 
     def combine(self, other: Any) -> Self:
         return self.with_parts({"parts": self._row.pairwise(self.parts, other.parts)})
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        if self.reduce_op is not MetricReduceOp.sum:
+            return self
+        if jnp.issubdtype(self.dtype, jnp.integer):
+            raise MetricTypeError(
+                "a sum of integers cannot be multiplied by a factor, so it cannot lose weight with "
+                "time; make it a sum of floats: MetricAccumulator(0.0)"
+            )
+        return self.with_value(multiplied(DoubleFloat(*map(jnp.asarray, self.parts)), factor))
 
     @property
     def repeats(self) -> bool:

@@ -13,6 +13,7 @@ from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.digit_sums import sum_doubles
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.dyadic_grid import SPECIAL, DyadicGrid
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import LeafState, Travel
@@ -194,6 +195,9 @@ class AdaptiveBins(LeafState):
 
     def canonical(self) -> Self:
         return self.with_parts({"counts": self.counts.canonical()})
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        return self.with_parts({"counts": self.counts.weighted_by(factor)})
 
     # Over devices: all devices first bring their bins to the common range.
 

@@ -74,6 +74,19 @@ class TwoMoments(CentralMoments):
         (x, y), (weight, _) = (a - b for a, b in zip(*shifts, strict=True))
         return held.with_parts({"co": tuple(scaled_by(co, weight + x + y))})
 
+    def _with_weights_times(self, number: DoubleFloat) -> Self:
+        held = super()._with_weights_times(number)
+        if not self.crossed:
+            return held
+        return held.with_parts({"co": tuple(DoubleFloat(*map(jnp.asarray, self.co)) * number)})
+
+    def _where(self, some: jax.Array, other: Any) -> Self:
+        # The co-moment has no axis of the two variables. Their weights are equal.
+        def chosen(x: jax.Array, y: Any) -> jax.Array:
+            return jnp.where(some if x.ndim == some.ndim else some[0], x, y)
+
+        return jax.tree.map(chosen, self, other)
+
     def plus(self, other: Any, total: DoubleFloat, apart: Apart) -> Self:
         merged = super().plus(other, total, apart)
         if not self.crossed:

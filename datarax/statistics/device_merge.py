@@ -86,13 +86,16 @@ def merge_stack(stacked: Any, empty: Any, merge: Callable[[Any, Any], Any], size
 def _merge_in_parts(states: list[Any], axis_name: AxisName, size: int, at_once: int) -> list[Any]:
     """Merges large states, of which a device sends about three times the bytes.
 
-    There are at most four collectives, and one more for each axis of more than `at_once` devices.
+    There are at most five collectives, and one more for each axis of more than `at_once` devices.
     Integers are added up, and maxima found, by an all-reduce, which is exact in any order. Of all
     other states, each device merges some of the elements: an all-to-all brings it those of all
     devices. The all-reduce that adds up the integers also brings the merged elements to all.
     """
     index = lax.axis_index(axis_name).astype(jnp.int32)
-    # First, what some states must know of all devices.
+    # First, how many updates there were, then what else some states must know of all devices.
+    numbers = [state.reached() for state in states]
+    newest = _regrouped(collectives.pmax(_flat(numbers), axis_name), numbers)
+    states = [s.brought_to(x) if x else s for s, x in zip(states, newest, strict=True)]
     told = [state.beforehand(index, size) for state in states]
     known = _regrouped(collectives.pmax(_flat(told), axis_name), told)
     states = [s.positioned(x, index) if x else s for s, x in zip(states, known, strict=True)]

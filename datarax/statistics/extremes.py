@@ -12,6 +12,7 @@ from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import exact
 from datarax.numerics.limbs import as_double
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
@@ -54,6 +55,9 @@ class Greatest(ElementwiseState, kw_only=False):
     @property
     def double(self) -> DoubleFloat:
         return DoubleFloat(*map(jnp.asarray, self.parts))
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        return self
 
     def combine(self, other: Any) -> Self:
         a, b = self.double, other.double

@@ -11,6 +11,7 @@ from jax import lax
 
 from datarax._checks import as_float, is_integer
 from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.repetition import counting_invalid
 from datarax.statistics.state import State
@@ -108,6 +109,9 @@ class InvalidCounts(State):
         if invalid.value is not None:
             changes["largest"] = self.largest.update(as_float(invalid.value))
         return self.replace(**changes)
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        return self
 
     @property
     def value(self) -> Any:

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from datarax._errors import MetricTypeError
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.row_merge import Packed, Target, merged_in_pairs
 from datarax.statistics.state import State
 
@@ -80,6 +82,28 @@ class LeafState(State):
     @abstractmethod
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         """The merged state, from the merged arrays of all that `to_mesh` lists, in its order."""
+
+    def reached(self) -> list[jax.Array]:
+        """The number of updates, in a state that counts them: signed integers.
+
+        `brought_to` gets their maxima over the devices, before `beforehand` is asked. Most states
+        do not count updates.
+        """
+        return []
+
+    def brought_to(self, newest: list[jax.Array]) -> Self:
+        """What is left of this state after as many updates, given the maxima of `reached`."""
+        return self
+
+    def elsewhere(self) -> Self:
+        """What the other devices keep of a replicated state, which counts on the first only."""
+        return self.reset()
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        raise MetricTypeError(
+            f"a {type(self).__name__} cannot be multiplied by a factor, so its data cannot lose "
+            f"weight with time"
+        )
 
     def for_row(self) -> Any:
         """What takes the place of the empty state in an update with one row: see `with_rows`."""

@@ -154,12 +154,35 @@ class CentralMoments(ElementwiseState, kw_only=False):
         merged = [p + q + c for p, q, c in zip(powers, other_powers, cross, strict=True)]
         return self.holding(total, mean + apart.means * share, merged, self.exponents)
 
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        held = self._with_weights_times(factor.double)
+        count, (unit, weight_unit) = held.doubles()[0], held.exponents
+        # In units of the power of the count itself, so that sums of powers do not underflow.
+        weight_unit = weight_unit + factor.exponent
+        least = jnp.int32(jnp.finfo(count.dtype).minexp)
+        new = jnp.maximum(weight_unit + exponent_of(count.high), least)
+        held = held.with_parts({"weight_exponent": weight_unit}).in_units((unit, new))
+        # There is no lesser unit: of what is too small for it, nothing is kept.
+        return held._where(held.doubles()[0].high >= _LEAST_COUNT, held.reset())
+
+    def _with_weights_times(self, number: DoubleFloat) -> Self:
+        """The same means, with the count and the sums of powers multiplied by a number."""
+        count, mean, powers = self.doubles()
+        return self.holding(count * number, mean, [p * number for p in powers], self.exponents)
+
+    def _where(self, some: jax.Array, other: Any) -> Self:
+        """These moments where `some` holds, elsewhere those of `other`."""
+        return jax.tree.map(lambda x, y: jnp.where(some, x, y), self, other)
+
     def canonical(self) -> Self:
         # In units of 1 where the powers of ordinary numbers of values stay in the range of floats.
         unit, weight_unit = self.exponents
         near = (unit >= -64 // self.order) & (unit <= 8)
         near_weights = jnp.abs(weight_unit) <= 20
         return self.in_units((jnp.where(near, 0, unit), jnp.where(near_weights, 0, weight_unit)))
+
+
+_LEAST_COUNT = 2.0**-60  # in its unit; the low parts of the sums of powers are normal floats
 
 
 @lru_cache(maxsize=4096)
@@ -214,11 +237,11 @@ def in_unit_of_greatest(
 ) -> tuple[jax.Array, jax.Array]:
     """Weights as floats in a unit in which the greatest is near 1, and the unit's exponent.
 
-    The maximum is over `axes`. Booleans are 1 and 0, in units of 1.
+    The maximum is over `axes`. Booleans are 1 and 0, in units of 1. Zeros are in the least unit.
     """
     if w.dtype == jnp.bool_:
-        # Zeros made of the weights, so that inside `shard_map` they vary over the same axes.
-        return w.astype(dtype), jnp.any(w, axes).astype(jnp.int32) & 0
+        least = jnp.int32(jnp.finfo(dtype).minexp)
+        return w.astype(dtype), jnp.where(jnp.any(w, axes), jnp.int32(0), least)
     unit = unit_exponent(jnp.max(w, axes, initial=0), 0)
     return w * jax.lax.expand_dims(power_of_two(-unit, dtype), axes), unit
 

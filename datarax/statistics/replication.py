@@ -34,17 +34,17 @@ def counted_once(state: Any, axes: Iterable[str]) -> Any:
 
 
 def _on_first(leaf: Any, axes: Iterable[str]) -> Any:
-    """A leaf state, emptied on all devices but the first along the axes over which it is equal."""
+    """A leaf state that counts on the first device only along the axes over which it is equal."""
     missing = tuple(sorted(frozenset(axes) - axes_of(leaf)))
     if not missing:
         return leaf
     first = lax.axis_index(missing) == 0
 
-    def kept(x: Any, empty: Any) -> jax.Array:
-        here = x if x is empty else jnp.where(first, x, empty)
+    def kept(x: Any, other: Any) -> jax.Array:
+        here = x if x is other else jnp.where(first, x, other)
         return mark_varying(here, missing)
 
-    return jax.tree.map(kept, leaf, leaf.reset())
+    return jax.tree.map(kept, leaf, leaf.elsewhere())
 
 
 def axes_to_merge(leaf: Any, names: Iterable[str]) -> tuple[str, ...]:

@@ -86,13 +86,13 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         if is_integer(x):
             dtype = np.dtype(default_float())
             parts = merge_op(MetricReduceOp.sum, dtype).over_axis(x, axes, dtype)
-            return self._holding(DoubleFloat(*parts), jnp.zeros(self.shape, jnp.int32))
+            return self._summed(DoubleFloat(*parts), jnp.zeros(self.shape, jnp.int32))
         greatest = jnp.max(jnp.abs(x), axes, initial=0)
         # Up to an exponent whose reciprocal is a normal float.
         top = jnp.minimum(exponent_of(greatest), jnp.int32(-jnp.finfo(x.dtype).minexp))
         scaled = x * jnp.broadcast_to(power_of_two(-top, x.dtype), x.shape)
         top = jnp.where(jnp.isfinite(greatest), top, jnp.int32(INFINITE))
-        return self._holding(sum_floats(scaled, axes), top)
+        return self._summed(sum_floats(scaled, axes), top)
 
     def of_powers(self, x: jax.Array, power: float, w: jax.Array) -> Self:
         """The sum of `w * x**power` for `x >= 0` and any power of at least 1."""
@@ -132,7 +132,11 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         shift = exponents - jnp.broadcast_to(top, exponents.shape)
         # A shift is positive where the term is zero.
         scaled = terms * power_of_two(jnp.minimum(shift, 0), terms.dtype)
-        return self._holding(sum_floats(scaled, axes), top)
+        return self._summed(sum_floats(scaled, axes), top)
+
+    def _summed(self, total: DoubleFloat, exponent: jax.Array) -> Self:
+        # A sum of nothing but zeros must not change the unit of a sum that it is added to.
+        return self._holding(total, jnp.where(total.high == 0, jnp.int32(NOTHING), exponent))
 
     def _holding(self, total: DoubleFloat, exponent: jax.Array) -> Self:
         return self.with_parts({"parts": tuple(total), "exponent": exponent})
@@ -175,6 +179,21 @@ class ScaledTotal(ElementwiseState, kw_only=False):
             for each, e in ((self, a - b), (other, b - a))
         )
         return self._holding(x + y, jnp.maximum(a, b))
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        # In units of the power of the sum itself, so that it does not underflow however often it is
+        # multiplied: a quotient of two sums stays what it is without new data.
+        product, exponent = self.scaled * factor.double, jnp.asarray(self.exponent)
+        power = exponent_of(product.high)
+        apart = product.map(lambda x: times_power_of_two(x, -power))
+        moved = exponent + factor.exponent + power
+        gone = (product.high == 0) | (moved < NOTHING // 4)
+        apart = apart.map(lambda x: jnp.where(gone, jnp.zeros((), x.dtype), x))
+        stays = ~jnp.isfinite(product.high)
+        return self._holding(
+            where(stays, product, apart),
+            jnp.where(stays, exponent, jnp.where(gone, jnp.int32(NOTHING), moved)),
+        )
 
     @property
     def repeats(self) -> bool:

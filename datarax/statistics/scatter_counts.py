@@ -18,6 +18,7 @@ from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide
 from datarax.numerics.exact import exact
 from datarax.numerics.limbs import double_from_int
+from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.numerics.sums import split_for_sum
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
@@ -182,6 +183,13 @@ class ScatterCounts(LeafState, kw_only=False):
 
     def combine(self, other: Any) -> Self:
         return self.holding(self.double + other.double)
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        table = multiplied(self.double, factor)
+        # Zeros made of the counts, so that inside `shard_map` they vary over the same axes.
+        recent, pending = (jnp.asarray(x) & 0 for x in (self.recent, self.pending))
+        flushed = table.high, table.low
+        return self.with_parts({"recent": recent, "pending": pending, "flushed": flushed})
 
     def to_mesh(self) -> list[Travel]:
         return self._sums.with_value(self.double).to_mesh()

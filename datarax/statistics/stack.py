@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import LeafState, Travel
 from datarax.statistics.leaf_states import leaf_states, map_leaf_states
@@ -69,8 +70,8 @@ class Stack(LeafState, kw_only=False):
 
     def with_element(self, empty: Any) -> Self:
         """The same arrays as the states of another metric, which has the same arrays."""
-        states = jax.tree.unflatten(jax.tree.structure(empty), jax.tree.leaves(self.states))
-        return type(self).of(empty, self.size).holding(states)
+        changed = type(self).from_fields(self, element=Element(empty))
+        return jax.tree.unflatten(jax.tree.structure(changed), jax.tree.leaves(self))
 
     def map(self, function: Callable[..., Any], *others: Any) -> Any:
         """`function` of each state, and of its row of `others`; the results are stacked."""
@@ -82,27 +83,52 @@ class Stack(LeafState, kw_only=False):
     def canonical(self) -> Self:
         return self.holding(self.map(lambda a: a.canonical()))
 
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        return self.holding(self.map(lambda a: a.weighted_by(factor)))
+
+    def elsewhere(self) -> Self:
+        return self.holding(map_leaf_states(lambda x: [y.elsewhere() for y in x], self.states))
+
     # Over devices, every array of a state gets one more leading axis. Arrays that `combine` merges
     # by elements have a leading axis of elements already: the two axes become one.
 
-    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
-        def told(one: Any) -> list[jax.Array]:
-            return [x for leaf in leaf_states(one) for x in leaf.beforehand(index, size)]
+    def reached(self) -> list[jax.Array]:
+        return self._told(lambda leaf: leaf.reached())
 
-        return self.map(told)
+    def brought_to(self, newest: list[jax.Array]) -> Self:
+        return self._changed(newest, lambda leaf: leaf.reached(), lambda x, y: x.brought_to(y))
+
+    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+        return self._told(lambda leaf: leaf.beforehand(index, size))
 
     def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
-        def moved(one: Any, maxima: list[jax.Array]) -> Any:
+        # Only the number of arrays matters, which the number of devices does not change.
+        return self._changed(
+            maxima, lambda leaf: leaf.beforehand(index, 1), lambda x, y: x.positioned(y, index)
+        )
+
+    def _told(self, ask: Callable[[Any], list[jax.Array]]) -> list[jax.Array]:
+        """What the leaf states answer, stacked."""
+        return self.map(lambda one: [x for leaf in leaf_states(one) for x in ask(leaf)])
+
+    def _changed(
+        self,
+        maxima: list[jax.Array],
+        ask: Callable[[Any], list[jax.Array]],
+        change: Callable[[Any, list[jax.Array]], Any],
+    ) -> Self:
+        """The stack with each leaf state changed by the maxima of what it answered."""
+
+        def changed(one: Any, maxima: list[jax.Array]) -> Any:
             known = iter(maxima)
 
             def each(leaf: Any) -> Any:
-                # Only the number of arrays matters, which the number of devices does not change.
-                mine = [next(known) for _ in leaf.beforehand(index, 1)]
-                return leaf.positioned(mine, index) if mine else leaf
+                mine = [next(known) for _ in ask(leaf)]
+                return change(leaf, mine) if mine else leaf
 
             return map_leaf_states(lambda leaves: [each(leaf) for leaf in leaves], one)
 
-        return self.holding(self.map(moved, maxima))
+        return self.holding(self.map(changed, maxima))
 
     def to_mesh(self) -> list[Travel]:
         kinds, arrays = self._travels()

@@ -16,6 +16,7 @@ import jax
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.device_merge import merge_over_devices
 from datarax.statistics.fields import (
     REQUIRED,
@@ -226,6 +227,24 @@ class State(Saveable, metaclass=_StateType):
     def reset(self) -> Self:
         """An empty state of the same configuration: the identity of `merge`."""
         return self._over_children(lambda a: a.reset())
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        """The state if the weight of all its data were multiplied by a factor, at most 1.
+
+        Maxima and minima stay, and so do the counts of what could not be used. Sums below `2**-100`
+        become 0.
+
+        Raises:
+            MetricTypeError: the state, or one within it, cannot be multiplied.
+        """
+        weighted = {name: child for name, child in self.children().items() if name != "invalid"}
+        return self.with_parts(
+            jax.tree.map(
+                lambda child: child.weighted_by(factor),
+                weighted,
+                is_leaf=lambda x: isinstance(x, State),
+            )
+        )
 
     def unusable(self) -> dict[str, Any]:
         """How many values this state could not use, by kind: "NaN", "out of range" and so on.

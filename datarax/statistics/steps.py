@@ -12,6 +12,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import numbered_steps, rows_weight
@@ -45,6 +46,9 @@ class Newest(ElementwiseState):
         x = jnp.where(x == 0, 0, x)
         last = jnp.max(x, initial=-jnp.inf, where=counts & (step == newest))
         return self.with_parts({"step": newest, "value": last})
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        return self
 
     def combine(self, other: Any) -> Self:
         a, b = self, other
@@ -98,6 +102,12 @@ class DecayedSums(ElementwiseState, kw_only=False):
 
         one = DoubleFloat.of(jnp.ones_like(since, dtype))
         return lax.fori_loop(jnp.int32(0), jnp.int32(32), multiply, one)
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        total, weight = (
+            multiplied(DoubleFloat(*map(jnp.asarray, x)), factor) for x in (self.total, self.weight)
+        )
+        return self._holding(jnp.asarray(self.step), total, weight)
 
     def combine(self, other: Any) -> Self:
         newest = jnp.maximum(self.step, other.step)

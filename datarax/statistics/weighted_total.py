@@ -10,6 +10,7 @@ from datarax._typing import ArrayLike, Weights
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.numerics.limbs import sum_products
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite
@@ -108,6 +109,14 @@ class ExactTotal(WeightedTotal):
             else:
                 whole = whole.update(Exact(*sum_products(x, w, tuple(range(x.ndim)))))
         return seen.replace(whole=whole, is_float=self.is_float.update(is_float))
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        # The products with the factor are not whole: from now on, the sum of floats is the total.
+        return self.replace(
+            sums=self.sums.weighted_by(factor),
+            whole=self.whole.reset(),
+            is_float=self.is_float.update(1),
+        )
 
     def derive(self, coarser: State) -> State | None:
         if type(coarser) is not WeightedTotal:

@@ -20,6 +20,7 @@ from datarax.metrics.row_updates import counted_rows, rows_of
 from datarax.numerics.exact import Exact
 from datarax.numerics.hashing import hashed, mixed
 from datarax.numerics.poisson import poisson_counts
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
 from datarax.statistics.replication import axes_of
@@ -95,6 +96,11 @@ class Resampled(MultiplyingWrapper):
             return new
         own = dict(self.routed) | {INDEX: outputs[INDEX]}
         return new.with_parts({"routed": tuple(sorted(own.items()))})
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        # The number of rows seen stays: it numbers the next ones.
+        states = {name: x for name, x in self.children().items() if name != "seen"}
+        return self.with_parts({name: x.weighted_by(factor) for name, x in states.items()})
 
     def resampled(self, calls: PyTree) -> tuple[PyTree, Target, MetricAccumulator]:
         """The calls without index, how often each row counts in each replica, and the rows seen."""

@@ -22,6 +22,7 @@ from datarax.metrics.call import Call, is_numbers
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
 from datarax.statistics.fields import state
+from datarax.statistics.replication import counted_once
 from datarax.statistics.traversal import walk
 from datarax.wrappers.collection import Collection
 
@@ -262,13 +263,10 @@ class PerDevice(Metric):
         )
 
     def _replicate(self, empty: Metric, metric: Metric | None) -> Metric:
-        """Copies for all devices: `metric` on the first device, and `empty` on all others."""
+        """Copies for all devices: what `metric` holds, if it is not empty, is on the first only."""
 
         def local(*given: Metric) -> Metric:
-            if not given:
-                return _stacked(empty)
-            first = jax.lax.axis_index(self.axis_names) == 0
-            return _stacked(jax.tree.map(lambda m, e: jnp.where(first, m, e), *given, empty))
+            return _stacked(*(counted_once(each, self.axis_names) for each in given or (empty,)))
 
         given = () if metric is None else (metric,)
         given = jax.device_put(given, NamedSharding(self.mesh, P()))

@@ -16,6 +16,7 @@ from datarax.metrics.call import is_call, taken_from, with_argument
 from datarax.metrics.reading import Presented, Reading
 from datarax.metrics.routing import Route
 from datarax.metrics.row_updates import counted_rows, rows_of
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import state
 from datarax.statistics.labels import in_range
@@ -144,6 +145,13 @@ class Sliced(MultiplyingWrapper):
                 "unknown": counted,
             }
         )
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        multiplied = {
+            "metric": self.metric.weighted_by(factor),
+            "slices": self.slices.weighted_by(factor),
+        }
+        return self.with_parts(multiplied)
 
     def _places(self, calls: PyTree) -> tuple[PyTree, jax.Array, jax.Array]:
         """The calls without ids, the place of each row, and which rows are of no known slice."""

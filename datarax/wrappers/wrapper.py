@@ -34,14 +34,7 @@ class Wrapper(Metric):
     """The metric that is wrapped: one without copies for each device."""
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        if not isinstance(self.metric, Metric):
-            raise MetricTypeError(f"{name} expects a datarax.Metric; got {kind(self.metric)}")
-        if any(isinstance(each, Metric) and each.owns_mesh for each in walk(self.metric)):
-            raise MetricTypeError(
-                f"{name} expects a metric without copies for each device; got one that is, or "
-                f"holds, a per_device metric. Write per_device({name}(...), mesh, axis_names)"
-            )
+        _check_plain(self.metric, type(self).__name__)
 
     @property
     def on_invalid(self) -> Any:  # type: ignore[override]
@@ -112,15 +105,7 @@ class MultiplyingWrapper(Wrapper):
     """The outputs that `from_outputs` names for the arguments of the wrapper itself."""
 
     def __init__(self, metric: Metric):
-        vars(self)["metric"] = metric
-        super().__post_init__()
-        leaves = zip(jax.tree.leaves(metric), jax.tree.leaves(metric.reset()), strict=True)
-        if not all(a is b for a, b in leaves):
-            raise MetricInputError(
-                f"{type(self).__name__} expects a metric without data, because its data cannot be "
-                f"assigned afterwards; got a {type(metric).__name__} that was updated. Pass its "
-                f"reset()"
-            )
+        self.metric = checked_metric(metric, type(self).__name__)
 
     def apply(self, calls: PyTree) -> Self:
         # Inside `shard_map`, all states must vary over the same axes.
@@ -150,6 +135,33 @@ class MultiplyingWrapper(Wrapper):
 
     def invalid_count(self) -> Any:
         return self.metric.invalid_count()
+
+
+def checked_metric(metric: Metric, caller: str) -> Metric:
+    """The metric, which must have no data and no copies for each device.
+
+    Raises:
+        MetricTypeError: it is not a metric, or is or holds a `per_device` metric.
+        MetricInputError: it has data.
+    """
+    _check_plain(metric, caller)
+    leaves = zip(jax.tree.leaves(metric), jax.tree.leaves(metric.reset()), strict=True)
+    if not all(a is b for a, b in leaves):
+        raise MetricInputError(
+            f"{caller} expects a metric without data, because its data cannot be assigned "
+            f"afterwards; got a {type(metric).__name__} that was updated. Pass its reset()"
+        )
+    return metric
+
+
+def _check_plain(metric: Any, caller: str) -> None:
+    if not isinstance(metric, Metric):
+        raise MetricTypeError(f"{caller} expects a datarax.Metric; got {kind(metric)}")
+    if any(isinstance(each, Metric) and each.owns_mesh for each in walk(metric)):
+        raise MetricTypeError(
+            f"{caller} expects a metric without copies for each device; got one that is, or "
+            f"holds, a per_device metric. Write per_device({caller}(...), mesh, axis_names)"
+        )
 
 
 @jax.jit

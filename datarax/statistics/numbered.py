@@ -1,0 +1,149 @@
+"""States that count updates: a ring of the last ones, and a state that decays with each."""
+
+from fractions import Fraction
+from math import floor
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from datarax._checks import default_float
+from datarax._errors import MetricInputError
+from datarax.distributed.collectives import replicated
+from datarax.distributed.merge_ops import zeros
+from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.scaled_double import ScaledDouble
+from datarax.statistics.device_merge import merge_stack
+from datarax.statistics.fields import state
+from datarax.statistics.leaf_states import leaf_states
+from datarax.statistics.stack import Stack
+
+
+class Numbered(Stack, kw_only=False):
+    """A stack that counts updates. States are merged by the number of the update, not by time.
+
+    Before two are merged, the one with fewer updates is brought to the number of the other. So
+    devices that are updated together count an update once.
+
+    Raises:
+        MetricInputError: the states count updates themselves.
+    """
+
+    rowwise: ClassVar[bool] = False
+
+    number: jax.Array = state()
+    """How many updates there were, int32."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(leaf.reached() for leaf in leaf_states(self.element.empty)):
+            raise MetricInputError(
+                "a metric that counts updates, such as Window or Decayed, cannot be within another "
+                "one: the inner one would count each update of the outer one as its first"
+            )
+
+    def empty(self) -> dict[str, Any]:
+        return super().empty() | {"number": zeros((), "int32")}
+
+    def elsewhere(self) -> Self:
+        return self.reset().with_parts({"number": self.number})
+
+    def reached(self) -> list[jax.Array]:
+        return [jnp.asarray(self.number)]
+
+    def combine(self, other: Any) -> Self:
+        newest = [jnp.maximum(self.number, other.number)]
+        return super(Numbered, self.brought_to(newest)).combine(other.brought_to(newest))
+
+
+class Ring(Numbered, kw_only=False):
+    """The states of the last `size` updates. That of update n is at the place `n % size`."""
+
+    def push(self, one: Any) -> Self:
+        """With the state of one more update, in the place of the oldest one."""
+        number = self.number + jnp.int32(1)
+        place = (number % self.size).astype(jnp.uint32)  # JAX looks for negative indices
+
+        def put(x: Any, new: Any) -> jax.Array:
+            return lax.dynamic_update_index_in_dim(jnp.asarray(x), new, place, 0)
+
+        # All arrays get one type, on an `Explicit` mesh that of the batch.
+        states = jax.tree.map(put, *replicated((self.states, one)))
+        return self.with_parts({"number": number, "states": states})
+
+    def brought_to(self, newest: list[jax.Array]) -> Self:
+        (number,), places = newest, jnp.arange(self.size, dtype=jnp.int32)
+
+        def held(number: jax.Array) -> jax.Array:
+            """The number of the update at each place."""
+            return number - (number - places) % self.size
+
+        stays = held(number) == held(jnp.asarray(self.number))
+
+        def kept(x: Any, empty: Any) -> jax.Array:
+            return jnp.where(lax.expand_dims(stays, range(1, jnp.ndim(x))), x, empty)
+
+        states = jax.tree.map(kept, self.states, self.reset().states)
+        return self.with_parts({"number": number, "states": states})
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        return super(Stack, self).weighted_by(factor)  # raises
+
+    def merged(self) -> Any:
+        """The merge of the states."""
+        empty = self.reset().states
+        return merge_stack(self.states, empty, lambda a, b: a.combine(b), self.size)
+
+
+class Fading(Numbered):
+    """One state, of which the weight of the data halves every `half_life` updates."""
+
+    half_life: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Raises if a state cannot lose weight.
+        jax.eval_shape(lambda one: one.weighted_by(self._over_one()), self.element.empty)
+
+    def faded(self) -> Any:
+        """The stacked state, with the weight that its data has after one more update."""
+        return self.map(lambda one: one.weighted_by(self._over_one()))
+
+    def push(self, states: Any) -> Self:
+        """What `faded` gave, with the data of one more update."""
+        return self.with_parts({"number": self.number + jnp.int32(1), "states": states})
+
+    def brought_to(self, newest: list[jax.Array]) -> Self:
+        factor = self._over(newest[0] - self.number)
+        states = self.map(lambda one: one.weighted_by(factor))
+        return self.with_parts({"number": newest[0], "states": states})
+
+    # A factor `2**(-updates / half_life)` is a double-float from 1/2 to 1 times a power of two.
+
+    def _factor(self, updates: int) -> tuple[float, int]:
+        """The factor over as many updates: a number from 1/2 to 1, and an exponent."""
+        exponent = Fraction(updates) / Fraction(self.half_life)
+        whole = floor(exponent)
+        return 2.0 ** -float(exponent - whole), -min(whole, 2**24)
+
+    def _over_one(self) -> ScaledDouble:
+        number, exponent = self._factor(1)
+        return ScaledDouble(DoubleFloat.of(number, default_float()), jnp.int32(exponent))
+
+    def _over(self, updates: jax.Array) -> ScaledDouble:
+        """The factor over as many updates: the product of those over powers of two of them."""
+        numbers, exponents = zip(*(self._factor(2**k) for k in range(31)), strict=True)
+        high = np.array(numbers).astype(default_float())
+        rest = (np.array(numbers) - high).astype(default_float())
+        numbers = DoubleFloat(jnp.asarray(high), jnp.asarray(rest))
+        exponents = jnp.asarray(exponents, jnp.int32)
+        bits = (updates >> jnp.arange(31, dtype=jnp.int32)) & 1
+
+        def multiply(k: jax.Array, product: DoubleFloat) -> DoubleFloat:
+            return where(bits[k] == 1, product * numbers[k], product)
+
+        one = DoubleFloat.of(jnp.ones_like(updates, default_float()))
+        product = lax.fori_loop(jnp.int32(0), jnp.int32(31), multiply, one)
+        return ScaledDouble(product, jnp.sum(bits * exponents, dtype=jnp.int32))
