@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from datarax.wrappers.collection import Collection as Collection
     from datarax.wrappers.compare import Compare as Compare
     from datarax.wrappers.decayed import Decayed as Decayed
+    from datarax.wrappers.interval import Interval as Interval
     from datarax.wrappers.multi_output import MultiOutput as MultiOutput
     from datarax.wrappers.multi_task import MultiTask as MultiTask
     from datarax.wrappers.per_device import PerDevice as PerDevice
@@ -81,6 +82,7 @@ _LAZY = {
     "per_device": "datarax.wrappers.per_device",
     "Sliced": "datarax.wrappers.sliced",
     "Decayed": "datarax.wrappers.decayed",
+    "Interval": "datarax.wrappers.interval",
     "MultiOutput": "datarax.wrappers.multi_output",
     "Window": "datarax.wrappers.window",
     "health": "datarax.wrappers.run_health",

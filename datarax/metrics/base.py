@@ -18,6 +18,7 @@ from datarax.metrics.compiled import compiled
 from datarax.metrics.reading import Reading, jsonable, nan_if, rounded_doubles, unusable
 from datarax.metrics.routing import Outputs, Route
 from datarax.metrics.row_updates import updated_at
+from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.fields import field
 from datarax.statistics.memo import one_reading
 from datarax.statistics.row_merge import Target
@@ -234,6 +235,16 @@ class Metric(State):
     @property
     def widest_bounds(self) -> float | None:
         """`results` warns if the bounds of the value are farther apart than this; None: never."""
+        return None
+
+    is_proportion: ClassVar[bool] = False
+    """Whether `as_ratio` gives a part of a whole, so that its value is between 0 and 1."""
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        """The numerator and the denominator, if the value is a ratio of two sums over examples.
+
+        They have the shape of the value. None for other metrics.
+        """
         return None
 
     def over(self, statistic: State) -> Self:

@@ -6,6 +6,7 @@ from datarax.wrappers.classwise import Classwise as Classwise
 from datarax.wrappers.collection import Collection as Collection
 from datarax.wrappers.compare import Compare as Compare
 from datarax.wrappers.decayed import Decayed as Decayed
+from datarax.wrappers.interval import Interval as Interval
 from datarax.wrappers.multi_output import MultiOutput as MultiOutput
 from datarax.wrappers.multi_task import MultiTask as MultiTask
 from datarax.wrappers.per_device import per_device as per_device

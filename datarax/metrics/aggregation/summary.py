@@ -5,6 +5,7 @@ import jax
 from datarax._checks import real
 from datarax._typing import PyTree
 from datarax.metrics.aggregation.value_metric import ValueMetric
+from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.extremes import Extremes
 from datarax.statistics.moments import Moments
 from datarax.statistics.weighted_total import ExactTotal, WeightedTotal
@@ -28,6 +29,9 @@ class Mean(ValueMetric):
 
     def compute(self) -> PyTree:
         return self.statistic.mean
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.statistic.total.double, self.statistic.weight.double
 
 
 WeightedMean = Mean

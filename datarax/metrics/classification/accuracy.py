@@ -1,6 +1,6 @@
 """Accuracy, the fraction of correct predictions, and its complement."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 import jax.numpy as jnp
 
@@ -52,6 +52,18 @@ class Accuracy(TopKCountMetric):
             return ratio
         weights = support.high if self.average == "weighted" else jnp.ones_like(ratio)
         return weighted_mean(ratio, weights)
+
+    is_proportion: ClassVar[bool] = True
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        if isinstance(self.statistic, MatchCounts):
+            cells = self.statistic.cells.double
+            return self.numerator(cells[0], cells[1]), cells.sum()
+        correct, wrong, _ = self.by_class()
+        numerator, total = self.numerator(correct, wrong), correct + wrong
+        if self.average == "micro":
+            return numerator.sum(), total.sum()
+        return (numerator, total) if self.average is None else None
 
     def over(self, statistic: State) -> Self:
         ours = self.statistic

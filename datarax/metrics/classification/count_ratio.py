@@ -1,6 +1,6 @@
 """Base classes of metrics that are computed from counts by class, as most of this family are."""
 
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -151,6 +151,21 @@ class CountRatio(TopKCountMetric):
         """The numerator and the denominator, by class."""
         raise TypeError(f"{type(self).__name__} does not define ratio()")
 
+    def sums(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat] | None:
+        """The numerator and the denominator as sums over examples; None if they are no such sums.
+
+        Unlike those of `ratio`, they are not scaled.
+        """
+        return None
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        counts = Counts.of(self.statistic)
+        together = self.is_binary or self.average == "micro"
+        if not together and self.average is not None:
+            return None
+        sums = self.sums(counts.summed() if self.average == "micro" else counts)
+        return (sums[0][0], sums[1][0]) if sums and together else sums
+
     def compute(self) -> PyTree:
         counts = Counts.of(self.statistic)
         if self.average == "micro":
@@ -167,6 +182,15 @@ class CountRatio(TopKCountMetric):
             value = nan_where(support + counts.fp.high <= 0, value)
         weights = support if self.average == "weighted" else jnp.ones_like(support)
         return weighted_mean(value, weights)
+
+
+class CountProportion(CountRatio):
+    """A ratio of counts whose numerator is a part of its denominator."""
+
+    is_proportion: ClassVar[bool] = True
+
+    def sums(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.ratio(c)
 
 
 def quotient(numerator: DoubleFloat, denominator: DoubleFloat, zero_division: float) -> jax.Array:

@@ -1,10 +1,11 @@
 """The fraction of rows of labels that are right as a whole."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import shareable
 from datarax.metrics.classification.count_ratio import TaskMetric
+from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.fields import state
 from datarax.statistics.row_matches import RowMatches
 
@@ -50,5 +51,10 @@ class ExactMatch(TaskMetric):
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 
+    is_proportion: ClassVar[bool] = True
+
     def compute(self) -> PyTree:
         return self.statistic.right.double / self.statistic.total.double
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.statistic.right.double, self.statistic.total.double

@@ -8,12 +8,12 @@ import math
 
 from datarax._checks import real
 from datarax._errors import MetricInputError
-from datarax.metrics.classification.count_ratio import CountRatio, Counts
+from datarax.metrics.classification.count_ratio import CountProportion, CountRatio, Counts
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.fields import field
 
 
-class Precision(CountRatio):
+class Precision(CountProportion):
     """The fraction of positive predictions that are correct: the positive predictive value.
 
     TP / (TP + FP). No data gives NaN. As `sklearn.metrics.precision_score`.
@@ -30,7 +30,7 @@ class Precision(CountRatio):
         return c.tp, c.predicted_positives
 
 
-class Recall(CountRatio):
+class Recall(CountProportion):
     """The fraction of positives that are predicted positive: sensitivity, the true positive rate.
 
     TP / (TP + FN). No data gives NaN. As `sklearn.metrics.recall_score`.
@@ -47,7 +47,7 @@ class Recall(CountRatio):
         return c.tp, c.positives
 
 
-class Specificity(CountRatio):
+class Specificity(CountProportion):
     """The fraction of negatives that are predicted negative: the true negative rate.
 
     TN / (TN + FP). No data gives NaN. As `sklearn.metrics.recall_score(pos_label=0)` for a binary
@@ -65,7 +65,7 @@ class Specificity(CountRatio):
         return c.tn, c.negatives
 
 
-class NegativePredictiveValue(CountRatio):
+class NegativePredictiveValue(CountProportion):
     """The fraction of negative predictions that are correct.
 
     TN / (TN + FN). No data gives NaN. As `sklearn.metrics.precision_score(pos_label=0)` for a
@@ -111,6 +111,9 @@ class FBeta(CountRatio):
             raise MetricInputError(f"beta={self.beta!r}; expected a number of at least 0")
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return _f_beta(c.scaled(), self.beta)
+
+    def sums(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         return _f_beta(c, self.beta)
 
 
@@ -129,6 +132,9 @@ class F1(CountRatio):
     """
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return _f_beta(c.scaled(), 1.0)
+
+    def sums(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         return _f_beta(c, 1.0)
 
 
@@ -147,6 +153,9 @@ class JaccardIndex(CountRatio):
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         return c.tp, c.positives + c.fp
+
+    def sums(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.ratio(c)
 
 
 class InformednessYouden(CountRatio):
@@ -174,6 +183,6 @@ class InformednessYouden(CountRatio):
 def _f_beta(c: Counts, beta: float) -> tuple[DoubleFloat, DoubleFloat]:
     # `beta` is cut at 2**40, because the square of a larger one could overflow. From there on, the
     # result equals recall in all its digits.
-    c, square = c.scaled(), min(beta, 2.0**40) ** 2
+    square = min(beta, 2.0**40) ** 2
     hit = c.tp + c.tp * square
     return hit, hit + (c.fn * square + c.fp)

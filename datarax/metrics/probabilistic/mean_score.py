@@ -6,6 +6,7 @@ import jax
 
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import Metric
+from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import Examples, check_task, examples
 from datarax.statistics.weighted_total import WeightedTotal
 
@@ -62,6 +63,9 @@ class TaskScore(MeanScore):
         )
         score = self.score(seen)
         return self.replace(statistic=self.statistic.add(score, seen.weight, seen.invalid))
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.statistic.total.double, self.statistic.weight.double
 
     def score(self, seen: Examples) -> jax.Array:
         """The score of each example, of the shape of the target."""

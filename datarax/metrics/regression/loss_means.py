@@ -8,6 +8,7 @@ import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.fields import field, state
@@ -31,6 +32,10 @@ class LossMetric(PerOutput):
 
     def by_output(self) -> jax.Array:
         return self.statistic.mean
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        is_mean = type(self).by_output is LossMetric.by_output and self.is_by_output
+        return (self.statistic.total.double, self.statistic.scale.double) if is_mean else None
 
 
 class MeanSquaredLogError(SquareOrRoot, LossMetric):

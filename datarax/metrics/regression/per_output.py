@@ -57,13 +57,18 @@ class PerOutput(RegressionMetric):
         """The value of each output, of shape `example_shape`."""
         raise TypeError(f"{type(self).__name__} does not define by_output()")
 
+    @property
+    def is_by_output(self) -> bool:
+        """Whether the value is that of each output, and not a mean over several outputs."""
+        return self.num_outputs is None or self.multioutput == "raw_values"
+
     def output_weights(self, values: jax.Array) -> jax.Array:
         """How much each output counts in the average of their values."""
         return jnp.ones_like(values)
 
     def compute(self) -> PyTree:
         values = self.by_output()
-        if self.num_outputs is None or self.multioutput == "raw_values":
+        if self.is_by_output:
             return values
         weights = self.output_weights(values)
         return jnp.sum(values * weights) / jnp.sum(weights)

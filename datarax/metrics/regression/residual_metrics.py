@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from datarax._checks import positive_int
 from datarax._typing import PyTree
 from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, times_power_of_two
 from datarax.statistics.cross_moments import Residuals
@@ -46,6 +47,11 @@ class MeanSquaredError(SquareOrRoot, ResidualMetric):
 
     def square_by_output(self) -> ScaledDouble:
         return self.mean_square
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        if not (self.squared and self.is_by_output):
+            return None
+        return self.statistic.squares.to_double(), self.statistic.count.to_double()
 
 
 class RootMeanSquaredError(ResidualMetric):
@@ -118,6 +124,10 @@ class MeanAbsoluteError(ResidualMetric):
 
     def by_output(self) -> jax.Array:
         return self.statistic.mean_absolute
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        total, weight = (self.statistic.sums[i].double for i in range(2))
+        return (total, weight) if self.is_by_output else None
 
 
 class RelativeSquaredError(SquareOrRoot, ResidualMetric):

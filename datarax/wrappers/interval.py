@@ -1,0 +1,162 @@
+"""`Interval`: the standard error and the interval of a mean, a ratio or a proportion."""
+
+from dataclasses import replace
+from statistics import NormalDist
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from datarax._checks import choice, real
+from datarax._errors import MetricInputError
+from datarax._typing import PyTree
+from datarax.metrics.base import Metric
+from datarax.metrics.reading import Reading
+from datarax.metrics.row_updates import by_rows, rows_of
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaled_double import ScaledDouble
+from datarax.numerics.scaling import nan_where
+from datarax.statistics.cross_moments import TwoMoments
+from datarax.statistics.fields import state
+from datarax.statistics.repetition import invalid_uncounted
+from datarax.wrappers.wrapper import MultiplyingWrapper
+
+
+class Interval(MultiplyingWrapper):
+    """The value of a mean, a ratio or a proportion, with its standard error and interval.
+
+    It costs little more than the metric: five numbers for each value, and no replicas. For other
+    metrics, see `Bootstrap`.
+
+    `update` takes what that of the metric takes. `compute` gives a dict with `value`, `lower`,
+    `upper` and `std_error`, each of the shape of the metric's value. NaN without data; the
+    standard error of a mean is NaN for one row.
+
+    The rows are the independent observations: a row is an index of the first axis of the arguments.
+    So the values of one row (the tokens of a document) may depend on each other. With a_i and b_i
+    the parts of row i in the numerator and the denominator, and r their ratio over all rows, the
+    standard error is that of the delta method, `sqrt(sum (a_i - r b_i)**2) / sum b_i`. Except for
+    proportions it is multiplied by `sqrt(n / (n - 1))`, of n rows, so that it is the usual standard
+    error of a mean. A row of weight 2 is one observation, not two.
+
+    The interval is `value ± z * std_error`, except for proportions (accuracy, precision, recall,
+    specificity and the like): there it is the interval of Wilson, which stays within 0 and 1 and
+    covers also near 0 and 1, where the standard error is too small. Weighted rows count as
+    `(sum b)**2 / sum b**2` observations.
+
+    Args:
+        metric: a metric without data that is a ratio of two sums: `Mean`, losses such as `LogLoss`,
+            `MeanSquaredError` and `MeanAbsoluteError`, and ratios of counts such as `Accuracy`,
+            `Precision`, `F1` and `JaccardIndex` of a binary task, with `average="micro"` or with
+            `average=None`.
+        confidence: the probability with which the interval covers the true value.
+        method: "wilson" for a proportion, "delta" for any ratio; "auto" is the first that applies.
+
+    Raises:
+        MetricInputError: the metric is no such ratio, or has data; or `method` is "wilson" and the
+            metric is not a proportion.
+        MetricTypeError: `metric` is not a metric.
+
+    References:
+        E. B. Wilson (1927), Probable inference, the law of succession, and statistical inference,
+        https://doi.org/10.1080/01621459.1927.10502953.
+        W. G. Cochran (1977), Sampling techniques, chapter 6, on ratio estimators.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax import Interval
+        >>> from datarax.metrics import Mean
+        >>> loss = Interval(Mean()).update(jnp.array([1.0, 2.0, 3.0, 4.0]))
+        >>> print({name: round(x, 3) for name, x in loss.results().items()})
+        {'lower': 1.235, 'std_error': 0.645, 'upper': 3.765, 'value': 2.5}
+    """
+
+    confidence: float
+    method: Literal["auto", "delta", "wilson"]
+    moments: TwoMoments = state()
+    """The moments of the parts of each row in the numerator and in the denominator."""
+
+    def __init__(
+        self,
+        metric: Metric,
+        confidence: float = 0.95,
+        *,
+        method: Literal["auto", "delta", "wilson"] = "auto",
+    ):
+        super().__init__(metric)
+        self.confidence = real(confidence, "confidence")
+        if not 0 < self.confidence < 1:
+            raise MetricInputError(
+                f"Interval: confidence={confidence!r}; expected a number between 0 and 1"
+            )
+        choice(method, ("auto", "delta", "wilson"), "method")
+        ratio = jax.eval_shape(lambda: metric.as_ratio())
+        if ratio is None:
+            raise MetricInputError(
+                f"Interval: {metric!r} is not a ratio of two sums. Expected a mean, or a ratio of "
+                f'counts that is binary, or has average="micro" or None; for other metrics there '
+                f"is Bootstrap, and the members of a collection are wrapped one by one"
+            )
+        if method == "wilson" and not metric.is_proportion:
+            raise MetricInputError(
+                f'Interval: method="wilson" is for proportions, and {type(metric).__name__} is '
+                f'none; expected "delta"'
+            )
+        self.method = (
+            ("wilson" if metric.is_proportion else "delta") if method == "auto" else method
+        )
+        self.moments = TwoMoments(ratio[0].shape, crossed=True)
+
+    def _apply(self, calls: PyTree) -> Any:
+        empty = self.metric.reset()
+
+        def parts(call: Any) -> Any:
+            return empty.apply(call).as_ratio()
+
+        with invalid_uncounted():
+            a, b = jax.vmap(parts)(by_rows(calls, rows_of(calls)))
+        counts = (a.high != 0) | (b.high != 0)
+        return self.with_parts(
+            {
+                "metric": self.metric.apply(calls),
+                "moments": self.moments.combine(self.moments.of_two(a, b, counts)),
+            }
+        )
+
+    def reading(self) -> Reading:
+        whole = self.metric.reading()
+        ratio: Any = self.metric.as_ratio()
+        a, b = (ScaledDouble(x, jnp.zeros(x.shape, jnp.int32)) for x in ratio)
+        r = a / b
+        count, means, (squares,) = self.moments.scaled()
+        n, mean = count[0].to_float(), means[1]
+        left = squares[0] + r * r * squares[1] - r * self.moments.co_moment * 2
+        left = ScaledDouble(_not_negative(left.double), left.exponent)
+        error = (left / (b * b)).root()
+        if self.metric.is_proportion:
+            error = nan_where(n < 1, error)
+        else:
+            error = nan_where(n < 2, error * jnp.sqrt(n / jnp.maximum(n - 1, 1)))
+        z = NormalDist().inv_cdf((1 + self.confidence) / 2)
+        value = jnp.asarray(whole.value)
+        if self.method == "wilson":
+            size = (b * b / (squares[1] + count[0] * (mean * mean))).to_float()
+            lower, upper = _wilson(value, size, z)
+        else:
+            lower, upper = value - z * error, value + z * error
+        ends = {"lower": lower, "upper": upper, "std_error": error}
+        ends = {name: nan_where(jnp.isnan(value), x) for name, x in ends.items()}
+        return replace(whole, value={"value": whole.value, **ends}, bounds={}, widest=())
+
+
+def _not_negative(x: DoubleFloat) -> DoubleFloat:
+    """Zero where rounding has made a sum of squares negative."""
+    return x.map(lambda part: jnp.where(x.high < 0, jnp.zeros((), part.dtype), part))
+
+
+def _wilson(p: jax.Array, n: jax.Array, z: float) -> tuple[jax.Array, jax.Array]:
+    """The interval of Wilson for a proportion `p` of `n` observations."""
+    spread = z * z / n
+    center = (p + spread / 2) / (1 + spread)
+    half = jnp.sqrt(p * (1 - p) * spread + spread * spread / 4) / (1 + spread)
+    return jnp.maximum(center - half, 0), jnp.minimum(center + half, 1)

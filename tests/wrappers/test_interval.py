@@ -1,0 +1,203 @@
+"""`Interval`: standard errors of the delta method, and intervals of Wilson."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from jax.sharding import PartitionSpec as P
+
+import datarax
+from datarax import Bootstrap, Collection, Interval, Sliced, metrics
+from datarax.testing.laws import LAWS
+from datarax.testing.subject import Subject
+from tests.helpers import make_mesh, place
+
+Z = 1.959963984540054
+
+
+def test_of_a_mean(rng):
+    values = rng.normal(1000, 2, 50).astype(np.float32)
+    results = Interval(metrics.Mean()).update(values).results()
+    error = scipy.stats.sem(values.astype(np.float64))
+    np.testing.assert_allclose(results["std_error"], error, rtol=1e-5)
+    np.testing.assert_allclose(results["lower"], values.mean() - Z * error, rtol=1e-6)
+    np.testing.assert_allclose(results["upper"], values.mean() + Z * error, rtol=1e-6)
+    assert results["value"] == metrics.Mean().update(values).results()
+
+
+def test_far_from_zero(rng):
+    values = (1e6 + rng.integers(-8, 8, 2000)).astype(np.float32)
+    seen = Interval(metrics.Mean())
+    for part in np.split(values, 5):
+        seen = seen.update(part)
+    want = scipy.stats.sem(values.astype(np.float64))
+    np.testing.assert_allclose(seen.results()["std_error"], want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("right", [0, 1, 60, 80])
+def test_of_a_proportion(right):
+    target = np.ones(80, np.int32)
+    preds = (np.arange(80) < right).astype(np.int32)
+    results = Interval(metrics.Accuracy(num_classes=2), 0.9).update(preds, target).results()
+    want = scipy.stats.binomtest(right, 80).proportion_ci(0.9, method="wilson")
+    np.testing.assert_allclose([results["lower"], results["upper"]], want, atol=1e-6)
+    p = right / 80
+    np.testing.assert_allclose(results["std_error"], np.sqrt(p * (1 - p) / 80), atol=1e-7)
+
+
+def ratio_error(a, b):
+    a, b = (np.asarray(x, np.float64) for x in (a, b))
+    return np.sqrt(((a - a.sum() / b.sum() * b) ** 2).sum()) / b.sum()
+
+
+def test_of_ratios_of_counts(rng):
+    preds, target = rng.integers(0, 2, (2, 300)).astype(np.int32)
+    tp, fp, fn = (preds * target, preds * (1 - target), (1 - preds) * target)
+    for metric, a, b in (
+        (metrics.Precision(), tp, tp + fp),
+        (metrics.Recall(), tp, tp + fn),
+        (metrics.F1(), 2 * tp, 2 * tp + fp + fn),
+        (metrics.JaccardIndex(), tp, tp + fp + fn),
+    ):
+        results = Interval(metric).update(preds, target).results()
+        n = (b > 0).sum()
+        correction = 1 if metric.is_proportion else np.sqrt(n / (n - 1))
+        error = ratio_error(a, b) * correction
+        np.testing.assert_allclose(results["std_error"], error, rtol=1e-5)
+        assert results["value"] == metric.update(preds, target).results()
+
+
+def test_with_weights_and_by_class(rng):
+    preds, target = rng.integers(0, 3, (2, 200)).astype(np.int32)
+    w = (rng.integers(0, 4, 200) / 3).astype(np.float32)
+    seen = Interval(metrics.Recall(num_classes=3, average=None)).update(preds, target, weights=w)
+    results = seen.results()
+    for label in range(3):
+        b = w * (target == label)
+        error = ratio_error(b * (preds == label), b)
+        np.testing.assert_allclose(results["std_error"][label], error, rtol=1e-5)
+        p, n = results["value"][label], b.sum() ** 2 / (b.astype(np.float64) ** 2).sum()
+        center, half = (p + Z**2 / (2 * n)), Z * np.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
+        np.testing.assert_allclose(
+            results["lower"][label], (center - half) / (1 + Z**2 / n), rtol=1e-5
+        )
+
+
+def test_rows_are_the_observations(rng):
+    # 40 documents of 10 equal losses: the error is that of 40.
+    losses = np.repeat(rng.normal(size=(40, 1)), 10, 1).astype(np.float32)
+    mask = rng.integers(0, 2, (40, 10)).astype(bool)
+    results = Interval(metrics.Mean()).update(losses, weights=mask).results()
+    a, b = (losses * mask).sum(1), mask.sum(1)
+    n = (b > 0).sum()
+    want = ratio_error(a, b) * np.sqrt(n / (n - 1))
+    np.testing.assert_allclose(results["std_error"], want, rtol=1e-4)
+
+
+def test_it_covers(rng):
+    trials, size, p = 2000, 60, 0.93
+    hits = (rng.uniform(size=(trials, size)) < p).astype(np.int32)
+    metric = Interval(metrics.Accuracy(num_classes=2))
+    result = jax.jit(jax.vmap(lambda x: metric.update(x, jnp.ones_like(x)).compute()))(hits)
+    covered = ((result["lower"] <= p) & (p <= result["upper"])).mean()
+    assert 0.93 <= float(covered) <= 0.985
+
+
+def test_agrees_with_the_bootstrap(rng):
+    batch = {
+        "preds": rng.normal(size=(800, 3)).astype(np.float32),
+        "target": rng.integers(0, 3, 800).astype(np.int32),
+    }
+    for metric in (metrics.LogLoss(num_classes=3, from_logits=True), metrics.ExactMatch):
+        if metric is metrics.ExactMatch:
+            metric = metrics.ExactMatch(num_labels=3)
+            batch = {name: rng.integers(0, 2, (800, 3)).astype(np.int32) for name in batch}
+        fast = Interval(metric).update(**batch).results()
+        slow = Bootstrap(metric, 2000).update(**batch).results()
+        np.testing.assert_allclose(fast["std_error"], slow["std_error"], rtol=0.1)
+
+
+def test_of_errors(rng):
+    preds, target = rng.normal(size=(2, 100)).astype(np.float32)
+    error = np.abs(preds.astype(np.float64) - target)
+    for metric, values in (
+        (metrics.MeanAbsoluteError(), error),
+        (metrics.MeanSquaredError(), error**2),
+        (metrics.LogCoshError(), np.log(np.cosh(error))),
+    ):
+        results = Interval(metric).update(preds, target).results()
+        np.testing.assert_allclose(results["std_error"], scipy.stats.sem(values), rtol=1e-4)
+
+
+# A row of weight 2 is one observation, and not two: the error is not that of repeated rows.
+BROKEN = {
+    "an integer weight equals a repetition",
+    "an example of weight zero does not count, whatever it holds",  # with weights of 2, too
+}
+
+
+@pytest.mark.parametrize("law", sorted(LAWS.keys() - BROKEN))
+def test_laws(law, rng):
+    batches = [{"values": rng.normal(size=16).astype(np.float32)} for _ in range(3)]
+    LAWS[law](Subject(Interval(metrics.Mean()), batches, 32, 1e-5, 1e-4, np.nan, True))
+
+
+def test_on_devices_in_collections_and_slices(rng):
+    mesh = make_mesh("explicit", {"d": 8})
+    batch = {
+        "preds": rng.integers(0, 3, 64).astype(np.int32),
+        "target": rng.integers(0, 3, 64).astype(np.int32),
+    }
+    accuracy = Interval(metrics.Accuracy(num_classes=3))
+    want = accuracy.update(**batch).results()
+    apart = datarax.per_device(accuracy, mesh, "d").update(**place(batch, mesh, P("d")))
+    for name, value in apart.results().items():
+        np.testing.assert_allclose(value, want[name], rtol=1e-6)
+    collection = Collection({"accuracy": accuracy}).update(**batch)
+    assert collection.results() == {f"accuracy/{name}": x for name, x in want.items()}
+    ids = (np.arange(64) % 2).astype(np.int32)
+    sliced = Sliced(accuracy, 2).update(**batch, slices=ids).results()
+    half = accuracy.update(**{name: x[ids == 1] for name, x in batch.items()}).results()
+    np.testing.assert_allclose(list(sliced["1"].values()), list(half.values()), rtol=1e-6)
+
+
+def test_rows_of_weight_zero_do_not_count(rng):
+    values = rng.normal(size=20).astype(np.float32)
+    mask = rng.integers(0, 2, 20).astype(bool)
+    mask[:2] = True
+    kept = Interval(metrics.Mean()).update(values[mask]).results()
+    masked = Interval(metrics.Mean()).update(np.where(mask, values, np.nan), weights=mask).results()
+    np.testing.assert_allclose(list(masked.values()), list(kept.values()), rtol=1e-6)
+
+
+def test_no_data_and_what_is_not_usable():
+    empty = Interval(metrics.Mean()).results()
+    assert all(np.isnan(x) for x in empty.values())
+    one = Interval(metrics.Mean()).update(np.float32([2.0])).results()
+    assert one["value"] == 2
+    assert np.isnan(one["std_error"])
+    seen = Interval(metrics.Mean()).update(np.float32([1, np.nan, 3]))
+    with pytest.warns(datarax.InvalidValuesWarning):
+        assert all(np.isnan(x) for n, x in seen.results().items() if n != "invalid")
+    with pytest.warns(datarax.InvalidValuesWarning):
+        results = seen.replace(on_invalid="exclude").results()
+    assert results["value"] == 2
+    np.testing.assert_allclose(results["std_error"], 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Interval(metrics.AUROC()), "is not a ratio"),
+        (lambda: Interval(metrics.F1(num_classes=3)), "is not a ratio"),
+        (lambda: Interval(Collection({"mean": metrics.Mean()})), "is not a ratio"),
+        (lambda: Interval(metrics.Mean(), 95), "confidence=95"),
+        (lambda: Interval(metrics.Mean(), method="wilson"), "proportions"),
+        (lambda: Interval(metrics.Mean(), method="wald"), "method"),
+        (lambda: Interval(metrics.Mean().update(1.0)), "without data"),
+    ],
+)
+def test_misuse(make, message):
+    with pytest.raises(datarax.DataraxError, match=message):
+        make()
