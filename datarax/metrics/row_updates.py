@@ -42,9 +42,15 @@ def rows_of(calls: PyTree) -> int:
     """The number of rows of all calls.
 
     Raises:
-        MetricInputError: it differs.
+        MetricInputError: it differs, or a metric does not take rows.
     """
-    sizes = {row_count(call) for call in jax.tree.leaves(calls, is_leaf=is_call)}
+    several = jax.tree.leaves(calls, is_leaf=is_call)
+    for call in several:
+        if not call.rows:
+            raise MetricInputError(
+                f"{call.metric}.update takes no rows of examples, so they cannot be sliced or drawn"
+            )
+    sizes = set(map(row_count, several))
     sizes = sizes - {1} or sizes
     if len(sizes) > 1:
         shapes = ", ".join(str(jnp.shape(x)) for x in jax.tree.leaves(calls))
