@@ -51,7 +51,7 @@ class Target(NamedTuple):
         if how == "bound":  # of all rows at the place, so that it is the same in all replicas
             bound = _scattered("max", x, self.place, self.places)
             return jnp.broadcast_to(bound, (self.replicas, *bound.shape)).reshape(-1, *x.shape[1:])
-        rows = x.reshape(len(x), -1)
+        rows = x.reshape(len(x), math.prod(x.shape[1:]))
         if how == "sum" and self.places == 1:
             counts = jnp.where((self.place == 0)[:, None], self.counts, 0)
             return _product(counts, rows).reshape(self.replicas, *x.shape[1:])
@@ -121,7 +121,7 @@ def _replies(how: str, arrays: list[Any], target: Target) -> list[Any]:
     }
     if narrow:
         columns = [DoubleFloat.of(arrays[i], jnp.float32) for i in narrow]
-        packed = concatenate([x.reshape(x.shape[0], -1) for x in columns], -1)
+        packed = concatenate([x.reshape(x.shape[0], math.prod(x.shape[1:])) for x in columns], -1)
         whole = packed.map(lambda x: target.folded(how, x))
         start = 0
         for i, column in zip(narrow, columns, strict=True):

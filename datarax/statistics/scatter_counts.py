@@ -154,7 +154,8 @@ class ScatterCounts(LeafState, kw_only=False):
             self.children() | {"pending": jnp.max(self.pending)}
         )
         for cell, weights in rows.added:
-            cell, weights = (x.reshape(place.size, -1) for x in (cell, weights))
+            cells_of_row = math.prod(cell.shape[1:])
+            cell, weights = (x.reshape(place.size, cells_of_row) for x in (cell, weights))
             # Of a row that is left out, the product may overflow; so may a cell that is ignored.
             used = (place < target.places)[:, None] & (cell < cells)
             at = place.astype(jnp.int32)[:, None] * cells + cell

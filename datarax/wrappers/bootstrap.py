@@ -1,5 +1,6 @@
 """`Bootstrap`: the value of a metric with its interval and standard error."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Self
@@ -154,10 +155,11 @@ class Bootstrap(Resampled):
     spread of their values is that of the metric over data sets of this size from the same source.
 
     `update` takes what the metric's own `update` takes, and optionally `index`: the global id of
-    each row, integers of shape (N,). The variates are a hash of the id and the seed. So with
-    `index` the interval is the same bit for bit on any mesh and in any batches, for counts. Rows of
-    one id are drawn together: give the id of the user, the document or the image for rows that are
-    not independent. Without `index`, a row is known by its number and by what it holds.
+    each row, integers of shape (N,), of 32 bits, or of 64 with x64. The variates are a hash of the
+    id and the seed. So with `index` the interval is the same bit for bit on any mesh and in any
+    batches, for counts. Rows of one id are drawn together: give the id of the user, the document or
+    the image for rows that are not independent. Without `index`, a row is known by its number and
+    by what it holds.
 
     `compute` gives a dict:
 
@@ -277,6 +279,6 @@ def _bits(x: jax.Array) -> jax.Array:
         bits = x.astype(jnp.uint32)
     else:
         bits = lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
-    bits = bits.reshape(len(x), -1)
+    bits = bits.reshape(len(x), math.prod(x.shape[1:]))
     factors = mixed(jnp.arange(bits.shape[1], dtype=jnp.uint32)) | jnp.uint32(1)
     return jnp.sum(bits * factors[None], 1, dtype=jnp.uint32)

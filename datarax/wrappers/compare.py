@@ -79,7 +79,10 @@ class Compare(Resampled):
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
         given = self._by_name(args) | dict(kwargs)
         index = given.pop(INDEX, None)
-        names = {route.argument for route in self.metric.routes()}
+        routes = self.metric.routes()
+        names = {name for route in routes for name in (route.argument, route.output)}
+        if not any(route.takes_all for route in routes):
+            self._check_names(given, names)
         calls = {}
         for model in _MODELS:
             ending = f"_{model}"
@@ -100,6 +103,20 @@ class Compare(Resampled):
                 )
             calls[model] = self.metric.calls((), shared | own)
         return calls if index is None else with_argument(calls, INDEX, index)
+
+    def _check_names(self, given: Mapping[str, Any], names: set[str | None]) -> None:
+        """Raises unless arguments that end in _a or _b come in pairs, and are known."""
+        for name in given:
+            base = name[:-2]
+            if name in names or name[-2:] not in ("_a", "_b"):
+                continue
+            missing = [f"{base}_{model}" for model in _MODELS if f"{base}_{model}" not in given]
+            if base not in names or missing:
+                known = ", ".join(sorted(each for each in names if each))
+                raise MetricInputError(
+                    f"Compare.update got {', '.join(given)}; expected pairs such as preds_a and "
+                    f"preds_b of the arguments of {type(self.metric).__name__}: {known}"
+                )
 
     def _by_name(self, args: tuple[Any, ...]) -> dict[str, Any]:
         """Positional arguments by name: the first argument of the metric is given for both."""

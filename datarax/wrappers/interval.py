@@ -15,7 +15,7 @@ from datarax.metrics.reading import Reading
 from datarax.metrics.row_updates import by_rows, rows_of
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
-from datarax.numerics.scaling import nan_where
+from datarax.numerics.scaling import exponent_of, nan_where, times_power_of_two
 from datarax.statistics.cross_moments import TwoMoments
 from datarax.statistics.fields import state
 from datarax.statistics.repetition import invalid_uncounted
@@ -126,7 +126,7 @@ class Interval(MultiplyingWrapper):
     def reading(self) -> Reading:
         whole = self.metric.reading()
         ratio: Any = self.metric.as_ratio()
-        a, b = (ScaledDouble(x, jnp.zeros(x.shape, jnp.int32)) for x in ratio)
+        a, b = map(_scaled, ratio)
         r = a / b
         count, means, (squares,) = self.moments.scaled()
         n, mean = count[0].to_float(), means[1]
@@ -147,6 +147,12 @@ class Interval(MultiplyingWrapper):
         ends = {"lower": lower, "upper": upper, "std_error": error}
         ends = {name: nan_where(jnp.isnan(value), x) for name, x in ends.items()}
         return replace(whole, value={"value": whole.value, **ends}, bounds={}, widest=())
+
+
+def _scaled(x: DoubleFloat) -> ScaledDouble:
+    """The number in units of its own power of two, so that its square does not overflow."""
+    power = exponent_of(x.high)
+    return ScaledDouble(x.map(lambda part: times_power_of_two(part, -power)), power)
 
 
 def _not_negative(x: DoubleFloat) -> DoubleFloat:

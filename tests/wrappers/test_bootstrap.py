@@ -209,8 +209,12 @@ def test_what_is_not_usable(rng):
         results = seen.replace(on_invalid="exclude").results()
     clean = Bootstrap(metrics.Mean(), 50).update(values[[0, 1, 3]], index=np.array([0, 1, 3]))
     assert {n: results[n] for n in clean.results()} == clean.results()
-    empty = Bootstrap(metrics.Mean(), 50).results()
-    assert all(np.isnan(x) for x in empty.values())
+    for empty in (Bootstrap(metrics.Mean(), 50), Bootstrap(metrics.Accuracy(num_classes=4), 50)):
+        assert all(np.isnan(x) for x in empty.results().values())
+    none = Bootstrap(metrics.Mean(), 50).update(
+        np.zeros(0, np.float32), index=np.zeros(0, np.int32)
+    )
+    assert all(np.isnan(x) for x in none.results().values())
 
 
 def test_rows_of_weight_zero_do_not_count(rng):

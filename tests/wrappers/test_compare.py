@@ -157,6 +157,8 @@ def test_what_is_not_usable():
         (lambda: Compare(metrics.Mean()).update(values=np.ones(3)), "values_a|preds_a"),
         (lambda: Compare(metrics.Mean()).update(np.ones(3)), "preds_a"),
         (lambda: Compare(metrics.Mean()).update(np.ones(3), np.ones(2)), "shape"),
+        (lambda: Compare(metrics.Mean()).update(value_a=1.0, value_b=1.0), "values"),
+        (lambda: Compare(metrics.Mean()).update(values_a=1.0), "pairs"),
         (lambda: Compare(metrics.Mean().update(1.0)), "without data"),
     ],
 )

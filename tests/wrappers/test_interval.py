@@ -162,6 +162,14 @@ def test_on_devices_in_collections_and_slices(rng):
     np.testing.assert_allclose(list(sliced["1"].values()), list(half.values()), rtol=1e-6)
 
 
+@pytest.mark.parametrize("weight", [1e-30, 1e30])
+def test_of_great_and_small_weights(weight, rng):
+    values = rng.normal(size=50).astype(np.float32)
+    plain = Interval(metrics.Mean()).update(values).results()
+    weighted = Interval(metrics.Mean()).update(values, weights=np.full(50, weight, np.float32))
+    np.testing.assert_allclose(list(weighted.results().values()), list(plain.values()), rtol=1e-4)
+
+
 def test_rows_of_weight_zero_do_not_count(rng):
     values = rng.normal(size=20).astype(np.float32)
     mask = rng.integers(0, 2, 20).astype(bool)

@@ -5,6 +5,7 @@ import pickle
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
@@ -264,6 +265,21 @@ def test_one_collection_window_at_a_time(rng):
         reset = collector.schedule_collection(metric)
         assert collector.collect_results() == metric.results()
     assert np.isnan(reset.results()["overall"])
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_short_batches(count, rng):
+    batch = with_ids(rng, labels(rng, count))
+    for metric in (accuracy(), Sliced(metrics.ConfusionMatrix(num_classes=4), SLICES)):
+        results = metric.update(**batch).results()
+        want = metric.metric.update(**rows_of(batch, slice(None))).results()
+        np.testing.assert_array_equal(results["overall"], want)
+
+
+def test_what_takes_no_rows():
+    tree = metrics.TreeHealth(like={"a": jnp.ones(3)})
+    with pytest.raises(datarax.MetricInputError, match="no rows"):
+        Sliced(tree, 2).update({"a": jnp.ones(3)}, slices=np.zeros(3, np.int32))
 
 
 def test_a_metric_without_weights(rng):
