@@ -15,9 +15,11 @@ from datarax import AsyncMetricCollector
 from datarax.cli import digits, report
 from datarax.cli.digits import BATCH_SIZE
 from datarax.cli.verification import (
+    QUALITY_REFERENCES,
     TOLERANCE,
     Predictions,
     differences,
+    interval_differences,
     quality_differences,
     quality_reference,
     reference,
@@ -57,7 +59,7 @@ class Log:
                 print(json.dumps(record), file=lines)
 
 
-def run(num_devices: int, epochs: int, history: Path, picture: Path) -> int:
+def run(num_devices: int, epochs: int, history: Path, picture: Path, slices: bool) -> int:
     """Runs the demo, writes `history` and `picture`, and returns 1 if a number is wrong, else 0.
 
     On several processes, all call it. The first process prints, writes and checks.
@@ -77,7 +79,7 @@ def run(num_devices: int, epochs: int, history: Path, picture: Path) -> int:
     model, cost = _train(mesh, train, test, epochs, log)
     console.print(f"\n{cost}")
     final = _evaluate_pmap(model, mesh, test)
-    results, bounds = digits.quality(model, test, mesh)
+    results, bounds = digits.quality(model, test, mesh, slices)
     if not first:
         return 0
     rows = [(f"device {i}", device.numbers) for i, device in enumerate(final[:-1])]
@@ -86,14 +88,20 @@ def run(num_devices: int, epochs: int, history: Path, picture: Path) -> int:
 
     results = {name: np.asarray(x).tolist() for name, x in results.items()}
     console.print(report.quality_table(results, bounds))
+    if slices:
+        console.print(report.slices_table(results, digits.SLICES))
     real = final[-1].predictions
     real = Predictions(real.logits[real.mask], real.labels[real.mask], real.mask[real.mask])
-    quality = quality_differences(results, bounds, quality_reference(real))
+    headline = {name: results[name] for name in QUALITY_REFERENCES}
+    quality = quality_differences(headline, bounds, quality_reference(real))
+    ids = digits.slice_ids(test)
+    sliced = {by: (names, ids[by]) for by, names in digits.SLICES.items()} if slices else {}
 
     report.plot(picture, list(log.records.values()))
     console.print(f"\nWrote {history} and {picture}", soft_wrap=True)
     worst = worst_differences(log.reported + final)
     worst |= {f"quality/{name}": difference for name, difference in quality.items()}
+    worst |= interval_differences(results, real, sliced)
     return 0 if check(console, worst) else 1
 
 

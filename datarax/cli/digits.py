@@ -19,9 +19,9 @@ from jax.sharding import PartitionSpec as P
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from datarax import Collection, Metric, MetricAccumulator, per_device
+from datarax import Bootstrap, Collection, Metric, MetricAccumulator, Sliced, per_device
 from datarax._typing import PyTree
-from datarax.cli.verification import Predictions
+from datarax.cli.verification import REPLICAS, Predictions
 from datarax.distributed import (
     all_gather,
     global_batch,
@@ -36,6 +36,11 @@ SEED = 0
 AXIS = "data"
 BATCH_SIZE = 128
 NUM_CLASSES = 10
+
+# Slices of the data, by the digit and by the ink, the mean intensity of the pixels. About a third
+# of the digits is between the two edges.
+SLICES = {"digit": tuple("0123456789"), "ink": ("light", "medium", "heavy")}
+INK_EDGES = (0.287, 0.321)
 
 # How each metric of a summary is reduced. The default is the mean.
 REDUCTIONS = {"examples": "sum", "worst_loss": "max", "least_confidence": "min"}
@@ -77,6 +82,11 @@ def shuffled(data: Examples, epoch: int) -> Examples:
     """The examples in an order that depends only on the epoch, so it is equal on all processes."""
     order = np.random.default_rng((SEED, epoch)).permutation(len(data.labels))
     return Examples(*(x[order] for x in data))
+
+
+def slice_ids(data: Examples) -> dict[str, np.ndarray]:
+    """The slice of each example, from 0, for each slicing of `SLICES`."""
+    return {"digit": data.labels, "ink": np.digitize(data.images.mean(axis=1), INK_EDGES)}
 
 
 def num_batches(data: Examples) -> int:
@@ -157,16 +167,26 @@ def make_metrics(mesh: Mesh) -> StatefulMetric:
     return StatefulMetric(per_device(Collection(metrics), mesh, AXIS))
 
 
-def make_quality(mesh: Mesh) -> Metric:
-    """Metrics of the quality of predictions: five metrics, which share three statistics."""
-    metrics = {
-        "accuracy": Accuracy(num_classes=NUM_CLASSES),
-        "macro_f1": F1(num_classes=NUM_CLASSES, average="macro"),
+def make_quality(mesh: Mesh, slices: bool) -> Metric:
+    """Metrics of the quality of predictions: five, which share three statistics, and intervals."""
+    accuracy = Accuracy(num_classes=NUM_CLASSES)
+    headline = {"accuracy": accuracy, "macro_f1": F1(num_classes=NUM_CLASSES, average="macro")}
+    metrics = headline | {
         "recall": Recall(num_classes=NUM_CLASSES, average=None),
         "auroc": AUROC(num_classes=NUM_CLASSES),
         "calibration_error": CalibrationError(num_classes=NUM_CLASSES, from_logits=True),
+        "interval": Bootstrap(Collection(headline), REPLICAS),
     }
+    for by, sliced in _sliced(accuracy).items() if slices else ():
+        metrics[by] = Bootstrap(sliced, REPLICAS)
+    for by, sliced in _sliced(Count()).items() if slices else ():
+        metrics[f"{by}/examples"] = sliced
     return per_device(Collection(metrics), mesh, AXIS)
+
+
+def _sliced(metric: Metric) -> dict[str, Metric]:
+    by_digit = Sliced(metric, NUM_CLASSES, by="digit").from_outputs(digit="target")
+    return {"digit": by_digit, "ink": Sliced(metric, 3, names=SLICES["ink"], by="ink")}
 
 
 def summary(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
@@ -231,16 +251,27 @@ def make_evaluate(model: Classifier, mesh: Mesh) -> Callable[[nnx.State, Batch],
     return jax.jit(jax.shard_map(on_shard, mesh=mesh, in_specs=(P(), P(AXIS)), out_specs=P()))
 
 
-def quality(model: Classifier, data: Examples, mesh: Mesh) -> tuple[dict[str, Any], Any]:
+def quality(
+    model: Classifier, data: Examples, mesh: Mesh, slices: bool
+) -> tuple[dict[str, Any], Any]:
     """The results of the metrics of `make_quality` on a data set, and the bounds of the AUROC."""
 
     @nnx.jit
-    def step(model: Classifier, metrics: Metric, batch: Batch) -> Metric:
-        return metrics.update(preds=model(batch.images), target=batch.labels, weights=batch.mask)
+    def step(model: Classifier, metrics: Metric, batch: Batch, first: int) -> Metric:
+        return metrics.update(
+            preds=model(batch.images),
+            target=batch.labels,
+            weights=batch.mask,
+            real=batch.mask,
+            # Where each example is in the data set: then the intervals are the same on any mesh.
+            index=first + jnp.arange(len(batch.labels)),
+            ink=jnp.digitize(jnp.mean(batch.images, axis=1), jnp.array(INK_EDGES)),
+        )
 
-    metrics: Any = make_quality(mesh)
-    for batch in batches(data):
-        metrics = jax.block_until_ready(step(model, metrics, place(batch, mesh)))
+    metrics: Any = make_quality(mesh, slices)
+    for i, batch in enumerate(batches(data)):
+        placed = place(batch, mesh)
+        metrics = jax.block_until_ready(step(model, metrics, placed, i * BATCH_SIZE))
     seen = jax.block_until_ready(metrics.sync())
     return seen.results(), tuple(float(bound) for bound in seen["auroc"].bounds())
 

@@ -21,13 +21,14 @@ _INTERRUPT_SECONDS = 0.1  # how long it may take until Ctrl-C is noticed
 _spawn = multiprocessing.get_context("spawn")
 
 
-def run_demo(count: int, epochs: int, history: Path, picture: Path) -> int:
+def run_demo(count: int, epochs: int, history: Path, picture: Path, slices: bool) -> int:
     """Runs the demo on `count` processes and returns its exit code."""
     with _reserved_port() as port:
-        return run(_join, count, port, count, epochs, history, picture, limit=180 + 20 * epochs)
+        limit = 180 + 20 * epochs
+        return run(_join, count, count, port, epochs, history, picture, slices, limit=limit)
 
 
-def _join(rank: int, port: int, count: int, epochs: int, history: Path, picture: Path) -> int:
+def _join(rank: int, count: int, port: int, *args: Any) -> int:
     import jax
 
     _silence_native_code()
@@ -35,7 +36,7 @@ def _join(rank: int, port: int, count: int, epochs: int, history: Path, picture:
     jax.distributed.initialize(address, count, rank, coordinator_bind_address=address)
     from datarax.cli import demo
 
-    code = demo.run(count, epochs, history, picture)
+    code = demo.run(count, *args)
     jax.distributed.shutdown()
     return code
 

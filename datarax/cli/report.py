@@ -11,7 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from datarax.cli.verification import QUALITY_REFERENCES, REFERENCES, TOLERANCE
+from datarax.cli.verification import (
+    CONFIDENCE,
+    INTERVAL_REFERENCE,
+    QUALITY_REFERENCES,
+    REFERENCES,
+    TOLERANCE,
+)
 
 Numbers = Mapping[str, float]
 
@@ -47,12 +53,28 @@ def quality_table(results: Mapping[str, Any], bounds: tuple[float, float]) -> Ta
     table.show_header = False
     table.add_column(width=19)
     table.add_column()
-    for name, value in results.items():
+    for name in QUALITY_REFERENCES:
+        value = results[name]
         values = value if isinstance(value, list) else [value]
         shown = " ".join(f"{x:.4f}" for x in values)
         if name == "auroc":
             shown += f"  bounds: {bounds[0]:.6f} to {bounds[1]:.6f}"
+        if f"interval/lower/{name}" in results:
+            shown += f"  {CONFIDENCE:.0%} interval: {_interval(results, 'interval', name)}"
         table.add_row(f" {name.replace('_', ' ')}", shown)
+    return table
+
+
+def slices_table(results: Mapping[str, Any], slices: Mapping[str, Sequence[str]]) -> Table:
+    """A table of the accuracy of the slices of the test set, with one line for each slice."""
+    table = Table(title="\nSlices of the test set", title_justify="left", box=None)
+    for heading in ("slice", "examples", "accuracy", f"{CONFIDENCE:.0%} interval"):
+        table.add_column(heading, justify="left" if heading == "slice" else "right")
+    for by, names in slices.items():
+        for name in names:
+            examples, accuracy = (results[f"{by}/{part}/{name}"] for part in ("examples", "value"))
+            interval = _interval(results, by, name)
+            table.add_row(f"{by} {name}", str(examples), f"{accuracy:.4f}", interval)
     return table
 
 
@@ -61,9 +83,9 @@ def check_table(worst: Numbers) -> Table:
     table = Table(title="\nLargest differences", title_justify="left", box=None)
     for heading in ("number", "compared with", "difference", ""):
         table.add_column(heading, justify="right" if heading == "difference" else "left")
+    references = REFERENCES | QUALITY_REFERENCES | {"interval": INTERVAL_REFERENCE}
     for name, difference in worst.items():
-        where, _, short = name.rpartition("/")
-        reference = (QUALITY_REFERENCES if where == "quality" else REFERENCES)[short]
+        reference = references[name.rpartition("/")[2]]
         verdict = "ok" if difference <= TOLERANCE else "WRONG"
         table.add_row(name, reference, f"{difference:.1e}", verdict)
     return table
@@ -82,6 +104,10 @@ def plot(path: Path, records: Sequence[Numbers]) -> None:
         axes.grid(alpha=0.3)
         axes.legend()
     figure.savefig(path, dpi=150)
+
+
+def _interval(results: Mapping[str, Any], where: str, name: str) -> str:
+    return " to ".join(f"{results[f'{where}/{end}/{name}']:.4f}" for end in ("lower", "upper"))
 
 
 def _short(value: float) -> str:

@@ -1,7 +1,7 @@
 """The reference values of the demo: computed from its predictions by NumPy and scikit-learn."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +9,8 @@ from sklearn import metrics as sklearn_metrics
 from sklearn.calibration import calibration_curve
 
 TOLERANCE = 1e-5
+REPLICAS = 2000  # of each bootstrap that is reported
+CONFIDENCE = 0.95
 
 REFERENCES = {
     "examples": "NumPy sum",
@@ -26,6 +28,8 @@ QUALITY_REFERENCES = {
     "calibration_error": "scikit-learn calibration_curve",
     "recall": "scikit-learn recall_score",
 }
+
+INTERVAL_REFERENCE = "NumPy bootstrap"
 
 
 class Predictions(NamedTuple):
@@ -122,6 +126,85 @@ def quality_differences(
     inside = bounds[0] <= reported["auroc"] <= bounds[1]
     outside = max(bounds[0] - expected["auroc"], expected["auroc"] - bounds[1], 0.0)
     return found | {"auroc": float(outside) if inside else math.inf}
+
+
+def plain_draws(examples: int, replicas: int = 20_000) -> np.ndarray:
+    """How often each replica of a plain bootstrap has each example: (replicas, examples) float32.
+
+    Each replica has as many examples as the data set, drawn with replacement.
+    """
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(0, examples, (replicas, examples))
+    return np.stack([np.bincount(x, minlength=examples) for x in drawn]).astype(np.float32)
+
+
+def interval_differences(
+    reported: Mapping[str, Any],
+    predictions: Predictions,
+    slices: Mapping[str, tuple[Sequence[str], np.ndarray]],
+) -> dict[str, float]:
+    """How far intervals are outside of what a plain bootstrap of the same predictions explains.
+
+    For each slicing in `slices`, which has the names of its slices and the slice of each example,
+    it also has the largest differences of the numbers of examples and of the accuracies.
+    """
+    labels, chosen = predictions.labels, predictions.logits.argmax(axis=1)
+    drawn, right = plain_draws(len(labels)), chosen == labels
+
+    def ends(where: str, name: str, replicas: np.ndarray, examples: int) -> float:
+        lower, upper = (reported[f"{where}/{end}/{name}"] for end in ("lower", "upper"))
+        return max(
+            outside(lower, replicas, (1 - CONFIDENCE) / 2, examples),
+            outside(upper, replicas, (1 + CONFIDENCE) / 2, examples),
+        )
+
+    accuracy, f1 = drawn @ right / len(labels), _macro_f1(drawn, predictions)
+    found = {
+        "quality/accuracy/interval": ends("interval", "accuracy", accuracy, len(labels)),
+        "quality/macro_f1/interval": ends("interval", "macro_f1", f1, len(labels)),
+    }
+    for by, (names, ids) in slices.items():
+        worst = {"examples": 0.0, "accuracy": 0.0, "interval": 0.0}
+        for i, name in enumerate(names):
+            inside = ids == i
+            examples = int(inside.sum())
+            accuracy = sklearn_metrics.accuracy_score(labels[inside], chosen[inside])
+            values = drawn @ (right & inside) / (drawn @ inside)
+            new = {
+                "examples": _difference(reported[f"{by}/examples/{name}"], examples),
+                "accuracy": _difference(reported[f"{by}/value/{name}"], float(accuracy)),
+                "interval": ends(by, name, values, examples),
+            }
+            worst = {part: max(worst[part], new[part]) for part in worst}
+        found |= {f"{by}/{part}": difference for part, difference in worst.items()}
+    return found
+
+
+def outside(end: float, replicas: np.ndarray, share: float, examples: int) -> float:
+    """How far the end of an interval is outside of what chance explains; infinite for NaN.
+
+    The end is a quantile of `REPLICAS` values, so the share of all possible values below it is
+    known up to a standard error. 5 of them are allowed, as the interval of Wilson for the share.
+
+    Args:
+        end: the lower or the upper end.
+        replicas: many values of a plain bootstrap, which stand for all possible values.
+        share: the share of the values below the end that defines it, 0.025 or 0.975.
+        examples: how many there are. Half of one is allowed too, because a plain bootstrap has
+            values in steps of one example, and the Poisson bootstrap also between them.
+    """
+    square = 5.0**2 / REPLICAS
+    width = math.sqrt(square * share * (1 - share) + square**2 / 4)
+    shares = [(share + square / 2 + side * width) / (1 + square) for side in (-1, 1)]
+    least, greatest = np.quantile(replicas, shares) + np.array([-0.5, 0.5]) / examples
+    return math.inf if math.isnan(end) else float(max(least - end, end - greatest, 0.0))
+
+
+def _macro_f1(drawn: np.ndarray, predictions: Predictions) -> np.ndarray:
+    one_hot = np.eye(predictions.logits.shape[1], dtype=np.float32)
+    target, predicted = one_hot[predictions.labels], one_hot[predictions.logits.argmax(axis=1)]
+    both = drawn @ (target * predicted)
+    return np.mean(2 * both / (drawn @ target + drawn @ predicted), axis=1)
 
 
 def differences(reported: Mapping[str, float], expected: Mapping[str, float]) -> dict[str, float]:

@@ -24,6 +24,7 @@ SPLITS = ("train", "test")
 STEPS = 15  # of an epoch
 NAMES = ["examples", "loss", "accuracy", "worst_loss", "least_confidence"]
 QUALITY = ["accuracy", "macro_f1", "recall", "auroc", "calibration_error"]
+SLICES = {"digit": list("0123456789"), "ink": ["light", "medium", "heavy"]}
 HALF_A_DIGIT = 0.5e-4 + 1e-9  # of the four decimals that tables show
 
 
@@ -44,7 +45,7 @@ def processes(tmp_path_factory) -> Run:
 
 
 def run(cwd: Path, *where: str) -> Run:
-    done = datarax("demo", "--epochs", str(EPOCHS), "--output", "a/b", *where, cwd=cwd)
+    done = datarax("demo", "--slices", "--epochs", str(EPOCHS), "--output", "a/b", *where, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert {path.name for path in cwd.rglob("*.*")} == {"history.jsonl", "learning_curve.png"}
@@ -112,7 +113,10 @@ def test_every_number_is_checked(demo):
     compared = {" ".join(words[:-4]): float(words[-2]) for words in checks}
     places = ("train", "test", "device", "all devices")
     quality = {f"quality/{name}" for name in QUALITY}
-    assert compared.keys() == {f"{p}/{name}" for p in places for name in NAMES} | quality
+    intervals = {f"quality/{name}/interval" for name in ("accuracy", "macro_f1")}
+    slices = {f"{by}/{part}" for by in SLICES for part in ("examples", "accuracy", "interval")}
+    numbers = {f"{p}/{name}" for p in places for name in NAMES}
+    assert compared.keys() == numbers | quality | intervals | slices
     assert max(compared.values()) <= 1e-5
     assert "All numbers agree to within 1e-05" in demo.lines
     assert (
@@ -133,6 +137,36 @@ def test_it_shows_how_good_the_predictions_are(where, request):
     lower, upper = map(float, re.search(r"bounds: ([\d.]+) to ([\d.]+)", text).groups())
     assert lower <= values["auroc"] + HALF_A_DIGIT
     assert values["auroc"] - HALF_A_DIGIT <= upper < lower + 0.01
+
+
+def intervals(run: Run) -> dict[str, tuple[str, ...]]:
+    """By slice: examples, accuracy, lower, upper. By headline number: value, lower, upper."""
+    ends = r"([\d.]+) to ([\d.]+) *$"
+    one = rf" (\w+ \w+) +(\d+) +([\d.]+) +{ends}"
+    other = rf"  (accuracy|macro f1) +([\d.]+)  95% interval: {ends}"
+    rows = [re.match(one, line) or re.match(other, line) for line in run.lines]
+    return {row[1]: row.groups()[1:] for row in rows if row}
+
+
+def test_slices_and_intervals(demo):
+    shown = intervals(demo)
+    for by, names in SLICES.items():
+        rows = np.array([shown.pop(f"{by} {name}") for name in names], float)
+        examples, accuracy, lower, upper = rows.T
+        assert examples.sum() == 360
+        assert np.average(accuracy, weights=examples) == pytest.approx(
+            demo.history[-1]["test/accuracy"], abs=HALF_A_DIGIT
+        )
+        assert (lower <= accuracy).all()
+        assert (accuracy <= upper).all()
+    assert len(shown) == 2
+    for value, lower, upper in shown.values():
+        assert float(lower) + 0.01 < float(value) < float(upper) - 0.01
+
+
+def test_intervals_are_the_same_on_processes(demo, processes):
+    assert len(intervals(demo)) == 15
+    assert intervals(processes) == intervals(demo)
 
 
 def test_it_names_its_files(demo):

@@ -3,16 +3,20 @@
 import io
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 from rich.console import Console
 from scipy.special import log_softmax, softmax
+from sklearn.metrics import accuracy_score, f1_score
 
 from datarax.cli import demo
 from datarax.cli.verification import (
+    REPLICAS,
     Predictions,
     differences,
+    interval_differences,
     quality_differences,
     quality_reference,
     reference,
@@ -102,6 +106,56 @@ def test_quality_that_is_wrong_is_noticed(rng):
     assert outside["auroc"] == pytest.approx(0.999 - right["auroc"])
     with pytest.raises(ValueError, match="can check"):
         quality_differences({"accuracy": 1.0}, bounds, right)
+
+
+def poisson_intervals(rng: np.random.Generator, predictions: Predictions, ids: np.ndarray):
+    """What a right program reports: of the accuracy, the macro F1 and the slices "a" and "b"."""
+    labels, chosen = predictions.labels, predictions.logits.argmax(axis=1)
+    counts = rng.poisson(1, (REPLICAS, len(labels)))
+    replicas = {
+        f"interval/{name}": [f(labels, chosen, sample_weight=w) for w in counts]
+        for name, f in (
+            ("accuracy", accuracy_score),
+            ("macro_f1", partial(f1_score, average="macro")),
+        )
+    }
+    reported: dict[str, float] = {}
+    for i, name in enumerate("ab"):
+        inside = ids == i
+        right = (labels == chosen)[inside]
+        replicas[f"part/{name}"] = [np.average(right, weights=w[inside]) for w in counts]
+        reported |= {f"part/examples/{name}": len(right), f"part/value/{name}": right.mean()}
+    for key, values in replicas.items():
+        where, name = key.split("/")
+        ends = np.quantile(values, [0.025, 0.975])
+        reported |= dict(zip([f"{where}/lower/{name}", f"{where}/upper/{name}"], ends, strict=True))
+    return reported
+
+
+def test_intervals_against_plain_bootstraps(rng):
+    rows = 300
+    logits = rng.normal(0, 1, (rows, 3)) + 2 * np.eye(3)[np.arange(rows) % 3]
+    predictions = Predictions(logits, np.arange(rows) % 3, np.ones(rows, bool))
+    ids = rng.integers(0, 2, rows)
+    reported = poisson_intervals(rng, predictions, ids)
+
+    def found(**wrong: float) -> dict[str, float]:
+        return interval_differences(reported | wrong, predictions, {"part": ("ab", ids)})
+
+    names = {"quality/accuracy/interval", "quality/macro_f1/interval"}
+    names |= {"part/examples", "part/accuracy", "part/interval"}
+    assert found().keys() == names
+    assert max(found().values()) == 0
+    for name, value in reported.items():
+        for wrong in (value + 0.03, value - 0.03, math.nan):
+            differing = {each for each, x in found(**{name: wrong}).items() if x > 1e-5}
+            where, part, last = name.split("/")
+            part = {"value": "accuracy", "examples": "examples"}.get(part, "interval")
+            assert differing == {
+                f"quality/{last}/interval" if where == "interval" else f"part/{part}"
+            }
+    none = interval_differences(reported, predictions, {})
+    assert none.keys() == {name for name in names if name.startswith("quality")}
 
 
 def checked(reported: list[demo.Reported]) -> tuple[bool, str]:
