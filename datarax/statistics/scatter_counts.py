@@ -217,8 +217,8 @@ class RowOfCells:
         """Keeps the cells and their weights."""
         return RowOfCells((*self.added, (place, weights)))
 
-    def reset(self) -> "RowOfCells":
-        """No cells."""
+    def elsewhere(self) -> "RowOfCells":
+        """What other devices keep: no cells."""
         return RowOfCells()
 
 

@@ -51,7 +51,9 @@ def test_each_slice_is_the_metric_of_its_rows(name, rng):
         batch["weights"] = rng.integers(0, 4, size).astype(np.float32) / 3
     got = Sliced(metric, SLICES).update(**batch).compute()
     rest = rows_of(batch, slice(None))
-    atol = {case.id: 4 * case.atol(np.ones(size), **_oracle_inputs(rest)) + 1e-6 for case in group}
+    inputs = _oracle_inputs(rest)
+    ones = np.ones(group[0].inputs.valid(**inputs).shape)
+    atol = {case.id: 4 * case.atol(ones, **inputs) + 1e-6 for case in group}
     overall = metric.update(**rest).compute()
     assert_close(got["overall"], overall, 0, dict.fromkeys(atol, 0.0), name)
     for index in range(SLICES):
