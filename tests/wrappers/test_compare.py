@@ -50,7 +50,7 @@ def test_the_difference_and_its_replicas(rng):
 
 
 def test_the_interval_covers_the_difference(rng):
-    trials, size = 1000, 300
+    trials, size = 4000, 300
     batch = [two_models(rng, size) for _ in range(trials)]
     batch = {name: np.stack([each[name] for each in batch]) for name in batch[0]}
     population = two_models(rng, 1_000_000)
