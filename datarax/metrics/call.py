@@ -33,6 +33,12 @@ class Call:
             return self.args, self.kwargs
         return (), dict(zip(self.takes, self.args, strict=False)) | self.kwargs
 
+    @property
+    def unweighted(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments as `by_name` has them, without the weights."""
+        args, kwargs = self.by_name
+        return args, {name: x for name, x in kwargs.items() if name != "weights"}
+
 
 def is_call(x: Any) -> bool:
     """Whether `x` is a `Call`, for `is_leaf` of the functions of `jax.tree`."""

@@ -26,8 +26,7 @@ def row_count(call: Call) -> int:
     Raises:
         MetricInputError: the leading axes of the arguments differ.
     """
-    args, kwargs = call.by_name
-    data = jax.tree.leaves((args, {name: x for name, x in kwargs.items() if name != "weights"}))
+    data = jax.tree.leaves(call.unweighted)
     sizes = {x.shape[0] for x in map(jnp.asarray, data) if x.ndim}
     sizes = sizes - {1} or sizes
     if len(sizes) > 1:

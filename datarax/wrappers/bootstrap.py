@@ -14,7 +14,7 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric
-from datarax.metrics.call import is_call, taken_from, with_argument
+from datarax.metrics.call import Call, is_call, taken_from, with_argument
 from datarax.metrics.reading import Reading, is_wide
 from datarax.metrics.routing import Route
 from datarax.metrics.row_updates import counted_rows, rows_of
@@ -108,10 +108,11 @@ class Resampled(MultiplyingWrapper):
         index, calls = taken_from(calls, INDEX)
         several = jax.tree.leaves(calls, is_leaf=is_call)
         rows = rows_of(calls)
+        counted = jnp.stack([counted_rows(call, rows) for call in several]).any(0)
         seen = self.seen
         if index is None:
-            keys = self._own_keys(calls, rows)
-            seen = seen.update(jnp.int32(rows))
+            keys = self._own_keys(several, counted)
+            seen = seen.update(jnp.sum(counted, dtype=jnp.int32))
         else:
             index = numeric(index, INDEX)
             if not is_integer(index) or index.dtype == jnp.bool_:
@@ -124,23 +125,23 @@ class Resampled(MultiplyingWrapper):
             left, right = hashed(replicated(index))
             keys = left ^ right
         counts = poisson_counts(keys, self.replicas, self.seed)
-        counts = jnp.where(counted_rows(several[0], rows)[:, None], counts.astype(jnp.int32), 0)
+        counts = jnp.where(counted[:, None], counts.astype(jnp.int32), 0)
         return calls, Target(jnp.zeros(rows, jnp.uint32), 1, counts), seen
 
-    def _own_keys(self, calls: PyTree, rows: int) -> jax.Array:
+    def _own_keys(self, calls: list[Call], counted: jax.Array) -> jax.Array:
         """A key for each row: a hash of how many rows came before it, and of what it holds.
 
         Equal rows count independently, because they come one after the other. Rows that come at
         the same time on several devices, or in states that are merged later, differ in what they
-        hold.
+        hold. Rows of weight zero, such as padding, do not change the keys of the others.
         """
+        rows = counted.size
         seen = self.seen.exact
         low = seen.low if isinstance(seen, Exact) else seen.astype(jnp.uint32)
-        position = low.astype(jnp.uint32) + jnp.arange(rows, dtype=jnp.uint32)
-        keys = mixed(position)
+        keys = mixed(low.astype(jnp.uint32) + jnp.cumsum(counted, dtype=jnp.uint32))
         for axis in sorted(axes_of((calls, self))):
             keys = mixed(keys + lax.axis_index(axis).astype(jnp.uint32))
-        for x in jax.tree.leaves(calls):
+        for x in jax.tree.leaves([call.unweighted for call in calls]):
             x = replicated(jnp.asarray(x))
             if x.ndim and x.shape[0] == rows:
                 keys = mixed(keys ^ _bits(x))

@@ -110,7 +110,8 @@ def pinball(p: np.ndarray, t: np.ndarray, q: float) -> np.ndarray:
 
 
 def symmetric(p: np.ndarray, t: np.ndarray) -> np.ndarray:
-    return 2 * np.abs(p - t) / (np.abs(p) + np.abs(t))
+    size = np.abs(p) + np.abs(t)
+    return 2 * np.abs(p - t) / np.where(size == 0, 1, size)
 
 
 def percentage(p: np.ndarray, t: np.ndarray) -> np.ndarray:

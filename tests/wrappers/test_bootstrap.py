@@ -226,6 +226,27 @@ def test_rows_of_weight_zero_do_not_count(rng):
     assert bits(masked.compute()) == bits(kept.compute())
 
 
+def test_without_an_index_rows_of_weight_zero_change_no_draw(rng):
+    batch = labels(rng, 64)
+    del batch["index"]
+    mask = rng.integers(0, 2, 64).astype(bool)
+    want = accuracy(seed=3)
+    for part in (slice(0, 40), slice(40, 64)):
+        want = want.update(**{name: x[part][mask[part]] for name, x in batch.items()})
+    seen = accuracy(seed=3).update(**{n: x[:40] for n, x in batch.items()}, weights=mask[:40])
+    # Padded, because there is a program for 40 rows.
+    seen = seen.update(**{n: x[40:] for n, x in batch.items()}, weights=mask[40:])
+    assert bits(seen.compute()) == bits(want.compute())
+
+
+def test_a_member_without_weights_keeps_its_rows(rng):
+    values, mask = rng.normal(size=50).astype(np.float32), np.zeros(50, bool)
+    both = {"masked": metrics.Mean(), "whole": metrics.Mean().from_outputs(weights=None)}
+    results = Bootstrap(Collection(both)).update(values=values, weights=mask).results()
+    assert results["std_error/whole"] > 0
+    assert np.isnan(results["value/masked"])
+
+
 def test_in_a_collection_and_of_slices(rng):
     batch = labels(rng, 200)
     collection = Collection({"accuracy": accuracy(), "f1": metrics.F1(num_classes=4)})
