@@ -243,7 +243,7 @@ def test_a_member_without_weights_keeps_its_rows(rng):
     values, mask = rng.normal(size=50).astype(np.float32), np.zeros(50, bool)
     both = {"masked": metrics.Mean(), "whole": metrics.Mean().from_outputs(weights=None)}
     results = Bootstrap(Collection(both)).update(values=values, weights=mask).results()
-    assert results["std_error/whole"] > 0
+    assert results["std_error"]["whole"] > 0
     assert np.isnan(results["value/masked"])
 
 
