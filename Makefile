@@ -19,7 +19,8 @@ QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-quick test-oldest test-newest test-newest-quick check format docs \
+.PHONY: help demo test test-quick test-optimized test-oldest test-newest test-newest-quick check \
+  format docs \
   bench bench-peers operations mutants clean
 
 help: ## List the targets
@@ -34,6 +35,10 @@ test: $(VENV)/.ready ## Run the tests
 test-quick: $(VENV)/.ready ## All laws for one metric of each statistic, in two minutes
 	DATARAX_TEST_QUICK=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope tests/test_laws.py::test_laws
 
+# The other targets compile with fewer optimizations, see tests/conftest.py.
+test-optimized: $(VENV)/.ready ## A part of the tests, compiled with the default options of XLA
+	DATARAX_TEST_OPTIMIZED=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(QUICK) tests/numerics
+
 test-oldest: $(OLDEST)/.ready ## Run the tests on the oldest supported versions
 	$(OLDEST)/bin/python -m pytest -n $(JOBS) --dist loadscope
 
@@ -42,7 +47,7 @@ test-newest: $(NEW)/.ready ## Run the tests on the newest Python and jax; NEWEST
 
 .SECONDEXPANSION:
 test-newest-quick: $$(if $$(NEWEST),$(NEW)/.ready) ## A quick part of it; left out where there is none
-	$(if $(NEWEST),$(NEW)/bin/python -m pytest -n $(JOBS) --dist loadscope $(QUICK),\
+	$(if $(NEWEST),DATARAX_TEST_OPTIMIZED=1 $(NEW)/bin/python -m pytest -n $(JOBS) --dist loadscope $(QUICK),\
 	  @echo "test-newest-quick is left out: no Python 3.13 or newer was found")
 
 check: $(VENV)/.ready ## Lint, format and types
