@@ -85,6 +85,12 @@ from datarax.metrics.health.noise_scale import GradientNoiseScale as GradientNoi
 from datarax.metrics.health.timing import StepTime as StepTime
 from datarax.metrics.health.timing import Throughput as Throughput
 from datarax.metrics.health.tree_health import TreeHealth as TreeHealth
+from datarax.metrics.language.edit_distance import EditDistance as EditDistance
+from datarax.metrics.language.pass_at_k import PassAtK as PassAtK
+from datarax.metrics.language.token_accuracy import SequenceAccuracy as SequenceAccuracy
+from datarax.metrics.language.token_accuracy import TokenAccuracy as TokenAccuracy
+from datarax.metrics.language.token_losses import BitsPerByte as BitsPerByte
+from datarax.metrics.language.token_losses import Perplexity as Perplexity
 from datarax.metrics.probabilistic.calibration import CalibrationError as CalibrationError
 from datarax.metrics.probabilistic.calibration import ReliabilityDiagram as ReliabilityDiagram
 from datarax.metrics.probabilistic.divergence import (
@@ -98,7 +104,6 @@ from datarax.metrics.probabilistic.forecasts import RankedProbabilityScore as Ra
 from datarax.metrics.probabilistic.probability_losses import BrierScore as BrierScore
 from datarax.metrics.probabilistic.probability_losses import HingeLoss as HingeLoss
 from datarax.metrics.probabilistic.probability_losses import LogLoss as LogLoss
-from datarax.metrics.probabilistic.probability_losses import Perplexity as Perplexity
 from datarax.metrics.regression.correlation import ConcordanceCorrCoef as ConcordanceCorrCoef
 from datarax.metrics.regression.correlation import CosineSimilarity as CosineSimilarity
 from datarax.metrics.regression.correlation import PearsonCorrCoef as PearsonCorrCoef

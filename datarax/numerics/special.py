@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from datarax._checks import as_float
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import real_power
 from datarax.numerics.sums import sum_floats
@@ -115,14 +116,28 @@ def softplus(x: jax.Array) -> jax.Array:
     return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
 
 
+def score_of(scores: jax.Array, label: jax.Array) -> jax.Array:
+    """The score (..., 1) of each label (...), of scores (..., C).
+
+    By comparing every class with the label: if the classes are sharded over devices, only this
+    score travels. An index would gather all scores.
+    """
+    classes = lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
+    is_label = classes == label[..., None]
+    return jnp.sum(jnp.where(is_label, scores, jnp.zeros((), scores.dtype)), -1, keepdims=True)
+
+
 def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
     """`-log(softmax(logits)[target])` of logits (..., C) and labels (...).
 
     Within 4 ulp for few classes, if the differences of the logits are exact; also for results near
     zero. Infinite where it exceeds the range of floats.
     """
-    above = logits - jnp.take_along_axis(logits, target[..., None], -1)
-    top = jnp.max(above, -1, keepdims=True)  # not negative
+    # Maxima and selections are exact in half precision. So the only float32 array of the size of
+    # the logits holds the terms of a sum, which a compiler may fuse.
+    own = as_float(score_of(logits, target))
+    top = as_float(jnp.max(logits, -1, keepdims=True)) - own  # not negative
+    above = as_float(logits) - own
     # A difference of finite logits may be infinite, and the difference of two such is NaN.
     greatest = float(jnp.finfo(above.dtype).max)
     below_top = jnp.minimum(above, greatest) - jnp.minimum(top, greatest)

@@ -74,6 +74,8 @@ class Case:
         exact: its state holds whole numbers where weights are none or a mask, so that it is the
             same bit for bit however the examples are spread.
         empty: the value of no data.
+        together: the name of a group of cases of one kind of inputs that are checked in one
+            collection, though they share no statistic, so that one program updates them.
     """
 
     id: str
@@ -87,12 +89,15 @@ class Case:
     state_atol: Callable[..., float] = lambda w, **inputs: 0.0
     exact: bool = False
     empty: Any = np.nan
+    together: str = ""
 
     def make(self, **config: Any) -> datarax.Metric:
         return self.cls(**{**self.config, **config})
 
     def group(self) -> tuple[Any, ...]:
-        """Equal for cases that share a statistic."""
+        """Equal for cases that share a statistic, or are checked together."""
+        if self.together:
+            return (self.together,)
         metric: Any = self.make()
         if shares_statistic(metric):
             return self.inputs.id, jax.tree.structure(metric.statistic)

@@ -110,11 +110,6 @@ def surprises(preds: np.ndarray, target: np.ndarray) -> np.ndarray:
     return top[:, 0] + np.log(np.exp(preds - top).sum(-1)) - own
 
 
-def perplexity_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
-    used = w > 0
-    return float(np.exp(weighted_mean(w[used], surprises(preds[used], target[used]))))
-
-
 def top_label(preds: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The confidence of each prediction, and whether it is correct."""
     return preds.max(-1, initial=0), preds.argmax(-1) == target
@@ -257,14 +252,6 @@ CASES = [
         # The margin and 1 - margin each err by at most half a unit of numbers below 16.
         ulps=4,
         atol=lambda w, **inputs: 16 * EPS,
-    ),
-    Case(
-        "perplexity",
-        metrics.Perplexity,
-        MULTICLASS,
-        perplexity_of,
-        # The mean of -log(p), here below 8, errs by 6 units, and its exponential by 8 times that.
-        ulps=8 * 6,
     ),
     *(
         Case(

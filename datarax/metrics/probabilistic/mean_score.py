@@ -19,6 +19,9 @@ class MeanScore(Metric):
     def compute(self) -> PyTree:
         return self.statistic.mean
 
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.statistic.total.double, self.statistic.weight.double
+
 
 class TaskScore(MeanScore):
     """The weighted mean of a score of each example of a task; a subclass defines `score`."""
@@ -63,9 +66,6 @@ class TaskScore(MeanScore):
         )
         score = self.score(seen)
         return self.replace(statistic=self.statistic.add(score, seen.weight, seen.invalid))
-
-    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
-        return self.statistic.total.double, self.statistic.weight.double
 
     def score(self, seen: Examples) -> jax.Array:
         """The score of each example, of the shape of the target."""

@@ -1,16 +1,13 @@
-"""Losses of predicted probabilities and scores: log loss, Brier score, hinge loss, perplexity."""
+"""Losses of predicted probabilities and scores: log loss, Brier score, hinge loss."""
 
-from typing import Literal, Self
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import numeric
-from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, PyTree, Weights
-from datarax.metrics.probabilistic.mean_score import MeanScore, ProbabilityScore, TaskScore
+from datarax.metrics.probabilistic.mean_score import ProbabilityScore, TaskScore
 from datarax.numerics.special import softmax_cross_entropy, softplus
-from datarax.statistics.batches import Examples, examples
+from datarax.statistics.batches import Examples
 from datarax.statistics.labels import is_class
 
 
@@ -117,52 +114,6 @@ class HingeLoss(TaskScore):
             margin = _score_of_target(preds, target) - jnp.max(others, -1)
         loss = jnp.maximum(1 - margin, 0)
         return jnp.square(loss) if self.squared else loss
-
-
-class Perplexity(MeanScore):
-    """The exponential of the mean of `-log(p)` over all tokens, p being the token's probability.
-
-    The mean is over all tokens of all batches; the mean of the perplexities of the batches would be
-    another number. It is the exponential of `LogLoss` of the same logits. No data gives NaN.
-
-    F. Jelinek and others (1977), https://doi.org/10.1121/1.2016299.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from datarax.metrics import Perplexity
-        >>> logits, ids = jnp.zeros((2, 3, 50)), jnp.array([[4, 8, 0], [7, 0, 0]])
-        >>> metric = Perplexity(ignore_index=0).update(logits, ids)
-        >>> print(round(float(metric.compute()), 3))
-        50.0
-    """
-
-    ignore_index: int | None = None
-    """Tokens with this id, such as padding, are excluded, and not counted as invalid."""
-
-    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        """A new metric with the batch folded in; no communication.
-
-        Args:
-            preds: logits (..., V), V being the size of the vocabulary.
-            target: integer token ids (...).
-            weights: broadcast against the leading axes of `target`; zero excludes a token.
-
-        Raises:
-            MetricInputError: the shapes do not fit together; shows both.
-            MetricTypeError: token ids that are not integers.
-        """
-        preds = numeric(preds, "preds")
-        if preds.ndim == 0 or preds.shape[-1] == 0:
-            raise MetricInputError(
-                f"preds of shape {preds.shape}; expected logits of shape (..., V)"
-            )
-        size = preds.shape[-1]
-        seen = examples(preds, target, weights, num_classes=size, ignore_index=self.ignore_index)
-        score = softmax_cross_entropy(seen.preds, seen.target)
-        return self.replace(statistic=self.statistic.add(score, seen.weight, seen.invalid))
-
-    def compute(self) -> PyTree:
-        return jnp.exp(super().compute())
 
 
 def _score_of_target(scores: jax.Array, target: jax.Array) -> jax.Array:

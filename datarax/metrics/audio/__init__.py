@@ -1,0 +1,1 @@
+"""Audio: metrics of signals."""

@@ -1,0 +1,1 @@
+"""Language: metrics of strings, of tokens and of sequences of them."""

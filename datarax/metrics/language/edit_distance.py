@@ -1,0 +1,100 @@
+"""The edit distance of sequences of token ids."""
+
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+
+from datarax._checks import as_float, is_integer, numeric
+from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import ArrayLike, Weights
+from datarax.distributed.collectives import unsharded
+from datarax.metrics.language.tokens import token_ids
+from datarax.metrics.probabilistic.mean_score import MeanScore
+from datarax.numerics.token_edits import edit_distance
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import out_of_range
+
+
+class EditDistance(MeanScore):
+    """The mean number of insertions, deletions and substitutions that make a prediction its target.
+
+    The Levenshtein distance of each pair is an exact integer, computed on the device in T steps,
+    with memory of the size of the sequences. Pairs with a length that is out of range are invalid.
+    Tokens past the length of a sequence are never looked at. No data gives NaN.
+
+    As `rapidfuzz.distance.Levenshtein.distance`, or `normalized_distance`. V. I. Levenshtein
+    (1966), Binary codes capable of correcting deletions, insertions, and reversals.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import EditDistance
+        >>> preds = jnp.array([[1, 2, 3, 4], [5, 6, 0, 0]])
+        >>> target = jnp.array([[1, 3, 4], [5, 6, 7]])
+        >>> metric = EditDistance().update(preds, target, pred_lengths=jnp.array([4, 2]))
+        >>> print(metric.compute())  # one deletion, one insertion
+        1.0
+    """
+
+    normalize: bool = False
+    """Whether each distance is divided by the length of the longer sequence of its pair, which
+    gives a number from 0 to 1; of two empty sequences it is 0."""
+
+    def update(
+        self,
+        preds: ArrayLike,
+        target: ArrayLike,
+        *,
+        pred_lengths: ArrayLike | None = None,
+        target_lengths: ArrayLike | None = None,
+        weights: Weights = None,
+    ) -> Self:
+        """A new metric with the pairs folded in; no communication.
+
+        Args:
+            preds: integer ids (N, T).
+            target: integer ids (N, U).
+            pred_lengths: how many of the ids of each prediction count, integers (N,) from 0 to T;
+                None for all.
+            target_lengths: the same of the targets.
+            weights: of the pairs, (N,).
+
+        Raises:
+            MetricInputError: shapes that are not (N, T), (N, U) and (N,).
+            MetricTypeError: ids or lengths that are not integers.
+        """
+        a, b = token_ids(preds, "preds"), token_ids(target, "target")
+        if a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[0]:
+            raise MetricInputError(
+                f"preds of shape {a.shape} and target of shape {b.shape}; expected (N, T) and "
+                f"(N, U)"
+            )
+        a_lengths = _lengths(pred_lengths, a, "pred_lengths")
+        b_lengths = _lengths(target_lengths, b, "target_lengths")
+        wrong = [
+            out_of_range((n < 0) | (n > x.shape[1]), n) for n, x in ((a_lengths, a), (b_lengths, b))
+        ]
+        w, invalid = rows_weight(wrong[0] | wrong[1], weights)
+        # The loop is over the shorter axis.
+        pair = (a, a_lengths), (b, b_lengths)
+        (a, a_lengths), (b, b_lengths) = sorted(pair, key=lambda x: x[0].shape[1])
+        distance = edit_distance(unsharded(a, 1), unsharded(b, 1), a_lengths, b_lengths)
+        if self.normalize:
+            distance = as_float(distance) / as_float(
+                jnp.maximum(jnp.maximum(a_lengths, b_lengths), 1)
+            )
+        return self.replace(statistic=self.statistic.add(distance, w, invalid))
+
+
+def _lengths(lengths: ArrayLike | None, ids: jax.Array, name: str) -> jax.Array:
+    if lengths is None:
+        # Of the type of the data inside `shard_map` and on a mesh.
+        return jnp.sum(jnp.ones_like(ids, jnp.int32), 1)
+    lengths = numeric(lengths, name)
+    if not is_integer(lengths) or lengths.dtype == jnp.bool_:
+        raise MetricTypeError(f"{name} has dtype {lengths.dtype}; expected integers")
+    if lengths.shape != ids.shape[:1]:
+        raise MetricInputError(
+            f"{name} of shape {lengths.shape}; expected {ids.shape[:1]}, one for each sequence"
+        )
+    return lengths.astype(jnp.int32)

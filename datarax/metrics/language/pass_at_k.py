@@ -1,0 +1,83 @@
+"""How likely one of several samples is right."""
+
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from datarax._checks import as_float, is_integer, numeric, positive_int, same_shape
+from datarax._errors import MetricTypeError
+from datarax._typing import ArrayLike, Weights
+from datarax.metrics.probabilistic.mean_score import MeanScore
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.fields import field
+from datarax.statistics.invalid_counts import out_of_range
+
+
+class PassAtK(MeanScore):
+    """The probability that at least one of `k` samples is right, as a mean over problems.
+
+    Of a problem with n samples, of which c are right, `1 - C(n - c, k) / C(n, k)`: the unbiased
+    estimate, of which a mean over repeated draws of k is an approximation. Computed as a sum of
+    logarithms, so that small probabilities do not cancel. A problem with fewer than `k` samples, or
+    with c outside 0 to n, is invalid. No data gives NaN.
+
+    M. Chen and others (2021), Evaluating large language models trained on code, section 2.1,
+    https://arxiv.org/abs/2107.03374.
+
+    Raises:
+        MetricInputError: a `k` that is not an integer of at least 1.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import PassAtK
+        >>> metric = PassAtK(k=2).update(jnp.array([1, 0, 4]), jnp.array([4, 4, 4]))
+        >>> print(metric.compute())  # the mean of 1/2, 0 and 1
+        0.5
+    """
+
+    k: int = field(kw_only=False)
+    """How many samples are drawn."""
+
+    def __post_init__(self) -> None:
+        positive_int(self.k, "k")
+
+    def update(
+        self, num_correct: ArrayLike, num_samples: ArrayLike, *, weights: Weights = None
+    ) -> Self:
+        """A new metric with the problems folded in; no communication.
+
+        Args:
+            num_correct: how many samples of each problem are right, integers (...).
+            num_samples: how many samples of each problem there are, integers (...).
+            weights: of the problems; broadcast against the leading axes.
+
+        Raises:
+            MetricInputError: the shapes differ.
+            MetricTypeError: numbers that are not integers.
+        """
+        c, n = _count(num_correct, "num_correct"), _count(num_samples, "num_samples")
+        same_shape(c, n, ("num_correct", "num_samples"))
+        unusable = out_of_range((c < 0) | (c > n), c) | out_of_range(n < self.k, n)
+        w, invalid = rows_weight(unusable, weights)
+        valid = ~unusable.mask
+        score = pass_at_k(jnp.where(valid, c, 0), jnp.where(valid, n, self.k), self.k)
+        return self.replace(statistic=self.statistic.add(score, w, invalid))
+
+
+def pass_at_k(c: jax.Array, n: jax.Array, k: int) -> jax.Array:
+    """`1 - C(n - c, k) / C(n, k)` for integers `0 <= c <= n` and `n >= k`."""
+    # The product of 1 - c / (n - i) over i < k. A factor that is not positive: the value is 1.
+    rest = as_float(n[..., None] - lax.broadcasted_iota(jnp.int32, (*n.shape, k), n.ndim))
+    share = as_float(c)[..., None] / rest
+    some = share < 1
+    log = jnp.sum(jnp.log1p(-jnp.where(some, share, 0)), -1)
+    return jnp.where(jnp.all(some, -1), -jnp.expm1(log), 1)
+
+
+def _count(x: ArrayLike, name: str) -> jax.Array:
+    x = numeric(x, name)
+    if not is_integer(x) or x.dtype == jnp.bool_:
+        raise MetricTypeError(f"{name} has dtype {x.dtype}; expected integers")
+    return x.astype(jnp.int32)

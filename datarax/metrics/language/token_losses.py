@@ -1,0 +1,175 @@
+"""Losses of the tokens of a language model: perplexity, bits per byte."""
+
+import math
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+
+from datarax._checks import as_float, is_integer, numeric, same_shape
+from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric
+from datarax.metrics.language.tokens import check_tokens
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.special import softmax_cross_entropy
+from datarax.statistics.batches import examples, rows_weight
+from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
+from datarax.statistics.labels import equals
+from datarax.statistics.scaled_total import ScaledTotal, stacked
+from datarax.statistics.weighted_total import WeightedTotal
+
+
+class TokenLoss(Metric):
+    """A metric of the losses `-log(p)` of tokens, p being the probability of the token.
+
+    Logits may be sharded over their last axis, and may be in half precision: they are neither
+    gathered nor copied, and losses are computed in float32.
+    """
+
+    ignore_index: int | None = None
+    """Tokens with this id, such as padding, are excluded, and not counted as invalid."""
+    from_losses: bool = False
+    """Whether `preds` are the losses of the tokens (...), in nats, instead of logits. Then `target`
+    is needed for `ignore_index` only."""
+
+    def losses(
+        self, preds: ArrayLike, target: ArrayLike | None, weights: Weights
+    ) -> tuple[jax.Array, jax.Array, Invalid]:
+        """The loss of each token, its weight, and the invalid tokens."""
+        preds = numeric(preds, "preds")
+        if not self.from_losses:
+            if target is None:
+                raise MetricInputError(
+                    f"{type(self).__name__}.update() got no target; expected token ids (...) for "
+                    f"logits (..., V). If preds are losses, give from_losses=True"
+                )
+            size = check_tokens(preds, numeric(target, "target"))
+            seen = examples(
+                preds, target, weights, num_classes=size, ignore_index=self.ignore_index
+            )
+            # In the dtype in which they are given; integers as floats.
+            logits = seen.preds if is_integer(preds) else preds
+            return softmax_cross_entropy(logits, seen.target), seen.weight, seen.invalid
+        ignored = jnp.zeros(preds.shape, jnp.bool_)
+        if target is not None:
+            target = numeric(target, "target")
+            same_shape(preds, target)
+            ignored = equals(target, self.ignore_index)
+        elif self.ignore_index is not None:
+            raise MetricInputError(
+                f"ignore_index={self.ignore_index} without target; expected the token ids (...), "
+                f"or ignore_index=None"
+            )
+        loss = as_float(preds)
+        w, invalid = rows_weight(not_finite(loss).where(~ignored), weights)
+        return loss, jnp.where(ignored, jnp.zeros((), w.dtype), w), invalid
+
+
+class Perplexity(TokenLoss):
+    """The exponential of the mean of `-log(p)` over all tokens, p being the token's probability.
+
+    The mean is over all tokens of all batches; the mean of the perplexities of the batches would be
+    another number. It is the exponential of `LogLoss` of the same logits. No data gives NaN.
+
+    F. Jelinek and others (1977), https://doi.org/10.1121/1.2016299.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import Perplexity
+        >>> logits, ids = jnp.zeros((2, 3, 50)), jnp.array([[4, 8, 0], [7, 0, 0]])
+        >>> metric = Perplexity(ignore_index=0).update(logits, ids)
+        >>> print(round(float(metric.compute()), 3))
+        50.0
+        >>> metric = Perplexity(from_losses=True).update(jnp.array([0.5, 1.5]))
+        >>> print(round(float(metric.compute()), 3))
+        2.718
+    """
+
+    statistic = WeightedTotal()
+
+    def update(
+        self, preds: ArrayLike, target: ArrayLike | None = None, *, weights: Weights = None
+    ) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            preds: logits (..., V), V being the size of the vocabulary; with `from_losses=True`
+                losses (...).
+            target: integer token ids (...).
+            weights: broadcast against the leading axes of `target`; zero excludes a token.
+
+        Raises:
+            MetricInputError: the shapes do not fit together; shows both. Or no `target`, where it
+                is needed.
+            MetricTypeError: token ids that are not integers.
+        """
+        loss, w, invalid = self.losses(preds, target, weights)
+        return self.replace(statistic=self.statistic.add(loss, w, invalid))
+
+    def compute(self) -> PyTree:
+        return jnp.exp(self.statistic.mean)
+
+
+class BitsPerByte(TokenLoss):
+    """The loss of all tokens in bits, over the bytes of their text.
+
+    `sum(w * -log2(p)) / sum(w * num_bytes)`: unlike perplexity it does not depend on how a
+    tokenizer cuts a text into tokens. A token without text, such as a mark of the end, has zero
+    bytes, and its loss counts; exclude it with `ignore_index` or weights if it should not. A number
+    of bytes that is negative or not finite is invalid. No data, or no bytes, gives NaN.
+
+    L. Gao and others (2020), The Pile, section 3.1, https://arxiv.org/abs/2101.00027.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import BitsPerByte
+        >>> logits, ids = jnp.zeros((1, 3, 256)), jnp.array([[17, 4, 99]])
+        >>> metric = BitsPerByte().update(logits, ids, num_bytes=jnp.array([[3, 4, 1]]))
+        >>> print(metric.compute())  # three tokens of 8 bits each, of 8 bytes
+        3.0
+    """
+
+    sums = ScaledTotal((2,))
+    """The loss in nats, and the bytes."""
+    invalid = InvalidCounts()
+
+    def update(
+        self,
+        preds: ArrayLike,
+        target: ArrayLike | None = None,
+        *,
+        num_bytes: ArrayLike,
+        weights: Weights = None,
+    ) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            preds: logits (..., V), V being the size of the vocabulary; with `from_losses=True`
+                losses (...), in nats.
+            target: integer token ids (...).
+            num_bytes: the number of bytes of the text of each token, (...).
+            weights: broadcast against the leading axes of `target`; zero excludes a token.
+
+        Raises:
+            MetricInputError: the shapes do not fit together; shows both. Or no `target`, where it
+                is needed.
+            MetricTypeError: token ids that are not integers.
+        """
+        loss, w, invalid = self.losses(preds, target, weights)
+        size = numeric(num_bytes, "num_bytes")
+        same_shape(loss, size, ("losses", "num_bytes"))
+        wrong = (not_finite(size) | out_of_range(size < 0, size)).where(w.astype(jnp.bool_))
+        w = jnp.where(wrong.mask, jnp.zeros((), w.dtype), w)
+        one = ScaledTotal()
+        return self.replace(
+            sums=self.sums.combine(stacked([one.of(loss, w), one.of(size, w)])),
+            invalid=self.invalid.update(invalid | wrong),
+        )
+
+    def compute(self) -> PyTree:
+        nats, size = self.sums[0].number, self.sums[1].number
+        return (nats * (1 / math.log(2)) / size).to_float()
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.sums[0].double * (1 / math.log(2)), self.sums[1].double

@@ -1,0 +1,88 @@
+"""Tokens that are predicted right: what the metrics of tokens and of sequences share."""
+
+import jax
+import jax.numpy as jnp
+
+from datarax._checks import is_integer, numeric, same_shape
+from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import ArrayLike, Weights
+from datarax.numerics.special import score_of
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
+from datarax.statistics.labels import equals, in_range
+
+
+def check_tokens(preds: jax.Array, target: jax.Array) -> int:
+    """The size V of the vocabulary, for logits (..., V) and token ids (...).
+
+    Raises:
+        MetricInputError: the shapes do not fit together; shows both.
+    """
+    if preds.ndim == 0 or preds.shape[-1] == 0:
+        raise MetricInputError(f"preds of shape {preds.shape}; expected logits of shape (..., V)")
+    if preds.shape[:-1] != target.shape:
+        raise MetricInputError(
+            f"preds of shape {preds.shape} and target of shape {target.shape}; expected logits of "
+            f"shape (..., V) and token ids of shape (...)"
+        )
+    return preds.shape[-1]
+
+
+def token_ids(ids: ArrayLike, name: str) -> jax.Array:
+    """Token ids as an array of integers.
+
+    Raises:
+        MetricTypeError: they are not integers.
+    """
+    ids = numeric(ids, name)
+    if not is_integer(ids) or ids.dtype == jnp.bool_:
+        raise MetricTypeError(f"{name} has dtype {ids.dtype}; expected integer token ids")
+    return ids
+
+
+def tokens_right(
+    preds: ArrayLike,
+    target: ArrayLike,
+    weights: Weights,
+    *,
+    top_k: int = 1,
+    ignore_index: int | None = None,
+) -> tuple[jax.Array, jax.Array, Invalid]:
+    """Which tokens are predicted right, the weight of each, and the invalid tokens.
+
+    The rank of the target is counted, so logits that are sharded over their last axis stay where
+    they are.
+
+    Args:
+        preds: logits (..., V), or predicted ids (...).
+        target: token ids (...).
+        weights: broadcast against the leading axes of `target`.
+        top_k: a token is right if its target is among so many of the highest logits. Of equal
+            logits the first are taken.
+        ignore_index: tokens with this target get weight zero, and are not counted as invalid.
+
+    Raises:
+        MetricInputError: the shapes do not fit together; shows both. Or ids with `top_k` above 1,
+            or a `top_k` above V.
+        MetricTypeError: ids that are not integers.
+    """
+    preds, target = numeric(preds, "preds"), token_ids(target, "target")
+    if preds.ndim == target.ndim:
+        same_shape(preds, target)
+        preds = token_ids(preds, "preds")
+        if top_k > 1:
+            raise MetricInputError(f"top_k={top_k} needs logits (..., V); preds are ids")
+        right = preds == target.astype(preds.dtype)
+        unusable = out_of_range(preds < 0, preds) | out_of_range(target < 0, target)
+    else:
+        size = check_tokens(preds, target)
+        if top_k > size:
+            raise MetricInputError(f"top_k={top_k}; expected at most {size}, the number of logits")
+        ids = jax.lax.broadcasted_iota(jnp.int32, preds.shape, preds.ndim - 1)
+        own = score_of(preds, target.astype(jnp.int32))
+        before = (preds > own) | ((preds == own) & (ids < target[..., None].astype(jnp.int32)))
+        right = jnp.sum(before, -1, dtype=jnp.int32) < top_k
+        unusable = not_finite(preds, -1) | out_of_range(~in_range(target, size), target)
+    ignored = equals(target, ignore_index)
+    w, invalid = rows_weight(unusable.where(~ignored), weights)
+    return right, jnp.where(ignored, jnp.zeros((), w.dtype), w), invalid
