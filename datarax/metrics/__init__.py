@@ -85,12 +85,25 @@ from datarax.metrics.health.noise_scale import GradientNoiseScale as GradientNoi
 from datarax.metrics.health.timing import StepTime as StepTime
 from datarax.metrics.health.timing import Throughput as Throughput
 from datarax.metrics.health.tree_health import TreeHealth as TreeHealth
+from datarax.metrics.language.answers import TextExactMatch as TextExactMatch
+from datarax.metrics.language.answers import TokenF1 as TokenF1
+from datarax.metrics.language.diversity import DistinctN as DistinctN
+from datarax.metrics.language.diversity import SelfBLEU as SelfBLEU
 from datarax.metrics.language.edit_distance import EditDistance as EditDistance
+from datarax.metrics.language.error_rates import CER as CER
+from datarax.metrics.language.error_rates import MER as MER
+from datarax.metrics.language.error_rates import WER as WER
+from datarax.metrics.language.error_rates import WIL as WIL
+from datarax.metrics.language.error_rates import WIP as WIP
 from datarax.metrics.language.pass_at_k import PassAtK as PassAtK
+from datarax.metrics.language.summaries import ROUGE as ROUGE
 from datarax.metrics.language.token_accuracy import SequenceAccuracy as SequenceAccuracy
 from datarax.metrics.language.token_accuracy import TokenAccuracy as TokenAccuracy
 from datarax.metrics.language.token_losses import BitsPerByte as BitsPerByte
 from datarax.metrics.language.token_losses import Perplexity as Perplexity
+from datarax.metrics.language.translation import BLEU as BLEU
+from datarax.metrics.language.translation import CHRF as CHRF
+from datarax.metrics.language.translation import TER as TER
 from datarax.metrics.probabilistic.calibration import CalibrationError as CalibrationError
 from datarax.metrics.probabilistic.calibration import ReliabilityDiagram as ReliabilityDiagram
 from datarax.metrics.probabilistic.divergence import (

@@ -29,8 +29,10 @@ _NEEDS_VALUES = (
 def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps the `update` of a metric: with concrete arguments it runs as one compiled program.
 
-    Within a traced function it runs as it is written; also if an argument is not an array or a
-    number, and if it needs the values of its arguments, as `if x > 0` does.
+    Within a traced function it runs as it is written; also if it needs the values of its arguments,
+    as `if x > 0` does. If an argument is not an array or a number, a string for example, the
+    metric's `calls` may make arrays of it; then the rest of the update is compiled. Otherwise it
+    runs as it is written, too.
 
     A batch with another number of rows would be another program. So it is padded with rows of
     weight zero up to the size of an earlier batch, if every metric of datarax in it takes weights.
@@ -40,11 +42,23 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         state, metric = jax.tree.flatten(self)
         leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
-        if any(isinstance(x, Tracer) for x in state) or not all(map(_is_known, leaves)):
+        traced = any(isinstance(x, Tracer) for x in (*state, *leaves))
+        if traced or getattr(self, "owns_mesh", False):
             return update(self, *args, **kwargs)
-        return _program(update, metric, structure)(self, leaves, args, kwargs)
+        if all(map(_is_known, leaves)):
+            return _program(update, metric, structure)(self, leaves, args, kwargs)
+        calls = self.calls(args, kwargs)
+        leaves, structure = jax.tree.flatten(((calls,), {}))
+        if all(map(_is_known, leaves)):
+            return _program(_applied, metric, structure)(self, leaves, (calls,), {})
+        return update(self, *args, **kwargs)
 
     return run
+
+
+def _applied(metric: Any, calls: PyTree) -> Any:
+    """The update after its `calls`."""
+    return metric.apply(calls)
 
 
 class _Program:
@@ -79,7 +93,8 @@ class _Program:
         exact, padded = self.sizes.setdefault(tuple(map(_row, leaves)), (set(), set()))
         if len(rows) == 1 and exact and not rows <= exact and self.pads:
             (size,) = rows
-            calls = metric.calls(*self.structure.unflatten(leaves))
+            args, kwargs = self.structure.unflatten(leaves)
+            calls = args[0] if self.update is _applied else metric.calls(args, kwargs)
             if _can_pad(calls):
                 wanted = _padded_size(size, exact | padded)
                 padded.add(wanted)

@@ -60,7 +60,11 @@ class Distinct(State, kw_only=False):
         """
         x = numeric(values, "values")
         w, invalid = rows_weight(not_finite(x), weights)
-        high, low = hashed(x)
+        seen = self.add(*hashed(x), w.astype(jnp.bool_))
+        return seen.replace(invalid=self.invalid.update(invalid))
+
+    def add(self, high: jax.Array, low: jax.Array, used: jax.Array) -> Self:
+        """Folds in values by their hashes: the upper and the lower 32 bits of each, as uint32."""
         size = 1 << self.precision
         place = (high >> (32 - self.precision)).astype(jnp.int32)
         # The zeros that lead the remaining bits. If the upper word has none left, count on in the
@@ -68,12 +72,9 @@ class Distinct(State, kw_only=False):
         rest = high << self.precision
         beyond = (32 - self.precision) + lax.clz(low)
         zeros = jnp.where(rest == 0, beyond, lax.clz(rest))
-        place = jnp.where(w.astype(jnp.bool_), place, size)
+        place = jnp.where(used, place, size)
         rank = (zeros + 1).astype(jnp.uint8)
-        return self.replace(
-            registers=extreme_at(self.registers, place, rank),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.replace(registers=extreme_at(self.registers, place, rank))
 
     def count(self) -> jax.Array:
         """The estimate, a float; 0 where there is no data."""

@@ -28,11 +28,13 @@ def exact(weights, chosen):
 
 
 def drawn(rng, kind, n, dtype):
-    tiny, largest = (float(x) for x in (np.finfo(dtype).tiny, np.finfo(dtype).max))
+    info = np.finfo(dtype)
+    # Of which the low part of a double-float is still a normal float.
+    small, largest = float(info.tiny) * 2.0 ** (2 * info.nmant + 4), float(info.max)
     return {
         "tenths": lambda: rng.integers(1, 30, n) / 10,
         "of all sizes": lambda: 10 ** rng.uniform(-30, 30, n),
-        "small": lambda: tiny * 2**50 * rng.random(n),
+        "small": lambda: small * rng.uniform(0.1, 1, n),
         "large": lambda: largest / n * rng.random(n),
         "whole": lambda: rng.integers(0, 1000, n),
         "zero": lambda: np.zeros(n),

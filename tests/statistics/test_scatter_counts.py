@@ -94,7 +94,7 @@ def test_an_update_touches_no_more_than_the_batch():
     main = compiled.as_text().partition("\nENTRY ")[2]
     made = re.findall(r"= \w+\[(?:1000000|1000,1000)\]\S* ([\w-]+)\(", main)
     views = ("parameter", "get-tuple-element", "bitcast")
-    assert len([kind for kind in made if kind not in views]) == 1  # the scatter
+    assert len([kind for kind in made if kind not in views]) <= 1  # the scatter, if it is no loop
     assert "scatter" in main
 
 

@@ -1,0 +1,176 @@
+"""Error rates of recognized speech and text: of words, of characters, of information."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from datarax._typing import PyTree
+from datarax.metrics.language.text_metric import TextMetric, TextRatio
+from datarax.metrics.language.text_tokens import optional, spoken_words
+from datarax.numerics.double_float import DoubleFloat
+
+
+class WER(TextRatio):
+    """The word error rate: the edits of words over the words of the references.
+
+    Edits are substitutions, deletions and insertions. Of all texts together, so long texts count
+    more. Words are what spaces separate. As `jiwer.wer`.
+    Above 1 there are more errors than words. It needs the extra `text`. No data, and references
+    without words, give NaN.
+
+    Raises:
+        ImportError: rapidfuzz, which aligns the words, is not installed.
+
+    Example:
+        >>> from datarax.metrics import WER
+        >>> metric = WER().update(["the cat sit", "hello"], ["the cat sat", "hello world"])
+        >>> print(metric.compute())
+        0.4
+    """
+
+    several: ClassVar[bool] = False
+
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+        distance = optional("rapidfuzz.distance", "WER").Levenshtein.distance
+        pairs = numbered_words(preds, references)
+        return np.array([(distance(text, other), len(other)) for text, other in pairs], np.int32)
+
+
+class CER(TextRatio):
+    """The character error rate: wrong characters over the characters of the references.
+
+    As `WER` of characters, those of white space within a text included. As `jiwer.cer`. It needs
+    the extra `text`. No data, and references without characters, give NaN.
+
+    Raises:
+        ImportError: rapidfuzz, which aligns the characters, is not installed.
+
+    Example:
+        >>> from datarax.metrics import CER
+        >>> print(CER().update(["the cat sit"], ["the cat sat!"]).compute())
+        0.16666667
+    """
+
+    several: ClassVar[bool] = False
+
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+        distance = optional("rapidfuzz.distance", "CER").Levenshtein.distance
+        pairs = [
+            (text.strip(), other.strip()) for text, (other,) in zip(preds, references, strict=True)
+        ]
+        return np.array([(distance(text, other), len(other)) for text, other in pairs], np.int32)
+
+
+class Alignment(TextMetric):
+    """A formula of the words of texts, of references, and of those that are right."""
+
+    several: ClassVar[bool] = False
+    width: ClassVar[int] = 3  # type: ignore[assignment]
+
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+        editops = optional("rapidfuzz.distance", type(self).__name__).Levenshtein.editops
+        counts = []
+        for text, other in numbered_words(preds, references):
+            wrong = sum(edit.tag != "insert" for edit in editops(other, text))
+            counts.append((len(text), len(other), len(other) - wrong))
+        return np.array(counts, np.int32)
+
+    @property
+    def words(self) -> DoubleFloat:
+        """The words of the texts."""
+        return self.sum(0)
+
+    @property
+    def reference_words(self) -> DoubleFloat:
+        """The words of the references."""
+        return self.sum(1)
+
+    @property
+    def hits(self) -> DoubleFloat:
+        """The words that are right."""
+        return self.sum(2)
+
+
+class MER(TextRatio):
+    """The match error rate: the fraction of matches of words that are wrong, from 0 to 1.
+
+    Errors over errors and hits. As `jiwer.mer`. It needs the extra `text`. No data, and texts
+    without words, give NaN. A. C. Morris and others (2004),
+    https://doi.org/10.21437/Interspeech.2004-668.
+
+    Raises:
+        ImportError: rapidfuzz, which aligns the words, is not installed.
+
+    Example:
+        >>> from datarax.metrics import MER
+        >>> metric = MER().update(["the cat sit", "hello"], ["the cat sat", "hello world"])
+        >>> print(metric.compute())
+        0.4
+    """
+
+    several: ClassVar[bool] = False
+
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+        editops = optional("rapidfuzz.distance", "MER").Levenshtein.editops
+        counts = []
+        for text, other in numbered_words(preds, references):
+            edits = editops(other, text)
+            hits = len(other) - sum(edit.tag != "insert" for edit in edits)
+            counts.append((len(edits), len(edits) + hits))
+        return np.array(counts, np.int32)
+
+
+class WIP(Alignment):
+    """Word information preserved, from 0 to 1: the product of precision and recall of words.
+
+    As `jiwer.wip`. It needs the extra `text`. No data, and texts or references without words, give
+    NaN. A. C. Morris and others (2004), https://doi.org/10.21437/Interspeech.2004-668.
+
+    Raises:
+        ImportError: rapidfuzz, which aligns the words, is not installed.
+
+    Example:
+        >>> from datarax.metrics import WIP
+        >>> metric = WIP().update(["the cat sit", "hello"], ["the cat sat", "hello world"])
+        >>> print(metric.compute())
+        0.45
+    """
+
+    def compute(self) -> PyTree:
+        return ((self.hits / self.reference_words) * (self.hits / self.words)).to_float()
+
+
+class WIL(Alignment):
+    """Word information lost, from 0 to 1: one minus `WIP`.
+
+    As `jiwer.wil`. It needs the extra `text`. No data, and texts or references without words, give
+    NaN. A. C. Morris and others (2004), https://doi.org/10.21437/Interspeech.2004-668.
+
+    Raises:
+        ImportError: rapidfuzz, which aligns the words, is not installed.
+
+    Example:
+        >>> from datarax.metrics import WIL
+        >>> metric = WIL().update(["the cat sit", "hello"], ["the cat sat", "hello world"])
+        >>> print(metric.compute())
+        0.55
+    """
+
+    def compute(self) -> PyTree:
+        kept = (self.hits / self.reference_words) * (self.hits / self.words)
+        return (1 - kept).to_float()
+
+
+def numbered_words(texts: list[str], references: list[list[str]]) -> list[tuple[str, str]]:
+    """The words of each text and of its reference; each word is one character."""
+    numbers: dict[str, str] = {}
+
+    def characters(text: str) -> str:
+        return "".join(
+            [numbers.setdefault(word, chr(len(numbers) + 1)) for word in spoken_words(text)]
+        )
+
+    return [
+        (characters(text), characters(other))
+        for text, (other,) in zip(texts, references, strict=True)
+    ]

@@ -1,0 +1,197 @@
+"""`TextMetric`: the base of metrics of strings, which are counted on the host."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import jax.numpy as jnp
+import numpy as np
+
+from datarax._checks import kind, numeric
+from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import PyTree, Weights
+from datarax.metrics.base import Metric
+from datarax.metrics.call import Call
+from datarax.numerics.double_float import DoubleFloat
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.scaled_total import ScaledTotal, quotient
+
+Texts = Sequence[str]
+References = Sequence[str | Sequence[str]]
+
+
+class CountedText(Metric):
+    """A metric of which `calls` turns strings into arrays, one row for each text.
+
+    All that follows, also within wrappers, sees the arrays only: `apply` folds them into the state.
+    So strings can be used outside `jit`, and an update is one compiled program after the counting.
+    """
+
+    def update(self, *args: Any, **kwargs: Any) -> Self:
+        return self.apply(self.calls(args, kwargs))
+
+    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        given = self.counts_of(*args, **kwargs)
+        arrays = {name: x for name, x in given.items() if x is not None}
+        return Call((), arrays, type(self).__name__, tuple(given), ())
+
+    def counts_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """What `apply` takes, by name: arrays of one row for each text, and `weights`."""
+        raise TypeError(f"{type(self).__name__} does not define counts_of()")
+
+
+class TextMetric(CountedText):
+    """A formula of the sums of some numbers of each text; a subclass defines the numbers.
+
+    A weight multiplies the numbers of a text, so a weight of 2 is the same as a repetition. Sums of
+    integers are exact to 2**48.
+    """
+
+    several: ClassVar[bool] = True
+    """Whether a text may have several references."""
+
+    sums: ScaledTotal = state()
+    """The sums of the numbers, and the weight of all texts."""
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        self.sums = ScaledTotal((self.width + 1,))
+
+    @property
+    def width(self) -> int:
+        """How many numbers there are for each text."""
+        raise TypeError(f"{type(self).__name__} does not define width")
+
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+        """The numbers of each text, (N, width): int32, or float32."""
+        raise TypeError(f"{type(self).__name__} does not define numbers()")
+
+    def update(self, preds: Texts, target: References, *, weights: Weights = None) -> Self:
+        """A new metric with the texts folded in. The strings are counted on the host.
+
+        Args:
+            preds: N texts.
+            target: the reference of each, or a list of references of each, where several are
+                allowed.
+            weights: of the texts, (N,), or one for all.
+
+        Raises:
+            MetricInputError: there is not one reference, or a list of them, for each text.
+            MetricTypeError: anything but strings.
+        """
+        return self.apply(self.calls((preds, target), {"weights": weights}))
+
+    def counts_of(
+        self, preds: Texts, target: References, *, weights: Weights = None
+    ) -> dict[str, Any]:
+        texts = checked_texts(preds, "preds")
+        references = checked_references(target, len(texts), self.several, type(self).__name__)
+        numbers = self.numbers(texts, references) if texts else np.zeros((0, self.width), np.int32)
+        return {"numbers": numbers.reshape(len(texts), self.width), "weights": weights}
+
+    def apply(self, calls: PyTree) -> Self:
+        x = numeric(calls.kwargs["numbers"], "numbers")
+        w, invalid = rows_weight(not_finite(x, -1), calls.kwargs.get("weights"))
+        x = jnp.concatenate([x, jnp.ones_like(x[:, :1])], 1)
+        return self.replace(
+            sums=self.sums.combine(self.sums.reset().of(x, w[:, None])),
+            invalid=self.invalid.update(invalid),
+        )
+
+    def sum(self, column: int) -> DoubleFloat:
+        """The sum of one of the numbers; -1 is the weight of all texts."""
+        return self.sums[column].double
+
+    def each_sum(self, columns: slice) -> DoubleFloat:
+        """Several sums."""
+        return self.sums.double.map(lambda x: x[columns])
+
+    @property
+    def is_empty(self) -> Any:
+        """Whether there are no texts."""
+        return self.sum(-1).high == 0
+
+
+class TextMean(TextMetric):
+    """The mean of one number of each text, a subclass defines `score`."""
+
+    width: ClassVar[int] = 1  # type: ignore[assignment]
+
+    def compute(self) -> PyTree:
+        return quotient(self.sums[0], self.sums[-1])
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.sum(0), self.sum(-1)
+
+
+class TextRatio(TextMetric):
+    """The quotient of the sums of the first two numbers of each text."""
+
+    width: ClassVar[int] = 2  # type: ignore[assignment]
+
+    def compute(self) -> PyTree:
+        return quotient(self.sums[0], self.sums[1])
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.sum(0), self.sum(1)
+
+
+def checked_texts(texts: Any, name: str) -> list[str]:
+    """A list of strings.
+
+    Raises:
+        MetricTypeError: it is none.
+    """
+    if isinstance(texts, str):
+        raise MetricTypeError(f"{name} is a string; expected a list of strings: [{texts[:20]!r}]")
+    texts = _as_list(texts)
+    if not isinstance(texts, list | tuple):
+        raise MetricTypeError(f"{name} is {kind(texts)}; expected a list of strings")
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise MetricTypeError(f"{name}[{index}] is {kind(text)}; expected a string")
+    return list(texts)
+
+
+def checked_references(target: Any, size: int, several: bool, metric: str) -> list[list[str]]:
+    """The references of each text.
+
+    Raises:
+        MetricInputError: there is not one, or a list of them, for each of `size` texts.
+        MetricTypeError: anything but strings.
+    """
+    target = _as_list(target)
+    if not isinstance(target, list | tuple):
+        raise MetricTypeError(f"target is {kind(target)}; expected a list, one entry for each text")
+    if len(target) != size:
+        raise MetricInputError(
+            f"{size} preds and {len(target)} targets; expected one target for each of the preds"
+        )
+    references = []
+    for index, each in enumerate(target):
+        if not isinstance(each, str) and not several:
+            raise MetricTypeError(
+                f"target[{index}] is {kind(each)}; expected a string: {metric} takes one reference "
+                f"for each text"
+            )
+        each = [each] if isinstance(each, str) else checked_texts(each, f"target[{index}]")
+        if not each:
+            raise MetricInputError(
+                f"target[{index}] is an empty list; expected at least one reference"
+            )
+        references.append(each)
+    return references
+
+
+def _as_list(x: Any) -> Any:
+    # An update outside `jit` makes an array of an empty list.
+    if getattr(x, "shape", None) == (0,):
+        return []
+    return x.tolist() if isinstance(x, np.ndarray) else x
+
+
+def flat(references: list[list[str]]) -> tuple[list[str], np.ndarray[Any, Any]]:
+    """All references, and the number of the text of each."""
+    owner = np.repeat(np.arange(len(references)), [len(each) for each in references])
+    return [text for each in references for text in each], owner

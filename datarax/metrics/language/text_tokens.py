@@ -1,0 +1,66 @@
+"""How texts are cut into words, by each of the scores."""
+
+import re
+import string
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+_PUNCTUATION = frozenset(string.punctuation)
+_SPACES = re.compile(r"\s\s+")
+_NOT_ROUGE = re.compile(r"[^a-z0-9]+")
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def optional(module: str, metric: str) -> Any:
+    """A module of the extra `text`.
+
+    Raises:
+        ImportError: it is not installed; says how to install it.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(f"{metric} needs {package}: pip install 'datarax[text]'") from error
+
+
+@lru_cache
+def sacrebleu_tokenizer(name: str, lowercase: bool, metric: str) -> Callable[[str], list[str]]:
+    """The words of a text by one of sacrebleu's tokenizers."""
+    tokenizer = optional("sacrebleu.metrics", metric).BLEU(tokenize=name).tokenizer
+
+    def words(text: str) -> list[str]:
+        return tokenizer((text.lower() if lowercase else text).rstrip()).split()
+
+    return words
+
+
+def apart_from_punctuation(text: str) -> list[str]:
+    """The words of a text; a mark of punctuation at the end, or else the start, is its own word."""
+    words = []
+    for word in text.split():
+        if len(word) > 1 and word[-1] in _PUNCTUATION:
+            words += [word[:-1], word[-1]]
+        elif len(word) > 1 and word[0] in _PUNCTUATION:
+            words += [word[0], word[1:]]
+        else:
+            words.append(word)
+    return words
+
+
+def spoken_words(text: str) -> list[str]:
+    """The words between single spaces, where further white space counts as one."""
+    return [word for word in _SPACES.sub(" ", text).strip().split(" ") if word]
+
+
+def rouge_words(text: str) -> list[str]:
+    """Runs of the letters a to z and digits, in lower case."""
+    return _NOT_ROUGE.sub(" ", text.lower()).split()
+
+
+def squad_words(text: str) -> list[str]:
+    """Words in lower case, without articles and punctuation."""
+    text = "".join(letter for letter in text.lower() if letter not in _PUNCTUATION)
+    return _ARTICLES.sub(" ", text).split()

@@ -1,0 +1,285 @@
+"""Scores of translations by corpus: BLEU, chrF and TER."""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax._checks import positive_int, real
+from datarax._errors import MetricInputError
+from datarax._typing import PyTree
+from datarax.metrics.language.ngrams import Integers, Sequences, gram_totals, grams
+from datarax.metrics.language.text_metric import TextMetric, TextRatio, flat
+from datarax.metrics.language.text_tokens import (
+    apart_from_punctuation,
+    optional,
+    sacrebleu_tokenizer,
+)
+from datarax.statistics.scaled_total import quotient
+
+Smoothing = Literal["exp", "floor", "add-k", "none"]
+_SMOOTHING_VALUES = {"floor": 0.1, "add-k": 1.0}
+
+
+class BLEU(TextMetric):
+    """The corpus score of K. Papineni and others (2002), from 0 to 100.
+
+    The geometric mean of the precisions of n-grams of words, for n from 1 to `max_order`, times a
+    penalty where the texts are shorter than their closest references. As `sacrebleu.corpus_bleu`
+    (M. Post, 2018). It needs the extra `text`. No data gives NaN.
+
+    https://doi.org/10.3115/1073083.1073135, https://doi.org/10.18653/v1/W18-6319
+
+    Raises:
+        ImportError: sacrebleu, whose tokenizers are used, is not installed.
+        MetricInputError: an argument is out of its range.
+
+    Example:
+        >>> from datarax.metrics import BLEU
+        >>> metric = BLEU().update(["the cat sat on the mat"], ["a cat sat on the mat today"])
+        >>> print(round(float(metric.compute()), 2))
+        64.32
+        >>> metric = metric.update(["it rains"], [["it rains", "rain falls"]])
+        >>> print(round(float(metric.compute()), 2))
+        68.57
+    """
+
+    max_order: int = 4
+    """The length of the longest n-grams."""
+    tokenize: str = "13a"
+    """The name of a tokenizer of sacrebleu, such as "13a", "intl", "char", "zh" or "none"."""
+    lowercase: bool = False
+    """Whether texts are compared in lower case."""
+    smooth_method: Smoothing = "exp"
+    """What the precision is of n-grams of which none match: half of one match, then a quarter and
+    so on ("exp"); `smooth_value` matches ("floor"); `smooth_value` is added to all counts for n > 1
+    ("add-k"); or zero ("none")."""
+    smooth_value: float | None = None
+    """By default 0.1 for "floor" and 1 for "add-k"."""
+    effective_order: bool = False
+    """Whether n-grams that are longer than all texts are left out, as for scores of sentences."""
+
+    def __post_init__(self) -> None:
+        positive_int(self.max_order, "max_order")
+        if self.smooth_value is not None:
+            self.smooth_value = real(self.smooth_value, "smooth_value")
+            if self.smooth_value < 0:
+                raise MetricInputError(f"smooth_value={self.smooth_value}; expected no less than 0")
+        super().__post_init__()
+
+    @property
+    def width(self) -> int:
+        return 2 + 2 * self.max_order
+
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+        words = sacrebleu_tokenizer(self.tokenize, self.lowercase, "BLEU")
+        texts, owner = flat(references)
+        sequences = Sequences.of(map(words, [*preds, *texts]))
+        return bleu_counts(sequences, owner, self.max_order)
+
+    def compute(self) -> PyTree:
+        sizes = self.each_sum(slice(0, 2)).to_float()
+        n = self.max_order
+        counts = self.each_sum(slice(2, 2 + 2 * n)).to_float()
+        score = bleu(
+            sizes,
+            counts[:n],
+            counts[n:],
+            self.smooth_method,
+            self.smooth_value,
+            self.effective_order,
+        )
+        return jnp.where(self.is_empty, jnp.nan, score)
+
+
+def bleu_counts(sequences: Sequences, owner: Integers, order: int) -> np.ndarray[Any, Any]:
+    """The counts of BLEU of each text: its length and its closest reference's, matches, n-grams.
+
+    Args:
+        sequences: the words of N texts, then those of all references.
+        owner: the number of the text of each reference, in order.
+        order: the length of the longest n-grams.
+    """
+    size = len(sequences.lengths) - len(owner)
+    own, reference = sequences.lengths[:size], sequences.lengths[size:]
+    # The reference whose length is closest, the shorter of two.
+    best = np.lexsort((reference, np.abs(reference - own[owner]), owner))
+    closest = reference[best[np.searchsorted(owner[best], np.arange(size))]]
+    every, matches = np.arange(size), []
+    for table in grams(sequences, order):
+        texts, others = table.split(size)
+        matches.append(others.greatest(owner).matches(texts, every))
+    totals = [gram_totals(own, n) for n in range(1, order + 1)]
+    return np.stack([own, closest, *matches, *totals], 1).astype(np.int32)
+
+
+def bleu(
+    sizes: jax.Array,
+    correct: jax.Array,
+    total: jax.Array,
+    method: Smoothing,
+    value: float | None,
+    effective_order: bool,
+) -> jax.Array:
+    """The score from the lengths of texts and references, and the n-grams that match and all."""
+    order = correct.shape[-1]
+    value = _SMOOTHING_VALUES.get(method, 0.0) if value is None else value
+    some = jnp.any(correct > 0)
+    if method == "add-k":
+        longer = (jnp.arange(order) > 0).astype(correct.dtype) * value
+        correct, total = correct + longer, total + longer
+    # From the first order without n-grams on, there are none.
+    exist = jnp.cumprod((total > 0).astype(jnp.int32)) > 0
+    none = exist & (correct == 0)
+    if method == "exp":
+        correct = jnp.where(none, jnp.exp2(-jnp.cumsum(none).astype(correct.dtype)), correct)
+    elif method == "floor":
+        correct = jnp.where(none, value, correct)
+    logs = jnp.where(exist, jnp.log(correct) - jnp.log(total), 0 if effective_order else -jnp.inf)
+    orders = jnp.sum(exist, dtype=jnp.int32).astype(logs.dtype) if effective_order else order
+    own, reference = sizes[0], sizes[1]
+    penalty = jnp.minimum(1 - reference / own, 0)
+    return jnp.where(some, 100 * jnp.exp(penalty + jnp.sum(logs) / orders), 0)
+
+
+class CHRF(TextMetric):
+    """The corpus F-score of character n-grams, from 0 to 100; with `word_order=2` chrF++.
+
+    Precision and recall are averaged over the lengths of n-grams. Of several references of a text,
+    the one with the best score of the text counts. As `sacrebleu.corpus_chrf`. No data gives NaN.
+
+    M. Popović (2015), https://doi.org/10.18653/v1/W15-3049; chrF++ (2017),
+    https://doi.org/10.18653/v1/W17-4770.
+
+    Raises:
+        MetricInputError: an argument is out of its range.
+
+    Example:
+        >>> from datarax.metrics import CHRF
+        >>> texts, references = ["the cat sat on the mat"], ["a cat sat on the mat today"]
+        >>> print(round(float(CHRF().update(texts, references).compute()), 2))
+        68.58
+        >>> print(round(float(CHRF(word_order=2).update(texts, references).compute()), 2))
+        69.25
+    """
+
+    char_order: int = 6
+    """The length of the longest n-grams of characters."""
+    word_order: int = 0
+    """The length of the longest n-grams of words, 0 for none."""
+    beta: float = 2.0
+    """How many times as important recall is as precision."""
+    lowercase: bool = False
+    """Whether texts are compared in lower case."""
+    whitespace: bool = False
+    """Whether white space belongs to the n-grams of characters."""
+    eps_smoothing: bool = False
+    """Whether the F-scores of all lengths are averaged, as in chrF++.py and NLTK."""
+
+    def __post_init__(self) -> None:
+        positive_int(self.char_order, "char_order")
+        positive_int(self.word_order, "word_order", least=0)
+        self.beta = real(self.beta, "beta")
+        if self.beta <= 0:
+            raise MetricInputError(f"beta={self.beta}; expected a number above 0")
+        super().__post_init__()
+
+    @property
+    def width(self) -> int:
+        return 3 * (self.char_order + self.word_order)
+
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+        others, owner = flat(references)
+        texts = [text.lower() if self.lowercase else text for text in [*preds, *others]]
+        bare = texts if self.whitespace else ["".join(text.split()) for text in texts]
+        tables = [*_pairs(Sequences.of_characters(bare), owner, self.char_order)]
+        if self.word_order:
+            words = Sequences.of(map(apart_from_punctuation, texts))
+            tables += _pairs(words, owner, self.word_order)
+        counts = np.stack(tables, 1)  # (references, orders, 3)
+        score = f_score(counts.astype(np.float64), self.beta, self.eps_smoothing, np)
+        # The first of the best references of each text.
+        best = np.lexsort((-score, owner))
+        chosen = best[np.searchsorted(owner[best], np.arange(len(preds)))]
+        return counts[chosen].reshape(len(preds), -1).astype(np.int32)
+
+    def compute(self) -> PyTree:
+        counts = self.each_sum(slice(0, self.width)).to_float().reshape(-1, 3)
+        score = f_score(counts, self.beta, self.eps_smoothing, jnp)
+        return jnp.where(self.is_empty, jnp.nan, score)
+
+
+def _pairs(sequences: Sequences, owner: Integers, order: int) -> list[Integers]:
+    """For each order, of each reference: the n-grams of the text, of the reference, and common."""
+    size = len(sequences.lengths) - len(owner)
+    tables = []
+    for n, table in enumerate(grams(sequences, order), 1):
+        texts, others = table.split(size)
+        total = gram_totals(sequences.lengths, n)
+        # Where the reference has no n-grams, those of the text do not count.
+        own = np.where(total[size:] > 0, total[:size][owner], 0)
+        tables.append(np.stack([own, total[size:], texts.matches(others, owner)], 1))
+    return tables
+
+
+def f_score(counts: Any, beta: float, smoothed: bool, xp: Any) -> Any:
+    """The score of counts (..., orders, 3), with NumPy or `jax.numpy`."""
+    own, reference, match = counts[..., 0], counts[..., 1], counts[..., 2]
+    weight = beta**2
+    if smoothed:
+        least = 1e-16
+        precision = xp.where(own > 0, match / xp.maximum(own, 1), least)
+        recall = xp.where(reference > 0, match / xp.maximum(reference, 1), least)
+        below = weight * precision + recall
+        positive = xp.where(below > 0, below, 1)
+        each = xp.where(below > 0, (1 + weight) * precision * recall / positive, least)
+        return 100 * each.mean(-1)
+    both = (own > 0) & (reference > 0)
+    orders = xp.maximum(both.sum(-1).astype(counts.dtype), 1)
+    precision = xp.where(both, match / xp.maximum(own, 1), 0).sum(-1) / orders
+    recall = xp.where(both, match / xp.maximum(reference, 1), 0).sum(-1) / orders
+    below = weight * precision + recall
+    return 100 * (1 + weight) * precision * recall / xp.where(below > 0, below, 1)
+
+
+class TER(TextRatio):
+    """The translation edit rate in percent: edits, shifts of phrases included, over the length.
+
+    The edits that make each text its closest reference, over the mean length of the references. As
+    `sacrebleu.corpus_ter`, which counts the edits. It needs the extra `text`. Lower is better;
+    above 100 there are more edits than words. No data, and references without words, give NaN.
+
+    M. Snover and others (2006), https://aclanthology.org/2006.amta-papers.25.
+
+    Raises:
+        ImportError: sacrebleu is not installed.
+
+    Example:
+        >>> from datarax.metrics import TER
+        >>> metric = TER().update(["the cat sat on the mat"], ["a cat sat on the mat today"])
+        >>> print(round(float(metric.compute()), 2))
+        28.57
+    """
+
+    normalized: bool = False
+    """Whether texts are tokenized in the way of the score's first program."""
+    no_punct: bool = False
+    """Whether punctuation is removed."""
+    asian_support: bool = False
+    """Whether Asian characters are words of their own."""
+    case_sensitive: bool = False
+    """Whether upper and lower case differ."""
+
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+        options = ("normalized", "no_punct", "asian_support", "case_sensitive")
+        config = {name: getattr(self, name) for name in options}
+        score = optional("sacrebleu.metrics", "TER").TER(**config).sentence_score
+        each = [score(text, several) for text, several in zip(preds, references, strict=True)]
+        return np.array([(x.num_edits, x.ref_length) for x in each], np.float32)
+
+    def compute(self) -> PyTree:
+        return 100 * quotient(self.sums[0], self.sums[1])
+
+    def as_ratio(self) -> Any:
+        return 100 * self.sum(0), self.sum(1)

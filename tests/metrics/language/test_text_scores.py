@@ -1,0 +1,193 @@
+"""Metrics of strings, against the programs that the field takes for their definition."""
+
+import re
+import string
+from collections import Counter
+
+import jiwer
+import numpy as np
+import pytest
+import sacrebleu
+from rouge_score import rouge_scorer
+
+from datarax import metrics
+from tests.metrics.language.texts import WORDS, batches, edited, pairs, text, with_references
+
+
+def folded(metric, rng, preds, target):
+    """The value over ragged batches, some of them empty."""
+    for part in batches(rng, len(preds), 3):
+        metric = metric.update(preds[part], target[part])
+    return metric.results()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"lowercase": True, "tokenize": "intl", "smooth_method": "floor"},
+        {"smooth_method": "add-k", "smooth_value": 0.5, "max_order": 5},
+        {"smooth_method": "none", "tokenize": "char"},
+        {"effective_order": True, "tokenize": "none", "max_order": 6},
+        {"smooth_method": "floor", "smooth_value": 0.3, "max_order": 2},
+    ],
+    ids=str,
+)
+def test_bleu(config, rng):
+    names = {"max_order": "max_ngram_order"}
+    scorer = sacrebleu.BLEU(**{names.get(name, name): x for name, x in config.items()})
+    for size in (1, 2, 30):
+        preds, target = with_references(rng, size)
+        want = scorer.corpus_score(preds, list(zip(*target, strict=True))).score
+        got = folded(metrics.BLEU(**config), rng, preds, target)
+        np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-6)
+
+
+def test_bleu_of_one_reference_each_is_that_of_the_function(rng):
+    preds, target = pairs(rng, 40)
+    want = sacrebleu.corpus_bleu(preds, [target]).score
+    np.testing.assert_allclose(folded(metrics.BLEU(), rng, preds, target), want, rtol=2e-6)
+
+
+def test_bleu_of_different_numbers_of_references(rng):
+    preds, target = with_references(rng, 12, 4)
+    target = [each[: rng.integers(1, 5)] for each in target]
+    # sacrebleu takes None for a reference that is missing.
+    columns = [[each[i] if i < len(each) else None for each in target] for i in range(4)]
+    want = sacrebleu.corpus_bleu(preds, columns).score
+    np.testing.assert_allclose(folded(metrics.BLEU(), rng, preds, target), want, rtol=2e-6)
+
+
+def test_long_texts_of_many_words(rng):
+    # The n-grams do not fit into 64 bits as they are: they are numbered anew.
+    words = [f"w{i}" for i in range(3000)]
+    preds = [" ".join(rng.choice(words, 400)) for _ in range(20)]
+    target = [each[:1500] + " " + " ".join(rng.choice(words, 100)) for each in preds]
+    scorer = sacrebleu.BLEU(max_ngram_order=8)
+    want = scorer.corpus_score(preds, [target]).score
+    np.testing.assert_allclose(
+        metrics.BLEU(max_order=8).update(preds, target).results(), want, rtol=2e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"word_order": 2},
+        {"word_order": 1, "beta": 1, "lowercase": True, "whitespace": True},
+        {"eps_smoothing": True, "char_order": 3},
+    ],
+    ids=str,
+)
+def test_chrf(config, rng):
+    scorer = sacrebleu.CHRF(**config)
+    for size in (1, 2, 30):
+        preds, target = with_references(rng, size)
+        want = scorer.corpus_score(preds, list(zip(*target, strict=True))).score
+        got = folded(metrics.CHRF(**config), rng, preds, target)
+        np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", [{}, {"normalized": True, "case_sensitive": True}], ids=str)
+def test_ter(config, rng):
+    preds, target = with_references(rng, 20, 2)
+    want = sacrebleu.TER(**config).corpus_score(preds, list(zip(*target, strict=True))).score
+    got = folded(metrics.TER(**config), rng, preds, target)
+    np.testing.assert_allclose(got, want, rtol=2e-6)
+
+
+def test_rouge(rng):
+    keys = ("rouge1", "rouge2", "rouge4", "rougeL", "rougeLsum")
+    scorer = rouge_scorer.RougeScorer(keys)
+
+    def lines(source):
+        words = source.split()
+        return "".join(word + rng.choice([" ", "\n"], p=[0.7, 0.3]) for word in words)
+
+    preds, target = with_references(rng, 60)
+    preds, target = list(map(lines, preds)), [list(map(lines, each)) for each in target]
+    each = [scorer.score_multi(a, b) for a, b in zip(target, preds, strict=True)]
+    got = folded(metrics.ROUGE(rouge_keys=keys), rng, preds, target)
+    assert got.keys() == set(keys)
+    for key in keys:
+        want = np.mean([one[key].fmeasure for one in each])
+        np.testing.assert_allclose(got[key], want, rtol=1e-6, err_msg=key)
+
+
+def test_error_rates(rng):
+    preds, target = pairs(rng, 40, least=1)
+    preds[3], preds[4] = "", "  a  cat \t sat\n\nx"
+    words = jiwer.process_words(target, preds)
+    characters = jiwer.process_characters(target, preds)
+    want = {"WER": words.wer, "MER": words.mer, "WIL": words.wil, "WIP": words.wip}
+    for name, value in (want | {"CER": characters.cer}).items():
+        got = folded(getattr(metrics, name)(), rng, preds, target)
+        np.testing.assert_allclose(got, value, rtol=1e-6, err_msg=name)
+
+
+def squad_normal(answer):
+    answer = "".join(x for x in answer.lower() if x not in set(string.punctuation))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", answer).split())
+
+
+def squad_f1(answer, gold):
+    a, b = squad_normal(answer).split(), squad_normal(gold).split()
+    same = sum((Counter(a) & Counter(b)).values())
+    if not a or not b:
+        return float(a == b)
+    precision, recall = same / len(a), same / len(b)
+    return 2 * precision * recall / (precision + recall) if same else 0.0
+
+
+def test_answers(rng):
+    preds, target = with_references(rng, 60)
+    equal = [
+        max(float(squad_normal(p) == squad_normal(t)) for t in ts)
+        for p, ts in zip(preds, target, strict=True)
+    ]
+    f1 = [max(squad_f1(p, t) for t in ts) for p, ts in zip(preds, target, strict=True)]
+    got = folded(metrics.TextExactMatch(), rng, preds, target)
+    np.testing.assert_allclose(got, np.mean(equal), rtol=1e-6)
+    got = folded(metrics.TokenF1(), rng, preds, target)
+    np.testing.assert_allclose(got, np.mean(f1), rtol=1e-6)
+    exact = metrics.TextExactMatch(normalize=False).update(["A", "b"], ["a", "b"])
+    assert exact.results() == 0.5
+
+
+def test_self_bleu(rng):
+    texts = [text(rng) for _ in range(12)]
+    texts += [edited(rng, each) for each in texts] + [texts[0]]
+    each = [
+        sacrebleu.sentence_bleu(one, texts[:i] + texts[i + 1 :]).score
+        for i, one in enumerate(texts)
+    ]
+    got = metrics.SelfBLEU().update(texts).results()
+    np.testing.assert_allclose(got, np.mean(each), rtol=2e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_distinct_n(n, rng):
+    texts = [" ".join(rng.choice(WORDS, rng.integers(0, 40))) for _ in range(300)]
+    grams = [tuple(x.split()[i : i + n]) for x in texts for i in range(len(x.split()) - n + 1)]
+    metric = metrics.DistinctN(n)
+    for part in batches(rng, len(texts), 4):
+        metric = metric.update(texts[part])
+    want = len(set(grams)) / len(grams)
+    np.testing.assert_allclose(metric.results(), want, rtol=0.02)
+    assert metric.distinct.standard_error < 0.005
+
+
+def test_nothing_and_empty_texts():
+    for name in ("BLEU", "CHRF", "TER", "WER", "CER", "MER", "WIL", "WIP", "TokenF1"):
+        metric = getattr(metrics, name)()
+        assert np.isnan(metric.results()), name
+        assert np.isnan(metric.update([], []).results()), name
+    assert all(np.isnan(x) for x in metrics.ROUGE().results().values())
+    assert np.isnan(metrics.DistinctN().update([]).results())
+    assert np.isnan(metrics.DistinctN().update(["one", ""]).results())
+    assert metrics.BLEU().update([""], ["a"]).results() == 0
+    assert metrics.CHRF().update([""], [""]).results() == 0
+    assert metrics.TokenF1().update(["the"], [""]).results() == 1
+    assert metrics.WER().update([""], ["a b"]).results() == 1
+    assert np.isnan(metrics.WER().update([""], [""]).results())
