@@ -44,7 +44,7 @@ class Groups(NamedTuple):
         cls, positives: DoubleFloat, negatives: DoubleFloat, is_tie: jax.Array, lowest: jax.Array
     ) -> "Groups":
         """From the weights of each group."""
-        above = _sums_above(stack([positives, negatives]))
+        above = sums_above(stack([positives, negatives]))
         return cls(positives, negatives, above[0], above[1], is_tie, lowest)
 
     @property
@@ -83,7 +83,7 @@ class Groups(NamedTuple):
         return Groups(p, n, p_above, n_above, self.is_tie, self.lowest)
 
 
-def _sums_above(weights: DoubleFloat) -> DoubleFloat:
+def sums_above(weights: DoubleFloat) -> DoubleFloat:
     """The sum over all higher groups; exact for integers."""
 
     def next_group(x: jax.Array) -> jax.Array:
@@ -108,6 +108,9 @@ class Scores(State):
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted in `invalid`."""
 
+    pooled: bool = False
+    """Whether the classes of an example are examples of one binary task."""
+
     invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
@@ -116,7 +119,7 @@ class Scores(State):
     @property
     def size(self) -> int:
         """How many classes there are: C, L, or 1."""
-        return self.num_classes or self.num_labels or 1
+        return 1 if self.pooled else self.num_classes or self.num_labels or 1
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in a batch.
