@@ -78,7 +78,7 @@ class AdaptiveBins(LeafState):
 
     def empty(self) -> dict[str, Any]:
         nothing = np.full((2, self.size), np.inf)
-        slots = (1 << self.bits) + SPECIAL
+        slots = self.slots
         empty: dict[str, Any] = {
             "counts": ScatterCounts((self.rows, self.size, slots)),
             "reach": MetricAccumulator(nothing, MetricReduceOp.min),
@@ -87,6 +87,11 @@ class AdaptiveBins(LeafState):
             nothing = np.broadcast_to(-np.inf, (2, self.size, slots))
             empty["extremes"] = MetricAccumulator(nothing, MetricReduceOp.max)
         return empty
+
+    @property
+    def slots(self) -> int:
+        """The length of the table of a class."""
+        return (1 << self.bits) + SPECIAL
 
     @property
     def grid(self) -> DyadicGrid:
@@ -126,7 +131,7 @@ class AdaptiveBins(LeafState):
 
     def extremes_with(self, place: jax.Array, x: jax.Array) -> MetricAccumulator:
         """The extremes with those of values at these places, (N, size), of the flat tables."""
-        both = jnp.stack([place, place + self.size * self.grid.slots])
+        both = jnp.stack([place, place + self.size * self.slots])
         return extreme_at(self.extremes, both, jnp.stack([-x, x]))
 
     def covering(self, x: jax.Array, counted: jax.Array) -> tuple[jax.Array, Self, DyadicGrid]:
@@ -202,10 +207,9 @@ class AdaptiveBins(LeafState):
     def joined(self, tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[str, Any]:
         """The tables of an old grid on a new one, whose bins are unions of the old ones."""
         place = places_of(old, new)
-        row = lax.broadcasted_iota(jnp.uint32, place.shape, 0)
 
         def count(x: jax.Array) -> jax.Array:
-            return jnp.zeros_like(x).at[..., row, place].add(x)
+            return jnp.zeros_like(x).at[..., *place].add(x)
 
         return joined_counts(tables, count) | joined_extremes(tables, place)
 
@@ -243,16 +247,17 @@ class AdaptiveBins(LeafState):
             changes["extremes"] = self.extremes.from_mesh(arrays[2:])
         return self.with_parts(changes)
 
-    def order(self) -> jax.Array:
+    def order(self, grid: DyadicGrid) -> jax.Array:
         """The places of the bins in ascending order, (size, slots)."""
         ring = 1 << self.bits
-        first = jnp.argmin(self.grid.ranks(), -1).astype(jnp.int32)[:, None]
+        first = jnp.argmin(grid.ranks(), -1).astype(jnp.int32)[:, None]
         rank = jnp.broadcast_to(jnp.arange(ring, dtype=jnp.int32), (self.size, ring))
         return _with_ends((first + rank) & (ring - 1), ring, ring + 1)
 
     def contents(self) -> Contents:
         """The bins in ascending order."""
-        grid, ring, order = self.grid, 1 << self.bits, self.order()
+        grid, ring = self.grid, 1 << self.bits
+        order = self.order(grid)
         weights = self.counts.double.map(lambda x: _taken(x, order))
         if not self.keeps_extremes:
             rank = jnp.broadcast_to(jnp.arange(ring, dtype=jnp.int32), (self.size, ring))
@@ -281,15 +286,16 @@ def _taken(x: jax.Array, order: jax.Array) -> jax.Array:
     return jnp.take_along_axis(x, jnp.broadcast_to(order, x.shape), -1)
 
 
-def places_of(old: DyadicGrid, new: DyadicGrid) -> jax.Array:
-    """The place on a new grid of each place of an old one, (size, slots)."""
+def places_of(old: DyadicGrid, new: DyadicGrid) -> tuple[jax.Array, jax.Array]:
+    """The class, and the place on a new grid, of each place of an old one, both (size, slots)."""
     ring, size = 1 << old.bits, old.least.shape[0]
     special = jnp.broadcast_to(
         jnp.arange(ring, old.slots, dtype=jnp.int32), (size, old.slots - ring)
     )
     place = new.place(old.lowest(old.ranks()).T).T
     # Unsigned, because JAX looks for negative indices.
-    return jnp.concatenate([place, special], -1).astype(jnp.uint32)
+    place = jnp.concatenate([place, special], -1).astype(jnp.uint32)
+    return lax.broadcasted_iota(jnp.uint32, place.shape, 0), place
 
 
 def joined_counts(
@@ -303,9 +309,9 @@ def joined_counts(
     }
 
 
-def joined_extremes(tables: dict[str, Any], place: jax.Array) -> dict[str, Any]:
+def joined_extremes(tables: dict[str, Any], place: tuple[jax.Array, jax.Array]) -> dict[str, Any]:
     """The table of extremes in other places, if there is one."""
     if "extremes" not in tables:
         return {}
-    extremes, row = tables["extremes"], lax.broadcasted_iota(jnp.uint32, place.shape, 0)
-    return {"extremes": jnp.full_like(extremes, -jnp.inf).at[:, row, place].max(extremes)}
+    extremes = tables["extremes"]
+    return {"extremes": jnp.full_like(extremes, -jnp.inf).at[:, *place].max(extremes)}

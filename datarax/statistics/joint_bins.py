@@ -9,7 +9,7 @@ from jax import lax
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.dyadic_grid import SPECIAL, DyadicGrid
+from datarax.numerics.dyadic_grid import DyadicGrid
 from datarax.statistics.adaptive_bins import (
     AdaptiveBins,
     joined_counts,
@@ -43,8 +43,7 @@ class JointBins(AdaptiveBins):
     bits_allowed: ClassVar[tuple[int, int]] = 6, 13
 
     def empty(self) -> dict[str, Any]:
-        slots = (1 << self.bits) + SPECIAL
-        return super().empty() | {"counts": ScatterCounts((slots, slots))}
+        return super().empty() | {"counts": ScatterCounts((self.slots, self.slots))}
 
     @folding
     def add(self, x: jax.Array, w: jax.Array, row: None = None) -> Self:
@@ -77,13 +76,14 @@ class JointBins(AdaptiveBins):
         place = places_of(old, new)
 
         def count(x: jax.Array) -> jax.Array:
-            return jnp.zeros_like(x).at[..., place[0][:, None], place[1][None, :]].add(x)
+            first, second = place[1]
+            return jnp.zeros_like(x).at[..., first[:, None], second[None, :]].add(x)
 
         return joined_counts(tables, count) | joined_extremes(tables, place)
 
     def table(self) -> JointTable:
         """The table with the bins in ascending order."""
-        first, second = order = self.order()
+        first, second = order = self.order(self.grid)
         weights = self.counts.double.map(lambda x: x[first][:, second])
         least, greatest = (
             jnp.take_along_axis(x, order, -1) for x in jnp.asarray(self.extremes.value)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from datarax._checks import is_integer, numeric
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.sums import suffix_sums
@@ -143,7 +144,10 @@ class Scores(State):
         if self.num_classes is not None:
             target = is_class(target, self.num_classes)
             w = jnp.broadcast_to(w[..., None], scores.shape)
-        added = self.add(*(x.reshape(-1, self.size) for x in (scores, target, w)))
+        parts = scores, target, w
+        if self.pooled:  # JAX does not join a sharded axis with another one
+            parts = replicated(parts)
+        added = self.add(*(x.reshape(-1, self.size) for x in parts))
         return added.replace(invalid=self.invalid.update(invalid))
 
     def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:

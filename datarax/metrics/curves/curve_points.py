@@ -237,9 +237,6 @@ class DETCurve(CurveMetric):
 
 def _reversed(columns: PyTree, first: jax.Array | int, last: jax.Array) -> PyTree:
     """The points from `last` down to `first`, which repeats."""
-
-    def taken(x: jax.Array) -> jax.Array:
-        place = jnp.arange(x.shape[-1], dtype=jnp.int32)[None, :]
-        return jnp.take_along_axis(x, jnp.maximum(last - place, first), -1)
-
-    return jax.tree.map(taken, columns)
+    place = jnp.arange(columns[0].shape[-1], dtype=jnp.int32)[None, :]
+    index = jnp.maximum(last - place, first)
+    return jax.tree.map(lambda x: jnp.take_along_axis(x, index, -1), columns)

@@ -100,6 +100,7 @@ class SpearmanCorrCoef(RankCorrelation):
     def _of_bins(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         return rank_correlation_of_bins(*self.statistic.table())
 
+    @computed_once
     def _of_pairs(self) -> jax.Array:
         preds, target, w = self.columns()
         ranks = jax.vmap(mean_ranks, (0, None))(jnp.stack((preds, target)), w)

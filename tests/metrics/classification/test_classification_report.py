@@ -1,5 +1,7 @@
 """`ClassificationReport`, `StatScores` and `GroupRates`: against scikit-learn, names, the table."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import sklearn.metrics
@@ -23,7 +25,7 @@ def test_the_dict_is_that_of_scikit_learn(rng, weighted):
     outputs = labels(rng)
     w = rng.random(200).astype(np.float32) if weighted else None
     got = update(ClassificationReport(num_classes=3, names=CLASSES), **outputs, weights=w).results()
-    want = sklearn.metrics.classification_report(
+    want: Any = sklearn.metrics.classification_report(
         outputs["target"],
         outputs["preds"],
         target_names=CLASSES,
@@ -40,7 +42,7 @@ def test_the_dict_is_that_of_scikit_learn(rng, weighted):
 def test_the_table_is_that_of_scikit_learn(rng, digits):
     outputs = labels(rng)
     got = update(ClassificationReport(num_classes=3, names=CLASSES), **outputs).text(digits)
-    want = sklearn.metrics.classification_report(
+    want: Any = sklearn.metrics.classification_report(
         outputs["target"], outputs["preds"], target_names=CLASSES, digits=digits
     )
     assert got == want.removesuffix("\n")
@@ -49,7 +51,7 @@ def test_the_table_is_that_of_scikit_learn(rng, digits):
 def test_both_classes_of_a_binary_task(rng):
     preds, target = rng.random(100).astype(np.float32), rng.integers(0, 2, 100).astype(np.int32)
     got = update(ClassificationReport(threshold=0.3), preds=preds, target=target).text()
-    want = sklearn.metrics.classification_report(target, preds > np.float32(0.3))
+    want: Any = sklearn.metrics.classification_report(target, preds > np.float32(0.3))
     assert got == want.removesuffix("\n")
 
 
@@ -75,10 +77,9 @@ def test_scores_of_all_classes_added_up(rng):
 
 
 def test_rates_of_groups_share_the_counts_of_their_fairness():
-    pair = datarax.Collection(
-        {"rates": GroupRates(num_groups=3), "gaps": GroupFairness(num_groups=3)}
-    )
+    members = {"rates": GroupRates(num_groups=3), "gaps": GroupFairness(num_groups=3)}
     preds, target = np.float32([0.9, 0.2, 0.8, 0.1]), np.int32([1, 1, 0, 0])
+    pair = datarax.Collection(members)
     results = pair.update(preds=preds, target=target, groups=np.int32([0, 0, 2, 2])).results()
     np.testing.assert_array_equal(results["rates/group_0"], [0.5, 0, 0, 0.5])
     np.testing.assert_array_equal(results["rates/group_1"], [np.nan] * 4)

@@ -1,5 +1,7 @@
 """`SpearmanCorrCoef(bits=)`: the bounds hold the exact value, however the bins were joined."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -34,21 +36,10 @@ def test_bounds_hold_the_exact_value(rng):
             metrics[k] = update(metrics[k], x[rows], y[rows], weights=w)
         merged = metrics[0].merge(metrics[1])
         lower, upper = map(float, merged.bounds())
-        want = scipy.stats.spearmanr(np.repeat(x, times), np.repeat(y, times))[0]
+        want: Any = scipy.stats.spearmanr(np.repeat(x, times), np.repeat(y, times))[0]
         assert lower - 1e-6 <= want <= upper + 1e-6
         assert lower <= float(merged.compute()) <= upper
-        assert upper - lower < 0.5
-
-
-def test_more_bits_are_nearer(rng):
-    x = rng.normal(size=SIZE).astype(np.float32)
-    y = (x + rng.normal(size=SIZE)).astype(np.float32)
-    widths = []
-    for bits in (7, 9):
-        lower, upper = update(SpearmanCorrCoef(bits=bits), x, y).bounds()
-        widths.append(float(upper - lower))
-    assert widths[1] < widths[0] / 2
-    assert widths[1] < 0.05
+        assert upper - lower < 0.3
 
 
 def test_bounds_of_a_buffer():
@@ -56,8 +47,7 @@ def test_bounds_of_a_buffer():
     metric = update(SpearmanCorrCoef(capacity=4), x, x)
     assert [float(bound) for bound in metric.bounds()] == [1, 1]
     metric = update(metric, x[:1], x[:1]).replace(on_invalid="exclude")
-    with pytest.warns(UserWarning, match="could not be used"):
-        assert [float(bound) for bound in metric.bounds()] == [-1, 1]
+    assert [float(bound) for bound in metric.bounds()] == [-1, 1]
 
 
 @pytest.mark.parametrize("bits", [5, 14, 8.0])
