@@ -458,7 +458,7 @@ def test_classes_against_each_other(rng, average):
     lower, upper = map(float, metric.bounds())
     assert lower - 1e-6 <= want <= upper + 1e-6
     assert upper - lower < 1e-3
-    assert float(metric.compute()) == pytest.approx(want, abs=1e-4)
+    assert lower <= float(metric.compute()) <= upper
 
 
 @pytest.mark.parametrize(
@@ -486,4 +486,6 @@ def test_labels_as_one_task(rng, exact):
     want = sklearn.metrics.roc_auc_score(target, preds, average="micro", sample_weight=w)
     lower, upper = map(float, metric.bounds())
     assert lower - 1e-6 <= want <= upper + 1e-6
-    assert float(metric.compute()) == pytest.approx(want, abs=1e-5)
+    assert (upper == lower) == bool(exact)
+    assert upper - lower < 1e-3
+    assert lower <= float(metric.compute()) <= upper
