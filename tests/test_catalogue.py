@@ -1,35 +1,128 @@
-"""The table that compares the catalogue with scikit-learn leaves nothing out, and names what is."""
+"""The catalogue's pages: each metric is on one, and each name of other libraries has a row."""
 
+import json
 import re
 
 import sklearn.metrics
 
+import datarax
 from datarax import metrics
 from tests.test_layers import ROOT
 
-PAGE = (ROOT / "docs/metrics/index.md").read_text()
-ROWS = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.MULTILINE))
-NOT_HERE = set(re.findall(r"`(\w+)`", PAGE.partition("Not here yet:")[2]))
-# What scores nothing, and what came after the oldest scikit-learn that the tests run on.
-OTHERS = re.compile(
-    r"Display$|^(DistanceMetric|auc|cluster)$|scor(er|er_names|ing)$|pairwise|distances|at_thresholds"
-)
-NEWER = {"d2_brier_score", "d2_log_loss_score", "root_mean_squared_log_error"}
+PAGE = (ROOT / "docs/metrics/names.md").read_text()
+ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
+OURS = re.compile(r"\[`(\w+)[^`]*`\]\[(datarax\.\w+(?:\.\w+)?)\]")
+PEERS = json.loads((ROOT / "tests/data/peer_names.json").read_text())
+# What came after the oldest scikit-learn that the tests run on.
+NEWER = {
+    "confusion_matrix_at_thresholds",
+    "d2_brier_score",
+    "d2_log_loss_score",
+    "metric_at_thresholds",
+    "root_mean_squared_error",
+    "root_mean_squared_log_error",
+}
+PENDING = {
+    "BLEU",
+    "CHRF",
+    "TER",
+    "ROUGE",
+    "WER",
+    "CER",
+    "MER",
+    "WIL",
+    "WIP",
+    "TextExactMatch",
+    "TokenF1",
+    "DistinctN",
+    "SelfBLEU",
+    "BitsPerByte",
+    "TokenAccuracy",
+    "SequenceAccuracy",
+    "EditDistance",
+    "PassAtK",
+    "NDCG",
+    "DCG",
+    "MRR",
+    "RetrievalMAP",
+    "PrecisionAtK",
+    "RecallAtK",
+    "HitRate",
+    "RPrecision",
+    "FallOut",
+    "CoverageError",
+    "LabelRankingLoss",
+    "LabelRankingAveragePrecision",
+    "RetrievalAUROC",
+    "CatalogCoverage",
+    "PSNR",
+    "SSIM",
+    "MSSSIM",
+    "UQI",
+    "SAM",
+    "ERGAS",
+    "RASE",
+    "TotalVariation",
+    "SpatialCorrelation",
+    "VIF",
+    "FID",
+    "KID",
+    "InceptionScore",
+    "PerceptualDistance",
+    "IoU",
+    "GIoU",
+    "DIoU",
+    "CIoU",
+    "MeanAveragePrecision",
+    "SNR",
+    "SISNR",
+    "SISDR",
+    "SDR",
+    "ComplexSISNR",
+    "PermutationInvariant",
+    "STOI",
+}
 
 
-def test_every_name_of_scikit_learn_has_a_row_or_is_said_to_be_missing():
-    scores = {name for name in sklearn.metrics.__all__ if not OTHERS.search(name)}
-    assert scores - ROWS.keys() - NOT_HERE == set()
-    assert (ROWS.keys() | NOT_HERE) - scores <= NEWER
-    assert not ROWS.keys() & NOT_HERE
+def rows(library: str) -> dict[str, str]:
+    """The rows of the tables below the heading of a library."""
+    section = PAGE.partition(f"\n## {library}\n")[2].partition("\n## ")[0]
+    found = ROW.findall(section)
+    assert len(dict(found)) == len(found)  # no name twice
+    return dict(found)
 
 
-def test_every_row_names_metrics_that_there_are():
-    assert len(ROWS) > 40
-    for row in ROWS.values():
-        names = re.findall(r"`([A-Z]\w+)", row)
-        assert names
-        assert all(hasattr(metrics, name) or name == "Collection" for name in names), row
+def test_every_name_of_scikit_learn_has_a_row():
+    names, listed = set(sklearn.metrics.__all__), rows("scikit-learn").keys()
+    assert names - listed == set()
+    assert listed - names <= NEWER
+
+
+def test_every_name_of_torchmetrics_has_a_row():
+    names = {name for domain in PEERS["torchmetrics 1.9.0"].values() for name in domain}
+    listed = rows("torchmetrics").keys()
+    prefixed = re.compile("^(Binary|Multiclass|Multilabel)(?=[A-Z])")
+    assert {n for n in names if not {n, prefixed.sub("", n)} & listed} == set()
+    assert listed - names == set()
+
+
+def test_every_name_of_metrax_has_a_row():
+    assert rows("metrax").keys() == set(PEERS["metrax 0.2.4"])
+
+
+def test_every_row_links_what_there_is_or_gives_the_reason():
+    every = [*ROW.findall(PAGE)]
+    assert len(every) > 270
+    for theirs, ours in every:
+        links = OURS.findall(ours)
+        assert ours.count("][") == len(links), theirs
+        assert links or ours.startswith("none: "), theirs
+        for name, path in links:
+            if name in PENDING:
+                continue
+            home = metrics if path == f"datarax.metrics.{name}" else datarax
+            assert hasattr(home, name), theirs
+            assert path in (f"datarax.metrics.{name}", f"datarax.{name}"), theirs
 
 
 def test_every_metric_is_on_the_page_of_its_family():

@@ -23,9 +23,14 @@ from datarax.metrics.classification.accuracy import Accuracy as Accuracy
 from datarax.metrics.classification.accuracy import HammingDistance as HammingDistance
 from datarax.metrics.classification.chance_corrected import CohenKappa as CohenKappa
 from datarax.metrics.classification.chance_corrected import MatthewsCorrCoef as MatthewsCorrCoef
+from datarax.metrics.classification.classification_report import (
+    ClassificationReport as ClassificationReport,
+)
 from datarax.metrics.classification.confusion_matrix import ConfusionMatrix as ConfusionMatrix
+from datarax.metrics.classification.confusion_matrix import StatScores as StatScores
 from datarax.metrics.classification.exact_match import ExactMatch as ExactMatch
 from datarax.metrics.classification.fairness import GroupFairness as GroupFairness
+from datarax.metrics.classification.fairness import GroupRates as GroupRates
 from datarax.metrics.classification.likelihood_ratios import LikelihoodRatios as LikelihoodRatios
 from datarax.metrics.classification.mcnemar import McNemar as McNemar
 from datarax.metrics.classification.precision_recall import F1 as F1
@@ -56,12 +61,14 @@ from datarax.metrics.clustering.nominal import TschuprowsT as TschuprowsT
 from datarax.metrics.clustering.pair_counting import AdjustedRand as AdjustedRand
 from datarax.metrics.clustering.pair_counting import ClusterAccuracy as ClusterAccuracy
 from datarax.metrics.clustering.pair_counting import FowlkesMallows as FowlkesMallows
+from datarax.metrics.clustering.pair_counting import PairConfusionMatrix as PairConfusionMatrix
 from datarax.metrics.clustering.pair_counting import Rand as Rand
 from datarax.metrics.curves.area_under_curve import AUROC as AUROC
 from datarax.metrics.curves.area_under_curve import AveragePrecision as AveragePrecision
 from datarax.metrics.curves.area_under_curve import Gini as Gini
 from datarax.metrics.curves.area_under_curve import LogAUC as LogAUC
 from datarax.metrics.curves.curve_points import ROC as ROC
+from datarax.metrics.curves.curve_points import DETCurve as DETCurve
 from datarax.metrics.curves.curve_points import PrecisionRecallCurve as PrecisionRecallCurve
 from datarax.metrics.curves.gain_lift import Gain as Gain
 from datarax.metrics.curves.gain_lift import GainCurve as GainCurve
@@ -110,6 +117,8 @@ from datarax.metrics.probabilistic.divergence import (
     JensenShannonDivergence as JensenShannonDivergence,
 )
 from datarax.metrics.probabilistic.divergence import KLDivergence as KLDivergence
+from datarax.metrics.probabilistic.explained_scores import D2Brier as D2Brier
+from datarax.metrics.probabilistic.explained_scores import D2LogLoss as D2LogLoss
 from datarax.metrics.probabilistic.forecasts import (
     ContinuousRankedProbabilityScore as ContinuousRankedProbabilityScore,
 )
@@ -122,6 +131,9 @@ from datarax.metrics.regression.correlation import CosineSimilarity as CosineSim
 from datarax.metrics.regression.correlation import PearsonCorrCoef as PearsonCorrCoef
 from datarax.metrics.regression.error_quantiles import MaxError as MaxError
 from datarax.metrics.regression.error_quantiles import MedianAbsoluteError as MedianAbsoluteError
+from datarax.metrics.regression.explained_deviance import D2AbsoluteError as D2AbsoluteError
+from datarax.metrics.regression.explained_deviance import D2Pinball as D2Pinball
+from datarax.metrics.regression.explained_deviance import D2Tweedie as D2Tweedie
 from datarax.metrics.regression.loss_means import CriticalSuccessIndex as CriticalSuccessIndex
 from datarax.metrics.regression.loss_means import HuberLoss as HuberLoss
 from datarax.metrics.regression.loss_means import LogCoshError as LogCoshError

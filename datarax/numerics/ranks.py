@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import suffix_sums, sum_floats
 
 # How many values are compared with all others at a time.
@@ -75,3 +76,62 @@ def _difference_signs(rows: jax.Array, columns: jax.Array) -> jax.Array:
     """The sign of `rows[i] - columns[j]`: 1, -1, or 0 where they are equal."""
     rows, columns = rows[:, None], columns[None, :]
     return (rows > columns).astype(rows.dtype) - (rows < columns).astype(rows.dtype)
+
+
+def rank_correlation_of_bins(
+    weights: DoubleFloat, is_tie: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Bounds and an estimate of Spearman's correlation of values that are known by their bins.
+
+    In a bin of weight n, below which there is the weight b, the mean rank is `b + n / 2`, whatever
+    the values. The distances d of the ranks from it sum up to zero, and their squares to at most
+    `n**3 / 12`, in which all values differ. So the sum of products of both ranks, around their
+    mean, is that of the mean ranks of the bins, and three more sums. Two have a distance times a
+    mean rank: within a bin such a sum is greatest if the distances are in the order of the mean
+    ranks, which is known by the table. The third, of the products of two distances, is bounded by
+    their squares (Cauchy and Schwarz).
+
+    Args:
+        weights: of pairs, by the bins of both values in ascending order, (A, B).
+        is_tie: the masks (A,) and (B,), padded to one array, of the bins that hold one value.
+
+    Returns:
+        The lower bound, the estimate and the upper bound, of shape (). The estimate is for values
+        that differ, in no order within a bin. NaN if either value is constant.
+    """
+    total = weights.sum((0, 1))
+    shares = weights / total[None, None]
+    center, square, spare, slack = [], [], [], []
+    for table, tie in ((shares, is_tie[0]), (shares.map(jnp.transpose), is_tie[1])):
+        own = table.sum(1)
+        # The mean rank of each bin, over the total weight, from -1/2 to 1/2.
+        rank = own * 0.5 + 0.5 - suffix_sums(own)
+        center.append(rank)
+        square.append((own * rank * rank).sum())
+        spare.append((own * own * own).map(lambda x, tie=tie: jnp.where(tie, 0, x)).sum() / 12)
+    for table, tie, rank in (
+        (shares, is_tie[0], center[1]),
+        (shares.map(jnp.transpose), is_tie[1], center[0]),
+    ):
+        distance = (table.sum(1)[:, None] + table) * 0.5 - suffix_sums(table)
+        free = table.map(lambda x, tie=tie: jnp.where(tie[:, None], 0, x))
+        slack.append((free * distance * rank[None, :]).sum((0, 1)))
+    products = (shares * center[0][:, None] * center[1][None, :]).sum((0, 1)).to_float()
+    gained = (slack[0] + slack[1]).to_float() + jnp.sqrt((spare[0] * spare[1]).to_float())
+    least = jnp.sqrt((square[0] * square[1]).to_float())
+    most = jnp.sqrt(((square[0] + spare[0]) * (square[1] + spare[1])).to_float())
+
+    def ratio(x: jax.Array, divisor: jax.Array) -> jax.Array:
+        quotient = x / jnp.where(divisor > 0, divisor, 1)
+        return jnp.clip(jnp.where(divisor > 0, quotient, jnp.sign(x)), -1, 1)
+
+    # A bound is farthest from zero by the least divisor.
+    low, high = products - gained, products + gained
+    lower = ratio(low, jnp.where(low < 0, least, most))
+    upper = ratio(high, jnp.where(high > 0, least, most))
+    is_constant = ~(most > 0)
+    return (
+        nan_where(is_constant, lower),
+        nan_where(is_constant, ratio(products, most)),
+        nan_where(is_constant, upper),
+    )

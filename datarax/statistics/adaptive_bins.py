@@ -1,5 +1,6 @@
 """`AdaptiveBins`: the weights of values in bins that adapt to the range of the values."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -46,6 +47,7 @@ class AdaptiveBins(LeafState):
     """
 
     rowwise: ClassVar[bool] = False
+    bits_allowed: ClassVar[tuple[int, int]] = 10, 22
 
     size: int = 1
     """How many classes there are."""
@@ -69,13 +71,14 @@ class AdaptiveBins(LeafState):
 
     def __post_init__(self) -> None:
         bits = self.bits
-        if isinstance(bits, bool) or not isinstance(bits, int) or not 10 <= bits <= 22:
-            raise MetricInputError(f"bits={bits!r}; expected an integer from 10 to 22")
+        least, most = self.bits_allowed
+        if isinstance(bits, bool) or not isinstance(bits, int) or not least <= bits <= most:
+            raise MetricInputError(f"bits={bits!r}; expected an integer from {least} to {most}")
         super().__post_init__()
 
     def empty(self) -> dict[str, Any]:
         nothing = np.full((2, self.size), np.inf)
-        slots = (1 << self.bits) + SPECIAL
+        slots = self.slots
         empty: dict[str, Any] = {
             "counts": ScatterCounts((self.rows, self.size, slots)),
             "reach": MetricAccumulator(nothing, MetricReduceOp.min),
@@ -86,11 +89,17 @@ class AdaptiveBins(LeafState):
         return empty
 
     @property
+    def slots(self) -> int:
+        """The length of the table of a class."""
+        return (1 << self.bits) + SPECIAL
+
+    @property
     def grid(self) -> DyadicGrid:
         """The bins of the values so far."""
-        return self._grid(self.reach.value)
+        return self.grid_of(self.reach.value)
 
-    def _grid(self, reach: Any) -> DyadicGrid:
+    def grid_of(self, reach: Any) -> DyadicGrid:
+        """The bins of values of this reach."""
         return DyadicGrid.of(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
 
     @folding
@@ -106,6 +115,30 @@ class AdaptiveBins(LeafState):
         # All arrays get one type, on an `Explicit` mesh that of the batch.
         x, w, row, self = replicated((x, w, row, self))
         counted = jnp.broadcast_to(w.astype(jnp.bool_), x.shape)
+        x, bins, grid = self.covering(x, counted)
+        slots = grid.slots
+        place = grid.place(x) + jnp.arange(self.size, dtype=jnp.int32)[None, :] * slots
+        place = jnp.where(counted, place, self.size * slots * max(2, self.rows))  # ignored
+        # Without a barrier, the compiler would compute the places again for each scatter.
+        place = lax.optimization_barrier(place)
+        changes: dict[str, Any] = {}
+        if self.keeps_extremes:
+            changes["extremes"] = bins.extremes_with(place, x)
+        if row is not None:
+            place = place + row.astype(jnp.int32) * (self.size * slots)
+        w = counted if w.dtype == jnp.bool_ else jnp.broadcast_to(w, x.shape)
+        return bins.with_parts(changes | {"counts": bins.counts.add(place, w)})
+
+    def extremes_with(self, place: jax.Array, x: jax.Array) -> MetricAccumulator:
+        """The extremes with those of values at these places, (N, size), of the flat tables."""
+        both = jnp.stack([place, place + self.size * self.slots])
+        return extreme_at(self.extremes, both, jnp.stack([-x, x]))
+
+    def covering(self, x: jax.Array, counted: jax.Array) -> tuple[jax.Array, Self, DyadicGrid]:
+        """Values as they are binned, and the same weights in bins that cover them; and the grid.
+
+        Only those values matter that are `counted`; both are (N, size).
+        """
         # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
         # so that every device gives the same result.
         x = jnp.where(counted & (jnp.abs(x) >= float(jnp.finfo(x.dtype).tiny)), x, 0)
@@ -119,24 +152,11 @@ class AdaptiveBins(LeafState):
 
         is_beyond = finite & ((x < reach[:1]) | (-x < reach[1:]))
         reach = lax.cond(jnp.any(is_beyond), extended, lambda: reach)
-        bins, grid = self._reaching(reach)
-        slots = grid.slots
-        place = grid.place(x) + jnp.arange(self.size, dtype=jnp.int32)[None, :] * slots
-        place = jnp.where(counted, place, self.size * slots * max(2, self.rows))  # ignored
-        # Without a barrier, the compiler would compute the places again for each scatter.
-        place = lax.optimization_barrier(place)
-        changes: dict[str, Any] = {}
-        if self.keeps_extremes:
-            both = jnp.stack([place, place + self.size * slots])
-            changes["extremes"] = extreme_at(bins.extremes, both, jnp.stack([-x, x]))
-        if row is not None:
-            place = place + row.astype(jnp.int32) * (self.size * slots)
-        w = counted if w.dtype == jnp.bool_ else jnp.broadcast_to(w, x.shape)
-        return bins.with_parts(changes | {"counts": bins.counts.add(place, w)})
+        return x, *self.reaching(reach)
 
-    def _reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
+    def reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
         """The same weights in the bins of a range that includes the present one; and its grid."""
-        old, new = self.grid, self._grid(reach)
+        old, new = self.grid, self.grid_of(reach)
 
         def outgrown(carry: Any) -> jax.Array:
             grid = new.with_arrays(carry[0])
@@ -159,21 +179,23 @@ class AdaptiveBins(LeafState):
                 )
 
             before, after = cut(old, 0), cut(new.arrays, 0)
-            joined = _joined(cut(tables, 1), new.with_arrays(before), new.with_arrays(after))
+            joined = self.joined(cut(tables, 1), new.with_arrays(before), new.with_arrays(after))
             return paste(old, after, 0), paste(tables, joined, 1)
 
         # A loop that mostly has no rounds. A `lax.cond` would copy the tables in every call.
-        carry = (old.arrays, self._tables())
+        carry = (old.arrays, self.tables())
         _, tables = lax.while_loop(lambda carry: jnp.any(outgrown(carry)), join_one, carry)
-        return self._with_tables(tables, reach), new
+        return self.with_tables(tables, reach), new
 
-    def _tables(self) -> dict[str, Any]:
+    def tables(self) -> dict[str, Any]:
+        """The arrays that are laid out by the bins."""
         tables = {"recent": self.counts.recent, "flushed": self.counts.flushed}
         if self.keeps_extremes:
             tables["extremes"] = self.extremes.parts[0]
         return tables
 
-    def _with_tables(self, tables: dict[str, Any], reach: jax.Array) -> Self:
+    def with_tables(self, tables: dict[str, Any], reach: jax.Array) -> Self:
+        """A copy that holds these tables, for bins of this reach."""
         changes: dict[str, Any] = {
             "counts": self.counts.with_parts({n: tables[n] for n in ("recent", "flushed")}),
             "reach": self.reach.with_parts({"parts": (reach,)}),
@@ -182,11 +204,20 @@ class AdaptiveBins(LeafState):
             changes["extremes"] = self.extremes.with_parts({"parts": (tables["extremes"],)})
         return self.with_parts(changes)
 
+    def joined(self, tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[str, Any]:
+        """The tables of an old grid on a new one, whose bins are unions of the old ones."""
+        place = places_of(old, new)
+
+        def count(x: jax.Array) -> jax.Array:
+            return jnp.zeros_like(x).at[..., *place].add(x)
+
+        return joined_counts(tables, count) | joined_extremes(tables, place)
+
     def aligned(self, reach: MetricAccumulator) -> Self:
         """The same weights in the bins of a range that includes the present one."""
-        tables, end = replicated((self._tables(), reach.parts[0]))
-        joined = _joined(tables, self.grid, self._grid(end))
-        return self._with_tables(joined, reach.parts[0])
+        tables, end = replicated((self.tables(), reach.parts[0]))
+        joined = self.joined(tables, self.grid, self.grid_of(end))
+        return self.with_tables(joined, reach.parts[0])
 
     def combine(self, other: Any) -> Self:
         reach = self.reach.combine(other.reach)
@@ -216,21 +247,21 @@ class AdaptiveBins(LeafState):
             changes["extremes"] = self.extremes.from_mesh(arrays[2:])
         return self.with_parts(changes)
 
+    def order(self, grid: DyadicGrid) -> jax.Array:
+        """The places of the bins in ascending order, (size, slots)."""
+        ring = 1 << self.bits
+        first = jnp.argmin(grid.ranks(), -1).astype(jnp.int32)[:, None]
+        rank = jnp.broadcast_to(jnp.arange(ring, dtype=jnp.int32), (self.size, ring))
+        return _with_ends((first + rank) & (ring - 1), ring, ring + 1)
+
     def contents(self) -> Contents:
         """The bins in ascending order."""
         grid, ring = self.grid, 1 << self.bits
-        first = jnp.argmin(grid.ranks(), -1).astype(jnp.int32)[:, None]
-        rank = jnp.broadcast_to(jnp.arange(ring, dtype=jnp.int32), (self.size, ring))
-
-        def with_ends(x: jax.Array, low: Any, high: Any) -> jax.Array:
-            return jnp.concatenate(
-                [jnp.full_like(x[:, :1], low), x, jnp.full_like(x[:, :1], high)], -1
-            )
-
-        order = with_ends((first + rank) & (ring - 1), ring, ring + 1)
+        order = self.order(grid)
         weights = self.counts.double.map(lambda x: _taken(x, order))
         if not self.keeps_extremes:
-            lowest = with_ends(grid.lowest(rank), -jnp.inf, jnp.inf)
+            rank = jnp.broadcast_to(jnp.arange(ring, dtype=jnp.int32), (self.size, ring))
+            lowest = _with_ends(grid.lowest(rank), -jnp.inf, jnp.inf)
             is_tie = jnp.isinf(lowest) | self._holds_one(lowest)
             return Contents(weights, lowest, is_tie, None, None)
         # Of an empty bin, the least value is infinity and the greatest -infinity: a tie, too. The
@@ -247,12 +278,16 @@ class AdaptiveBins(LeafState):
         return (grid.shift == 0)[:, None] & (jnp.abs(lowest) >= start[:, None])
 
 
+def _with_ends(x: jax.Array, low: Any, high: Any) -> jax.Array:
+    return jnp.concatenate([jnp.full_like(x[:, :1], low), x, jnp.full_like(x[:, :1], high)], -1)
+
+
 def _taken(x: jax.Array, order: jax.Array) -> jax.Array:
     return jnp.take_along_axis(x, jnp.broadcast_to(order, x.shape), -1)
 
 
-def _joined(tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[str, Any]:
-    """The tables of an old grid on a new one, whose bins are unions of the old ones."""
+def places_of(old: DyadicGrid, new: DyadicGrid) -> tuple[jax.Array, jax.Array]:
+    """The class, and the place on a new grid, of each place of an old one, both (size, slots)."""
     ring, size = 1 << old.bits, old.least.shape[0]
     special = jnp.broadcast_to(
         jnp.arange(ring, old.slots, dtype=jnp.int32), (size, old.slots - ring)
@@ -260,17 +295,23 @@ def _joined(tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[st
     place = new.place(old.lowest(old.ranks()).T).T
     # Unsigned, because JAX looks for negative indices.
     place = jnp.concatenate([place, special], -1).astype(jnp.uint32)
-    row = lax.broadcasted_iota(jnp.uint32, place.shape, 0)
+    return lax.broadcasted_iota(jnp.uint32, place.shape, 0), place
 
-    def count(x: jax.Array) -> jax.Array:
-        return jnp.zeros_like(x).at[..., row, place].add(x)
 
+def joined_counts(
+    tables: dict[str, Any], count: Callable[[jax.Array], jax.Array]
+) -> dict[str, Any]:
+    """The tables of counts, added up by `count`, which takes integers."""
     flushed = sum_doubles(flushed_total(tables["recent"], tables["flushed"]), count)
-    joined: dict[str, Any] = {
+    return {
         "recent": jnp.zeros_like(tables["recent"]),
         "flushed": (flushed.high, flushed.low),
     }
-    if "extremes" in tables:
-        extremes = tables["extremes"]
-        joined["extremes"] = jnp.full_like(extremes, -jnp.inf).at[:, row, place].max(extremes)
-    return joined
+
+
+def joined_extremes(tables: dict[str, Any], place: tuple[jax.Array, jax.Array]) -> dict[str, Any]:
+    """The table of extremes in other places, if there is one."""
+    if "extremes" not in tables:
+        return {}
+    extremes = tables["extremes"]
+    return {"extremes": jnp.full_like(extremes, -jnp.inf).at[:, *place].max(extremes)}

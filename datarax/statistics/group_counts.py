@@ -20,7 +20,7 @@ from datarax.statistics.thresholds import checked_threshold, is_above, of_probab
 
 
 class GroupCounts(State):
-    """For each group: true positives, predicted positives, positives, and examples.
+    """For each group: true positives, false positives, false negatives and true negatives.
 
     Examples with NaN or infinite scores, with a target other than 0 and 1, or with a group out of
     range, are excluded and counted in `invalid`.
@@ -43,24 +43,29 @@ class GroupCounts(State):
         self.counts = MetricAccumulator(np.zeros((4, self.num_groups)))
 
     @property
+    def cells(self) -> DoubleFloat:
+        """True positives, false positives, false negatives, true negatives, (4, num_groups)."""
+        return self.counts.double
+
+    @property
     def right(self) -> DoubleFloat:
         """The true positives of each group."""
-        return self.counts.double[0]
+        return self.cells[0]
 
     @property
     def predicted(self) -> DoubleFloat:
         """The predicted positives of each group."""
-        return self.counts.double[1]
+        return self.cells[0] + self.cells[1]
 
     @property
     def actual(self) -> DoubleFloat:
         """The positives of each group."""
-        return self.counts.double[2]
+        return self.cells[0] + self.cells[2]
 
     @property
     def total(self) -> DoubleFloat:
         """The examples of each group."""
-        return self.counts.double[3]
+        return self.cells.sum(0)
 
     def update(
         self, preds: ArrayLike, target: ArrayLike, groups: ArrayLike, *, weights: Weights = None
@@ -85,7 +90,8 @@ class GroupCounts(State):
         w = jnp.where(known, batch.weight, zero)
         chosen = is_above(batch.preds, self.threshold, self.from_logits)
 
-        parts = (chosen & batch.target, chosen, batch.target, known)
+        a, b = chosen, batch.target
+        parts = (a & b, a & ~b, ~a & b, ~(a | b))
 
         def count(w: jax.Array) -> jax.Array:
             return jnp.stack(

@@ -10,10 +10,12 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.numerics.limbs import difference, float_or_double
 from datarax.statistics.batches import pairs
+from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.losses import LOSSES, LossName
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.state import State
+from datarax.statistics.value_histogram import ValueHistogram
 
 
 class LossTotal(State, kw_only=False):
@@ -88,3 +90,29 @@ class LossTotal(State, kw_only=False):
     def mean(self) -> jax.Array:
         """The total over the scale; NaN where the scale is zero."""
         return quotient(self.total, self.scale)
+
+
+class PinballTotal(LossTotal):
+    """The total of the pinball loss, and the targets in bins.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics.loss_total import PinballTotal
+        >>> seen = PinballTotal("quantile", 0.5)
+        >>> seen = seen.update(jnp.array([1.0, 5.0]), jnp.array([2.0, 3.0]))
+        >>> print(seen.mean, seen.targets.quantile(1.0))
+        0.75 3.0
+    """
+
+    bits: int = 16
+    """The resolution of the bins; see `datarax.statistics.ValueHistogram`."""
+    targets: ValueHistogram = state()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.targets = ValueHistogram(bits=self.bits, octaves=15)
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        seen = super().update(preds, target, weights=weights)
+        _, t, w, _ = pairs(preds, target, weights, self.shape)
+        return seen.replace(targets=self.targets.update(t, weights=w))

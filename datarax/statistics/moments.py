@@ -35,7 +35,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
 
     Args:
         shape: the shape of one example.
-        order: the highest power, from 2 to 4.
+        order: the highest power, from 1 to 4.
     """
 
     shape: tuple[int, ...] = ()
@@ -141,7 +141,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         # The merged mean is `share * d` above the mean of self, and `rest * d` below that of other.
         # `cross[k - 2]` is what the k-th power gains from this. `a` and `b` are the powers of self
         # and of other, from k = 2 on.
-        cross = [d * d * factor]
+        cross = [d * d * factor] if self.order > 1 else []
         a, b = ([p.high for p in each] for each in (powers, other_powers))
         if self.order > 2:
             cross.append(d**3 * factor * (rest - share) + 3 * d * (rest * b[0] - share * a[0]))

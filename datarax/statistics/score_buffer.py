@@ -38,8 +38,13 @@ class ScoreBuffer(Scores):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive_int(self.capacity, "capacity")
-        width = self.size + 2 if self.num_classes else 3 * self.size
+        width = self.size + 2 if self._has_labels else 3 * self.size
         self.rows = Rows(self.capacity, (width,), default_float().name)
+
+    @property
+    def _has_labels(self) -> bool:
+        """Whether a row holds a label and a weight, instead of one of each for every score."""
+        return self.num_classes is not None and not self.pooled
 
     @property
     def overflow(self) -> Exact:
@@ -54,7 +59,7 @@ class ScoreBuffer(Scores):
         tiny = float(jnp.finfo(scores.dtype).tiny)
         scores = jnp.where(used & (jnp.abs(scores) >= tiny), scores, 0)
         target, w = positive, w.astype(dtype)
-        if self.num_classes:
+        if self._has_labels:
             target, w = jnp.argmax(positive, -1)[:, None], w[:, :1]
         parts = (scores.astype(dtype), target.astype(dtype), w)
         kept = self.rows.append(jnp.concatenate(parts, -1), jnp.any(used, -1))
@@ -64,7 +69,7 @@ class ScoreBuffer(Scores):
         """Scores, weights of positives and weights of negatives, of shape (size, capacity)."""
         data, size = jnp.asarray(self.rows.data).T, self.size
         scores = data[:size]
-        if self.num_classes:
+        if self._has_labels:
             classes = jnp.arange(size, dtype=jnp.int32)[:, None]
             positive, w = data[size:-1].astype(jnp.int32) == classes, data[-1:]
         else:

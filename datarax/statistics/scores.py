@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from datarax._checks import is_integer, numeric
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.sums import suffix_sums
@@ -44,7 +45,7 @@ class Groups(NamedTuple):
         cls, positives: DoubleFloat, negatives: DoubleFloat, is_tie: jax.Array, lowest: jax.Array
     ) -> "Groups":
         """From the weights of each group."""
-        above = _sums_above(stack([positives, negatives]))
+        above = sums_above(stack([positives, negatives]))
         return cls(positives, negatives, above[0], above[1], is_tie, lowest)
 
     @property
@@ -83,7 +84,7 @@ class Groups(NamedTuple):
         return Groups(p, n, p_above, n_above, self.is_tie, self.lowest)
 
 
-def _sums_above(weights: DoubleFloat) -> DoubleFloat:
+def sums_above(weights: DoubleFloat) -> DoubleFloat:
     """The sum over all higher groups; exact for integers."""
 
     def next_group(x: jax.Array) -> jax.Array:
@@ -108,6 +109,9 @@ class Scores(State):
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted in `invalid`."""
 
+    pooled: bool = False
+    """Whether the classes of an example are examples of one binary task."""
+
     invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
@@ -116,7 +120,7 @@ class Scores(State):
     @property
     def size(self) -> int:
         """How many classes there are: C, L, or 1."""
-        return self.num_classes or self.num_labels or 1
+        return 1 if self.pooled else self.num_classes or self.num_labels or 1
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in a batch.
@@ -140,7 +144,10 @@ class Scores(State):
         if self.num_classes is not None:
             target = is_class(target, self.num_classes)
             w = jnp.broadcast_to(w[..., None], scores.shape)
-        added = self.add(*(x.reshape(-1, self.size) for x in (scores, target, w)))
+        parts = scores, target, w
+        if self.pooled:  # JAX does not join a sharded axis with another one
+            parts = replicated(parts)
+        added = self.add(*(x.reshape(-1, self.size) for x in parts))
         return added.replace(invalid=self.invalid.update(invalid))
 
     def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:

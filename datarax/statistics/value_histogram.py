@@ -113,6 +113,15 @@ class ValueHistogram(State):
         return lower, upper
 
     @computed_once
+    def least_pinball_loss(self, q: float) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The mean pinball loss of the values about their own quantile `q`, the best constant.
+
+        Returns a lower bound, an estimate and an upper bound, of shape (). The bounds hold for
+        finite values as float32, up to the rounding of a float. NaN where there is no data.
+        """
+        return _least_pinball_loss(self, *_checked(q, "inverted_cdf"))
+
+    @computed_once
     def _quantiles(self, q: float | tuple[float, ...], method: str) -> tuple[jax.Array, ...]:
         return _quantiles(self, *_checked(q, method))
 
@@ -189,3 +198,33 @@ def _at_rank(
     width = jnp.where(greatest > least, greatest - least, 0)
     estimate = jnp.clip(least + width * jnp.clip(part, 0, 1), lower, upper)
     return tuple(nan_where(~(total.high > 0), x) for x in (lower, estimate, upper))
+
+
+@partial(jax.jit, static_argnames="method")
+def _least_pinball_loss(seen: ValueHistogram, q: DoubleFloat, method: str) -> Any:
+    bins, middle = seen.bins.contents(), _quantiles(seen, q, method)[1]
+    ends: Any = bins.least, bins.greatest
+    weights, (least, greatest) = bins.weights[0, 0], (x[0] for x in ends)
+    some, dtype = weights.high > 0, middle.dtype
+    # The best constant is in the bin of the quantile, at any place in it.
+    inside = some & (least <= middle) & (middle <= greatest)
+    first = jnp.min(jnp.where(inside, least, jnp.inf))
+    last = jnp.max(jnp.where(inside, greatest, -jnp.inf))
+    above, below = q.to_float(), (1 - q).to_float()
+
+    def loss(low: jax.Array, high: jax.Array, constant: jax.Array) -> DoubleFloat:
+        """The sum of losses of values at `low` in higher bins, and at `high` in lower bins."""
+        distance = jnp.where(some & (greatest < first), below * (constant - high), 0)
+        distance = jnp.where(some & (least > last), above * (low - constant), distance)
+        return (weights * distance).sum()
+
+    # The sum is linear in the constant, so the least one is at an end of the bin.
+    at_ends = [loss(least, greatest, end).to_float() for end in (first, last)]
+    own = jnp.maximum(above * (last - middle), below * (middle - first))
+    own = (weights * jnp.where(inside, own, 0)).sum()
+    center = least * 0.5 + greatest * 0.5
+    total = weights.sum()
+    upper = ((loss(greatest, least, middle) + own) / total).to_float()
+    lower = (DoubleFloat.of(jnp.minimum(*at_ends), dtype) / total).to_float()
+    estimate = ((loss(center, center, middle) + own * 0.5) / total).to_float()
+    return lower, jnp.clip(estimate, lower, upper), upper

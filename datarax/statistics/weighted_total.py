@@ -13,12 +13,13 @@ from datarax.numerics.limbs import sum_products
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
+from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.state import State
 
 
-class WeightedTotal(State):
+class WeightedTotal(State, kw_only=False):
     """The sum of `w * x`, the sum of `w`, and the number of values that could not be used.
 
     Example:
@@ -29,12 +30,19 @@ class WeightedTotal(State):
         2.0 1
     """
 
-    sums = ScaledTotal((2,))
-    """The sums of `w * x` and of `w`."""
+    shape: tuple[int, ...] = ()
+    """The shape of one example: there is a sum for each of its elements."""
+
+    sums: ScaledTotal = state()
+    """The sums of `w * x` and of `w`, (2, *shape)."""
     invalid = InvalidCounts()
 
+    def __post_init__(self) -> None:
+        self.shape = tuple(self.shape)
+        self.sums = ScaledTotal((2, *self.shape))
+
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
-        """Folds in `values` of any shape; `weights` broadcast against their leading axes.
+        """Folds in `values` (..., *shape); `weights` broadcast against their leading axes.
 
         NaN and infinities are excluded, and counted in `invalid` unless their weight is zero.
         """
@@ -52,7 +60,7 @@ class WeightedTotal(State):
             w: their weights, as from `rows_weight`.
             invalid: the values that could not be used, as from `rows_weight`.
         """
-        one = ScaledTotal()
+        one = ScaledTotal(self.shape)
         return self.replace(
             sums=self.sums.combine(stacked([one.of(x, w), one.of(jnp.broadcast_to(w, x.shape))])),
             invalid=self.invalid.update(invalid),
@@ -119,7 +127,7 @@ class ExactTotal(WeightedTotal):
         )
 
     def derive(self, coarser: State) -> State | None:
-        if type(coarser) is not WeightedTotal:
+        if type(coarser) is not WeightedTotal or coarser.shape != self.shape:
             return None
         return coarser.replace(sums=self.sums, invalid=self.invalid)
 

@@ -37,6 +37,7 @@ from tests.registry import (
     rank_correlation,
     recent,
     regression,
+    report,
     segmentation,
 )
 from tests.registry.case import BATCH as BATCH
@@ -65,6 +66,7 @@ CASES: list[Case] = [
     *rank_correlation.CASES,
     *recent.CASES,
     *regression.CASES,
+    *report.CASES,
     *segmentation.CASES,
 ]
 

@@ -78,6 +78,11 @@ def pairs_of(table: np.ndarray) -> tuple[float, float, float, float]:
     return same - n, by_class - same, by_cluster - same, n**2 - by_class - by_cluster + same
 
 
+def pair_confusion_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> np.ndarray:
+    both, row, column, neither = pairs_of(table_of(w, preds, target))
+    return np.array([[neither, column], [row, both]])
+
+
 def rand_of(table: np.ndarray) -> float:
     both, row, column, neither = pairs_of(table)
     return (both + neither) / (both + row + column + neither) if table.sum() > 1 else 1.0
@@ -215,6 +220,14 @@ CASES = [
         oracle=from_table(rand_of),
         config=CONFIG,
         reference=sklearn_clusters(sklearn.metrics.rand_score),
+    ),
+    CASE(
+        "pair_confusion",
+        metrics.PairConfusionMatrix,
+        oracle=pair_confusion_of,
+        config=CONFIG,
+        reference=sklearn_clusters(sklearn.metrics.cluster.pair_confusion_matrix),
+        empty=0.0,
     ),
     CASE(
         "adjusted_rand",

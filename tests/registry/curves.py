@@ -1,5 +1,6 @@
 """Curves and areas, of scores that each have a bin of their own, so that areas are exact."""
 
+import itertools
 from functools import partial
 from typing import Any
 
@@ -141,6 +142,28 @@ def sklearn_roc(target: np.ndarray, preds: np.ndarray, *, sample_weight: np.ndar
     )
 
 
+def det_curve_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    """From the highest threshold that misses no positive to the lowest without a false alarm."""
+    fpr, tpr = roc_of(w, preds, target)
+    has_all, has_none = ~(tpr < 1), ~(fpr > 0)
+    end = int(np.argmax(has_all))
+    start = min(int(has_none.sum()) - 1, end)
+    columns = (x[start : end + 1][::-1] for x in (fpr, 1 - tpr, thresholds_of(w, preds)))
+    if len(fpr) == 1:
+        columns = [np.full(1, np.nan)] * 3
+    return det_points(tuple(columns))
+
+
+def det_points(columns: Any) -> Any:
+    return curve_points.DetPoints(*(np.append(x, np.full(POINTS - len(x), x[-1])) for x in columns))
+
+
+def sklearn_det(target: np.ndarray, preds: np.ndarray, *, sample_weight: np.ndarray) -> Any:
+    if (target[preds == preds.max()] == 0).any():
+        return None  # early versions have no infinite threshold
+    return det_points(sklearn.metrics.det_curve(target, preds, sample_weight=sample_weight))
+
+
 def precision_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Precision at each threshold, from infinity on, where it is 1."""
     found = [(preds >= t) for t in thresholds_of(w, preds)[1:]]
@@ -246,6 +269,26 @@ def by_class(
     some = ~np.isnan(values)
     weights = (support if average == "weighted" else np.ones(size))[some]
     return ratio(fsum(np.array(values)[some] * weights), fsum(weights))
+
+
+def pooled(oracle: Any, w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    """A binary oracle of all classes, each an example."""
+    size = preds.shape[-1]
+    one_hot = target[:, None] == np.arange(size)
+    return oracle(np.repeat(w, size), preds.ravel(), one_hot.ravel())
+
+
+def one_against_one_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
+    """The mean over the pairs of classes of which both occur, weighted by both."""
+    areas, weights = [], []
+    for a, b in itertools.combinations(range(preds.shape[-1]), 2):
+        some = np.isin(target, (a, b))
+        each = [auroc_of(w[some], preds[some, c], target[some] == c) for c in (a, b)]
+        areas.append(np.mean(each))
+        weights.append(fsum(w[some]))
+    some = ~np.isnan(areas)
+    kept, by = np.array(areas)[some], np.array(weights)[some]
+    return ratio(fsum(kept * by), fsum(by))
 
 
 def sklearn_by_class(score: Any, average: str | None) -> Reference:
@@ -392,6 +435,15 @@ CASES = [
         **POINT,
     ),
     Case(
+        "det_curve",
+        metrics.DETCurve,
+        SCORES,
+        det_curve_of,
+        BITS | {"num_points": POINTS},
+        reference=sklearn_curve(sklearn_det),
+        **POINT,
+    ),
+    Case(
         "gain_curve",
         metrics.GainCurve,
         SCORES,
@@ -464,6 +516,30 @@ CASES = [
         for inputs, size in ((CLASS_SCORES, "num_classes"), (LABEL_SCORES, "num_labels"))
         for id, (cls, oracle, score, ulps) in AREAS.items()
         for average in ("macro", "weighted", None)
+    ),
+    *(
+        Case(
+            f"{id}_class_scores_micro",
+            cls,
+            CLASS_SCORES,
+            partial(pooled, oracle),
+            BITS | {"num_classes": 5, "average": "micro"},
+            reference=sklearn_by_class(score, "micro"),
+            ulps=ulps,
+            exact=True,
+        )
+        for id, (cls, oracle, score, ulps) in AREAS.items()
+    ),
+    Case(
+        "auroc_one_against_one",
+        metrics.AUROC,
+        CLASS_SCORES,
+        one_against_one_of,
+        {"bits": 12, "num_classes": 5, "average": "weighted", "multi_class": "ovo"},
+        # scikit-learn only takes scores that sum to one, and no weights: see the tests of areas.
+        reference=None,
+        ulps=2 * 10 + 4,  # ten areas and weights, their products, two sums and a quotient
+        exact=True,
     ),
     Case(
         "roc_class_scores",

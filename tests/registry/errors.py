@@ -129,6 +129,40 @@ def poisson_like(p: np.ndarray, t: np.ndarray) -> np.ndarray:
     return 4 * apart**2 / np.sqrt(p)
 
 
+def mean_constant(w: np.ndarray, t: np.ndarray) -> float:
+    return t[0] if np.ptp(t) == 0 else mean_of(w, t)
+
+
+def median(w: np.ndarray, t: np.ndarray) -> float:
+    return quantile(t, w, 0.5)
+
+
+def explained_share(
+    w: np.ndarray, p: np.ndarray, t: np.ndarray, *, loss: Any, constant: Any
+) -> float:
+    """One less the loss by that of the best constant."""
+    null, left = mean_of(w, loss(constant(w, t), t)), mean_of(w, loss(p, t))
+    if null:
+        return 1 - left / null
+    return np.nan if fsum(w) <= 1 else float(left == 0)
+
+
+# The pinball loss, and the constant that makes it least.
+PINBALL: dict[str, Any] = {"loss": partial(pinball, q=0.5), "constant": median}
+
+
+def share_left(
+    w: np.ndarray,
+    preds: np.ndarray,
+    target: np.ndarray,
+    *,
+    loss: Any = poisson_like,
+    constant: Any = mean_constant,
+) -> float:
+    value = used(partial(explained_share, loss=loss, constant=constant))(w, preds, target)
+    return np.nan_to_num(1 - value)
+
+
 def cosine(p: np.ndarray, t: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(p, axis=-1) * np.linalg.norm(t, axis=-1)
     return (p * t).sum(-1) / np.where(lengths == 0, 1, lengths)
@@ -255,6 +289,37 @@ CASES = [
         mean_loss(poisson_like),
         {"power": 1.5},
         ulps=48,
+    ),
+    Case(
+        "d2_tweedie",
+        metrics.D2Tweedie,
+        POSITIVE,
+        used(partial(explained_share, loss=poisson_like, constant=mean_constant)),
+        {"power": 1.5},
+        reference=sklearn_of(
+            sklearn.metrics.d2_tweedie_score,
+            least=2,
+            # It subtracts large sums, and divides by 0 where the target is constant.
+            defined=lambda preds, target: np.std(target) > 1e-2 * np.mean(target),
+            power=1.5,
+        ),
+        # A quotient of two deviances.
+        atol=lambda w, preds, target: 100 * 2.0**-24 * (1 + share_left(w, preds, target)),
+    ),
+    *(
+        Case(
+            id,
+            cls,
+            ERRORS,
+            used(partial(explained_share, **PINBALL)),
+            reference=sklearn_of(score, least=2, defined=lambda preds, target: np.ptp(target) > 0),
+            # Two targets in one bin: its width is 2**-11 of a target.
+            atol=lambda w, preds, target: 2.0**-11 * (1 + share_left(w, preds, target, **PINBALL)),
+        )
+        for id, cls, score in (
+            ("d2_absolute", metrics.D2AbsoluteError, sklearn.metrics.d2_absolute_error_score),
+            ("d2_pinball", metrics.D2Pinball, sklearn.metrics.d2_pinball_score),
+        )
     ),
     Case(
         "cosine",

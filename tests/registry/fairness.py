@@ -1,4 +1,4 @@
-"""Several values in one: LikelihoodRatios, GroupFairness."""
+"""Several values in one: LikelihoodRatios, GroupFairness, GroupRates."""
 
 from fractions import Fraction
 from functools import partial
@@ -79,6 +79,17 @@ def fairness(w: Array, preds: Array, target: Array, groups: Array) -> dict[str, 
     return values
 
 
+def group_rates(w: Array, preds: Array, target: Array, groups: Array) -> dict[str, Any]:
+    chosen, actual = preds > 0.5, target == 1
+    kinds = (chosen & actual, chosen & ~actual, ~chosen & ~actual, ~chosen & actual)
+    return {
+        f"group_{i}": np.array(
+            [ratio(fsum(w[kind & (groups == i)]), fsum(w[groups == i])) for kind in kinds]
+        )
+        for i in range(GROUP_COUNT)
+    }
+
+
 CASES = [
     *(
         Case(
@@ -99,6 +110,14 @@ CASES = [
         fairness,
         {"num_groups": GROUP_COUNT},
         reference=None,  # Fairlearn's is the oracle's formula, and no other library here has one
+        exact=True,
+    ),
+    Case(
+        "group_rates",
+        metrics.GroupRates,
+        GROUPED,
+        group_rates,
+        {"num_groups": GROUP_COUNT},
         exact=True,
     ),
 ]

@@ -12,8 +12,15 @@ import sklearn.metrics
 from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Arrays, Case, Inputs
-from tests.registry.predictions import BINARY, CLASSES, MULTICLASS, binary, target_labels
-from tests.registry.reference import Reference, sklearn_of, whole_target
+from tests.registry.predictions import (
+    BINARY,
+    CLASSES,
+    MULTICLASS,
+    binary,
+    multilabel,
+    target_labels,
+)
+from tests.registry.reference import Reference, several_classes, sklearn_of, whole_target
 
 EPS = 2.0**-23  # of float32; scikit-learn clips to it
 
@@ -79,6 +86,18 @@ CHANCES = Inputs(
 )
 
 
+LABEL_CHANCES = Inputs(
+    "chances_of_labels",
+    draw=multilabel,
+    valid=lambda preds, target: is_probability(preds) & np.isin(target, (0, 1)),
+    spoil=CHANCES.spoil,
+    hard={
+        "a label never": partial(multilabel, prevalence=(0.0, 0.5, 1.0)),
+        "saturated": partial(multilabel, scores=(0.0, 1.0)),
+    },
+)
+
+
 def weighted_mean(w: np.ndarray, scores: np.ndarray) -> float:
     used = w > 0
     total = fsum(w[used])
@@ -93,6 +112,22 @@ def log_loss_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
 
 def brier_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
     return weighted_mean(w, (preds - target) ** 2)
+
+
+def skill(w: np.ndarray, preds: np.ndarray, target: np.ndarray, *, score: Any, null: Any) -> float:
+    """One less a score by that of the class frequencies f: the sum of f times `null` of f."""
+    total = fsum(w)
+    f = np.array([fsum(w[target == c]) / total if total else 0 for c in range(CLASSES)])
+    return 1 - score(w, preds, target) / fsum(f * null(f)) if (f > 0).sum() > 1 else np.nan
+
+
+def skill_error(w: np.ndarray, preds: np.ndarray, target: np.ndarray, *, score: Any) -> float:
+    # The score errs by 6 units, that of the frequencies by 12, and it is at least 1/2000 of 1.
+    return 32 * 2.0**-24 * (1 + 2000 * np.nan_to_num(score(w, preds, target)))
+
+
+# Newer than the oldest scikit-learn that the tests run on.
+d2_brier_score: Any = getattr(sklearn.metrics, "d2_brier_score", None)
 
 
 def hinge_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
@@ -241,6 +276,45 @@ CASES = [
         brier_of,
         reference=sklearn_chances(sklearn.metrics.brier_score_loss),
         ulps=6,  # the difference, twice in its square, the product, the sum, the quotient
+    ),
+    Case(
+        "log_loss_by_label",
+        metrics.LogLoss,
+        LABEL_CHANCES,
+        lambda w, preds, target: np.array(
+            [
+                log_loss_of(x, np.stack([1 - p, p], -1), t)
+                for x, p, t in zip(w.T, preds.T, target.T, strict=True)
+            ]
+        ),
+        {"num_labels": 3, "average": None},
+        ulps=6,
+    ),
+    Case(
+        "d2_log_loss",
+        metrics.D2LogLoss,
+        FORECASTS,
+        partial(skill, score=log_loss_of, null=lambda f: -np.log(np.where(f > 0, f, 1))),
+        {"num_classes": CLASSES},
+        reference=sklearn_chances(
+            lambda target, preds, **weights: sklearn.metrics.d2_log_loss_score(
+                target, np.clip(preds, EPS, 1 - EPS), labels=range(CLASSES), **weights
+            ),
+            least=2,
+            defined=several_classes,
+        ),
+        atol=partial(skill_error, score=log_loss_of),
+    ),
+    Case(
+        "d2_brier",
+        metrics.D2Brier,
+        CHANCES,
+        lambda w, preds, target: skill(
+            w, preds, target, score=lambda *x: 2 * brier_of(*x), null=lambda f: 1 - f
+        ),
+        reference=d2_brier_score
+        and sklearn_chances(d2_brier_score, least=2, defined=several_classes),
+        atol=partial(skill_error, score=brier_of),
     ),
     Case(
         "hinge",

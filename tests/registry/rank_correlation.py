@@ -50,6 +50,24 @@ ORDERS = Inputs(
 )
 
 
+# Each has a bin of its own, of eight for each power of two.
+VALUES = (-6.0, -2.5, -0.25, -0.0, 0.0, 1.0, 1.25, 1.5, 3.0, 64.0)
+FEW_VALUES = Inputs(
+    "few_values",
+    draw=partial(ties, values=VALUES),
+    valid=finite,
+    spoil={"preds": NOT_NUMBERS, "target": NOT_NUMBERS},
+    hard={
+        "two values": partial(ties, values=(0.0, 1e30)),
+        "constant": partial(ties, values=(7.0,)),
+        "reversed": lambda rng, size: {
+            "preds": -(target := ties(rng, size, values=VALUES)["target"]),
+            "target": target,
+        },
+    },
+)
+
+
 def mean_ranks(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     """The mean rank of each value: the weight below it, and half of its own."""
     return np.array([fsum(w[x < v]) + 0.5 * fsum(w[x == v]) for v in x])
@@ -75,6 +93,16 @@ CASES = [
         reference=scipy_of(scipy.stats.spearmanr),
         # As for Pearson's, of ranks that are exact.
         atol=lambda w, **_: (4 * SUMS + 8) * 2.0**-24,
+    ),
+    Case(
+        "spearman_binned",
+        metrics.SpearmanCorrCoef,
+        FEW_VALUES,
+        used(spearman_of),
+        {"bits": 8},
+        reference=scipy_of(scipy.stats.spearmanr),
+        atol=lambda w, **_: 2.0**-20,  # each bin holds one value; two products and a quotient
+        exact=True,
     ),
     Case(
         "kendall",

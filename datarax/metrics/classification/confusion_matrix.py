@@ -1,11 +1,11 @@
-"""The confusion matrix."""
+"""The confusion matrix, and the counts of each class."""
 
 from typing import Literal
 
 import jax.numpy as jnp
 
 from datarax._typing import OnInvalid, PyTree
-from datarax.metrics.classification.count_ratio import CountMetric, Counts
+from datarax.metrics.classification.count_ratio import CountMetric, Counts, TopKCountMetric
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.exact import exact
 from datarax.numerics.scaling import nan_where
@@ -62,3 +62,33 @@ class ConfusionMatrix(CountMetric):
         share = (table / total).to_float()
         share = jnp.where(jnp.isnan(share), 0, share)
         return nan_where(~(jnp.sum(table.high, (-2, -1), keepdims=True) > 0), share)
+
+
+class StatScores(TopKCountMetric):
+    """The counts that ratios are made of: true and false positives and negatives, and the support.
+
+    Multiclass and multilabel: (C, 5), for each class or label against the rest; binary: (5,). In
+    order: true positives, false positives, true negatives, false negatives, and the support, which
+    is how often the class is the target. `compute` gives the nearest floats; `results` and a
+    collector give exact counts. No data gives zeros. As `StatScores` of torchmetrics, and the
+    entries of `sklearn.metrics.multilabel_confusion_matrix`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import StatScores
+        >>> metric = StatScores().update(jnp.array([0.9, 0.8, 0.2, 0.6]), jnp.array([1, 0, 1, 1]))
+        >>> print(metric.compute())
+        [2. 1. 0. 1. 3.]
+    """
+
+    on_invalid: OnInvalid = "exclude"
+    """As in `Metric`. The default is "exclude" because the results are counts."""
+    average: Literal["micro"] | None = None
+    """"micro" adds up the counts of all classes, (5,)."""
+
+    def compute(self) -> PyTree:
+        c = Counts.of(self.statistic)
+        if self.average == "micro":
+            c = c.summed()
+        scores = stack([c.tp, c.fp, c.tn, c.fn, c.positives], -1)
+        return exact(scores[0] if self.is_binary or self.average == "micro" else scores)

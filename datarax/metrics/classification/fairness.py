@@ -6,38 +6,14 @@ import jax.numpy as jnp
 
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import Metric, shareable
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.statistics.fields import state
 from datarax.statistics.group_counts import GroupCounts
 
 
-class GroupFairness(Metric):
-    """How much groups differ in selection rate and in true positive rate.
-
-    A dict of four numbers. The demographic parity compares the selection rates of the groups,
-    positive predictions / examples; the equal opportunity compares their true positive rates,
-    TP / (TP + FN). "..._difference" is the greatest rate minus the least, 0 at best;
-    "..._ratio" is the least divided by the greatest, 1 at best. A group without data (equal
-    opportunity: without positives) is excluded; the value is NaN where no group is left, and a
-    ratio of 0 to 0 is NaN.
-
-    As `demographic_parity_difference`, `equal_opportunity_difference` and their ratios in
-    Fairlearn. M. Hardt, E. Price and N. Srebro (2016), Equality of opportunity in supervised
-    learning, https://arxiv.org/abs/1610.02413.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from datarax.metrics import GroupFairness
-        >>> preds, target = jnp.array([0.9, 0.8, 0.7, 0.2]), jnp.array([1, 0, 1, 1])
-        >>> fairness = GroupFairness(num_groups=2).update(preds, target, jnp.array([0, 0, 1, 1]))
-        >>> for name, value in fairness.compute().items():
-        ...     print(name, value)
-        demographic_parity_difference 0.5
-        demographic_parity_ratio 0.5
-        equal_opportunity_difference 0.5
-        equal_opportunity_ratio 0.5
-    """
+class GroupMetric(Metric):
+    """A metric of a binary task that is computed from the counts of each group."""
 
     num_groups: int
     """The number of groups, which are numbered from 0."""
@@ -72,11 +48,64 @@ class GroupFairness(Metric):
         """
         return self.replace(statistic=self.statistic.update(preds, target, groups, weights=weights))
 
+
+class GroupFairness(GroupMetric):
+    """How much groups differ in selection rate and in true positive rate.
+
+    A dict of four numbers. The demographic parity compares the selection rates of the groups,
+    positive predictions / examples; the equal opportunity compares their true positive rates,
+    TP / (TP + FN). "..._difference" is the greatest rate minus the least, 0 at best;
+    "..._ratio" is the least divided by the greatest, 1 at best. A group without data (equal
+    opportunity: without positives) is excluded; the value is NaN where no group is left, and a
+    ratio of 0 to 0 is NaN.
+
+    As `demographic_parity_difference`, `equal_opportunity_difference` and their ratios in
+    Fairlearn. M. Hardt, E. Price and N. Srebro (2016), Equality of opportunity in supervised
+    learning, https://arxiv.org/abs/1610.02413.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import GroupFairness
+        >>> preds, target = jnp.array([0.9, 0.8, 0.7, 0.2]), jnp.array([1, 0, 1, 1])
+        >>> fairness = GroupFairness(num_groups=2).update(preds, target, jnp.array([0, 0, 1, 1]))
+        >>> for name, value in fairness.compute().items():
+        ...     print(name, value)
+        demographic_parity_difference 0.5
+        demographic_parity_ratio 0.5
+        equal_opportunity_difference 0.5
+        equal_opportunity_ratio 0.5
+    """
+
     def compute(self) -> PyTree:
         c = self.statistic
         return _extremes(c.predicted, c.total, "demographic_parity") | _extremes(
             c.right, c.actual, "equal_opportunity"
         )
+
+
+class GroupRates(GroupMetric):
+    """The share of each kind of prediction in each group.
+
+    A dict with an array of four numbers for each group, "group_0" and on: true positives, false
+    positives, true negatives and false negatives, each divided by the examples of the group. A
+    group without data has NaN. `GroupFairness` shares its statistic. As `BinaryGroupStatRates` of
+    torchmetrics.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import GroupRates
+        >>> preds, target = jnp.array([0.9, 0.8, 0.7, 0.2]), jnp.array([1, 0, 1, 1])
+        >>> rates = GroupRates(num_groups=2).update(preds, target, jnp.array([0, 0, 1, 1]))
+        >>> for name, value in rates.compute().items():
+        ...     print(name, value)
+        group_0 [0.5 0.5 0.  0. ]
+        group_1 [0.5 0.  0.  0.5]
+    """
+
+    def compute(self) -> PyTree:
+        tp, fp, fn, tn = (self.statistic.cells[i] for i in range(4))
+        rates = stack([tp, fp, tn, fn]) / self.statistic.total[None]
+        return {f"group_{i}": rates[:, i] for i in range(self.num_groups)}
 
 
 def _extremes(part: DoubleFloat, whole: DoubleFloat, name: str) -> dict[str, DoubleFloat]:

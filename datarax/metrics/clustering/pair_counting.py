@@ -3,8 +3,12 @@
 import jax
 import jax.numpy as jnp
 
+from datarax._typing import OnInvalid, PyTree
 from datarax.metrics.clustering.contingency_table import Clustering, Table
 from datarax.numerics.assignment import best_matching
+from datarax.numerics.double_float import stack
+from datarax.numerics.exact import exact
+from datarax.numerics.scaling import power_of_two_near_reciprocal
 
 
 class Rand(Clustering):
@@ -107,3 +111,31 @@ class ClusterAccuracy(Clustering):
             lambda x: jnp.where(matched >= 0, jnp.take_along_axis(x, column, 1)[:, 0], 0)
         )
         return (right.sum() / table.total[0, 0]).to_float()
+
+
+class PairConfusionMatrix(Clustering):
+    """How many pairs of examples two labellings put together or apart: (2, 2).
+
+    Rows: the two have different classes, or one class. Columns: they are in different clusters, or
+    in one. Pairs are ordered, so that each counts twice. `compute` gives the nearest floats;
+    `results` and a collector give counts that are exact up to 2**48. No data gives zeros. As
+    `sklearn.metrics.cluster.pair_confusion_matrix`. L. Hubert and P. Arabie (1985),
+    https://doi.org/10.1007/BF01908075.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import PairConfusionMatrix
+        >>> metric = PairConfusionMatrix(num_classes=3)
+        >>> print(metric.update(jnp.array([0, 0, 1, 2]), jnp.array([0, 0, 1, 1])).compute())
+        [[8. 0.]
+         [2. 2.]]
+    """
+
+    on_invalid: OnInvalid = "exclude"
+    """As in `Metric`. The default is "exclude" because the results are counts."""
+
+    def compute(self) -> PyTree:
+        table = Table.of(self.statistic)
+        both, row, column, neither = table.pairs()
+        unit = 1 / power_of_two_near_reciprocal(table.size)
+        return exact(stack([neither, column, row, both]).reshape(2, 2) * unit * unit)

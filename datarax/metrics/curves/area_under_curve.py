@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
@@ -15,6 +16,7 @@ from datarax.numerics.scaling import nan_where, weighted_mean
 from datarax.numerics.special import x_minus_log1p
 from datarax.statistics.memo import computed_once
 from datarax.statistics.score_buffer import ScoreBuffer
+from datarax.statistics.score_table import ScoreTable
 from datarax.statistics.scores import Groups
 
 
@@ -25,9 +27,11 @@ class AreaMetric(ScoreMetric):
     this order. `bounds` gives the values of the worst and of the best order.
     """
 
-    average: Literal["macro", "weighted"] | None = "macro"
+    average: Literal["micro", "macro", "weighted"] | None = "macro"
     """"macro": the mean over the classes. "weighted": the mean weighted by the positives of each
-    class. `None`: one value per class. Classes whose value is NaN are left out of an average."""
+    class. `None`: one value per class. Classes whose value is NaN are left out of an average.
+    "micro": the value of one binary task, of which each class of an example is an example; with
+    `exact`, each takes a place of the buffer."""
 
     extremes: ClassVar[tuple[float, float]] = (0.0, 1.0)
     """The least and the greatest value that the metric can have."""
@@ -62,19 +66,26 @@ class AreaMetric(ScoreMetric):
         # Bounds of a full buffer are the extremes, and there is a warning of its own.
         return None if self.exact else 0.01
 
+    @property
+    def is_pooled(self) -> bool:
+        return self.average == "micro" and not self.is_binary
+
+    def support(self) -> jax.Array:
+        """The weight of each value in the average that is "weighted"."""
+        return self.groups().total_positives.high[:, 0]
+
     @computed_once
     def _areas(self) -> DoubleFloat:
         return self.areas(self.groups())
 
     def _averaged(self, area: DoubleFloat) -> jax.Array:
         value = area.to_float()
-        if self.is_binary:
+        if self.is_binary or self.is_pooled:
             return value[0]
         if self.average is None:
             return value
-        if self.average == "macro":
-            return weighted_mean(value, jnp.ones_like(value))
-        return weighted_mean(value, self.groups().total_positives.high[:, 0])
+        weights = jnp.ones_like(value) if self.average == "macro" else self.support()
+        return weighted_mean(value, weights)
 
 
 def _ordered_pairs(groups: Groups, max_fpr: float = 1.0) -> DoubleFloat:
@@ -113,8 +124,13 @@ class AUROC(AreaMetric):
 
     `compute` estimates that half of the pairs within a bin are ordered. `bounds()` are certain.
 
+    With `multi_class="ovo"`, the mean over all pairs of classes: of their examples alone, the mean
+    of the two areas with either class as the positive one. D. J. Hand and R. J. Till (2001),
+    https://doi.org/10.1023/A:1010920819831.
+
     Raises:
-        MetricInputError: `max_fpr` is not above 0 and at most 1.
+        MetricInputError: `max_fpr` is not above 0 and at most 1; or "ovo" for another task than a
+            multiclass one, another average than "macro" and "weighted", with `max_fpr` or `exact`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -130,11 +146,55 @@ class AUROC(AreaMetric):
     """If given, the area up to this false positive rate, standardised: 0.5 for random scores, and 1
     at best. D. K. McClish (1989), https://doi.org/10.1177/0272989X8900900307. As in scikit-learn,
     but for each class too."""
+    multi_class: Literal["ovr", "ovo"] = "ovr"
+    """Multiclass: each class against the rest ("ovr"), or against each other class ("ovo"). The
+    state of "ovo" grows with the square of the number of classes; see
+    `datarax.statistics.score_table`. Its "weighted" average is by the weight of both classes."""
 
     def __post_init__(self) -> None:
+        if self.multi_class == "ovo":
+            self._check_pairs()
+            self.statistic = ScoreTable.from_fields(self)
+            return
         super().__post_init__()
         if self.max_fpr is not None:
             self.max_fpr = fraction(self.max_fpr, "max_fpr", above=0)
+
+    def _check_pairs(self) -> None:
+        wanted = {"exact": False, "capacity": None, "max_fpr": None}
+        if self.num_classes is None or self.average not in ("macro", "weighted"):
+            raise MetricInputError(
+                f'multi_class="ovo" with num_classes={self.num_classes!r} and '
+                f'average={self.average!r}; expected num_classes=, and "macro" or "weighted"'
+            )
+        for name, value in wanted.items():
+            if getattr(self, name) != value:
+                raise MetricInputError(
+                    f'multi_class="ovo" with {name}={getattr(self, name)!r}; leave {name}= out'
+                )
+
+    @computed_once
+    def _areas(self) -> DoubleFloat:
+        if not isinstance(self.statistic, ScoreTable):
+            return self.areas(self.groups())
+        pairs = self.statistic.pairs()
+        least = pairs.ordered + pairs.tied * 0.5
+        ordered = stack([least, least + pairs.unknown * 0.5, least + pairs.unknown])
+        area = ordered / (pairs.totals[:, None] * pairs.totals[None, :])[None]
+        both = (area + area.map(lambda x: jnp.swapaxes(x, -1, -2))) * 0.5
+        first, second = self._class_pairs
+        return both.map(lambda x: x[:, first, second])
+
+    @property
+    def _class_pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """The first and the second class of all pairs."""
+        return np.triu_indices(self.statistic.size, 1)
+
+    def support(self) -> jax.Array:
+        if not isinstance(self.statistic, ScoreTable):
+            return super().support()
+        totals, (first, second) = self.statistic.pairs().totals.high, self._class_pairs
+        return totals[first] + totals[second]
 
     def areas(self, groups: Groups) -> DoubleFloat:
         max_fpr = 1.0 if self.max_fpr is None else self.max_fpr

@@ -31,6 +31,14 @@ class PrecisionRecallPoints(NamedTuple):
     thresholds: jax.Array
 
 
+class DetPoints(NamedTuple):
+    """The result of `DETCurve`: error rates at ascending thresholds."""
+
+    fpr: jax.Array
+    fnr: jax.Array
+    thresholds: jax.Array
+
+
 class CurvePoints(NamedTuple):
     """The counts at the points of a curve, in descending order of the thresholds.
 
@@ -181,14 +189,54 @@ class PrecisionRecallCurve(CurveMetric):
         precision = (points.true_positives / predicted).to_float()
         # Precision is 0/0 at the infinite threshold: 1 by convention. Without data it stays NaN.
         predicts_nothing = (predicted.high == 0) & ~jnp.isnan(points.thresholds)
-        columns = (
+        columns = PrecisionRecallPoints(
             jnp.where(predicts_nothing, 1, precision),
             points.true_positive_rate,
             points.thresholds,
         )
-        # Reverse the points, from `last` down to 0. The repeated points, which come after `last`,
-        # are left out, and the first point repeats at the end instead.
-        place = jnp.arange(self.num_points, dtype=jnp.int32)[None, :]
-        index = jnp.maximum(points.last - place, 0)
-        columns = (jnp.take_along_axis(x, index, -1) for x in columns)
-        return self.by_task(PrecisionRecallPoints(*columns))
+        return self.by_task(_reversed(columns, 0, points.last))
+
+
+class DETCurve(CurveMetric):
+    """The detection error tradeoff: false positive and false negative rates over the thresholds.
+
+    `compute()` gives a named tuple `(fpr, fnr, thresholds)` of arrays of shape (num_points,), or
+    (C, num_points), for predictions `score >= threshold` at ascending thresholds: from the highest
+    one without a false negative to the lowest one without a false positive. The last point repeats.
+    Without a positive the false negative rate is NaN; without a negative the false positive rate
+    is. Without data all values are NaN. As `sklearn.metrics.det_curve`. A. Martin and others
+    (1997), The DET curve in assessment of detection task performance.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import DETCurve
+        >>> metric = DETCurve(num_points=5)
+        >>> metric = metric.update(jnp.array([-2.0, 3.0, 0.5, 8.0]), jnp.array([0, 0, 1, 1]))
+        >>> for values in metric.compute():
+        ...     print(values)
+        [0.5 0.5 0.  0.  0. ]
+        [0.  0.5 0.5 0.5 0.5]
+        [0.5 3.  8.  8.  8. ]
+    """
+
+    def compute(self) -> PyTree:
+        points = self.points()
+        missed = points.total_positives - points.true_positives
+        columns = DetPoints(
+            points.false_positive_rate,
+            (missed / points.total_positives).to_float(),
+            points.thresholds,
+        )
+        # The points descend in their thresholds, so false positives rise, and misses fall.
+        has_all = missed.high <= 0
+        end = jnp.argmax(has_all, -1, keepdims=True).astype(jnp.int32)
+        alarms = points.false_positives.high > 0
+        start = jnp.sum(~alarms, -1, keepdims=True, dtype=jnp.int32) - 1
+        return self.by_task(_reversed(columns, jnp.minimum(start, end), end))
+
+
+def _reversed(columns: PyTree, first: jax.Array | int, last: jax.Array) -> PyTree:
+    """The points from `last` down to `first`, which repeats."""
+    place = jnp.arange(columns[0].shape[-1], dtype=jnp.int32)[None, :]
+    index = jnp.maximum(last - place, first)
+    return jax.tree.map(lambda x: jnp.take_along_axis(x, index, -1), columns)

@@ -37,7 +37,8 @@ class ScoreMetric(Metric):
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
 
-    statistic: ScoreHistogram | ScoreBuffer = state()
+    statistic: Any = state()
+    """A `ScoreHistogram`; with `exact`, a `ScoreBuffer`."""
 
     def __post_init__(self) -> None:
         if not self.exact:
@@ -45,14 +46,14 @@ class ScoreMetric(Metric):
                 raise MetricInputError(
                     f"capacity={self.capacity!r} is for exact=True; leave it out"
                 )
-            self.statistic = ScoreHistogram.from_fields(self)
+            self.statistic = ScoreHistogram.from_fields(self, pooled=self.is_pooled)
             return
         if self.capacity is None or self.bits is not None:
             raise MetricInputError(
                 f"exact=True with capacity={self.capacity!r} and bits={self.bits!r}; expected "
                 f"capacity=, how many examples to keep, and no bits="
             )
-        self.statistic = ScoreBuffer.from_fields(self)
+        self.statistic = ScoreBuffer.from_fields(self, pooled=self.is_pooled)
 
     @shareable
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
@@ -74,6 +75,11 @@ class ScoreMetric(Metric):
     def is_binary(self) -> bool:
         """Whether the task is neither multiclass nor multilabel."""
         return self.num_classes is None and self.num_labels is None
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the classes of an example are examples of one binary task."""
+        return False
 
     def groups(self) -> Groups:
         """The weights by class and group of scores, all scaled by one power of two."""

@@ -39,6 +39,7 @@ class RankedProbabilityScore(ProbabilityScore):
     normalize: bool = False
     """Whether to divide the sum by C - 1, so that it is from 0 to 1."""
     num_labels: ClassVar[None] = None  # type: ignore[reportIncompatibleVariableOverride]
+    average: ClassVar[str] = "micro"  # type: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self) -> None:
         if self.num_classes is None:

@@ -1,9 +1,10 @@
 """Weighted means of a score of each example: the base of log loss, Brier score and others."""
 
-from typing import Self
+from typing import Literal, Self
 
 import jax
 
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat
@@ -19,7 +20,7 @@ class MeanScore(Metric):
     def compute(self) -> PyTree:
         return self.statistic.mean
 
-    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
         return self.statistic.total.double, self.statistic.weight.double
 
 
@@ -32,9 +33,16 @@ class TaskScore(MeanScore):
     """How many labels a multilabel task has. Without both sizes the task is binary."""
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
+    average: Literal["micro"] | None = "micro"
+    """Multilabel: "micro" is the mean over all labels of all examples; `None` gives one value per
+    label."""
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)
+        if self.average is None:
+            if self.num_labels is None:
+                raise MetricInputError("average=None is for multilabel tasks; give num_labels=")
+            self.statistic = WeightedTotal((self.num_labels,))
 
     @property
     def takes_probabilities(self) -> bool:
@@ -64,6 +72,10 @@ class TaskScore(MeanScore):
             probabilities=self.takes_probabilities,
             ignore_index=self.ignore_index,
         )
+        return self.with_scores(seen)
+
+    def with_scores(self, seen: Examples) -> Self:
+        """A new metric with the scores of a checked batch folded in."""
         score = self.score(seen)
         return self.replace(statistic=self.statistic.add(score, seen.weight, seen.invalid))
 

@@ -152,7 +152,7 @@ class HuberLoss(LossMetric):
     """The absolute error above which the loss is linear; a number above 0."""
 
     def __post_init__(self) -> None:
-        self.delta = _finite(self.delta, "delta", "a number above 0", lambda x: x > 0)
+        self.delta = finite_number(self.delta, "delta", "a number above 0", lambda x: x > 0)
         self.parameter = self.delta
         super().__post_init__()
 
@@ -180,7 +180,7 @@ class QuantileLoss(LossMetric):
     """The quantile, from 0 to 1; 0.5 gives half of the mean absolute error."""
 
     def __post_init__(self) -> None:
-        self.q = _finite(self.q, "q", "a number from 0 to 1", lambda x: 0 <= x <= 1)
+        self.q = finite_number(self.q, "q", "a number from 0 to 1", lambda x: 0 <= x <= 1)
         self.parameter = self.q
         super().__post_init__()
 
@@ -207,7 +207,7 @@ class MinkowskiDistance(LossMetric):
     """The power, at least 1: 1 gives the sum of absolute errors, 2 the Euclidean distance."""
 
     def __post_init__(self) -> None:
-        self.p = _finite(self.p, "p", "a number of at least 1", lambda x: x >= 1)
+        self.p = finite_number(self.p, "p", "a number of at least 1", lambda x: x >= 1)
         self.parameter = self.p
         super().__post_init__()
 
@@ -246,7 +246,7 @@ class TweedieDeviance(LossMetric):
 
     def __post_init__(self) -> None:
         outside = "a number that is not between 0 and 1"
-        self.power = _finite(self.power, "power", outside, lambda x: x <= 0 or x >= 1)
+        self.power = finite_number(self.power, "power", outside, lambda x: x <= 0 or x >= 1)
         self.parameter = self.power
         super().__post_init__()
 
@@ -275,12 +275,12 @@ class CriticalSuccessIndex(LossMetric):
     """The least value that is an event."""
 
     def __post_init__(self) -> None:
-        self.threshold = _finite(self.threshold, "threshold", "a number", lambda x: True)
+        self.threshold = finite_number(self.threshold, "threshold", "a number", lambda x: True)
         self.parameter = self.threshold
         super().__post_init__()
 
 
-def _finite(value: float, name: str, expected: str, fits: Callable[[float], bool]) -> float:
+def finite_number(value: float, name: str, expected: str, fits: Callable[[float], bool]) -> float:
     """Checks that `value` is a finite number that `fits`, and returns it as a Python float."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (is_number and np.isfinite(value) and fits(float(value))):

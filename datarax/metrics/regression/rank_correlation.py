@@ -1,15 +1,24 @@
 """Rank correlations: how well the order of the predictions agrees with that of the targets."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from datarax._typing import PyTree
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.normalized_products import correlation_coefficient
-from datarax.numerics.ranks import dense_ranks, mean_ranks, order_agreement_sums
+from datarax.numerics.ranks import (
+    dense_ranks,
+    mean_ranks,
+    order_agreement_sums,
+    rank_correlation_of_bins,
+)
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.statistics.cross_moments import TwoMoments
 from datarax.statistics.fields import state
+from datarax.statistics.joint_bins import JointHistogram
+from datarax.statistics.memo import computed_once
 from datarax.statistics.pair_buffer import PairBuffer
 
 
@@ -23,7 +32,7 @@ class RankCorrelation(RegressionMetric):
     capacity: int = 8192
     """How many examples are kept in all."""
 
-    statistic: PairBuffer = state()
+    statistic: Any = state()
 
     def __post_init__(self) -> None:
         self.statistic = PairBuffer.from_fields(self)
@@ -44,8 +53,11 @@ class SpearmanCorrCoef(RankCorrelation):
     in `invalid_count()`. NaN where either is constant, and so for fewer than two examples. As
     `scipy.stats.spearmanr`. C. Spearman (1904), https://doi.org/10.2307/1412159.
 
+    With `bits`, all examples count, in constant memory: `compute` is an estimate, and `bounds()`
+    are certain to contain the exact value, up to the rounding of a float.
+
     Raises:
-        MetricInputError: `capacity` is not a positive integer.
+        MetricInputError: `capacity` is not a positive integer, or `bits` is not from 6 to 13.
 
     Example:
         >>> import jax.numpy as jnp
@@ -55,7 +67,41 @@ class SpearmanCorrCoef(RankCorrelation):
         0.8
     """
 
+    bits: int | None = None
+    """If given, pairs are counted in a table of `2**bits` bins of both values, in place of a
+    buffer; see `datarax.statistics.joint_bins`. 10 bits take 13 MB. For a million pairs of normal
+    numbers the bounds are 0.014 apart if they are unrelated, and 0.002 at a correlation of 0.99;
+    one more bit takes four times the memory, and halves that. Of few distinct values, such as small
+    integers, the value is exact. Values of very different sizes share bins: the bounds are wide."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bits is not None:
+            self.statistic = JointHistogram(bits=self.bits)
+
+    def bounds(self) -> tuple[jax.Array, jax.Array]:
+        """Bounds `(lower, upper)` on the exact value: of a buffer that is not full, the value.
+
+        Of a buffer that is full, they are -1 and 1.
+        """
+        if self.bits is not None:
+            lower, _, upper = self._of_bins()
+            return lower, upper
+        value, is_full = self._of_pairs(), self.statistic.overflow > 0
+        return jnp.where(is_full, -1, value), jnp.where(is_full, 1, value)
+
+    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
+        return super().value_and_bounds()[0], self.bounds()
+
     def compute(self) -> PyTree:
+        return self._of_pairs() if self.bits is None else self._of_bins()[1]
+
+    @computed_once
+    def _of_bins(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return rank_correlation_of_bins(*self.statistic.table())
+
+    @computed_once
+    def _of_pairs(self) -> jax.Array:
         preds, target, w = self.columns()
         ranks = jax.vmap(mean_ranks, (0, None))(jnp.stack((preds, target)), w)
         moments = TwoMoments(crossed=True).of_two(ranks[0], ranks[1], w)

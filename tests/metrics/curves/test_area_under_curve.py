@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 import sklearn.metrics
 
 import datarax
@@ -443,3 +444,48 @@ def test_wide_bounds_warn_and_are_read_from_a_collection(rng):
     assert (results["area/lower"], results["area/upper"]) == (float(lower), float(upper))
     assert results["narrow/lower"] == results["narrow"] == results["narrow/upper"]
     assert "size/lower" not in results
+
+
+@pytest.mark.parametrize("average", ["macro", "weighted"])
+def test_classes_against_each_other(rng, average):
+    logits, target = rng.normal(size=(500, 4)), rng.integers(0, 4, 500).astype(np.int32)
+    logits[np.arange(500), target] += 1
+    preds = scipy.special.softmax(logits, -1).astype(np.float32)
+    metric = AUROC(num_classes=4, average=average, multi_class="ovo")
+    metric = update(update(metric, preds[:250], target[:250]), preds[250:], target[250:])
+    rows = preds.astype(np.float64) / preds.astype(np.float64).sum(-1, keepdims=True)
+    want = sklearn.metrics.roc_auc_score(target, rows, average=average, multi_class="ovo")
+    lower, upper = map(float, metric.bounds())
+    assert lower - 1e-6 <= want <= upper + 1e-6
+    assert upper - lower < 1e-3
+    assert lower <= float(metric.compute()) <= upper
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"num_labels": 3},
+        {"num_classes": 3, "average": None},
+        {"num_classes": 3, "average": "micro"},
+        {"num_classes": 3, "max_fpr": 0.1},
+        {"num_classes": 3, "exact": True, "capacity": 10},
+    ],
+)
+def test_what_classes_against_each_other_cannot_have(config):
+    with pytest.raises(MetricInputError, match='multi_class="ovo" with'):
+        AUROC(multi_class="ovo", **config)
+
+
+@pytest.mark.parametrize("exact", [{}, {"exact": True, "capacity": 1000}])
+def test_labels_as_one_task(rng, exact):
+    preds = rng.random((200, 3)).astype(np.float32)
+    target = (rng.random((200, 3)) < (0.1, 0.5, 0.7)).astype(np.int32)
+    w = rng.random(200).astype(np.float32)
+    metric = update(AUROC(num_labels=3, average="micro", **exact), preds, target, weights=w)
+    want = sklearn.metrics.roc_auc_score(target, preds, average="micro", sample_weight=w)
+    lower, upper = map(float, metric.bounds())
+    assert lower - 1e-6 <= want <= upper + 1e-6
+    assert (upper == lower) == bool(exact)
+    assert upper - lower < 1e-3
+    assert lower <= float(metric.compute()) <= upper

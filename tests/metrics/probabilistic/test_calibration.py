@@ -287,3 +287,13 @@ def test_shapes_are_checked(config, preds, target, message):
 def test_multiclass_targets_are_integers():
     with pytest.raises(datarax.MetricTypeError, match="target has dtype float32"):
         CalibrationBins(num_classes=3).update(jnp.zeros((8, 3)), jnp.zeros(8))
+
+
+def test_errors_of_classes_by_name(rng):
+    preds = softmax(rng.normal(size=(64, 3))).astype(np.float32)
+    target = rng.integers(0, 3, 64).astype(np.int32)
+    metric = CalibrationError(num_classes=3, classwise=True, average=None)
+    named = datarax.Classwise(metric, ["cat", "dog", "fox"]).update(preds, target).results()
+    for c, value in enumerate(named.values()):
+        alone = value_of(CalibrationError(), preds[:, c], (target == c).astype(np.int32))
+        assert value == pytest.approx(float(alone), abs=1e-6)

@@ -327,3 +327,27 @@ def test_logits_that_are_far_apart():
         assert_within_ulps(update(Perplexity(), logits, target).compute(), np.exp(loss), 4)
         multiclass = LogLoss(num_classes=3, from_logits=True)
         assert_within_ulps(update(multiclass, logits, target).compute(), loss, 4)
+
+
+@pytest.mark.parametrize("cls", [LogLoss, BrierScore, HingeLoss])
+def test_a_value_for_each_label(cls, logits, rng):
+    preds, p, target = batch_of("multilabel", logits)
+    preds = preds if cls is HingeLoss else p.astype(np.float32)
+    w = rng.random(N).astype(np.float32)
+    by_label = value_of(cls(num_labels=C, average=None), preds, target, weights=w)
+    score = {
+        LogLoss: sklearn.metrics.log_loss,
+        BrierScore: sklearn.metrics.brier_score_loss,
+        HingeLoss: sklearn.metrics.hinge_loss,
+    }[cls]
+    want = [score(target[:, c], preds[:, c], sample_weight=w) for c in range(C)]
+    assert_within_ulps(by_label, np.array(want), 16)
+    # Without an average, the labels of an example have equal weights.
+    together = value_of(cls(num_labels=C), preds, target, weights=w)
+    assert_within_ulps(together, np.mean(want), 16)
+
+
+@pytest.mark.parametrize("config", [{}, {"num_classes": C}])
+def test_only_labels_have_a_value_each(config):
+    with pytest.raises(datarax.MetricInputError, match="give num_labels="):
+        LogLoss(average=None, **config)

@@ -1,0 +1,142 @@
+"""The classification report: precision, recall and F1 of all classes, and their averages."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from datarax._checks import real
+from datarax._errors import MetricInputError
+from datarax._typing import PyTree
+from datarax.metrics.classification.count_ratio import CountMetric, Counts, quotient
+from datarax.numerics.double_float import concatenate
+from datarax.numerics.exact import exact
+from datarax.numerics.scaling import nan_where, weighted_mean
+
+_COLUMNS = ("precision", "recall", "f1-score")
+_AVERAGES = ("accuracy", "micro avg", "macro avg", "weighted avg")
+
+
+class ClassificationReport(CountMetric):
+    """Precision, recall, F1 and support of each class, their averages, and the accuracy.
+
+    `compute` gives a nested dict: for each class and for "macro avg" and "weighted avg" a dict of
+    "precision", "recall", "f1-score" and "support"; and "accuracy", of a multilabel task "micro
+    avg" in its place. A binary task has two classes, 0 and 1. `text()` gives the dict as a table.
+    No data gives NaN.
+
+    As `sklearn.metrics.classification_report(output_dict=True)`, which leaves out the rows of
+    classes that neither occur nor are predicted. The averages leave them out too. There is no
+    "samples avg". The values are those of `Precision`, `Recall` and `F1`, and in a `Collection` the
+    report shares their statistic.
+
+    Raises:
+        MetricInputError: `names` are not distinct, not as many as there are classes, or one is the
+            name of an average.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import ClassificationReport
+        >>> report = ClassificationReport(num_classes=3, names=("cat", "dog", "fox"))
+        >>> report = report.update(jnp.array([0, 0, 2, 2, 1]), jnp.array([0, 1, 2, 2, 2]))
+        >>> print(report.text())
+                      precision    recall  f1-score   support
+        <BLANKLINE>
+                 cat       0.50      1.00      0.67         1
+                 dog       0.00      0.00      0.00         1
+                 fox       1.00      0.67      0.80         3
+        <BLANKLINE>
+            accuracy                           0.60         5
+           macro avg       0.50      0.56      0.49         5
+        weighted avg       0.70      0.60      0.61         5
+    """
+
+    names: Sequence[str] | None = None
+    """The name of each class; by default its number."""
+    zero_division: float = 0.0
+    """The value where a ratio is 0/0. NaN excludes such a class from the average."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.zero_division = real(self.zero_division, "zero_division", nan=True)
+        size = 2 if self.is_binary else self.statistic.size
+        if self.names is None:
+            return
+        self.names = tuple(map(str, self.names))
+        if len({*self.names, *_AVERAGES}) != size + len(_AVERAGES) or len(self.names) != size:
+            raise MetricInputError(
+                f"names={self.names!r}; expected {size} distinct names, none of them one of "
+                f"{', '.join(_AVERAGES)}"
+            )
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The name of each class."""
+        size = 2 if self.is_binary else self.statistic.size
+        return tuple(map(str, range(size))) if self.names is None else tuple(self.names)
+
+    def compute(self) -> PyTree:
+        counts = Counts.of(self.statistic)
+        if self.is_binary:
+            tp, fp, fn, tn = counts
+            pairs = ((tn, tp), (fn, fp), (fp, fn), (tp, tn))  # of the classes 0 and 1
+            counts = Counts(*(concatenate(pair) for pair in pairs))
+        some, by_class = counts.total.high.sum() > 0, self._ratios(counts)
+        support = counts.positives.map(lambda x: nan_where(~some, x))
+        occurs = support.high + counts.fp.high > 0
+        if self.num_labels is not None:
+            occurs = jnp.ones_like(occurs)
+        values: dict[str, Any] = {
+            name: {column: x[i] for column, x in by_class.items()} | {"support": exact(support[i])}
+            for i, name in enumerate(self.class_names)
+        }
+        everything = {"support": exact(support.sum())}
+        together = {name: x[0] for name, x in self._ratios(counts.summed()).items()}
+        if self.num_labels is None:
+            values["accuracy"] = together["recall"]
+        else:
+            values["micro avg"] = together | everything
+        for name, weights in (("macro", jnp.ones_like(support.high)), ("weighted", support.high)):
+            weights = jnp.where(occurs, weights, 0)
+            means = {column: weighted_mean(x, weights) for column, x in by_class.items()}
+            values[f"{name} avg"] = means | everything
+        return values
+
+    def _ratios(self, c: Counts) -> dict[str, jax.Array]:
+        ratios = (
+            (c.tp, c.predicted_positives),
+            (c.tp, c.positives),
+            (c.tp * 2, c.tp * 2 + c.fp + c.fn),
+        )
+        return {
+            name: nan_where(c.total.high <= 0, quotient(*ratio, self.zero_division))
+            for name, ratio in zip(_COLUMNS, ratios, strict=True)
+        }
+
+    def text(self, digits: int = 2) -> str:
+        """The report as a table, in the layout of scikit-learn.
+
+        Args:
+            digits: how many decimals values have.
+        """
+        values, wide = self.results(), max(9, digits + 3)
+        width = max(map(len, (*self.class_names, "weighted avg")))
+
+        def line(name: str, cells: Sequence[str]) -> str:
+            return " ".join([f"{name:>{width}s} ", *(f"{cell:>{wide}s}" for cell in cells)])
+
+        def row(name: str) -> str:
+            of_row = values[name]
+            if name == "accuracy":
+                support = values["macro avg"]["support"]
+                cells = ["", "", f"{of_row:.{digits}f}"]
+            else:
+                support = of_row["support"]
+                cells = [f"{of_row[column]:.{digits}f}" for column in _COLUMNS]
+            is_whole = float(support).is_integer()
+            return line(name, [*cells, f"{support:.{0 if is_whole else digits}f}"])
+
+        averages = [name for name in _AVERAGES if name in values]
+        rows = [line("", [*_COLUMNS, "support"]), "", *map(row, self.class_names), ""]
+        return "\n".join([*rows, *map(row, averages)])

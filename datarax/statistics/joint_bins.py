@@ -1,0 +1,130 @@
+"""`JointHistogram`: pairs of values in the bins of both, the statistic of correlations of ranks."""
+
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from datarax._typing import ArrayLike, Weights
+from datarax.distributed.collectives import replicated
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.dyadic_grid import DyadicGrid
+from datarax.statistics.adaptive_bins import (
+    AdaptiveBins,
+    joined_counts,
+    joined_extremes,
+    places_of,
+)
+from datarax.statistics.batches import pairs
+from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts
+from datarax.statistics.memo import computed_once
+from datarax.statistics.replication import folding
+from datarax.statistics.scatter_counts import ScatterCounts
+from datarax.statistics.state import State
+
+
+class JointTable(NamedTuple):
+    """The weight of pairs by the bins of both values, in ascending order."""
+
+    weights: DoubleFloat
+    """(slots, slots), by the bin of the first value and that of the second."""
+    is_tie: jax.Array
+    """The mask of the bins that hold at most one distinct value, (2, slots)."""
+
+
+class JointBins(AdaptiveBins):
+    """The weight of pairs of values, by the bins of both.
+
+    The two values are the two classes of `AdaptiveBins`, with one table over the bins of both.
+    """
+
+    bits_allowed: ClassVar[tuple[int, int]] = 6, 13
+
+    def empty(self) -> dict[str, Any]:
+        return super().empty() | {"counts": ScatterCounts((self.slots, self.slots))}
+
+    @folding
+    def add(self, x: jax.Array, w: jax.Array, row: None = None) -> Self:
+        """Adds pairs (N, 2) of finite values, each with its weight (N,)."""
+        x, w, self = replicated((x, w, self))
+        counted = jnp.broadcast_to(w.astype(jnp.bool_)[:, None], x.shape)
+        x, bins, grid = self.covering(x, counted)
+        place, slots = grid.place(x), grid.slots
+        both = place + jnp.arange(2, dtype=jnp.int32)[None, :] * slots
+        both = jnp.where(counted, both, 4 * slots)  # ignored
+        place = jnp.where(counted[:, 0], place[:, 0] * slots + place[:, 1], slots * slots)
+        extremes = bins.extremes_with(both, x)
+        return bins.with_parts({"extremes": extremes, "counts": bins.counts.add(place, w)})
+
+    def reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
+        old, new = self.grid, self.grid_of(reach)
+
+        def outgrown(carry: Any) -> jax.Array:
+            grid = new.with_arrays(carry[0])
+            return jnp.any(grid.has_values & grid.differs(new))
+
+        def join(carry: Any) -> Any:
+            return new.arrays, self.joined(carry[1], new.with_arrays(carry[0]), new)
+
+        # A loop of at most one round: see `AdaptiveBins`.
+        _, tables = lax.while_loop(outgrown, join, (old.arrays, self.tables()))
+        return self.with_tables(tables, reach), new
+
+    def joined(self, tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[str, Any]:
+        place = places_of(old, new)
+
+        def count(x: jax.Array) -> jax.Array:
+            first, second = place[1]
+            return jnp.zeros_like(x).at[..., first[:, None], second[None, :]].add(x)
+
+        return joined_counts(tables, count) | joined_extremes(tables, place)
+
+    def table(self) -> JointTable:
+        """The table with the bins in ascending order."""
+        first, second = order = self.order(self.grid)
+        weights = self.counts.double.map(lambda x: x[first][:, second])
+        least, greatest = (
+            jnp.take_along_axis(x, order, -1) for x in jnp.asarray(self.extremes.value)
+        )
+        return JointTable(weights, -least >= greatest)
+
+
+class JointHistogram(State):
+    """The weight of pairs of a prediction and a target, by the bins of both.
+
+    The bins of each adapt to its range, as those of `ValueHistogram`, so memory is constant:
+    `4**bits` cells of 12 bytes. Values are rounded to float32 (float64 with x64). Pairs with NaN or
+    infinite values are excluded, and counted in `invalid`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics.joint_bins import JointHistogram
+        >>> seen = JointHistogram(bits=8).update(jnp.arange(3.0), jnp.array([5.0, 4.0, 4.0]))
+        >>> print(seen.table().weights.to_float().sum())
+        3.0
+    """
+
+    bits: int = 10
+    """Each value has `2**bits` bins, from 6 to 13. One more bit takes four times the memory."""
+
+    bins: JointBins = state()
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        self.bins = JointBins(size=2, bits=self.bits, octaves=15)
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """Folds in `preds` and `target`, both of any one shape."""
+        p, t, w, invalid = pairs(preds, target, weights, ())
+        p, t, w = replicated((p, t, jnp.broadcast_to(w, p.shape)))
+        both = jnp.stack([p.reshape(-1), t.reshape(-1)], -1)
+        return self.replace(
+            bins=self.bins.add(both, w.reshape(-1)), invalid=self.invalid.update(invalid)
+        )
+
+    @computed_once
+    def table(self) -> JointTable:
+        """The weights by the bins of both, in ascending order."""
+        return self.bins.table()
