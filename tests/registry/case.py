@@ -74,6 +74,10 @@ class Case:
         exact: its state holds whole numbers where weights are none or a mask, so that it is the
             same bit for bit however the examples are spread.
         empty: the value of no data.
+        together: cases of one name are checked in one collection, although their statistics differ,
+            because their updates have most of their programs in common.
+        laws: whether the laws are checked. Not of a metric that differs from one of which they are
+            in the score of a row alone: the tests of its family compare it with the oracle.
     """
 
     id: str
@@ -87,12 +91,16 @@ class Case:
     state_atol: Callable[..., float] = lambda w, **inputs: 0.0
     exact: bool = False
     empty: Any = np.nan
+    together: str = ""
+    laws: bool = True
 
     def make(self, **config: Any) -> datarax.Metric:
         return self.cls(**{**self.config, **config})
 
     def group(self) -> tuple[Any, ...]:
-        """Equal for cases that share a statistic."""
+        """Equal for cases that share a statistic, or are `together`."""
+        if self.together:
+            return self.inputs.id, self.together
         metric: Any = self.make()
         if shares_statistic(metric):
             return self.inputs.id, jax.tree.structure(metric.statistic)
