@@ -106,6 +106,9 @@ from datarax.metrics.ranking.label_ranking import (
     LabelRankingAveragePrecision as LabelRankingAveragePrecision,
 )
 from datarax.metrics.ranking.label_ranking import LabelRankingLoss as LabelRankingLoss
+from datarax.metrics.ranking.recommendation import CatalogCoverage as CatalogCoverage
+from datarax.metrics.ranking.recommendation import IntraListDiversity as IntraListDiversity
+from datarax.metrics.ranking.recommendation import Novelty as Novelty
 from datarax.metrics.ranking.relevant_ranks import MRR as MRR
 from datarax.metrics.ranking.relevant_ranks import RetrievalAUROC as RetrievalAUROC
 from datarax.metrics.ranking.relevant_ranks import RetrievalMAP as RetrievalMAP

@@ -46,8 +46,10 @@ class Documents(Inputs):
     def spoilt(self, rng: np.random.Generator, arrays: Arrays, rows: np.ndarray) -> Arrays:
         spoilt = {name: x.copy() for name, x in arrays.items()}
         for name, values in self.spoil.items():
+            # Of embeddings, the first feature.
             entry = rows, rng.integers(0, DOCUMENTS, len(rows))
-            spoilt[name][entry] = rng.choice(values, len(rows))
+            x = spoilt[name]
+            x[(*entry, *(0 for _ in x.shape[2:]))] = rng.choice(values, len(rows))
             spoilt["valid"][entry] = True
         return spoilt
 
@@ -200,7 +202,105 @@ def by_order(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
     return partial(expected, SCORES[name])
 
 
+# What is recommended.
+
+ITEMS, FEATURES = 40, 3
+
+
+def recommendations(rng: np.random.Generator, size: int, **how: Any) -> Arrays:
+    drawn = queries(rng, size, **how)
+    shape = drawn.pop("target").shape
+    return drawn | {
+        "popularity": (rng.integers(1, 9, shape) / 8).astype(np.float32),
+        "items": rng.integers(0, ITEMS, shape).astype(np.int32),
+        "embeddings": rng.integers(1, 5, (*shape, FEATURES)).astype(np.float32),
+    }
+
+
+SPOIL = {
+    "popularity": (0.0, 1.5, np.nan), "items": (-1, ITEMS, 2**31 - 1),
+    "embeddings": (np.nan, np.inf),
+}  # fmt: skip
+HARD = {
+    "no ties": {"levels": 1000}, "all tied": {"levels": 1}, "few items": {"there": 0.2},
+    "no items": {"there": 0.0},
+}  # fmt: skip
+
+
+def inputs_of(name: str) -> Inputs:
+    """Recommendations of which one argument is given besides the scores."""
+
+    def draw(rng: np.random.Generator, size: int, **how: Any) -> Arrays:
+        drawn = recommendations(rng, size, **how)
+        return {key: drawn[key] for key in ("preds", name, "valid")}
+
+    def valid(preds: np.ndarray, valid: np.ndarray, **given: np.ndarray) -> np.ndarray:
+        x = given[name]
+        usable = {
+            "popularity": (x > 0) & (x <= 1), "items": (x >= 0) & (x < ITEMS),
+            "embeddings": np.isfinite(x),
+        }[name]  # fmt: skip
+        usable = usable.reshape(*preds.shape, -1).all(-1)
+        return documents_in_range(preds, usable - 1.0, valid)
+
+    hard = {kind: partial(draw, **how) for kind, how in HARD.items()}
+    return Documents(name, draw, valid, {"preds": (np.nan,), name: SPOIL[name]}, hard)
+
+
+def recommended(w: np.ndarray, preds: np.ndarray, valid: np.ndarray) -> list[np.ndarray]:
+    """The places of the items that are recommended for each query, of tied ones the first."""
+    return [
+        np.array([j for j in np.argsort(-p, kind="stable") if v[j]][:K], int) if weight > 0 else []
+        for weight, p, v in zip(w, preds, valid, strict=True)
+    ]
+
+
+def mean_where_defined(values: list[Any], w: np.ndarray) -> float:
+    x = np.array(values, np.float64)
+    some = ~np.isnan(x)
+    return fsum(x[some] * w[some]) / fsum(w[some]) if w[some].any() else np.nan
+
+
+def novelty_of(w: np.ndarray, *, preds: Any, valid: Any, popularity: Any, **_: Any) -> float:
+    values = []
+    for weight, p, v, x in zip(w, preds, valid > 0, popularity, strict=True):
+        if not weight or not v.any():
+            values.append(np.nan)
+            continue
+        means = [np.full(len(each), each.mean()) for each in ties(p[v], -np.log2(x[v]))]
+        values.append(np.concatenate(means)[:K].mean())
+    return mean_where_defined(values, w)
+
+
+def diversity_of(w: np.ndarray, *, preds: Any, valid: Any, embeddings: Any, **_: Any) -> float:
+    values = []
+    for places, x in zip(recommended(w, preds, valid), embeddings, strict=True):
+        x = x[places]
+        unit = x / np.linalg.norm(x, axis=-1, keepdims=True)
+        apart = [1 - a @ b for a, b in itertools.combinations(unit, 2)]
+        values.append(np.mean(apart) if apart else np.nan)
+    return mean_where_defined(values, w)
+
+
+def coverage_of_catalog(w: np.ndarray, *, preds: Any, valid: Any, items: Any, **_: Any) -> float:
+    each = zip(recommended(w, preds, valid), items, strict=True)
+    found = {item for places, x in each for item in x[places]}
+    return len(found) / ITEMS if found else np.nan
+
+
 CASES = [
+    Case(
+        "novelty", metrics.Novelty, inputs_of("popularity"), novelty_of, {"k": K},
+        ulps=4, laws=False,
+    ),
+    Case(
+        "intra_list_diversity", metrics.IntraListDiversity, inputs_of("embeddings"), diversity_of,
+        {"k": K}, ulps=4, atol=lambda w, **inputs: 1e-6, laws=False,
+    ),
+    Case(
+        "catalog_coverage", metrics.CatalogCoverage, inputs_of("items"), coverage_of_catalog,
+        {"num_items": ITEMS, "k": K}, laws=False,
+    ),
     case("ndcg", metrics.NDCG, normalized_gain_of),
     case(
         "ndcg_k_exponential",

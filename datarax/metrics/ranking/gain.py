@@ -43,8 +43,8 @@ class DCG(RankedMean):
         self.k = checked_k(self.k)
         choice(self.gain, ("linear", "exponential"), "gain")
 
-    def ranked(self, *args: Any, **kwargs: Any) -> Queries:
-        return ranked_queries(*args, **kwargs, greatest=_GREATEST[self.gain])
+    def ranked(self, *given: Any) -> Queries:
+        return ranked_queries(*given, greatest=_GREATEST[self.gain])
 
     def gains(self, relevance: jax.Array) -> jax.Array:
         """The gain of each document."""

@@ -1,6 +1,6 @@
 """`QueryMetric`: the mean over queries of a score of the ranking of their documents."""
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from datarax._checks import choice, positive_int, python_int
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.distributed.collectives import replicated
-from datarax.metrics.base import Metric
+from datarax.metrics.base import Metric, arguments
 from datarax.metrics.row_updates import counted_rows, updated_at
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking
@@ -39,6 +39,7 @@ class QueryMean(Metric):
 class RankedMean(Metric):
     """The weighted mean over queries of a score of their ranking; a subclass defines `score`."""
 
+    together_by: ClassVar[str | None] = "query"
     statistic = WeightedTotal()
 
     def score(self, ranking: Ranking) -> DoubleFloat:
@@ -54,21 +55,29 @@ class RankedMean(Metric):
         """What a query without a score counts as."""
         return "skip"
 
-    def ranked(self, *args: Any, **kwargs: Any) -> Queries:
-        """The checked and ranked batch of an update."""
-        return ranked_queries(*args, **kwargs)
+    def ranked(self, *given: Any) -> Queries:
+        """The checked and ranked batch of an update, of which all arguments are given in order."""
+        return ranked_queries(*given)
 
-    def scored(self, queries: Queries) -> tuple[jax.Array, jax.Array, Invalid]:
-        """The score and the weight of the query of each row, and which are invalid."""
-        score, undefined = self.score(queries.ranking), self.undefined(queries.ranking)
-        score, w = queries.by_row(score), queries.weight
+    def scored(self, *given: Any) -> tuple[Queries, jax.Array]:
+        """The batch of an update, where queries without a score have weight zero; and the scores.
+
+        The scores are by row, and finite.
+        """
+        queries = self.ranked(*given)
+        return self.defined(queries, self.score(queries.ranking))
+
+    def defined(self, queries: Queries, score: DoubleFloat) -> tuple[Queries, jax.Array]:
+        """What `scored` returns, of a score that may be undefined."""
+        undefined = self.undefined(queries.ranking)
+        value, w = queries.by_row(score), queries.weight
         if undefined is not None:
             undefined = queries.by_row(undefined)
-            score = jnp.where(undefined, jnp.asarray(self.instead == "one", score.dtype), score)
+            value = jnp.where(undefined, jnp.asarray(self.instead == "one", value.dtype), value)
             if self.instead == "skip":
                 w = jnp.where(undefined, jnp.zeros((), w.dtype), w)
         # The score of an invalid query may be any number.
-        return jnp.where(w.astype(jnp.bool_), score, 0), w, queries.invalid
+        return queries._replace(weight=w), jnp.where(w.astype(jnp.bool_), value, 0)
 
     def update(
         self,
@@ -87,8 +96,9 @@ class RankedMean(Metric):
             target: the relevance of each document, of the same shape: numbers of at least 0, or
                 booleans. A document is relevant if it is above 0.
             valid: the mask of the documents that there are, of the same shape.
-            query: the query of each document (N,), integers in any order. An update must hold all
-                documents of its queries: with `per_device`, on one device.
+            query: the query of each document (N,), integers in any order. All documents of a query
+                must be in one update: inside `shard_map`, on one device. `per_device` raises if
+                they are not, outside `jit`; elsewhere, each part counts as a query.
             weights: of queries: (Q,). With `query`, (N,), equal for all documents of a query; a
                 document of weight zero is not there. A query of different weights is invalid.
 
@@ -96,8 +106,13 @@ class RankedMean(Metric):
             MetricInputError: the shapes do not fit together; shows them.
             MetricTypeError: `query` is not of integers, or `valid` is no mask.
         """
-        queries = self.ranked(preds, target, valid, query, weights)
-        return self.replace(statistic=self.statistic.add(*self.scored(queries)))
+        return self.with_batch(preds, target, valid, query, weights)
+
+    def with_batch(self, *given: Any) -> Self:
+        """The metric updated with all arguments of `update`, in order."""
+        queries, scores = self.scored(*given)
+        statistic = self.statistic.add(scores, queries.weight, queries.invalid)
+        return self.replace(statistic=statistic)
 
     def compute(self) -> PyTree:
         return self.statistic.mean
@@ -110,15 +125,14 @@ class RankedMean(Metric):
         if given.get("query") is None or not target.place.size:
             return super().apply_at(calls, target)
         # A query is ranked as a whole, and goes where the first of its documents goes.
-        queries = self.ranked(**{"valid": None, "weights": None} | given)
-        score, w, invalid = self.scored(queries)
-        w = jnp.where(invalid.mask, jnp.ones((), w.dtype), w)
-        ids, counted = replicated((jnp.asarray(given["query"]), counted_rows(calls, score.size)))
+        queries, scores = self.scored(*(given.get(name) for name, _ in arguments(self)))
+        w = jnp.where(queries.invalid.mask, jnp.ones((), queries.weight.dtype), queries.weight)
+        ids, counted = replicated((jnp.asarray(given["query"]), counted_rows(calls, scores.size)))
         row = first_rows(ids, counted)[queries.ranking.order[0]]
         place, counts = replicated((target.place, target.counts))
         target = target._replace(place=place[row], counts=None if counts is None else counts[row])
         mean = QueryMean(on_invalid=self.on_invalid).with_parts({"statistic": self.statistic})
-        calls = mean.calls((score, invalid.code), {"weights": w})
+        calls = mean.calls((scores, queries.invalid.code), {"weights": w})
         return self.replace(statistic=updated_at(mean, calls, target).statistic)
 
 
