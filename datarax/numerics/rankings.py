@@ -67,9 +67,11 @@ class Ranking(NamedTuple):
         """Terms where the rank is at most `k`, elsewhere 0; all terms if `k` is None."""
         if k is None:
             return terms
-        if isinstance(k, int):  # one that does not fit an int32 is above all ranks
-            k = jnp.int32(min(k, np.iinfo(np.int32).max))
-        return where(self.rank <= k, terms, DoubleFloat.of(jnp.zeros_like(self.relevance)))
+        # A number that does not fit an int32 is above all ranks.
+        least = jnp.int32(min(k, np.iinfo(np.int32).max)) if isinstance(k, int) else k
+        return where(
+            jnp.less_equal(self.rank, least), terms, DoubleFloat.of(jnp.zeros_like(self.relevance))
+        )
 
     def tied_mean(self, x: jax.Array) -> DoubleFloat:
         """The mean of `x` over each run of ties: at its first place, with zero at the others."""

@@ -250,7 +250,7 @@ def inputs_of(name: str) -> Inputs:
 def recommended(w: np.ndarray, preds: np.ndarray, valid: np.ndarray) -> list[np.ndarray]:
     """The places of the items that are recommended for each query, of tied ones the first."""
     return [
-        np.array([j for j in np.argsort(-p, kind="stable") if v[j]][:K], int) if weight > 0 else []
+        np.array([j for j in np.argsort(-p, kind="stable") if v[j]][: K * (weight > 0)], int)
         for weight, p, v in zip(w, preds, valid, strict=True)
     ]
 

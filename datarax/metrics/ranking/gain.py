@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from datarax._checks import choice
-from datarax.metrics.ranking.query_metric import QueryMetric, RankedMean, checked_k
+from datarax.metrics.ranking.query_metric import QueryMetric, RelevanceMean, checked_k
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking
 from datarax.statistics.queries import Queries, ranked_queries
@@ -15,7 +15,7 @@ from datarax.statistics.queries import Queries, ranked_queries
 _GREATEST = {"linear": 2.0**100, "exponential": 100.0}
 
 
-class DCG(RankedMean):
+class DCG(RelevanceMean):
     """Discounted cumulative gain: the gains of the documents, less the lower they are ranked.
 
     sum(gain / log2(1 + rank)) over the documents of a query, the mean over queries. Tied documents

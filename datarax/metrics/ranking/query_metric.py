@@ -37,7 +37,7 @@ class QueryMean(Metric):
 
 
 class RankedMean(Metric):
-    """The weighted mean over queries of a score of their ranking; a subclass defines `score`."""
+    """The weighted mean over queries of a score of their ranking, which a subclass defines."""
 
     together_by: ClassVar[str | None] = "query"
     statistic = WeightedTotal()
@@ -79,6 +79,37 @@ class RankedMean(Metric):
         # The score of an invalid query may be any number.
         return queries._replace(weight=w), jnp.where(w.astype(jnp.bool_), value, 0)
 
+    def with_batch(self, *given: Any) -> Self:
+        """The metric updated with all arguments of `update`, in order."""
+        queries, scores = self.scored(*given)
+        statistic = self.statistic.add(scores, queries.weight, queries.invalid)
+        return self.replace(statistic=statistic)
+
+    def compute(self) -> PyTree:
+        return self.statistic.mean
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.statistic.total.double, self.statistic.weight.double
+
+    def apply_at(self, calls: PyTree, target: Target) -> Self:
+        _, given = calls.by_name
+        if given.get("query") is None or not target.place.size:
+            return super().apply_at(calls, target)
+        # A query is ranked as a whole, and goes where the first of its documents goes.
+        queries, scores = self.scored(*(given.get(name) for name, _ in arguments(self)))
+        w = jnp.where(queries.invalid.mask, jnp.ones((), queries.weight.dtype), queries.weight)
+        ids, counted = replicated((jnp.asarray(given["query"]), counted_rows(calls, scores.size)))
+        row = first_rows(ids, counted)[queries.ranking.order[0]]
+        place, counts = replicated((target.place, target.counts))
+        target = target._replace(place=place[row], counts=None if counts is None else counts[row])
+        mean = QueryMean(on_invalid=self.on_invalid).with_parts({"statistic": self.statistic})
+        calls = mean.calls((scores, queries.invalid.code), {"weights": w})
+        return self.replace(statistic=updated_at(mean, calls, target).statistic)
+
+
+class RelevanceMean(RankedMean):
+    """A `RankedMean` of the relevance of documents."""
+
     def update(
         self,
         preds: ArrayLike,
@@ -108,36 +139,9 @@ class RankedMean(Metric):
         """
         return self.with_batch(preds, target, valid, query, weights)
 
-    def with_batch(self, *given: Any) -> Self:
-        """The metric updated with all arguments of `update`, in order."""
-        queries, scores = self.scored(*given)
-        statistic = self.statistic.add(scores, queries.weight, queries.invalid)
-        return self.replace(statistic=statistic)
 
-    def compute(self) -> PyTree:
-        return self.statistic.mean
-
-    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
-        return self.statistic.total.double, self.statistic.weight.double
-
-    def apply_at(self, calls: PyTree, target: Target) -> Self:
-        _, given = calls.by_name
-        if given.get("query") is None or not target.place.size:
-            return super().apply_at(calls, target)
-        # A query is ranked as a whole, and goes where the first of its documents goes.
-        queries, scores = self.scored(*(given.get(name) for name, _ in arguments(self)))
-        w = jnp.where(queries.invalid.mask, jnp.ones((), queries.weight.dtype), queries.weight)
-        ids, counted = replicated((jnp.asarray(given["query"]), counted_rows(calls, scores.size)))
-        row = first_rows(ids, counted)[queries.ranking.order[0]]
-        place, counts = replicated((target.place, target.counts))
-        target = target._replace(place=place[row], counts=None if counts is None else counts[row])
-        mean = QueryMean(on_invalid=self.on_invalid).with_parts({"statistic": self.statistic})
-        calls = mean.calls((scores, queries.invalid.code), {"weights": w})
-        return self.replace(statistic=updated_at(mean, calls, target).statistic)
-
-
-class QueryMetric(RankedMean):
-    """A `RankedMean` of which a query without relevant documents has no score."""
+class QueryMetric(RelevanceMean):
+    """A `RelevanceMean` of which a query without relevant documents has no score."""
 
     empty: Empty = "skip"
     """What a query without relevant documents counts as: not at all, as 0, or as 1."""

@@ -171,11 +171,11 @@ class IntraListDiversity(RankedMean):
 
     def _distance(self, ranking: Ranking, unit: jax.Array) -> DoubleFloat:
         taken = ranking.counts & (ranking.rank <= jnp.int32(min(self.k, np.iinfo(np.int32).max)))
-        unit = DoubleFloat.of(jnp.where(taken[None], unit, 0))
+        each = DoubleFloat.of(jnp.where(taken[None], unit, 0))
         # The sum of the cosines of all pairs, of each item with itself too, is |sum(unit)|**2.
-        runs = (jnp.broadcast_to(x[None], unit.shape) for x in (ranking.first, ranking.last))
-        sums = run_sums(unit, *runs)
-        cosines = (sums * sums).sum(0) - ranking.sum((unit * unit).sum(0))
+        runs = (jnp.broadcast_to(x[None], each.shape) for x in (ranking.first, ranking.last))
+        sums = run_sums(each, *runs)
+        cosines = (sums * sums).sum(0) - ranking.sum((each * each).sum(0))
         items = ranking.sum(number(taken))
         pairs = items * (items - 1.0)
         one = DoubleFloat.of(jnp.ones_like(ranking.relevance))

@@ -79,10 +79,10 @@ def test_recommendations(rng):
             atol = case.atol(w)
             assert_within_ulps(values[case.id], want, case.ulps, atol=atol, name=case.id)
             np.testing.assert_array_equal(of_flat[case.id], values[case.id], case.id)
-    # One that cannot be used.
+    batch = recommendations(rng, BATCH) | {"weights": np.ones(BATCH, np.float32)}
     for name, index in (("popularity", (0, 0)), ("items", (0, 0)), ("embeddings", (0, 0, 0))):
         batch[name][index] = -1 if name != "embeddings" else np.inf
-    batch["valid"][0], batch["weights"][0] = True, 1
+    batch["valid"][0] = True
     updated: Any = update(collection, **batch)
     assert [int(x.invalid_count()) for x in updated.values()] == [1, 1, 1]
 
