@@ -212,8 +212,8 @@ def test_what_cannot_be_used_is_excluded_and_counted(name, rng):
     with pytest.warns(datarax.InvalidValuesWarning, match=f"{count} "):
         values, invalid = subject.read(folded)
     assert_values(GROUPS[name], values, [batch])
-    statistics = len(GROUPS[name]) if GROUPS[name][0].together else 1
-    assert int(invalid) == count * statistics
+    statistics: Any = BUNDLES[name].children()["groups"]
+    assert int(invalid) == count * len(statistics)
 
 
 @each_spoilable

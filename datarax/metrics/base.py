@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import wraps
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -75,6 +76,9 @@ class Metric(State):
     """Whether an update reads the value, so that each update needs the data of all devices."""
     broadcast_arguments: ClassVar[tuple[str, ...]] = ()
     """The arguments of `update`, besides `weights`, that may be one value for all examples."""
+    together_by: ClassVar[str | None] = None
+    """The argument of `update`, of integers, of which all rows of one value must be in one update,
+    and with `per_device` on one device."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -161,7 +165,8 @@ class Metric(State):
         A wrapper may change the arrays in it, for example pad them; `apply` then does the update.
         """
         takes = tuple(name for name, _ in arguments(self))
-        return Call(args, dict(kwargs), type(self).__name__, takes, self.broadcast_arguments)
+        call = Call(args, dict(kwargs), type(self).__name__, takes, self.broadcast_arguments)
+        return replace(call, together=self.together_by) if self.together_by else call
 
     def apply(self, calls: PyTree) -> Self:
         """The metric updated with the arguments in a tree from `calls`."""

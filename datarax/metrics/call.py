@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 
 @jax.tree_util.register_dataclass
@@ -25,6 +26,8 @@ class Call:
     rows: bool = field(default=True, metadata={"static": True})
     """Whether the arrays share a leading axis of examples. If not, all devices get all of them, and
     the metric counts them once."""
+    together: str | None = field(default=None, metadata={"static": True})
+    """The argument, of integers, of which all rows of one value must be in one update."""
 
     @property
     def by_name(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -72,4 +75,28 @@ def is_numbers(x: Any) -> bool:
     """Whether `x` is a list of numbers or of such lists, which becomes an array."""
     return isinstance(x, list | tuple) and all(
         is_numbers(item) or isinstance(item, bool | int | float | np.generic) for item in x
+    )
+
+
+def split_over(call: Call, devices: int) -> int | None:
+    """A value of the argument `together` that has rows on several devices; None if there is none.
+
+    Also None if the values are not known on this process. Rows of weight zero do not count.
+    """
+    _, given = call.by_name
+    values, weights = given.get(call.together or ""), given.get("weights")
+    if values is None or not all(x is None or _is_known(x) for x in (values, weights)):
+        return None
+    values = np.asarray(values)
+    some = np.ones(values.shape, bool) if weights is None else np.asarray(weights) != 0
+    parts = zip(np.split(values, devices), np.split(some, devices), strict=True)
+    each, counts = np.unique(
+        np.concatenate([np.unique(x[used]) for x, used in parts]), return_counts=True
+    )
+    return int(each[counts > 1][0]) if (counts > 1).any() else None
+
+
+def _is_known(x: Any) -> bool:
+    return not isinstance(x, jax.Array) or (
+        not isinstance(x, Tracer) and x.is_fully_addressable and not x.is_deleted()
     )

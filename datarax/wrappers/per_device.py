@@ -18,7 +18,7 @@ from datarax._errors import MetricInputError, MetricTypeError, NotAddressableErr
 from datarax._typing import PyTree
 from datarax.distributed.collectives import AxisName
 from datarax.metrics.base import Metric
-from datarax.metrics.call import Call, is_numbers
+from datarax.metrics.call import Call, is_numbers, split_over
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
 from datarax.statistics.fields import state
@@ -168,14 +168,17 @@ class PerDevice(Metric):
             **kwargs: the keyword arguments of the metric's own `update`.
 
         Raises:
-            MetricInputError: the leading axes differ, or a batch needs padding and the metric's
-                `update` takes no weights.
+            MetricInputError: the leading axes differ; a batch needs padding and the metric's
+                `update` takes no weights; or, outside `jit`, documents of one query are on several
+                devices.
             NotAddressableError: there are several processes, and only this process holds an array.
         """
 
         def divisible(call: Call) -> Call:
             with naming(call.path, call.args, call.kwargs):
-                return _divisible(call, self.device_count)
+                call = _divisible(call, self.device_count)
+                _refuse_split(call, self.device_count)
+                return call
 
         calls = jax.tree.map(
             divisible, self.copies.calls(args, kwargs), is_leaf=lambda node: isinstance(node, Call)
@@ -389,6 +392,18 @@ def _divisible(call: Call, devices: int) -> Call:
         )
     kwargs = kwargs if weights is None else kwargs | {"weights": weights}
     return replace(call, args=args, kwargs=kwargs)
+
+
+def _refuse_split(call: Call, devices: int) -> None:
+    """Raises if rows that belong together are on several devices, where their values are known."""
+    value = split_over(call, devices)
+    if value is not None:
+        raise MetricInputError(
+            f"per_device({call.metric}).update: {call.together}={value} has rows on several "
+            f"devices; expected all of them on one. Sort the rows by {call.together} and pad each "
+            f"device's part with rows of weight zero, or leave out {call.together}= and give "
+            f"arrays of shape (Q, D)"
+        )
 
 
 def _global(argument: PyTree, caller: str) -> PyTree:

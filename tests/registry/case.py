@@ -76,6 +76,8 @@ class Case:
         empty: the value of no data.
         together: the name of a group of cases of one kind of inputs that are checked in one
             collection, though they share no statistic, so that one program updates them.
+        laws: whether the laws are checked. Not of a metric that differs from one of which they are
+            in the score of a row alone: the tests of its family compare it with the oracle.
     """
 
     id: str
@@ -90,6 +92,7 @@ class Case:
     exact: bool = False
     empty: Any = np.nan
     together: str = ""
+    laws: bool = True
 
     def make(self, **config: Any) -> datarax.Metric:
         return self.cls(**{**self.config, **config})
@@ -97,7 +100,7 @@ class Case:
     def group(self) -> tuple[Any, ...]:
         """Equal for cases that share a statistic, or are checked together."""
         if self.together:
-            return (self.together,)
+            return self.inputs.id, self.together
         metric: Any = self.make()
         if shares_statistic(metric):
             return self.inputs.id, jax.tree.structure(metric.statistic)

@@ -1,0 +1,1 @@
+"""Ranking, retrieval and recommendation: means over queries."""

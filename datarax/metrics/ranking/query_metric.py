@@ -1,0 +1,169 @@
+"""`QueryMetric`: the mean over queries of a score of the ranking of their documents."""
+
+from typing import Any, ClassVar, Literal, Self
+
+import jax
+import jax.numpy as jnp
+
+from datarax._checks import choice, positive_int, python_int
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.distributed.collectives import replicated
+from datarax.metrics.base import Metric, arguments
+from datarax.metrics.row_updates import counted_rows, updated_at
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.rankings import Ranking
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import Invalid
+from datarax.statistics.queries import Queries, first_rows, ranked_queries
+from datarax.statistics.row_merge import Target
+from datarax.statistics.weighted_total import WeightedTotal
+
+Empty = Literal["skip", "zero", "one"]
+"""What a query counts as that has no score."""
+
+
+class QueryMean(Metric):
+    """The weighted mean of scores of queries, some of which cannot be used."""
+
+    statistic = WeightedTotal()
+
+    def update(self, scores: jax.Array, code: jax.Array, *, weights: Weights = None) -> Self:
+        """Folds in scores (N,); those with a code other than 0 are invalid."""
+        w, invalid = rows_weight(Invalid(code), weights)
+        return self.replace(statistic=self.statistic.add(scores, w, invalid))
+
+    def compute(self) -> PyTree:
+        return self.statistic.mean
+
+
+class RankedMean(Metric):
+    """The weighted mean over queries of a score of their ranking, which a subclass defines."""
+
+    together_by: ClassVar[str | None] = "query"
+    statistic = WeightedTotal()
+
+    def score(self, ranking: Ranking) -> DoubleFloat:
+        """The score of each query at the first place of its documents."""
+        raise TypeError(f"{type(self).__name__} does not define score()")
+
+    def undefined(self, ranking: Ranking) -> jax.Array | None:
+        """Where queries have no score; None if all have one."""
+        return None
+
+    @property
+    def instead(self) -> Empty:
+        """What a query without a score counts as."""
+        return "skip"
+
+    def ranked(self, *given: Any) -> Queries:
+        """The checked and ranked batch of an update, of which all arguments are given in order."""
+        return ranked_queries(*given)
+
+    def scored(self, *given: Any) -> tuple[Queries, jax.Array]:
+        """The batch of an update, where queries without a score have weight zero; and the scores.
+
+        The scores are by row, and finite.
+        """
+        queries = self.ranked(*given)
+        return self.defined(queries, self.score(queries.ranking))
+
+    def defined(self, queries: Queries, score: DoubleFloat) -> tuple[Queries, jax.Array]:
+        """What `scored` returns, of a score that may be undefined."""
+        undefined = self.undefined(queries.ranking)
+        value, w = queries.by_row(score), queries.weight
+        if undefined is not None:
+            undefined = queries.by_row(undefined)
+            value = jnp.where(undefined, jnp.asarray(self.instead == "one", value.dtype), value)
+            if self.instead == "skip":
+                w = jnp.where(undefined, jnp.zeros((), w.dtype), w)
+        # The score of an invalid query may be any number.
+        return queries._replace(weight=w), jnp.where(w.astype(jnp.bool_), value, 0)
+
+    def with_batch(self, *given: Any) -> Self:
+        """The metric updated with all arguments of `update`, in order."""
+        queries, scores = self.scored(*given)
+        statistic = self.statistic.add(scores, queries.weight, queries.invalid)
+        return self.replace(statistic=statistic)
+
+    def compute(self) -> PyTree:
+        return self.statistic.mean
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.statistic.total.double, self.statistic.weight.double
+
+    def apply_at(self, calls: PyTree, target: Target) -> Self:
+        _, given = calls.by_name
+        if given.get("query") is None or not target.place.size:
+            return super().apply_at(calls, target)
+        # A query is ranked as a whole, and goes where the first of its documents goes.
+        queries, scores = self.scored(*(given.get(name) for name, _ in arguments(self)))
+        w = jnp.where(queries.invalid.mask, jnp.ones((), queries.weight.dtype), queries.weight)
+        ids, counted = replicated((jnp.asarray(given["query"]), counted_rows(calls, scores.size)))
+        row = first_rows(ids, counted)[queries.ranking.order[0]]
+        place, counts = replicated((target.place, target.counts))
+        target = target._replace(place=place[row], counts=None if counts is None else counts[row])
+        mean = QueryMean(on_invalid=self.on_invalid).with_parts({"statistic": self.statistic})
+        calls = mean.calls((scores, queries.invalid.code), {"weights": w})
+        return self.replace(statistic=updated_at(mean, calls, target).statistic)
+
+
+class RelevanceMean(RankedMean):
+    """A `RankedMean` of the relevance of documents."""
+
+    def update(
+        self,
+        preds: ArrayLike,
+        target: ArrayLike,
+        *,
+        valid: ArrayLike | None = None,
+        query: ArrayLike | None = None,
+        weights: Weights = None,
+    ) -> Self:
+        """A new metric with the queries folded in; no communication.
+
+        Args:
+            preds: scores of documents, the highest first; they may be infinite. (Q, D), or (N,)
+                with `query`.
+            target: the relevance of each document, of the same shape: numbers of at least 0, or
+                booleans. A document is relevant if it is above 0.
+            valid: the mask of the documents that there are, of the same shape.
+            query: the query of each document (N,), integers in any order. All documents of a query
+                must be in one update: inside `shard_map`, on one device. `per_device` raises if
+                they are not, outside `jit`; elsewhere, each part counts as a query.
+            weights: of queries: (Q,). With `query`, (N,), equal for all documents of a query; a
+                document of weight zero is not there. A query of different weights is invalid.
+
+        Raises:
+            MetricInputError: the shapes do not fit together; shows them.
+            MetricTypeError: `query` is not of integers, or `valid` is no mask.
+        """
+        return self.with_batch(preds, target, valid, query, weights)
+
+
+class QueryMetric(RelevanceMean):
+    """A `RelevanceMean` of which a query without relevant documents has no score."""
+
+    empty: Empty = "skip"
+    """What a query without relevant documents counts as: not at all, as 0, or as 1."""
+
+    def __post_init__(self) -> None:
+        choice(self.empty, ("skip", "zero", "one"), "empty")
+
+    @property
+    def instead(self) -> Empty:
+        return self.empty
+
+    def undefined(self, ranking: Ranking) -> jax.Array | None:
+        return ranking.relevant == 0
+
+
+def checked_k(k: Any, *, required: bool = False) -> Any:
+    """A number of documents as a Python number; None for all, unless it is required.
+
+    Raises:
+        MetricInputError: `k` is not an integer of at least 1.
+    """
+    k = python_int(k)
+    if required or k is not None:
+        positive_int(k, "k")
+    return k

@@ -1,0 +1,274 @@
+"""What is recommended, whatever is relevant: novelty, diversity, and coverage of the catalogue."""
+
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax._checks import as_float, is_integer, numeric, positive_int, python_int
+from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.distributed.collectives import replicated
+from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.metrics.base import Metric
+from datarax.metrics.ranking.query_metric import RankedMean, checked_k
+from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.rankings import Ranking, number
+from datarax.numerics.run_sums import run_sums
+from datarax.numerics.scaling import nan_where
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts
+from datarax.statistics.labels import in_range
+from datarax.statistics.queries import Queries, ranked_queries
+from datarax.statistics.row_merge import Target
+
+_LEAST = float(np.finfo(np.float32).tiny)
+
+
+class Novelty(RankedMean):
+    """How unexpected the recommended items are: their mean self-information, in bits.
+
+    The mean over queries, for example users, of the mean of `-log2(popularity)` over the k items of
+    the highest scores, or all if there are fewer. The popularity of an item is the probability that
+    it is known: the fraction of users who have used it. A tie at rank k counts by its expected
+    part. A query without items does not count. No data gives NaN. T. Zhou and others (2010),
+    https://doi.org/10.1073/pnas.1000488107.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import Novelty
+        >>> preds, popularity = jnp.array([[0.9, 0.7, 0.5]]), jnp.array([[0.5, 0.125, 1.0]])
+        >>> print(Novelty(k=2).update(preds, popularity).compute())
+        2.0
+    """
+
+    k: int
+    """How many items are recommended to each user."""
+
+    def __post_init__(self) -> None:
+        self.k = checked_k(self.k, required=True)
+
+    def update(
+        self,
+        preds: ArrayLike,
+        popularity: ArrayLike,
+        *,
+        valid: ArrayLike | None = None,
+        query: ArrayLike | None = None,
+        weights: Weights = None,
+    ) -> Self:
+        """A new metric with the queries folded in; no communication.
+
+        Args:
+            preds: scores of items, (Q, D), or (N,) with `query`.
+            popularity: of each item, above 0 and at most 1; of the same shape.
+            valid: the mask of the items that there are, of the same shape.
+            query: the query of each item (N,), as for `NDCG`.
+            weights: of queries: (Q,), or with `query` (N,).
+
+        Raises:
+            MetricInputError: the shapes do not fit together; shows them.
+            MetricTypeError: `query` is not of integers, or `valid` is no mask.
+        """
+        return self.with_batch(preds, popularity, valid, query, weights)
+
+    def ranked(self, *given: Any) -> Queries:
+        return ranked_queries(*given, least=_LEAST, greatest=1.0, name="popularity")
+
+    def undefined(self, ranking: Ranking) -> jax.Array:
+        return ranking.documents == 0
+
+    def score(self, ranking: Ranking) -> DoubleFloat:
+        bits = -jnp.log2(jnp.where(ranking.counts, ranking.relevance, 1))
+        k = jnp.int32(min(self.k, np.iinfo(np.int32).max))
+        taken = jnp.clip(k - ranking.above, 0, ranking.tied)
+        total = ranking.sum(ranking.tied_mean(bits) * number(taken))
+        return total / number(jnp.minimum(k, ranking.documents))
+
+
+class IntraListDiversity(RankedMean):
+    """How much the items that are recommended together differ: their mean cosine distance.
+
+    The mean over queries, for example users, of the mean of `1 - cos(a, b)` over all pairs of the k
+    items of the highest scores, from embeddings of the items; 0 for items that are alike. Of tied
+    items, the first in the order given are taken. A query with fewer than two items does not count,
+    and an embedding of zeros is invalid. No data gives NaN. Within about 1e-6. B. Smyth and
+    P. McClave (2001), https://doi.org/10.1007/3-540-44593-5_25; C.-N. Ziegler and others (2005),
+    https://doi.org/10.1145/1060745.1060754.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import IntraListDiversity
+        >>> preds = jnp.array([[0.9, 0.7, 0.5]])
+        >>> embeddings = jnp.array([[[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]])
+        >>> metric = IntraListDiversity(k=3).update(preds, embeddings)
+        >>> print(round(float(metric.compute()), 4))
+        0.6667
+    """
+
+    k: int
+    """How many items are recommended to each user."""
+
+    def __post_init__(self) -> None:
+        self.k = checked_k(self.k, required=True)
+
+    def update(
+        self,
+        preds: ArrayLike,
+        embeddings: ArrayLike,
+        *,
+        valid: ArrayLike | None = None,
+        query: ArrayLike | None = None,
+        weights: Weights = None,
+    ) -> Self:
+        """A new metric with the queries folded in; no communication.
+
+        Args:
+            preds: scores of items, (Q, D), or (N,) with `query`.
+            embeddings: of each item, (Q, D, F), or (N, F) with `query`.
+            valid: the mask of the items that there are, of the shape of `preds`.
+            query: the query of each item (N,), as for `NDCG`.
+            weights: of queries: (Q,), or with `query` (N,).
+
+        Raises:
+            MetricInputError: the shapes do not fit together; shows them.
+            MetricTypeError: `query` is not of integers, or `valid` is no mask.
+        """
+        return self.with_batch(preds, embeddings, valid, query, weights)
+
+    def undefined(self, ranking: Ranking) -> jax.Array:
+        return jnp.minimum(ranking.documents, jnp.int32(min(self.k, 2))) < 2
+
+    def scored(self, *given: Any) -> tuple[Queries, jax.Array]:
+        preds, embeddings, *rest = given
+        preds = numeric(preds, "preds")
+        x = replicated(as_float(numeric(embeddings, "embeddings")))
+        if x.ndim != preds.ndim + 1 or x.shape[:-1] != preds.shape:
+            raise MetricInputError(
+                f"preds of shape {preds.shape} and embeddings of shape {x.shape}; expected "
+                f"embeddings of shape {(*preds.shape, 'F')}"
+            )
+        # Scaled first, so that no square overflows or underflows.
+        greatest = jnp.max(jnp.abs(x), -1, keepdims=True, initial=0)
+        usable = (
+            (greatest > 0) & jnp.isfinite(greatest) & jnp.all(jnp.isfinite(x), -1, keepdims=True)
+        )
+        x = jnp.where(usable, x / jnp.where(usable, greatest, 1), 0)
+        unit = x / jnp.sqrt(jnp.maximum(jnp.sum(x * x, -1, keepdims=True), _LEAST))
+        queries = ranked_queries(preds, jnp.where(usable[..., 0], 0, -1.0), *rest)
+        return self.defined(queries, self._distance(queries.ranking, self._sorted(unit, queries)))
+
+    def _sorted(self, x: jax.Array, queries: Queries) -> jax.Array:
+        """Values by document, (..., F), in the order of the ranking, as (F, Q, D)."""
+        order = queries.ranking.order
+        if queries.flat:
+            return jnp.moveaxis(x[order[0]], -1, 0)[:, None]
+        if not x.shape[1]:
+            x = jnp.zeros((x.shape[0], 1, x.shape[2]), x.dtype)
+        return jnp.moveaxis(jnp.take_along_axis(x, order[..., None], 1), -1, 0)
+
+    def _distance(self, ranking: Ranking, unit: jax.Array) -> DoubleFloat:
+        taken = ranking.counts & (ranking.rank <= jnp.int32(min(self.k, np.iinfo(np.int32).max)))
+        each = DoubleFloat.of(jnp.where(taken[None], unit, 0))
+        # The sum of the cosines of all pairs, of each item with itself too, is |sum(unit)|**2.
+        runs = (jnp.broadcast_to(x[None], each.shape) for x in (ranking.first, ranking.last))
+        sums = run_sums(each, *runs)
+        cosines = (sums * sums).sum(0) - ranking.sum((each * each).sum(0))
+        items = ranking.sum(number(taken))
+        pairs = items * (items - 1.0)
+        one = DoubleFloat.of(jnp.ones_like(ranking.relevance))
+        pairs = where(pairs > 0.0, pairs, one)
+        return (pairs - cosines) / pairs
+
+
+class CatalogCoverage(Metric):
+    """The fraction of the catalogue that is recommended to anyone.
+
+    (items that are among the k of the highest scores of any query) / (all items). Of tied items,
+    the first in the order given are taken. It grows with the number of queries. No data gives NaN.
+    M. Ge, C. Delgado-Battenfeld and D. Jannach (2010), https://doi.org/10.1145/1864708.1864761.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import CatalogCoverage
+        >>> preds = jnp.array([[0.9, 0.7, 0.5], [0.9, 0.7, 0.5]])
+        >>> items = jnp.array([[3, 1, 0], [3, 0, 1]])
+        >>> print(CatalogCoverage(num_items=4, k=2).update(preds, items).compute())
+        0.75
+    """
+
+    num_items: int
+    """How many items the catalogue has: their ids are from 0 to `num_items - 1`."""
+    k: int
+    """How many items are recommended to each user."""
+
+    seen: Any = state()
+    invalid = InvalidCounts()
+    together_by: ClassVar[str | None] = "query"
+
+    def __post_init__(self) -> None:
+        self.num_items = python_int(self.num_items)
+        positive_int(self.num_items, "num_items")
+        self.k = checked_k(self.k, required=True)
+        self.seen = MetricAccumulator(np.zeros(self.num_items, np.int32), MetricReduceOp.max)
+
+    def update(
+        self,
+        preds: ArrayLike,
+        items: ArrayLike,
+        *,
+        valid: ArrayLike | None = None,
+        query: ArrayLike | None = None,
+        weights: Weights = None,
+    ) -> Self:
+        """A new metric with the queries folded in; no communication.
+
+        Args:
+            preds: scores of items, (Q, D), or (N,) with `query`.
+            items: the id of each item, integers of the same shape.
+            valid: the mask of the items that there are, of the same shape.
+            query: the query of each item (N,), as for `NDCG`.
+            weights: of queries: (Q,), or with `query` (N,). Only whether they are zero matters.
+
+        Raises:
+            MetricInputError: the shapes do not fit together; shows them.
+            MetricTypeError: `items` or `query` are not integers, or `valid` is no mask.
+        """
+        ids = numeric(items, "items")
+        if not is_integer(ids):
+            raise MetricTypeError(f"items has dtype {ids.dtype}; expected integer ids")
+        known = in_range(ids, self.num_items)
+        queries = ranked_queries(
+            preds, jnp.where(known, 0.0, -1.0), valid, query, weights, name="items"
+        )
+        ranking, ids = queries.ranking, replicated(jnp.where(known, ids, 0).astype(jnp.int32))
+        if queries.flat:
+            # The weight of a query is at its first document.
+            runs = jnp.cumsum(ranking.first[0], dtype=jnp.int32) - 1
+            weight = jnp.zeros_like(queries.weight).at[runs].max(queries.weight)[runs][None]
+            ids = ids[ranking.order[0]][None]
+        else:
+            weight = queries.weight[:, None]
+            ids = jnp.pad(ids, [(0, 0), (0, 0 if ids.shape[1] else 1)])
+            ids = jnp.take_along_axis(ids, ranking.order, 1)
+        k = jnp.int32(min(self.k, np.iinfo(np.int32).max))
+        taken = ranking.counts & (ranking.rank <= k) & weight.astype(jnp.bool_)
+        table = jnp.zeros(self.num_items, jnp.int32).at[ids].max(taken.astype(jnp.int32))
+        return self.replace(
+            seen=self.seen.update(table), invalid=self.invalid.update(queries.invalid)
+        )
+
+    def compute(self) -> PyTree:
+        found = jnp.sum(self.seen.value, dtype=jnp.int32)
+        share = (number(found) / self.num_items).to_float()
+        return nan_where(found == 0, share)
+
+    def apply_at(self, calls: PyTree, target: Target) -> Self:
+        if calls.by_name[1].get("query") is not None:
+            raise MetricInputError(
+                "CatalogCoverage: with query=, rows are items, which cannot be sliced or drawn "
+                "alone; expected arrays of shape (Q, D)"
+            )
+        return super().apply_at(calls, target)

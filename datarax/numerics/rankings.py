@@ -1,0 +1,202 @@
+"""Documents sorted by query and score, and sums over the documents of each query."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from datarax._checks import default_float, is_integer
+from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.limbs import double_from_int
+from datarax.numerics.run_sums import run_sums
+
+# The logarithm of a probability of zero: a finite number whose exponential is zero.
+_LOG_ZERO = -1e5
+
+
+class Ranking(NamedTuple):
+    """The documents of queries along the last axis, by query, then by score, the highest first.
+
+    The documents of a query are a run of places; those that do not count are last. Equal scores are
+    ties. Their order is random, and each metric is the expected value over all orders. F. McSherry
+    and M. Najork (2008), https://doi.org/10.1007/978-3-540-78646-7_38.
+    """
+
+    order: jax.Array
+    """The place of each document in the arrays that were given, int32."""
+    first: jax.Array
+    """Which places begin the run of a query."""
+    last: jax.Array
+    """Which places end the run of a query."""
+    first_tied: jax.Array
+    """Which places begin a run of ties, which may be of one document."""
+    last_tied: jax.Array
+    """Which places end a run of ties."""
+    counts: jax.Array
+    """Which documents count."""
+    relevance: jax.Array
+    """The relevance of each document, 0 where it does not count; floats."""
+    rank: jax.Array
+    """The number of the place in its query, from 1, int32."""
+    above: jax.Array
+    """How many documents of the query are above the ties of this one, int32."""
+    tied: jax.Array
+    """How many documents are in the ties of this one, itself included; at least 1."""
+    relevant_above: jax.Array
+    """How many of those above are relevant."""
+    relevant_tied: jax.Array
+    """How many of those in the ties are relevant."""
+    documents: jax.Array
+    """How many documents the query has, at all its places."""
+    relevant: jax.Array
+    """How many relevant documents the query has, at all its places."""
+
+    @property
+    def irrelevant(self) -> jax.Array:
+        """How many documents of the query are not relevant, at all its places."""
+        return self.documents - self.relevant
+
+    def sum(self, terms: DoubleFloat) -> DoubleFloat:
+        """The sum of the terms of the documents that count: at the first place of each query."""
+        zero = DoubleFloat.of(jnp.zeros_like(self.relevance))
+        return run_sums(where(self.counts, terms, zero), self.first, self.last)
+
+    def up_to(self, k: int | jax.Array | None, terms: DoubleFloat) -> DoubleFloat:
+        """Terms where the rank is at most `k`, elsewhere 0; all terms if `k` is None."""
+        if k is None:
+            return terms
+        # A number that does not fit an int32 is above all ranks.
+        least = jnp.int32(min(k, np.iinfo(np.int32).max)) if isinstance(k, int) else k
+        return where(
+            jnp.less_equal(self.rank, least), terms, DoubleFloat.of(jnp.zeros_like(self.relevance))
+        )
+
+    def tied_mean(self, x: jax.Array) -> DoubleFloat:
+        """The mean of `x` over each run of ties: at its first place, with zero at the others."""
+        return run_sums(x, self.first_tied, self.last_tied) / number(self.tied)
+
+    def discounted(self, gain: jax.Array, k: int | None) -> DoubleFloat:
+        """The sum of `gain / log2(1 + rank)` up to rank `k`: at the first place of each query."""
+        discount = self.up_to(k, number(self.rank)).evaluated(
+            lambda rank: jnp.where(rank > 0, 1 / jnp.log2(1 + jnp.maximum(rank, 1)), 0)
+        )
+        discounts = run_sums(discount, self.first_tied, self.last_tied)
+        return self.sum(self.tied_mean(gain) * discounts)
+
+    def best_first(self) -> "Ranking":
+        """The same documents by relevance, each with ties of its own."""
+        run = jnp.cumsum(self.first, self.first.ndim - 1, dtype=jnp.int32)
+        _, least = lax.sort((run, -self.relevance), num_keys=2)
+        alone = jnp.ones_like(self.first)
+        return self._replace(
+            relevance=-least, first_tied=alone, last_tied=alone, tied=jnp.ones_like(self.tied)
+        )
+
+    @property
+    def chance(self) -> DoubleFloat:
+        """The probability that the document at this rank is relevant."""
+        return number(self.relevant_tied) / number(self.tied)
+
+    @property
+    def first_chance(self) -> DoubleFloat:
+        """The probability that the document at this rank is the first relevant one.
+
+        Of n tied documents, r of them relevant, the first i - 1 are all irrelevant with the
+        product of `(n - r - j) / (n - j)` over j < i - 1.
+        """
+        place = self.rank - self.above
+        left = self.tied - (place - 2)  # before the draw that precedes this place
+        share = (number(self.relevant_tied) / number(jnp.maximum(left, 1))).to_float()
+        possible = (share < 1) | (place == 1)
+        log = jnp.where(place == 1, 0, jnp.log1p(-jnp.where(possible, share, 0)))
+        log = jnp.where(possible, log, jnp.asarray(_LOG_ZERO, log.dtype))
+        # Sums from the first place of the ties on are sums up to the last place of the reverse.
+        backwards, ends = log[..., ::-1], self.first_tied[..., ::-1]
+        so_far = run_sums(backwards, jnp.ones_like(ends), ends).map(lambda x: x[..., ::-1])
+        none = DoubleFloat.of(so_far.evaluated(jnp.exp))
+        found = none * number(self.relevant_tied) / number(jnp.maximum(left - 1, 1))
+        zero = DoubleFloat.of(jnp.zeros_like(self.relevance))
+        return where(self.relevant_above == 0, found, zero)
+
+
+def number(x: jax.Array) -> DoubleFloat:
+    """Integers as double-floats."""
+    return double_from_int(x, default_float())
+
+
+def descending(scores: jax.Array) -> jax.Array:
+    """A sort key that puts the highest scores first; equal for equal scores."""
+    return ~scores if is_integer(scores) else -scores
+
+
+def ranking(
+    query: jax.Array | None, group: jax.Array, key: jax.Array, relevance: jax.Array
+) -> Ranking:
+    """Ranks documents along the last axis; all arrays have one shape.
+
+    Args:
+        query: the query of each document, integers; None if there is one along each last axis.
+        group: comes before the key: int8, at most 0 for documents that count, above 0 for others.
+        key: from `descending`.
+        relevance: floats; a document is relevant if it is positive.
+    """
+    axis, size = key.ndim - 1, key.shape[-1]
+    place = lax.broadcasted_iota(jnp.int32, key.shape, axis)
+    keys = (group, key) if query is None else (query, group, key)
+    *keys, relevance, order = lax.sort(
+        (*keys, relevance, place), dimension=axis, num_keys=len(keys), is_stable=True
+    )
+    begins, ends = place == 0, place == size - 1
+
+    def differs(x: jax.Array) -> jax.Array:
+        return jnp.concatenate([x[..., :1] != x[..., :1], x[..., 1:] != x[..., :-1]], -1)
+
+    first = begins if query is None else begins | differs(keys[0])
+    last = _before(first, ends)
+    first_tied = first | differs(keys[-1]) | differs(keys[-2] > 0)
+    last_tied = _before(first_tied, ends)
+    counts = keys[-2] <= 0
+    relevance = jnp.where(counts, relevance, 0)
+    # Documents and relevant documents, in ties and in queries.
+    each = jnp.stack([counts, relevance > 0])
+    before, within = in_runs(
+        jnp.stack([each, each], 1),
+        jnp.stack([first_tied, first])[None],
+        jnp.stack([last_tied, last])[None],
+    )
+    (above, earlier), (relevant_above, relevant_earlier) = before
+    (tied, documents), (relevant_tied, relevant) = within
+    start = lax.cummax(jnp.where(first, place, 0), axis=axis)
+    return Ranking(
+        order=order,
+        first=first,
+        last=last,
+        first_tied=first_tied,
+        last_tied=last_tied,
+        counts=counts,
+        relevance=relevance,
+        rank=place - start + 1,
+        above=above - earlier,
+        tied=jnp.maximum(tied, 1),
+        relevant_above=relevant_above - relevant_earlier,
+        relevant_tied=relevant_tied,
+        documents=documents,
+        relevant=relevant,
+    )
+
+
+def _before(first: jax.Array, ends: jax.Array) -> jax.Array:
+    """The places before those that begin a run, and the last."""
+    return ends | jnp.concatenate([first[..., 1:], ends[..., -1:]], -1)
+
+
+def in_runs(x: jax.Array, first: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """How many are true before the run of each place along the last axis, and within the run."""
+    axis = x.ndim - 1
+    total = jnp.cumsum(x, axis, dtype=jnp.int32)
+    before = lax.cummax(jnp.where(first, total - x.astype(jnp.int32), 0), axis=axis)
+    top = jnp.int32(np.iinfo(np.int32).max)
+    up_to = lax.cummin(jnp.where(last, total, top), axis=axis, reverse=True)
+    return before, up_to - before

@@ -1,0 +1,150 @@
+"""Validates batches of queries and their documents, and ranks the documents of each query."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from datarax._checks import as_float, is_integer, numeric, same_shape
+from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import ArrayLike, Weights
+from datarax.distributed.collectives import replicated
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.rankings import Ranking, descending, in_runs, ranking
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, out_of_range
+
+
+class Queries(NamedTuple):
+    """A checked batch of queries, of which the documents are ranked.
+
+    Arrays by row have one entry for each row that was given: for each query, or in the flat form
+    for each document. There, a query is at the row of one of its documents, and the other rows have
+    weight zero.
+    """
+
+    ranking: Ranking
+    """The documents, of shape (Q, D), or (1, N) in the flat form."""
+    weight: jax.Array
+    """The weight of the query of each row; zero if it is invalid."""
+    invalid: Invalid
+    """The queries that cannot be used, and whose given weight is not zero."""
+    flat: bool
+    """Whether the batch was given in the flat form."""
+
+    def by_row(self, x: Any) -> jax.Array:
+        """What is at the first place of each query, by row."""
+        x = x.to_float() if isinstance(x, DoubleFloat) else x
+        return x[0] if self.flat else x[:, 0]
+
+
+def ranked_queries(
+    preds: ArrayLike,
+    target: ArrayLike,
+    valid: ArrayLike | None,
+    query: ArrayLike | None,
+    weights: Weights,
+    *,
+    least: float = 0.0,
+    greatest: float = 2.0**100,
+    name: str = "target",
+) -> Queries:
+    """Checks a batch of queries, and ranks the documents of each.
+
+    Args:
+        preds: scores, which may be infinite: (Q, D), or (N,) with `query`.
+        target: the relevance of each document, of the same shape.
+        valid: the mask of the documents that there are, of the same shape; None for all.
+        query: the query of each document, integers (N,).
+        weights: of queries: (Q,), or in the flat form (N,), equal within each query.
+        least: the least relevance that can be used.
+        greatest: the greatest relevance that can be used.
+        name: the name of `target` in messages.
+
+    Raises:
+        MetricInputError: the shapes do not fit together; shows them.
+        MetricTypeError: the queries are not integers, or `valid` is no mask.
+    """
+    scores, relevance = numeric(preds, "preds"), numeric(target, name)
+    same_shape(scores, relevance, ("preds", name))
+    ids = None if query is None else _query_ids(query, scores)
+    if ids is None and scores.ndim != 2:
+        raise MetricInputError(
+            f"preds of shape {scores.shape}; expected (Q, D), the documents of each query, or (N,) "
+            f"with query=, the query of each document"
+        )
+    there = jnp.ones(scores.shape, jnp.bool_)
+    if valid is not None:
+        there = numeric(valid, "valid")
+        if there.dtype != jnp.bool_:
+            raise MetricTypeError(f"valid has dtype {there.dtype}; expected booleans")
+        same_shape(there, scores, ("valid", "preds"))
+    given = None if weights is None else numeric(weights, "weights")
+    relevance, given = as_float(relevance), replicated(given)
+    scores, relevance, there, ids = replicated((scores, relevance, there, ids))
+    bad = jnp.isfinite(relevance) & ((relevance < least) | (relevance > greatest))
+    unusable = not_finite(relevance) | out_of_range(bad, relevance)
+    if not is_integer(scores):
+        unusable |= is_nan(scores)
+    key, unusable = descending(scores), unusable.where(there)
+    if ids is not None:
+        return _flat(ids, there, key, relevance, unusable, given)
+    w, invalid = rows_weight(jax.tree.map(_greatest, unusable), given)
+    # A document that is not there, so that each query has a place.
+    missing = [(0, 0), (0, 0 if scores.shape[1] else 1)]
+    key, relevance, there = (jnp.pad(x, missing) for x in (key, relevance, there))
+    found = ranking(None, jnp.where(there, jnp.int8(0), jnp.int8(1)), key, relevance)
+    return Queries(found, w, invalid, False)
+
+
+def _greatest(x: jax.Array) -> jax.Array:
+    """The greatest of each row: codes are at least 0, and -inf stands for no value."""
+    return jnp.max(x, 1, initial=0 if x.dtype == jnp.int8 else -jnp.inf)
+
+
+def _flat(
+    ids: jax.Array,
+    there: jax.Array,
+    key: jax.Array,
+    relevance: jax.Array,
+    unusable: Invalid,
+    given: jax.Array | None,
+) -> Queries:
+    w, invalid = rows_weight(unusable, given)
+    # A query is invalid if one of its documents is: the one with the greatest code comes first.
+    # Then come those that count, those that are not there, and those of weight zero.
+    group = jnp.where(there, -invalid.code, jnp.int8(1))
+    if given is not None:
+        given = jnp.broadcast_to(given, w.shape)
+        group = jnp.where(given == jnp.zeros((), given.dtype), jnp.int8(2), group)
+    found = ranking(*(x[None] for x in (ids, group, key, relevance)))
+    order, first = found.order[0], found.first[0]
+    w, invalid = jnp.where(first, w[order], jnp.zeros((), w.dtype)), invalid[order]
+    if given is not None:
+        other = (group[order] < 2) & ~first & (given[order] != jnp.roll(given[order], 1))
+        _, others = in_runs(other[None], found.first, found.last)
+        invalid |= out_of_range(others[0] > 0)
+        w = jnp.where(others[0] > 0, jnp.zeros((), w.dtype), w)
+    return Queries(found, w, invalid.where(first), True)
+
+
+def _query_ids(query: ArrayLike, scores: jax.Array) -> jax.Array:
+    ids = numeric(query, "query")
+    if not is_integer(ids) or ids.dtype == jnp.bool_:
+        raise MetricTypeError(f"query has dtype {ids.dtype}; expected integers")
+    if scores.ndim != 1 or ids.shape != scores.shape:
+        raise MetricInputError(
+            f"preds of shape {scores.shape} and query of shape {ids.shape}; expected both of shape "
+            f"(N,). Leave query= out for preds of shape (Q, D)"
+        )
+    return ids
+
+
+def first_rows(ids: jax.Array, counted: jax.Array) -> jax.Array:
+    """For each row (N,), the first of the rows of its query that are counted."""
+    place = lax.iota(jnp.int32, ids.size)
+    ids, _, order = lax.sort((ids, ~counted, place), num_keys=3)
+    begins = (place == 0) | (ids != jnp.roll(ids, 1))
+    start = lax.cummax(jnp.where(begins, place, 0))
+    return jnp.zeros_like(order).at[order].set(order[start])

@@ -1,0 +1,220 @@
+"""All ranking metrics at once: oracles, reference libraries, the flat form, published examples."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import pytrec_eval
+import sklearn.metrics
+
+import datarax
+from datarax import metrics
+from datarax.testing import assert_within_ulps
+from tests.helpers import update
+from tests.registry import BATCH, Case
+from tests.registry.ranking import CASES, DOCUMENTS, HARD, QUERIES, K, recommendations
+
+RANKINGS = [case for case in CASES if case.inputs is QUERIES]
+RECOMMENDATIONS = [case for case in CASES if case.inputs is not QUERIES]
+
+
+def collection_of(cases: list[Case]) -> datarax.Collection:
+    return datarax.Collection({case.id: case.make(on_invalid="exclude") for case in cases})
+
+
+COLLECTION = collection_of(RANKINGS)
+WEIGHTS = np.float32([0, 0.5, 1, 3])
+
+
+def flat_of(
+    rng: np.random.Generator, batch: dict[str, np.ndarray], size: int, *, shuffled: bool = True
+) -> dict[str, Any]:
+    """The flat form of queries, padded to a size with rows of weight zero."""
+    ids = rng.choice(2**31 - 1, len(batch["preds"]), replace=False).astype(np.int32) - 2**30
+    flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in batch.items() if name != "weights"}
+    by_query = {"query": ids, "weights": batch["weights"]}
+    flat |= {name: np.repeat(x, DOCUMENTS) for name, x in by_query.items()}
+    junk = {"preds": np.float32(np.nan), "target": -1, "valid": True, "query": ids[0], "weights": 0}
+    missing = size - len(flat["query"])
+    order = rng.permutation(size) if shuffled else np.arange(size)
+    return {
+        name: np.append(x, np.full((missing, *x.shape[1:]), junk.get(name, -1), x.dtype), 0)[order]
+        for name, x in flat.items()
+    }
+
+
+def test_oracles_and_the_flat_form(rng):
+    for kind in QUERIES.kinds * 2:
+        batch = QUERIES.draw_kind(kind, rng, BATCH)
+        weights = rng.choice(WEIGHTS, BATCH)
+        batch = QUERIES.spoilt(rng, batch, np.flatnonzero(weights == 0)) | {"weights": weights}
+        padded = update(COLLECTION, **batch)
+        flat = update(COLLECTION, **flat_of(rng, batch, BATCH * DOCUMENTS + 4))
+        values, of_flat = padded.compute(), flat.compute()
+        w = weights.astype(np.float64)
+        inputs = {n: batch[n].astype(np.float64) for n in ("preds", "target", "valid")}
+        for case in RANKINGS:
+            assert_within_ulps(values[case.id], case.oracle(w, **inputs), case.ulps, name=case.id)
+            np.testing.assert_array_equal(of_flat[case.id], values[case.id], case.id)
+
+
+def test_recommendations(rng):
+    collection = collection_of(RECOMMENDATIONS)
+    for how in ({}, *HARD.values()):
+        batch = recommendations(rng, BATCH, **how)
+        weights = rng.choice(WEIGHTS, BATCH)
+        for case in RECOMMENDATIONS:
+            batch |= case.inputs.spoilt(
+                rng, {n: batch[n] for n in case.inputs.draw(rng, 1)}, np.flatnonzero(weights == 0)
+            )
+        batch |= {"weights": weights}
+        values = update(collection, **batch).compute()
+        rows = flat_of(rng, batch, BATCH * DOCUMENTS + 4, shuffled=False)
+        of_flat = update(collection, **rows).compute()
+        w = weights.astype(np.float64)
+        inputs = {n: x.astype(np.float64) for n, x in batch.items() if n != "weights"}
+        for case in RECOMMENDATIONS:
+            want = case.oracle(w, **inputs | {"items": batch["items"]})
+            atol = case.atol(w)
+            assert_within_ulps(values[case.id], want, case.ulps, atol=atol, name=case.id)
+            np.testing.assert_array_equal(of_flat[case.id], values[case.id], case.id)
+    batch = recommendations(rng, BATCH) | {"weights": np.ones(BATCH, np.float32)}
+    for name, index in (("popularity", (0, 0)), ("items", (0, 0)), ("embeddings", (0, 0, 0))):
+        batch[name][index] = -1 if name != "embeddings" else np.inf
+    batch["valid"][0] = True
+    updated: Any = update(collection, **batch)
+    assert [int(x.invalid_count()) for x in updated.values()] == [1, 1, 1]
+
+
+OF_SKLEARN = {
+    "ndcg": (metrics.NDCG(empty="zero"), sklearn.metrics.ndcg_score, False),
+    "ndcg_k": (metrics.NDCG(k=K, empty="zero"), partial(sklearn.metrics.ndcg_score, k=K), False),
+    "dcg": (metrics.DCG(k=K), partial(sklearn.metrics.dcg_score, k=K), False),
+    "coverage": (metrics.CoverageError(empty="zero"), sklearn.metrics.coverage_error, True),
+    "loss": (metrics.LabelRankingLoss(empty="zero"), sklearn.metrics.label_ranking_loss, True),
+    "precision": (
+        metrics.LabelRankingAveragePrecision(empty="one"),
+        sklearn.metrics.label_ranking_average_precision_score,
+        True,
+    ),
+}  # fmt: skip
+
+
+def test_agrees_with_scikit_learn_with_ties_and_empty_queries(rng):
+    collection = datarax.Collection({name: row[0] for name, row in OF_SKLEARN.items()})
+    for levels in (2, 4, 1000):
+        preds = rng.integers(0, levels, (200, 12)).astype(np.float32) / 8
+        target = rng.integers(0, 4, preds.shape) * (rng.random(preds.shape) < rng.random((200, 1)))
+        values = update(collection, preds=preds, target=target.astype(np.int32)).compute()
+        for name, (_, score, binary) in OF_SKLEARN.items():
+            want = score((target > 0).astype(int) if binary else target, preds)
+            np.testing.assert_allclose(values[name], want, rtol=3e-7, err_msg=name)
+
+
+OF_TREC = {
+    "ndcg": metrics.NDCG(),
+    "ndcg_cut_5": metrics.NDCG(k=5),
+    "map": metrics.RetrievalMAP(),
+    "map_cut_5": metrics.RetrievalMAP(k=5),
+    "recip_rank": metrics.MRR(),
+    "P_5": metrics.PrecisionAtK(k=5),
+    "P_100": metrics.PrecisionAtK(k=100),
+    "recall_5": metrics.RecallAtK(k=5),
+    "recall_100": metrics.RecallAtK(k=100),
+    "success_5": metrics.HitRate(k=5),
+    "Rprec": metrics.RPrecision(),
+}
+
+
+def test_agrees_with_trec_eval_without_ties(rng):
+    size, documents = 60, 30
+    preds = rng.permuted(np.tile(np.arange(documents), (size, 1)), axis=1).astype(np.float32)
+    target = rng.integers(0, 4, preds.shape) * (rng.random(preds.shape) < rng.random((size, 1)))
+    target[:, 0] = 1  # trec_eval has a value for queries with relevant documents
+    valid = rng.random(preds.shape) < rng.uniform(0.1, 1, (size, 1))
+    valid[:, 0] = True
+    collection = datarax.Collection(OF_TREC)
+    values = update(collection, preds=preds, target=target.astype(np.int32), valid=valid).compute()
+    run, relevant = (
+        {str(q): {str(d): kind(x[q, d]) for d in np.flatnonzero(valid[q])} for q in range(size)}
+        for x, kind in ((preds, float), (target, int))
+    )
+    measures = {"ndcg", "ndcg_cut.5", "map", "map_cut.5", "recip_rank", "P.5,100", "recall.5,100"}
+    evaluator = pytrec_eval.RelevanceEvaluator(relevant, measures | {"success.5", "Rprec"})
+    found = evaluator.evaluate(run).values()
+    assert len(found) == size
+    for name in OF_TREC:
+        want = np.mean([each[name] for each in found])
+        np.testing.assert_allclose(values[name], want, rtol=3e-7, err_msg=name)
+
+
+def test_the_auroc_of_each_query_is_that_of_scikit_learn(rng):
+    preds = rng.integers(0, 5, (100, 12)).astype(np.int8)
+    target = (rng.random(preds.shape) < rng.random((100, 1))).astype(np.int32)
+    defined = (target.any(1)) & (target.min(1) == 0)
+    want = np.mean([
+        sklearn.metrics.roc_auc_score(t, p)
+        for t, p in zip(target[defined], preds[defined], strict=True)
+    ])  # fmt: skip
+    got = update(metrics.RetrievalAUROC(), preds, target).compute()
+    np.testing.assert_allclose(got, want, rtol=3e-7)
+
+
+def test_published_examples():
+    # Jarvelin and Kekalainen (2002): their G' discounts from the second rank on by log2(rank). The
+    # same gains by the discount of today, as on Wikipedia, "Discounted cumulative gain".
+    gains = np.array([[3, 2, 3, 0, 1, 2]])
+    preds = -np.arange(6.0)[None]
+    assert round(float(metrics.DCG().update(preds, gains).compute()), 3) == 6.861
+    ideal = metrics.DCG().update(preds, np.array([[3, 3, 2, 2, 1, 0]])).compute()
+    assert round(float(ideal), 3) == 7.141
+    assert round(float(metrics.NDCG().update(preds, gains).compute()), 3) == 0.961
+    # Manning, Raghavan and Schuetze (2008), exercise 8.8: two systems, four relevant documents.
+    for judged, average in (("RNRNNNNNRR", 0.6), ("NRNNRRRNNN", 0.493)):
+        target = np.array([[x == "R" for x in judged]])
+        seen = update(metrics.RetrievalMAP(), -np.arange(10.0, dtype=np.float32)[None], target)
+        assert round(float(seen.compute()), 3) == average
+    # Wikipedia, "Mean reciprocal rank": the right answers are third, second and first.
+    target = np.array([[0, 0, 1], [0, 1, 0], [1, 0, 0]])
+    mrr = metrics.MRR().update(np.tile([3.0, 2.0, 1.0], (3, 1)), target).compute()
+    assert float(mrr) == pytest.approx(11 / 18)
+
+
+def test_the_mean_of_a_million_queries_is_exact_to_one_rounding(rng):
+    # Each batch holds 2**15 queries, whose reciprocal rank is 1, or 1/2 or 1/4.
+    ranks = rng.integers(0, 3, 2**15)
+    target = (np.arange(4) == np.array([0, 1, 3])[ranks][:, None]).astype(np.int8)
+    preds = np.tile(-np.arange(4, dtype=np.float32), (len(target), 1))
+    metric = metrics.MRR()
+    for _ in range(32):
+        metric = update(metric, preds, target)
+    want = np.mean(np.array([1, 0.5, 0.25])[ranks])
+    assert float(metric.compute()) == np.float32(want)
+    assert float(metric.statistic.weight.value) == 2**20
+
+
+def test_a_long_tie_and_a_long_query(rng):
+    # One relevant document among n that are tied: the expected reciprocal rank is H(n) / n.
+    n = 2**12
+    target = (np.arange(n) == rng.integers(n)).astype(np.int32)[None]
+    preds = np.zeros((1, n), np.float32)
+    harmonic = (1 / np.arange(1, n + 1)).sum()
+    collection = datarax.Collection({
+        "mrr": metrics.MRR(), "hit": metrics.HitRate(k=100), "ndcg": metrics.NDCG(),
+        "precision": metrics.PrecisionAtK(k=100), "huge": metrics.RecallAtK(k=2**40),
+    })  # fmt: skip
+    values = update(collection, preds=preds, target=target).compute()
+    np.testing.assert_allclose(values["mrr"], harmonic / n, rtol=3e-7)
+    np.testing.assert_allclose(values["hit"], 100 / n, rtol=3e-7)
+    np.testing.assert_allclose(values["precision"], 1 / n, rtol=3e-7)
+    np.testing.assert_allclose(values["ndcg"], sklearn.metrics.ndcg_score(target, preds), rtol=3e-7)
+    np.testing.assert_allclose(values["huge"], 1, rtol=3e-7)
+    # Half of them relevant: far from certain, but for the first few ranks impossible.
+    half = (rng.permutation(n) < n // 2).astype(np.int32)[None]
+    chances = np.append(1, np.cumprod((n - n // 2 - np.arange(n // 2)) / (n - np.arange(n // 2))))
+    place = np.arange(1, n // 2 + 2)
+    first = chances * (n // 2) / (n - place + 1)
+    values = update(collection, preds=preds, target=half).compute()
+    np.testing.assert_allclose(values["mrr"], (first / place).sum(), rtol=1e-6)
+    np.testing.assert_allclose(values["hit"], 1 - chances[100], rtol=1e-6)
