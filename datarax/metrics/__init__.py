@@ -19,6 +19,13 @@ from datarax.metrics.aggregation.summary import Std as Std
 from datarax.metrics.aggregation.summary import Sum as Sum
 from datarax.metrics.aggregation.summary import Variance as Variance
 from datarax.metrics.aggregation.summary import WeightedMean as WeightedMean
+from datarax.metrics.audio.distortion import SDR as SDR
+from datarax.metrics.audio.intelligibility import STOI as STOI
+from datarax.metrics.audio.noise_ratios import SISDR as SISDR
+from datarax.metrics.audio.noise_ratios import SISNR as SISNR
+from datarax.metrics.audio.noise_ratios import SNR as SNR
+from datarax.metrics.audio.noise_ratios import ComplexSISNR as ComplexSISNR
+from datarax.metrics.audio.permutation import PermutationInvariant as PermutationInvariant
 from datarax.metrics.classification.accuracy import Accuracy as Accuracy
 from datarax.metrics.classification.accuracy import HammingDistance as HammingDistance
 from datarax.metrics.classification.chance_corrected import CohenKappa as CohenKappa

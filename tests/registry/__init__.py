@@ -17,6 +17,7 @@ import datarax
 from tests.registry import (
     aggregation,
     agreement,
+    audio,
     classification,
     clustering,
     compactness,
@@ -47,6 +48,7 @@ from tests.registry.case import Case as Case
 CASES: list[Case] = [
     *aggregation.CASES,
     *agreement.CASES,
+    *audio.CASES,
     *classification.CASES,
     *clustering.CASES,
     *compactness.CASES,

@@ -1,0 +1,55 @@
+"""What the metrics of pairs of signals share: one `update`."""
+
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+
+from datarax._checks import as_float, numeric, same_shape
+from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, Weights
+from datarax.distributed.collectives import unsharded
+from datarax.metrics.probabilistic.mean_score import MeanScore
+from datarax.numerics.wide import in_float64
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
+
+
+class SignalMetric(MeanScore):
+    """The mean over signals of how near a prediction is to its target; a subclass defines `score`.
+
+    Computed in float64 where devices have it, and rounded once for each signal.
+    """
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the signals folded in; no communication.
+
+        Args:
+            preds: signals (..., T), of any real dtype.
+            target: signals of the same shape. One that holds a NaN or an infinity, or for which
+                the metric has no value, is invalid.
+            weights: of the signals; broadcast against the leading axes.
+
+        Raises:
+            MetricInputError: the shapes differ, or have no axis.
+        """
+        preds, target = numeric(preds, "preds"), numeric(target, "target")
+        same_shape(preds, target)
+        values, unusable = self.pairwise(preds, target)
+        w, invalid = rows_weight(unusable, weights)
+        return self.replace(statistic=self.statistic.add(values, w, invalid))
+
+    def pairwise(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, Invalid]:
+        """The value of each pair of signals (..., T), whose leading axes broadcast, and which
+        pairs have none."""
+        if not preds.shape[-1:] or not preds.shape[-1]:
+            raise MetricInputError(f"preds of shape {preds.shape}; expected signals (..., T)")
+        preds, target = unsharded(as_float(preds), -1), unsharded(as_float(target), -1)
+        score = jnp.vectorize(self.score, signature="(t),(t)->(),()")
+        values, defined = in_float64(score, preds, target)
+        bad = jnp.maximum(not_finite(preds, -1).code, not_finite(target, -1).code)
+        return values, Invalid(bad) | out_of_range(~defined)
+
+    def score(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The value of two signals (T,), and whether there is one."""
+        raise TypeError(f"{type(self).__name__} does not define score()")
