@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from datarax.numerics.double_float import DoubleFloat, concatenate
+from datarax.numerics.matrix_product import matrix_product
 
 
 def frechet_distance(
@@ -35,7 +36,7 @@ def _distance(rows: jax.Array) -> jax.Array:
     known = jnp.all(jnp.isfinite(rows))
     rows = jnp.where(known, rows, 0)  # decompositions of NaN may not end
     a, b, apart = rows[:size], rows[size : 2 * size], rows[-2] - rows[-1]
-    product = jnp.matmul(_factor(a).T, _factor(b), precision="highest")
+    product = matrix_product(_factor(a).T, _factor(b))
     common = jnp.sum(jnp.linalg.svd(product, compute_uv=False))
     distance = jnp.sum(apart * apart) + jnp.trace(a) + jnp.trace(b) - 2 * common
     # Of equal distributions, rounding may leave less than zero.

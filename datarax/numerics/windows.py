@@ -70,8 +70,8 @@ def local_moments(x: jax.Array, y: jax.Array, taps: Taps, axes: tuple[int, ...])
     several = jnp.stack([x, y, x * x, y * y, difference, difference * difference])
     x, y, xx, yy, d, dd = window_means(several, taps, tuple(axis + 1 for axis in axes))
     noise = 64 * float(jnp.finfo(x.dtype).eps) * (xx + yy)
-    var = (jnp.maximum(squares - mean * mean, 0) for squares, mean in ((xx, x), (yy, y), (dd, d)))
-    return LocalMoments(x + center, y + center, *var, noise)
+    variances = [jnp.maximum(squares - m * m, 0) for squares, m in ((xx, x), (yy, y), (dd, d))]
+    return LocalMoments(x + center, y + center, *variances, noise=noise)
 
 
 def halved(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:

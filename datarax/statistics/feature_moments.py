@@ -5,7 +5,6 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
@@ -13,6 +12,7 @@ from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, stack
+from datarax.numerics.matrix_product import matrix_product
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
@@ -142,9 +142,9 @@ def _sum_of_outer(d: jax.Array, w: jax.Array) -> DoubleFloat:
     the rows, and the square root of a matrix magnifies what is left of zero.
     """
     if not has_wide(d.dtype):
-        return DoubleFloat.of(jnp.matmul(d.T, w * d, precision=lax.Precision.HIGHEST))
+        return DoubleFloat.of(matrix_product(d.T, w * d))
     both = stack([DoubleFloat.of(d), DoubleFloat.of(d) * w])
-    return both.map(lambda x: jnp.matmul(x[0].T, x[1]))
+    return both.map(lambda x: matrix_product(x[0].T, x[1]))
 
 
 class FeatureMoments(State, kw_only=False):

@@ -37,6 +37,7 @@ from tests.registry import (
     recent,
     regression,
     segmentation,
+    vision,
 )
 from tests.registry.case import BATCH as BATCH
 from tests.registry.case import Case as Case
@@ -64,6 +65,7 @@ CASES: list[Case] = [
     *recent.CASES,
     *regression.CASES,
     *segmentation.CASES,
+    *vision.CASES,
 ]
 
 

@@ -1,6 +1,6 @@
 """Distances of two sets of images in the features of a network, and the Inception score."""
 
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from datarax.metrics.base import Metric
 from datarax.metrics.vision.features import Features, check_function, features_of
 from datarax.numerics.double_float import concatenate
 from datarax.numerics.frechet import frechet_distance
+from datarax.numerics.matrix_product import matrix_product
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.entropy_totals import EntropyTotals
 from datarax.statistics.feature_moments import FeatureMoments
@@ -31,8 +32,8 @@ class TwoSets(Metric):
     num_features: int
     """F, the number of features of an input."""
 
-    of_preds: FeatureMoments | FeatureBuffer = state()
-    of_target: FeatureMoments | FeatureBuffer = state()
+    of_preds: Any = state()
+    of_target: Any = state()
 
     def __post_init__(self) -> None:
         if self.features is not None:
@@ -149,21 +150,20 @@ class KID(TwoSets):
 class InceptionScore(Metric):
     """Inception score: how sure and how varied the predicted classes of images are.
 
-        exp(mean KL(p(y | x) || p(y))) with p(y) the mean of p(y | x) over all images: from 1 to the
-        number of classes. One split: all images are one population, so values are higher than those of
-        ten splits. No data gives NaN. T. Salimans and others (2016), https://arxiv.org/abs/1606.03498.
+    exp(mean KL(p(y | x) || p(y))) with p(y) the mean of p(y | x) over all images: from 1 to the
+    number of classes. One split: all images are one population, so values are higher than with ten
+    splits. No data gives NaN. T. Salimans and others (2016), https://arxiv.org/abs/1606.03498.
 
-        Raises:
-            MetricTypeError: `features` cannot be called or hashed.
-            MetricInputError: `num_classes` is not an integer of at least 2.
+    Raises:
+        MetricTypeError: `features` cannot be called or hashed.
+        MetricInputError: `num_classes` is not an integer of at least 2.
 
-        Example:
-            >>> import jax.numpy as jnp
-    from jax.scipy.special import xlogy
-            >>> from datarax.metrics import InceptionScore
-            >>> preds = jnp.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
-            >>> print(round(float(InceptionScore().update(preds).compute()), 4))
-            1.5874
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import InceptionScore
+        >>> preds = jnp.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+        >>> print(round(float(InceptionScore().update(preds).compute()), 4))
+        1.5874
     """
 
     features: Features = None
@@ -211,7 +211,7 @@ def squared_mmd(rows: jax.Array) -> jax.Array:
     """
     x, w = rows[:, :-1], rows[:, -1]
     half = len(rows) // 2
-    kernel = (jnp.matmul(x, x.T, precision="highest") / x.shape[1] + 1) ** 3
+    kernel = (matrix_product(x, x.T) / x.shape[1] + 1) ** 3
     sums = w[:, None] * kernel * w[None]
     alone = w * jnp.diagonal(kernel)
     total = 0.0

@@ -50,7 +50,7 @@ class ImageMean(MeanScore):
 
     def _check(self, names: list[str], arrays: list[jax.Array]) -> None:
         if len(arrays) == 2:
-            same_shape(*arrays, (names[0], names[1]))
+            same_shape(arrays[0], arrays[1], (names[0], names[1]))
         shape, letters = (
             arrays[0].shape,
             "H, W, C" if self.spatial_dims == 2 else "D, H, W, C",
@@ -132,7 +132,7 @@ class RangedScore(ImageScore):
 class VolumeScore(RangedScore):
     """A `RangedScore` of images or of volumes."""
 
-    spatial_dims: Literal[2, 3] = 2
+    spatial_dims: Literal[2, 3] = 2  # type: ignore[override]
     """2 for images (N, H, W, C); 3 for volumes (N, D, H, W, C)."""
 
     def __post_init__(self) -> None:

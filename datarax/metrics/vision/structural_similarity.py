@@ -123,7 +123,7 @@ class MSSSIM(StructuralMetric):
             raise MetricInputError(f"betas={self.betas}; expected positive powers, one by scale")
 
     @property
-    def least_size(self) -> int:  # type: ignore[override]
+    def least_size(self) -> int:
         return len(self.taps) * 2 ** (len(self.betas) - 1)
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
