@@ -89,11 +89,12 @@ def empty_of(name: str) -> dict[str, Any]:
 # Metrics whose arguments are no rows of examples. The tests of their families check their laws:
 # `TreeHealth` takes trees; the counts of `LossSpikes` depend on the order of steps.
 NOT_OF_ROWS = {metrics.TreeHealth, metrics.LossSpikes}
-# Metrics that differ from `PSNR` in the score of one image alone: the tests of their family check
+# Metrics that differ from `SSIM` in the score of one image alone: the tests of their family check
 # the score.
 SCORES_OF_IMAGES = {
     metrics.ERGAS,
     metrics.MSSSIM,
+    metrics.PSNR,
     metrics.PSNRB,
     metrics.PerceptualDistance,
     metrics.RASE,
@@ -112,10 +113,10 @@ def test_every_metric_is_in_the_registry():
     assert exported - elsewhere == {case.cls for case in CASES}
     assert exported >= elsewhere
     for cls in SCORES_OF_IMAGES:
-        assert cls.update is metrics.PSNR.update
-        assert cls.scored is metrics.PSNR.scored
-        assert cls.compute is metrics.PSNR.compute
-        assert cls.statistic is metrics.PSNR.statistic
+        assert cls.update is metrics.SSIM.update
+        assert cls.scored is metrics.SSIM.scored
+        assert cls.compute is metrics.SSIM.compute
+        assert cls.statistic is metrics.SSIM.statistic
     assert len({case.id for case in CASES}) == len(CASES)
 
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+from skimage.metrics import structural_similarity
 
 from datarax import metrics
 from tests.helpers import fsum, softmax
@@ -72,18 +72,6 @@ def mean_of(w: np.ndarray, *images: np.ndarray, score: Any) -> float:
 def mean_over(score: Any, *names: str) -> Any:
     """The oracle of a score of each image, from the images of these names."""
     return lambda w, **images: mean_of(w, *(images[name] for name in names), score=score)
-
-
-def psnr(p: np.ndarray, t: np.ndarray) -> float:
-    square = np.mean((p - t) ** 2)
-    return -10 * np.log10(square) if square else np.inf
-
-
-def psnr_skimage(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float | None:
-    if (preds == target).all((1, 2, 3)).any():
-        return None  # infinite, with a warning
-    score = partial(peak_signal_noise_ratio, data_range=1.0)
-    return mean_of(w, target, preds, score=score)
 
 
 def gaussian(sigma: float, radius: int) -> np.ndarray:
@@ -241,15 +229,6 @@ def inception_score(w: np.ndarray, preds: np.ndarray) -> float:
 SCORES = {"ulps": 4, "atol": lambda w, **images: 1e-5}
 
 CASES = [
-    Case(
-        "psnr",
-        metrics.PSNR,
-        IMAGES,
-        mean_over(psnr, "preds", "target"),
-        {"data_range": 1.0},
-        reference=psnr_skimage,
-        **SCORES,
-    ),
     Case(
         "ssim",
         metrics.SSIM,
