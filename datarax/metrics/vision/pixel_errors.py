@@ -10,7 +10,7 @@ from datarax._checks import as_float, positive_int
 from datarax._typing import ArrayLike, Weights
 from datarax.metrics.vision.image_score import ImageMean, ImageScore, RangedScore, VolumeScore
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.windows import uniform_taps, window_means
+from datarax.numerics.image_windows import uniform_taps, window_means
 
 
 class PSNR(VolumeScore):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from datarax._checks import positive_int, real
 from datarax._errors import MetricInputError
 from datarax.metrics.vision.image_score import ImageScore, VolumeScore
-from datarax.numerics.windows import (
+from datarax.numerics.image_windows import (
     Taps,
     gaussian_taps,
     halved,

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from datarax.metrics.vision.image_score import RangedScore
-from datarax.numerics.windows import gaussian_taps, local_moments, window_means
+from datarax.numerics.image_windows import gaussian_taps, local_moments, window_means
 
 SCALES = 4
 NOISE = 2.0
