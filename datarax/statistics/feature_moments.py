@@ -73,7 +73,7 @@ class CoMoments(CentralMoments):
         return held.with_co(scaled_by(self.co_double, _units_of_co((unit, weight_unit))))
 
     def _with_weights_times(self, number: DoubleFloat) -> Self:
-        return super()._with_weights_times(number).with_co(self.co_double * number[0])
+        return super()._with_weights_times(number).with_co(self.co_double * number)
 
     def _where(self, some: jax.Array, other: Any) -> Self:
         # All elements have the same weight.

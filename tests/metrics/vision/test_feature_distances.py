@@ -123,6 +123,15 @@ def test_fid_of_slices(rng):
         np.testing.assert_allclose(float(value), want, 1e-5)
 
 
+def test_fid_of_data_that_loses_weight(rng):
+    preds, target = sets(rng, 30, 4)
+    decayed = datarax.Decayed(FID(num_features=4), 1.0)
+    for rows in (slice(0, 15), slice(15, 30)):
+        decayed = decayed.update(preds[rows], target[rows])
+    weighted = update(FID(num_features=4), preds, target, weights=np.repeat([0.5, 1.0], 15))
+    np.testing.assert_allclose(decayed.compute(), weighted.compute(), 1e-5)
+
+
 def test_kid_keeps_the_first_rows_and_counts_the_others(rng):
     preds, target = sets(rng, 20, 3)
     metric = KID(num_features=3, capacity=16, on_invalid="exclude")
@@ -148,7 +157,7 @@ def test_inception_score_of_logits_of_a_network(rng):
 
 
 class Unhashable:
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     def __call__(self, images):
         return flat(images)
