@@ -91,14 +91,35 @@ def empty_of(name: str) -> dict[str, Any]:
 # `TreeHealth` takes trees; the counts of `LossSpikes` depend on the order of steps. Metrics of
 # strings, too, whose laws are those of what they count: `tests/metrics/language`.
 NOT_OF_ROWS = {metrics.TreeHealth, metrics.LossSpikes}
+# Metrics that differ from `SSIM` in the score of one image alone: the tests of their family check
+# the score.
+SCORES_OF_IMAGES = {
+    metrics.ERGAS,
+    metrics.MSSSIM,
+    metrics.PSNR,
+    metrics.PSNRB,
+    metrics.PerceptualDistance,
+    metrics.RASE,
+    metrics.RMSESW,
+    metrics.SAM,
+    metrics.SpatialCorrelation,
+    metrics.UQI,
+    metrics.VIF,
+}
 
 
 def test_every_metric_is_in_the_registry():
     exported = {x for x in vars(metrics).values() if isinstance(x, type)}
     exported = {x for x in exported if issubclass(x, datarax.Metric)}
     exported = {x for x in exported if not issubclass(x, CountedText)}
-    assert exported - NOT_OF_ROWS == {case.cls for case in CASES}
-    assert exported >= NOT_OF_ROWS
+    elsewhere = NOT_OF_ROWS | SCORES_OF_IMAGES
+    assert exported - elsewhere == {case.cls for case in CASES}
+    assert exported >= elsewhere
+    for cls in SCORES_OF_IMAGES:
+        assert cls.update is metrics.SSIM.update
+        assert cls.scored is metrics.SSIM.scored
+        assert cls.compute is metrics.SSIM.compute
+        assert cls.statistic is metrics.SSIM.statistic
     assert len({case.id for case in CASES}) == len(CASES)
 
 

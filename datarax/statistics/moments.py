@@ -35,7 +35,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
 
     Args:
         shape: the shape of one example.
-        order: the highest power, from 1 to 4.
+        order: the highest power, from 1 (the mean alone) to 4.
     """
 
     shape: tuple[int, ...] = ()
@@ -151,6 +151,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
                 + 6 * d * d * (rest * rest * b[0] + share * share * a[0])
                 + 4 * d * (rest * b[1] - share * a[1])
             )
+        cross = cross[: self.order - 1]
         merged = [p + q + c for p, q, c in zip(powers, other_powers, cross, strict=True)]
         return self.holding(total, mean + apart.means * share, merged, self.exponents)
 
@@ -177,7 +178,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
     def canonical(self) -> Self:
         # In units of 1 where the powers of ordinary numbers of values stay in the range of floats.
         unit, weight_unit = self.exponents
-        near = (unit >= -64 // self.order) & (unit <= 8)
+        near = (unit >= -64 // max(self.order, 2)) & (unit <= 8)
         near_weights = jnp.abs(weight_unit) <= 20
         return self.in_units((jnp.where(near, 0, unit), jnp.where(near_weights, 0, weight_unit)))
 

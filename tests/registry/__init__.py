@@ -41,6 +41,7 @@ from tests.registry import (
     regression,
     report,
     segmentation,
+    vision,
 )
 from tests.registry.case import BATCH as BATCH
 from tests.registry.case import Case as Case
@@ -72,6 +73,7 @@ CASES: list[Case] = [
     *regression.CASES,
     *report.CASES,
     *segmentation.CASES,
+    *vision.CASES,
 ]
 
 

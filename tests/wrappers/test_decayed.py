@@ -345,7 +345,7 @@ class Counter(datarax.Metric):
         (lambda: Decayed(metrics.Mean().update(1.0), 2), "without data"),
         (lambda: Decayed(3, 2), "expects a datarax.Metric"),
         (lambda: Decayed(_per_device(), 2), "copies for each device"),
-        (lambda: Decayed(metrics.SpearmanCorrCoef(capacity=9), 2), "WeightedPairs cannot"),
+        (lambda: Decayed(metrics.SpearmanCorrCoef(capacity=9), 2), "WeightedRows cannot"),
         (lambda: Decayed(Counter(), 2), "a sum of integers"),
         (lambda: Decayed(Collection({"a": metrics.Mean(), "b": Counter()}), 2), "a sum of int"),
         (lambda: Decayed(Window(metrics.Mean(), 2), 2), "counts updates"),

@@ -1,0 +1,1 @@
+"""Vision: image quality, distances of image sets, detection."""

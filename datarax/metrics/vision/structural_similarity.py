@@ -1,0 +1,178 @@
+"""Structural similarity of images, in windows of one scale and of several."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from datarax._checks import positive_int, real
+from datarax._errors import MetricInputError
+from datarax.metrics.vision.image_score import ImageScore, VolumeScore
+from datarax.numerics.image_windows import (
+    Taps,
+    gaussian_taps,
+    halved,
+    local_moments,
+    uniform_taps,
+)
+
+
+class Similarity(NamedTuple):
+    """The two factors of SSIM, as means over the windows of each image and channel, (N, C)."""
+
+    both: jax.Array
+    """Of the product of luminance and contrast: SSIM."""
+    contrast: jax.Array
+    """Of contrast and structure alone."""
+
+
+class StructuralMetric(VolumeScore):
+    """A metric of the similarity of two images within Gaussian windows."""
+
+    sigma: float = 1.5
+    """The standard deviation of the window in pixels; it ends at 3.5 of them."""
+    k1: float = 0.01
+    """Stabilises the luminance, in units of `data_range`."""
+    k2: float = 0.03
+    """Stabilises the contrast, in units of `data_range`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.sigma, self.k1, self.k2 = (real(getattr(self, k), k) for k in ("sigma", "k1", "k2"))
+        if not 0.2 <= self.sigma < 1e4 or min(self.k1, self.k2) <= 0:
+            raise MetricInputError(
+                f"sigma={self.sigma}, k1={self.k1}, k2={self.k2}; expected sigma of at least 0.2 "
+                f"pixels, and k1 and k2 that are positive"
+            )
+
+    @property
+    def taps(self) -> Taps:
+        """The window along one axis."""
+        return gaussian_taps(int(3.5 * self.sigma + 0.5), self.sigma)
+
+    @property
+    def least_size(self) -> int:  # type: ignore[override]
+        return len(self.taps)
+
+    def similarity(self, preds: jax.Array, target: jax.Array) -> Similarity:
+        """The similarity of images in units of their range."""
+        local = local_moments(preds, target, self.taps, self.axes)
+        # (2 a b + c) / (a^2 + b^2 + c) = 1 - (a - b)^2 / (a^2 + b^2 + c), likewise of variances.
+        # The second form keeps the digits of images that are nearly equal.
+        squares = local.mean_x**2 + local.mean_y**2
+        luminance = 1 - (local.mean_x - local.mean_y) ** 2 / (squares + self.k1**2)
+        contrast = 1 - local.var_difference / (local.var_x + local.var_y + self.k2**2)
+        return Similarity(*(jnp.mean(x, self.axes) for x in (luminance * contrast, contrast)))
+
+
+class SSIM(StructuralMetric):
+    """Structural similarity, the mean over windows, channels and images.
+
+    (2 m_x m_y + C1) (2 s_xy + C2) / ((m_x^2 + m_y^2 + C1) (s_x^2 + s_y^2 + C2)), with means and
+    population variances in a Gaussian window, C1 = (k1 R)^2, C2 = (k2 R)^2, and R the `data_range`.
+    Only windows within the image count. From -1 to 1; 1 for equal images. No data gives NaN. As
+    `skimage.metrics.structural_similarity(gaussian_weights=True, use_sample_covariance=False)` of
+    each image. Z. Wang and others (2004), https://doi.org/10.1109/TIP.2003.819861.
+
+    Raises:
+        MetricInputError: a `data_range` that is not positive, or none for pixels whose dtype is
+            neither uint8 nor uint16; images that are smaller than the window of 11 pixels.
+
+    Example:
+        >>> import jax
+        >>> from datarax.metrics import SSIM
+        >>> target = jax.random.uniform(jax.random.key(0), (2, 16, 16, 3))
+        >>> metric = SSIM(data_range=1.0).update(0.5 * target, target)
+        >>> print(round(float(metric.compute()), 3))
+        0.641
+    """
+
+    def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
+        return jnp.mean(self.similarity(preds, target).both, -1)
+
+
+class MSSSIM(StructuralMetric):
+    """Multi-scale structural similarity, the mean over channels and images.
+
+    The product over scales of the contrast of SSIM to the power of `betas`, and at the last scale
+    of SSIM itself. The factors are means over the windows of a channel. Each scale halves the
+    images: means of 2 x 2 pixels, without an odd last row or column. A factor that is negative
+    counts as 0, so the result is from 0 to 1. No data gives NaN. Not in scikit-image. Z. Wang,
+    E. P. Simoncelli and A. C. Bovik (2003), https://doi.org/10.1109/ACSSC.2003.1292216.
+
+    Raises:
+        MetricInputError: as `SSIM`; images that are smaller than the window at the last scale,
+            176 pixels for five scales.
+
+    Example:
+        >>> import jax
+        >>> from datarax.metrics import MSSSIM
+        >>> target = jax.random.uniform(jax.random.key(0), (2, 24, 24, 3))
+        >>> metric = MSSSIM(data_range=1.0, betas=(0.4, 0.6)).update(0.5 * target, target)
+        >>> print(round(float(metric.compute()), 3))
+        0.704
+    """
+
+    betas: tuple[float, ...] = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
+    """The power of each scale, the finest first; their number is that of scales."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.betas = tuple(real(beta, "betas") for beta in self.betas)
+        if not self.betas or min(self.betas) <= 0:
+            raise MetricInputError(f"betas={self.betas}; expected positive powers, one by scale")
+
+    @property
+    def least_size(self) -> int:
+        return len(self.taps) * 2 ** (len(self.betas) - 1)
+
+    def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
+        product, last = 1.0, len(self.betas) - 1
+        for scale, beta in enumerate(self.betas):
+            seen = self.similarity(preds, target)
+            factor = seen.both if scale == last else seen.contrast
+            product = product * jnp.maximum(factor, 0) ** beta
+            if scale < last:
+                preds, target = halved(preds, self.axes), halved(target, self.axes)
+        return jnp.mean(product, -1)
+
+
+class UQI(ImageScore):
+    """Universal image quality index, the mean over windows, channels and images.
+
+    4 s_xy m_x m_y / ((s_x^2 + s_y^2) (m_x^2 + m_y^2)) in windows of equal weights, at every place
+    within the image: SSIM without constants. Where both images are constant, it is
+    2 m_x m_y / (m_x^2 + m_y^2), and 1 where both are zero. From -1 to 1. No data gives NaN. Not in
+    scikit-image. Z. Wang and A. C. Bovik (2002), https://doi.org/10.1109/97.995823.
+
+    Raises:
+        MetricInputError: a window that is not an integer of at least 2, or larger than the images.
+
+    Example:
+        >>> import jax
+        >>> from datarax.metrics import UQI
+        >>> target = jax.random.uniform(jax.random.key(0), (2, 16, 16, 3))
+        >>> print(round(float(UQI().update(0.5 * target, target).compute()), 3))
+        0.64
+    """
+
+    window: int = 8
+    """The pixels along each side of a window."""
+
+    def __post_init__(self) -> None:
+        positive_int(self.window, "window", least=2)
+
+    @property
+    def least_size(self) -> int:  # type: ignore[override]
+        return self.window
+
+    def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
+        local = local_moments(preds, target, uniform_taps(self.window), self.axes)
+        spread, squares = local.var_x + local.var_y, local.mean_x**2 + local.mean_y**2
+        flat, black = spread <= local.noise, squares == 0
+        contrast = jnp.where(flat, 1, 2 * local.covariance / jnp.where(flat, 1, spread))
+        product = 2 * local.mean_x * local.mean_y
+        luminance = jnp.where(black, 1, product / jnp.where(black, 1, squares))
+        # Means of zero around which the images vary have no luminance in common.
+        luminance = jnp.where(black & ~flat, 0, luminance)
+        return jnp.mean(contrast * luminance, (1, 2, 3))

@@ -1,0 +1,208 @@
+"""`FeatureMoments`: the mean and the covariance of features, the statistic of Fréchet distances."""
+
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax._checks import as_float, default_float, numeric, positive_int
+from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, Weights
+from datarax.distributed.collectives import from_key, replicated, to_key
+from datarax.distributed.merge_ops import zeros
+from datarax.numerics.double_float import DoubleFloat, has_wide, stack
+from datarax.numerics.matrix_product import matrix_product
+from datarax.numerics.scaled_double import ScaledDouble, scaled_by
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.fields import state
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.leaf_state import Travel
+from datarax.statistics.moments import (
+    Apart,
+    CentralMoments,
+    Parts,
+    about_mean,
+    in_unit_of_greatest,
+)
+from datarax.statistics.state import State
+
+
+class CoMoments(CentralMoments):
+    """The mean of vectors of `shape` (F,), and the co-moments of all pairs of their elements.
+
+    Two states are merged by the pairwise formula of Chan, Golub and LeVeque (1979), as a matrix.
+    """
+
+    rowwise: ClassVar[bool] = False
+    order: int = 1
+
+    co: Parts = state()
+    """`sum(w * outer(x - mean, x - mean))`, (F, F), a double-float in the units of the elements."""
+
+    def empty(self) -> dict[str, Any]:
+        zero = zeros((*self.shape, *self.shape), default_float().name)
+        return self.empty_of(self.shape) | {"co": (zero, zero)}
+
+    def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
+        """The moments of rows `x` (N, F), with weights `w` (N, 1), floats or booleans."""
+        w, weight_unit = in_unit_of_greatest(w, (0,), x.dtype)
+        batch, d = about_mean(x, w, (0,))
+        units = batch.exponent, jnp.broadcast_to(weight_unit, self.shape)
+        held = self.holding(batch.weight.broadcast_to(self.shape), batch.mean, [], units)
+        return held.with_co(_sum_of_outer(d, w))
+
+    def with_co(self, co: DoubleFloat) -> Self:
+        """A copy with other co-moments, in the units of this state."""
+        return self.with_parts({"co": tuple(co)})
+
+    @property
+    def co_double(self) -> DoubleFloat:
+        """The co-moments in the units of this state."""
+        return DoubleFloat(*map(jnp.asarray, self.co))
+
+    @property
+    def co_moments(self) -> ScaledDouble:
+        """The co-moments, (F, F)."""
+        return ScaledDouble(self.co_double, _units_of_co(self.exponents))
+
+    def in_units(self, exponents: tuple[jax.Array, jax.Array]) -> Self:
+        unit, weight_unit = (a - b for a, b in zip(self.exponents, exponents, strict=True))
+        held = super().in_units(exponents)
+        return held.with_co(scaled_by(self.co_double, _units_of_co((unit, weight_unit))))
+
+    def _with_weights_times(self, number: DoubleFloat) -> Self:
+        return super()._with_weights_times(number).with_co(self.co_double * number)
+
+    def _where(self, some: jax.Array, other: Any) -> Self:
+        # All elements have the same weight.
+        return jax.tree.map(lambda x, y: jnp.where(some[0], x, y), self, other)
+
+    def plus(self, other: Any, total: DoubleFloat, apart: Apart) -> Self:
+        between = _outer(apart.means) * apart.factor[0]
+        co = self.co_double + other.co_double + between
+        return super().plus(other, total, apart).with_co(co)
+
+    # Over devices: the means merge element by element. The co-moments are added up, once all
+    # devices take them about the common mean: so each device first learns the means of all.
+
+    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+        count, mean, _ = self.scaled()
+        known = jnp.concatenate([count.to_double().high[:1], *mean.to_double()])
+        # A maximum over the devices gathers the rows: each device knows one of them.
+        keys = to_key(known, "lowest")
+        mine = jnp.arange(size, dtype=jnp.int32) == index
+        least = jnp.asarray(jnp.iinfo(keys.dtype).min, keys.dtype)
+        return [*self.exponents, jnp.where(mine[:, None], keys[None], least)]
+
+    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
+        *exponents, keys = maxima
+        held = self.in_units((exponents[0], exponents[1]))
+        rows = from_key(keys, default_float())
+        n, (high, low) = rows[:, :1], jnp.split(rows[:, 1:], 2, -1)
+        share = n / jnp.maximum(jnp.sum(n), jnp.finfo(n.dtype).tiny)
+        common = (DoubleFloat(high, low) * jnp.broadcast_to(share, high.shape)).sum(0)
+        count, mean, _ = held.doubles()
+        apart = mean - scaled_by(common, -exponents[0])
+        return held.with_co(held.co_double + _outer(apart) * count[0])
+
+    def to_mesh(self) -> list[Travel]:
+        return self._means().to_mesh() + self._sums().to_mesh()
+
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        *means, high, low = arrays
+        merged = self._means().from_mesh(means)
+        co = self._sums().from_mesh([high, low]).parts
+        return self.with_parts({**merged.children(), "co": co})
+
+    def _means(self) -> CentralMoments:
+        means = CentralMoments(self.shape, 1)
+        return means.with_parts({name: getattr(self, name) for name in means.children()})
+
+    def _sums(self) -> MetricAccumulator:
+        zero = np.zeros((*self.shape, *self.shape), default_float())
+        return MetricAccumulator(zero).with_parts({"parts": self.co})
+
+
+def _units_of_co(exponents: tuple[jax.Array, jax.Array]) -> jax.Array:
+    unit, weight_unit = exponents
+    return unit[:, None] + (unit + weight_unit)[None]
+
+
+def _outer(x: DoubleFloat) -> DoubleFloat:
+    (size,) = x.shape
+    return x.reshape(size, 1) * x.reshape(1, size)
+
+
+def _sum_of_outer(d: jax.Array, w: jax.Array) -> DoubleFloat:
+    """The sum over rows of `w * outer(d, d)`, (F, F).
+
+    In float64 where the devices have it: a float32 would give a matrix whose rank is not that of
+    the rows, and the square root of a matrix magnifies what is left of zero.
+    """
+    if not has_wide(d.dtype):
+        return DoubleFloat.of(matrix_product(d.T, w * d))
+    both = stack([DoubleFloat.of(d), DoubleFloat.of(d) * w])
+    return both.map(lambda x: matrix_product(x[0].T, x[1]))
+
+
+class FeatureMoments(State, kw_only=False):
+    """The mean and the covariance matrix of features, stable at any offset.
+
+    Rows with a NaN or an infinity are excluded, and counted in `invalid`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import FeatureMoments
+        >>> seen = FeatureMoments(2).update(jnp.array([[1e6, 1.0], [1e6 + 2, 5.0]]))
+        >>> print(seen.covariance(ddof=1).to_float().tolist())
+        [[2.0, 4.0], [4.0, 8.0]]
+    """
+
+    num_features: int
+    """F, how many elements each row has."""
+
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        positive_int(self.num_features, "num_features")
+        self.central = CoMoments((self.num_features,))
+
+    def update(self, features: ArrayLike, *, weights: Weights = None) -> Self:
+        """Folds in features (N, F); `weights` (N,) count as repetitions.
+
+        Raises:
+            MetricInputError: another shape.
+        """
+        x = as_float(numeric(features, "features"))
+        check_features(x, self.num_features)
+        w, invalid = rows_weight(not_finite(x, 1), weights)
+        x, w = replicated((x, w))
+        return self.replace(
+            central=self.central.combine(self.central.of(x, w[:, None])),
+            invalid=self.invalid.update(invalid),
+        )
+
+    @property
+    def count(self) -> DoubleFloat:
+        """The total weight."""
+        return self.central.scaled()[0][0].to_double()
+
+    @property
+    def mean(self) -> DoubleFloat:
+        """The mean, (F,); 0 where there is no data."""
+        return self.central.scaled()[1].to_double()
+
+    def covariance(self, ddof: float = 0) -> DoubleFloat:
+        """The co-moments over `count - ddof`, (F, F); NaN where that is zero."""
+        return self.central.co_moments.to_double() / (self.count - ddof)
+
+
+def check_features(x: jax.Array, num_features: int) -> None:
+    """Raises unless `x` is of shape (N, num_features)."""
+    if x.ndim != 2 or x.shape[1] != num_features:
+        raise MetricInputError(
+            f"features of shape {x.shape} for num_features={num_features}; expected "
+            f"(N, {num_features})"
+        )

@@ -1,0 +1,91 @@
+"""`WeightedRows`: keeps rows with their weights; `FeatureBuffer`: of features."""
+
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+
+from datarax._checks import as_float, default_float, numeric, positive_int
+from datarax._typing import ArrayLike, Weights
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.exact import Exact
+from datarax.statistics.batches import rows_weight
+from datarax.statistics.buffer import Rows
+from datarax.statistics.feature_moments import check_features
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.state import State
+
+
+class WeightedRows(Rows):
+    """Rows of numbers, of which the last is the weight."""
+
+    def canonical(self) -> Self:
+        """The rows sorted; equal rows become one row with their total weight."""
+        used, data = self.is_filled, jnp.asarray(self.data)
+        order = jnp.lexsort((*data[:, -2::-1].T, ~used))
+        data, used = jnp.where(used[:, None], data, 0)[order], used[order]
+        values, w = data[:, :-1], data[:, -1]
+        first = used & (jnp.any(values != jnp.roll(values, 1, 0), 1) | ~jnp.roll(used, 1))
+        first = first.at[0].set(used[0])  # the roll compared it with the last row
+        # The position `capacity` is out of range: the scatters ignore it.
+        place = jnp.where(used, jnp.cumsum(first.astype(jnp.int32)) - 1, self.capacity)
+        data = jnp.zeros_like(data).at[place, -1].add(w, mode="drop")
+        data = data.at[place, :-1].set(values, mode="drop")
+        return self.with_parts({"data": data, "filled": jnp.sum(first, dtype=jnp.int32)})
+
+
+class FeatureBuffer(State, kw_only=False):
+    """The first `capacity` rows of features, each with its weight; counts those that do not fit.
+
+    Rows with a NaN or an infinity are excluded, and counted in `invalid`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import FeatureBuffer
+        >>> seen = FeatureBuffer(num_features=3, capacity=2).update(jnp.ones((5, 3)))
+        >>> print(seen.filled, seen.overflow)
+        2 3
+    """
+
+    num_features: int
+    """F, how many elements each row has."""
+    capacity: int
+    """How many rows are kept, also after a merge."""
+
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        positive_int(self.num_features, "num_features")
+        positive_int(self.capacity, "capacity")
+        self.rows = WeightedRows(self.capacity, (self.num_features + 1,), default_float().name)
+
+    def update(self, features: ArrayLike, *, weights: Weights = None) -> Self:
+        """Appends features (N, F); rows of weight zero are skipped.
+
+        Raises:
+            MetricInputError: another shape.
+        """
+        x = as_float(numeric(features, "features"))
+        check_features(x, self.num_features)
+        w, invalid = rows_weight(not_finite(x, 1), weights)
+        data = jnp.concatenate([x, as_float(w)[:, None]], 1)
+        return self.replace(
+            rows=self.rows.append(data, w.astype(jnp.bool_)),
+            invalid=self.invalid.update(invalid),
+        )
+
+    @property
+    def filled(self) -> jax.Array:
+        """How many rows are kept."""
+        return jnp.asarray(self.rows.filled)
+
+    @property
+    def overflow(self) -> Exact:
+        """How many rows did not fit."""
+        return self.rows.overflow
+
+    @property
+    def columns(self) -> DoubleFloat:
+        """Features and weights, (capacity, F + 1); 0 from `filled` on."""
+        data = jnp.asarray(self.rows.data)
+        return DoubleFloat.of(jnp.where(self.rows.is_filled[:, None], data, 0))
