@@ -137,3 +137,10 @@ from datarax.metrics.segmentation.overlap import GeneralizedDice as GeneralizedD
 from datarax.metrics.segmentation.overlap import MeanIoU as MeanIoU
 from datarax.metrics.segmentation.overlap import PixelAccuracy as PixelAccuracy
 from datarax.metrics.segmentation.panoptic import PanopticQuality as PanopticQuality
+from datarax.metrics.vision.box_overlap import CIoU as CIoU
+from datarax.metrics.vision.box_overlap import DIoU as DIoU
+from datarax.metrics.vision.box_overlap import GIoU as GIoU
+from datarax.metrics.vision.box_overlap import IoU as IoU
+from datarax.metrics.vision.mean_average_precision import (
+    MeanAveragePrecision as MeanAveragePrecision,
+)

@@ -1,6 +1,7 @@
 """What is stored: mergeable sufficient statistics."""
 
 from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
+from datarax.statistics.box_pairs import BoxPairs as BoxPairs
 from datarax.statistics.buffer import Buffer as Buffer
 from datarax.statistics.calibration_bins import CalibrationBins as CalibrationBins
 from datarax.statistics.class_counts import ClassCounts as ClassCounts
@@ -10,6 +11,7 @@ from datarax.statistics.confusion import ConfusionCounts as ConfusionCounts
 from datarax.statistics.contingency import Contingency as Contingency
 from datarax.statistics.cross_moments import CrossMoments as CrossMoments
 from datarax.statistics.cross_moments import Residuals as Residuals
+from datarax.statistics.detections import Detections as Detections
 from datarax.statistics.distinct import Distinct as Distinct
 from datarax.statistics.invalid_counts import InvalidCounts as InvalidCounts
 from datarax.statistics.leaf_state import ElementwiseState as ElementwiseState

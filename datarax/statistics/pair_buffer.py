@@ -11,27 +11,9 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import as_double
 from datarax.statistics.batches import pairs
-from datarax.statistics.buffer import Rows
+from datarax.statistics.buffer import WeightedRows
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.state import State
-
-
-class WeightedPairs(Rows):
-    """Rows of two double-floats and a weight."""
-
-    def canonical(self) -> Self:
-        """The rows sorted; equal pairs become one row with their total weight."""
-        used, data = self.is_filled, jnp.asarray(self.data)
-        order = jnp.lexsort((*data[:, 3::-1].T, ~used))
-        data, used = jnp.where(used[:, None], data, 0)[order], used[order]
-        pairs, w = data[:, :4], data[:, 4]
-        first = used & (jnp.any(pairs != jnp.roll(pairs, 1, 0), 1) | ~jnp.roll(used, 1))
-        first = first.at[0].set(used[0])  # the roll compared it with the last row
-        # The position `capacity` is out of range: the scatters ignore it.
-        place = jnp.where(used, jnp.cumsum(first.astype(jnp.int32)) - 1, self.capacity)
-        data = jnp.zeros_like(data).at[place, 4].add(w, mode="drop")
-        data = data.at[place, :4].set(pairs, mode="drop")
-        return self.with_parts({"data": data, "filled": jnp.sum(first, dtype=jnp.int32)})
 
 
 class PairBuffer(State, kw_only=False):
@@ -54,7 +36,7 @@ class PairBuffer(State, kw_only=False):
 
     def __post_init__(self) -> None:
         positive_int(self.capacity, "capacity")
-        self.rows = WeightedPairs(self.capacity, (5,), default_float().name)
+        self.rows = WeightedRows(self.capacity, (5,), default_float().name)
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Appends `preds` and `target`, both of any one shape; pairs of weight zero are skipped.
