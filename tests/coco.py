@@ -100,7 +100,8 @@ def drawn(
     of = rng.integers(0, boxes, (images, detections))
     box = np.take_along_axis(truth, of[..., None], 1)
     size = np.tile(box[..., 2:] - box[..., :2], 2)
-    box = box + size * rng.normal(size=box.shape) * rng.exponential(0.08, (images, detections, 1))
+    spread = -0.08 * np.log(rng.random((images, detections, 1)))
+    box = box + size * rng.normal(size=box.shape) * spread
     box[..., 2:] = np.maximum(box[..., 2:], box[..., :2])
     same = rng.random((images, detections)) < right
     label = np.where(
@@ -109,7 +110,7 @@ def drawn(
     scores = rng.permutation(images * detections).reshape(images, detections) + 1
     return {
         "boxes": np.float32(box),
-        "scores": np.float32(scores / scores.max()),
+        "scores": np.float32(scores / max(scores.size, 1)),
         "labels": label.astype(np.int32),
         "target_boxes": np.float32(truth),
         "target_labels": labels.astype(np.int32),

@@ -1,7 +1,6 @@
 """What is stored: mergeable sufficient statistics."""
 
 from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
-from datarax.statistics.box_pairs import BoxPairs as BoxPairs
 from datarax.statistics.buffer import Buffer as Buffer
 from datarax.statistics.calibration_bins import CalibrationBins as CalibrationBins
 from datarax.statistics.class_counts import ClassCounts as ClassCounts

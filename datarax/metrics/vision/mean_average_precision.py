@@ -58,7 +58,7 @@ class MeanAveragePrecision(Metric):
         >>> metric = metric.update(boxes, scores, labels, target, jnp.array([[0, 0]]))
         >>> value = metric.compute()
         >>> print(*(f"{name} {value[name]:.3f}" for name in ("map", "map_50", "mar_100")))
-        map 0.721 map_50 0.835 mar_100 0.850
+        map 0.635 map_50 0.835 mar_100 0.850
     """
 
     num_classes: int
