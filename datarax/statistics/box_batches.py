@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from datarax._checks import as_float, is_integer, numeric
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike
-from datarax.distributed.collectives import replicated
+from datarax.distributed.collectives import replicated, unsharded
 from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
 from datarax.statistics.labels import in_range
 
@@ -24,7 +24,7 @@ def checked_boxes(x: ArrayLike, name: str, leading: str) -> jax.Array:
         raise MetricInputError(
             f"{name} of shape {boxes.shape}; expected boxes ({leading}, 4): x1, y1, x2, y2"
         )
-    return boxes
+    return unsharded(boxes, boxes.ndim - 1)
 
 
 def unusable_boxes(boxes: jax.Array) -> Invalid:
