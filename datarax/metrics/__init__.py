@@ -192,9 +192,16 @@ from datarax.metrics.segmentation.overlap import GeneralizedDice as GeneralizedD
 from datarax.metrics.segmentation.overlap import MeanIoU as MeanIoU
 from datarax.metrics.segmentation.overlap import PixelAccuracy as PixelAccuracy
 from datarax.metrics.segmentation.panoptic import PanopticQuality as PanopticQuality
+from datarax.metrics.vision.box_overlap import CIoU as CIoU
+from datarax.metrics.vision.box_overlap import DIoU as DIoU
+from datarax.metrics.vision.box_overlap import GIoU as GIoU
+from datarax.metrics.vision.box_overlap import IoU as IoU
 from datarax.metrics.vision.feature_distances import FID as FID
 from datarax.metrics.vision.feature_distances import KID as KID
 from datarax.metrics.vision.feature_distances import InceptionScore as InceptionScore
+from datarax.metrics.vision.mean_average_precision import (
+    MeanAveragePrecision as MeanAveragePrecision,
+)
 from datarax.metrics.vision.perceptual_distance import PerceptualDistance as PerceptualDistance
 from datarax.metrics.vision.pixel_errors import PSNR as PSNR
 from datarax.metrics.vision.pixel_errors import PSNRB as PSNRB

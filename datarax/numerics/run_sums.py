@@ -1,10 +1,13 @@
-"""Sums over runs of consecutive elements, in double-floats."""
+"""Sums and maxima over runs of consecutive elements."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.sums import Add, suffix_scan
 
 
 def run_sums(x: jax.Array | DoubleFloat, first: jax.Array, last: jax.Array) -> DoubleFloat:
@@ -42,3 +45,35 @@ def run_sums(x: jax.Array | DoubleFloat, first: jax.Array, last: jax.Array) -> D
     start = DoubleFloat.of(x).map(lambda part: jnp.where(is_run, part, 0))
     total = lax.fori_loop(jnp.int32(0), rounds, double, start)
     return total.map(lambda part: jnp.where(first, part, 0))
+
+
+def run_suffix_sums(x: DoubleFloat, last: jax.Array) -> DoubleFloat:
+    """For each element, the sum of the element and all after it in its run, along the last axis.
+
+    Args:
+        x: the summands.
+        last: which elements end a run, of the shape of `x`.
+    """
+    return x.computed(lambda number, add: suffix_scan((number, last), _within_runs(add))[0])
+
+
+def run_prefix_maxima(x: jax.Array, first: jax.Array) -> jax.Array:
+    """For each element, the maximum of the element and all before it in its run.
+
+    Args:
+        x: numbers that are not negative.
+        first: which elements begin a run, of the shape of `x`.
+    """
+    backwards = x[..., ::-1], first[..., ::-1]
+    return suffix_scan(backwards, _within_runs(jnp.maximum))[0][..., ::-1]
+
+
+def _within_runs(add: Add) -> Add:
+    """Joins elements, each with the mark of the last of its run, up to the first mark."""
+
+    def joined(one: Any, later: Any) -> Any:
+        (x, ends), (y, later_ends) = one, later
+        both = add(x, y)
+        return jax.tree.map(lambda x, xy: jnp.where(ends, x, xy), x, both), ends | later_ends
+
+    return joined

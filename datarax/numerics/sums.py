@@ -81,16 +81,23 @@ def _round_to_ulp_of(top: jax.Array, x: jax.Array) -> jax.Array:
 
 def suffix_sums(a: DoubleFloat) -> DoubleFloat:
     """For each element along the last axis, the sum of the element and all after it."""
-    return a.computed(_suffix_sums)
+    return a.computed(suffix_scan)
 
 
-def _suffix_sums(a: Any, add: Add) -> Any:
+def suffix_scan(a: Any, add: Add) -> Any:
+    """For each element along the last axis, the element and all after it, joined by `add`.
+
+    Args:
+        a: an array, or a pytree of arrays of one shape.
+        add: joins an element and a later one, of arrays of any shape. It must be associative, and
+            zeros must be its identity.
+    """
     size = jax.tree.leaves(a)[0].shape[-1]
     if size <= _BLOCK:
-        return _suffix_sums_by_doubling(a, add)
+        return _suffix_scan_by_doubling(a, add)
 
     def add_row(total: Any, row: Any) -> tuple[Any, Any]:
-        total = add(total, row)
+        total = add(row, total)
         return total, total
 
     # First the suffix sums within each block, for all blocks at once: `rows[i]` holds one element
@@ -99,7 +106,7 @@ def _suffix_sums(a: Any, add: Add) -> Any:
     last, rest = (jax.tree.map(lambda x, i=i: x[i], rows) for i in (0, slice(1, None)))
     totals, within = lax.scan(add_row, last, rest)
     after = jax.tree.map(
-        lambda x: _shifted(x, jnp.int32(1))[..., None], _suffix_sums_by_doubling(totals, add)
+        lambda x: _shifted(x, jnp.int32(1))[..., None], _suffix_scan_by_doubling(totals, add)
     )
     joined = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), last, within)
     sums = add(jax.tree.map(lambda x: jnp.moveaxis(x[::-1], 0, -1), joined), after)
@@ -122,8 +129,8 @@ def _shifted(x: jax.Array, step: jax.Array) -> jax.Array:
     return lax.dynamic_slice_in_dim(padded, step.astype(jnp.uint32), x.shape[-1], x.ndim - 1)
 
 
-def _suffix_sums_by_doubling(a: Any, add: Add) -> Any:
-    """Suffix sums of a short axis, in about log2(size) rounds."""
+def _suffix_scan_by_doubling(a: Any, add: Add) -> Any:
+    """A suffix scan of a short axis, in about log2(size) rounds."""
 
     def double(k: jax.Array, total: Any) -> Any:
         # Before round k, each element holds the sum of 2**k elements. The round adds the sum of the

@@ -10,8 +10,10 @@ from datarax.statistics.confusion import ConfusionCounts as ConfusionCounts
 from datarax.statistics.contingency import Contingency as Contingency
 from datarax.statistics.cross_moments import CrossMoments as CrossMoments
 from datarax.statistics.cross_moments import Residuals as Residuals
+from datarax.statistics.detections import Detections as Detections
 from datarax.statistics.distinct import Distinct as Distinct
 from datarax.statistics.entropy_totals import EntropyTotals as EntropyTotals
+from datarax.statistics.feature_buffer import FeatureBuffer as FeatureBuffer
 from datarax.statistics.feature_moments import FeatureMoments as FeatureMoments
 from datarax.statistics.invalid_counts import InvalidCounts as InvalidCounts
 from datarax.statistics.leaf_state import ElementwiseState as ElementwiseState
@@ -26,5 +28,4 @@ from datarax.statistics.score_histogram import ScoreHistogram as ScoreHistogram
 from datarax.statistics.segment_matches import SegmentMatches as SegmentMatches
 from datarax.statistics.state import State as State
 from datarax.statistics.value_histogram import ValueHistogram as ValueHistogram
-from datarax.statistics.weighted_rows import FeatureBuffer as FeatureBuffer
 from datarax.statistics.weighted_total import WeightedTotal as WeightedTotal

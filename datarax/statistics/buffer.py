@@ -118,6 +118,24 @@ class Rows(LeafState, kw_only=False):
         )
 
 
+class WeightedRows(Rows):
+    """Rows of floats, of which the last is the weight of the others."""
+
+    def canonical(self) -> Self:
+        """The rows sorted; equal rows become one with their total weight."""
+        used, data = self.is_filled, jnp.asarray(self.data)
+        order = jnp.lexsort((*data[:, -2::-1].T, ~used))
+        data, used = jnp.where(used[:, None], data, 0)[order], used[order]
+        keys, w = data[:, :-1], data[:, -1]
+        first = used & (jnp.any(keys != jnp.roll(keys, 1, 0), 1) | ~jnp.roll(used, 1))
+        first = first.at[0].set(used[0])  # the roll compared it with the last row
+        # The position `capacity` is out of range: the scatters ignore it.
+        place = jnp.where(used, jnp.cumsum(first.astype(jnp.int32)) - 1, self.capacity)
+        data = jnp.zeros_like(data).at[place, -1].add(w, mode="drop")
+        data = data.at[place, :-1].set(keys, mode="drop")
+        return self.with_parts({"data": data, "filled": jnp.sum(first, dtype=jnp.int32)})
+
+
 class Buffer(State, kw_only=False):
     """Keeps the first `capacity` rows of data, and counts the others.
 

@@ -53,7 +53,8 @@ class Invalid:
 
     def any(self, axes: tuple[int, ...]) -> "Invalid":
         """Groups of rows along `axes`, each invalid if one of its rows is."""
-        return jax.tree.map(lambda x: jnp.max(x, axes), self)
+        value = None if self.value is None else jnp.max(self.value, axes, initial=-jnp.inf)
+        return Invalid(jnp.max(self.code, axes, initial=0), value)
 
 
 def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:

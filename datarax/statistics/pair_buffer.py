@@ -11,9 +11,9 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import as_double
 from datarax.statistics.batches import pairs
+from datarax.statistics.buffer import WeightedRows
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.state import State
-from datarax.statistics.weighted_rows import WeightedRows
 
 
 class PairBuffer(State, kw_only=False):

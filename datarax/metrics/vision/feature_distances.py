@@ -16,9 +16,9 @@ from datarax.numerics.frechet import frechet_distance
 from datarax.numerics.matrix_product import matrix_product
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.entropy_totals import EntropyTotals
+from datarax.statistics.feature_buffer import FeatureBuffer
 from datarax.statistics.feature_moments import FeatureMoments
 from datarax.statistics.fields import state
-from datarax.statistics.weighted_rows import FeatureBuffer
 
 
 class TwoSets(Metric):

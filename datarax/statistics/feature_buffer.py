@@ -1,4 +1,4 @@
-"""`WeightedRows`: keeps rows with their weights; `FeatureBuffer`: of features."""
+"""`FeatureBuffer`: keeps rows of features with their weights."""
 
 from typing import Self
 
@@ -10,28 +10,10 @@ from datarax._typing import ArrayLike, Weights
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.buffer import Rows
+from datarax.statistics.buffer import WeightedRows
 from datarax.statistics.feature_moments import check_features
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.state import State
-
-
-class WeightedRows(Rows):
-    """Rows of numbers, of which the last is the weight."""
-
-    def canonical(self) -> Self:
-        """The rows sorted; equal rows become one row with their total weight."""
-        used, data = self.is_filled, jnp.asarray(self.data)
-        order = jnp.lexsort((*data[:, -2::-1].T, ~used))
-        data, used = jnp.where(used[:, None], data, 0)[order], used[order]
-        values, w = data[:, :-1], data[:, -1]
-        first = used & (jnp.any(values != jnp.roll(values, 1, 0), 1) | ~jnp.roll(used, 1))
-        first = first.at[0].set(used[0])  # the roll compared it with the last row
-        # The position `capacity` is out of range: the scatters ignore it.
-        place = jnp.where(used, jnp.cumsum(first.astype(jnp.int32)) - 1, self.capacity)
-        data = jnp.zeros_like(data).at[place, -1].add(w, mode="drop")
-        data = data.at[place, :-1].set(values, mode="drop")
-        return self.with_parts({"data": data, "filled": jnp.sum(first, dtype=jnp.int32)})
 
 
 class FeatureBuffer(State, kw_only=False):

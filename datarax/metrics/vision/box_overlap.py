@@ -1,0 +1,113 @@
+"""How far two boxes overlap, and how far apart they are."""
+
+from typing import ClassVar, Self
+
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.metrics.base import Metric, shareable
+from datarax.numerics.double_float import DoubleFloat
+from datarax.statistics.box_pairs import BoxPairs
+
+
+class BoxOverlap(Metric):
+    """The weighted mean over pairs of boxes of a measure of overlap; in a `Collection`, all share
+    one `BoxPairs`.
+    """
+
+    measure: ClassVar[str]
+    """A field of `datarax.numerics.boxes.Overlaps`."""
+
+    statistic = BoxPairs()
+
+    @shareable
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the pairs of boxes folded in; no communication.
+
+        Args:
+            preds: boxes (N, 4): x1, y1, x2, y2, with x1 <= x2 and y1 <= y2; a pair with any other
+                box is invalid.
+            target: the boxes that belong to them, of the same shape. Boxes of one integer dtype are
+                not rounded to floats.
+            weights: by pair, (N,).
+
+        Raises:
+            MetricInputError: shapes that are not (N, 4) or not equal; shows both.
+        """
+        return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
+
+    def compute(self) -> PyTree:
+        return self.statistic.mean(self.measure)
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+        return self.statistic.as_ratio(self.measure)
+
+
+class IoU(BoxOverlap):
+    """The mean intersection over union of pairs of boxes.
+
+    The area that both boxes cover over the area that either covers, from 0 to 1. It is 0 where
+    neither box has an area. No data gives NaN. As `torchvision.ops.box_iou`, of pairs.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import IoU
+        >>> preds = jnp.array([[0, 0, 2, 2], [0, 0, 1, 1]])
+        >>> target = jnp.array([[1, 0, 3, 2], [0, 0, 1, 2]])
+        >>> print(round(float(IoU().update(preds, target).compute()), 4))  # (1/3 + 1/2) / 2
+        0.4167
+    """
+
+    measure = "iou"
+
+
+class GIoU(BoxOverlap):
+    """The mean generalised IoU: it also tells how far boxes are apart that do not overlap.
+
+    IoU - (C - U) / C, where U is the area of the union and C that of the smallest box that holds
+    both: from -1 to 1. A C of zero subtracts nothing. No data gives NaN. H. Rezatofighi and others
+    (2019), https://doi.org/10.1109/CVPR.2019.00075.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import GIoU
+        >>> preds, target = jnp.array([[0, 0, 1, 1]]), jnp.array([[3, 0, 4, 1]])
+        >>> print(GIoU().update(preds, target).compute())  # 0 - (4 - 2) / 4
+        -0.5
+    """
+
+    measure = "giou"
+
+
+class DIoU(BoxOverlap):
+    """The mean distance IoU: the IoU less the squared distance of the centres.
+
+    IoU - d^2 / c^2, where d is the distance of the centres, and c the diagonal of the smallest box
+    that holds both: above -1, and at most 1. Two equal points subtract nothing. No data gives NaN.
+    Z. Zheng and others (2020), https://doi.org/10.1609/aaai.v34i07.6999.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import DIoU
+        >>> preds, target = jnp.array([[0, 0, 2, 2]]), jnp.array([[0, 0, 4, 4]])
+        >>> print(DIoU().update(preds, target).compute())  # 4/16 - 2/32
+        0.1875
+    """
+
+    measure = "diou"
+
+
+class CIoU(BoxOverlap):
+    """The mean complete IoU: the DIoU less a term for different ratios of width to height.
+
+    DIoU - v^2 / (1 - IoU + v), where v = (2 / pi * (atan(w / h) - atan(w' / h')))^2, from the
+    widths and heights of both boxes. A box that is a point has the ratio of the other. No data
+    gives NaN. Z. Zheng and others (2020), https://doi.org/10.1609/aaai.v34i07.6999.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import CIoU
+        >>> preds, target = jnp.array([[0, 0, 2, 2]]), jnp.array([[0, 0, 4, 4]])
+        >>> print(CIoU().update(preds, target).compute())  # squares: as DIoU
+        0.1875
+    """
+
+    measure = "ciou"

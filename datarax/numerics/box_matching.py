@@ -1,0 +1,131 @@
+"""Detections of one image matched to its ground truth, as COCO's evaluation does."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from datarax.numerics.boxes import PairSizes, intersection_over_union, product, ratio
+from datarax.numerics.double_float import DoubleFloat, where
+
+IOU_THRESHOLDS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
+"""The least IoU of a match."""
+AREAS: dict[str, tuple[float, float]] = {
+    "all": (0.0, 1e10),
+    "small": (0.0, 32.0**2),
+    "medium": (32.0**2, 96.0**2),
+    "large": (96.0**2, 1e10),
+}
+"""The least and the greatest area of the boxes that count, both included."""
+MOST_DETECTIONS = 100
+"""How many detections of a class count in an image: those of the highest scores."""
+
+
+class Found(NamedTuple):
+    """The detections of an image, in the order of their scores, which falls: each (D, ...)."""
+
+    boxes: jax.Array
+    labels: jax.Array
+    valid: jax.Array
+
+
+class Truth(NamedTuple):
+    """The ground truth of an image: each (G, ...)."""
+
+    boxes: jax.Array
+    labels: jax.Array
+    valid: jax.Array
+    crowd: jax.Array
+    in_area: jax.Array
+    """Whether the area of the box is one of `AREAS`, (G, A)."""
+
+
+class Outcome(NamedTuple):
+    """What became of the detections of an image."""
+
+    rank: jax.Array
+    """How many detections of the same class come before each, (D,)."""
+    matched: jax.Array
+    """Whether each is matched to a box that counts, by area and threshold: (D, A, T)."""
+    ignored: jax.Array
+    """Whether each is neither right nor wrong: matched to a crowd or to a box out of the range of
+    areas, or not matched and out of the range itself."""
+
+
+def area_of(boxes: jax.Array) -> DoubleFloat:
+    """The areas of boxes (..., 4)."""
+    return product(PairSizes.of(boxes, boxes).first) * 16
+
+
+def in_areas(area: DoubleFloat) -> jax.Array:
+    """Whether each area is in each of `AREAS`: (..., A)."""
+    return jnp.stack([(area >= low) & (area <= high) for low, high in AREAS.values()], -1)
+
+
+def match(found: Found, truth: Truth) -> Outcome:
+    """Matches the detections of an image, one after the other, to the boxes of their classes.
+
+    A detection takes the box with the greatest overlap of those that are not taken: of those that
+    count, or if there is none, of the ignored ones. Of equal ones it takes the last. A crowd is
+    never taken, so several detections may match it.
+    """
+    of_class = found.labels[:, None] == found.labels[None, :]
+    before = np.tri(found.labels.size, k=-1, dtype=np.bool_)
+    rank = jnp.sum(of_class & before & found.valid[None, :], 1, dtype=jnp.int32)
+    valid = found.valid & (rank < MOST_DETECTIONS)
+
+    overlap = _overlap(found.boxes, truth.boxes, truth.crowd)
+    same = (found.labels[:, None] == truth.labels[None, :]) & valid[:, None]
+    # How many of the thresholds each overlap reaches.
+    reached = sum((overlap >= t).astype(jnp.int32) for t in IOU_THRESHOLDS)
+    order = _ranks(overlap)
+    counts = truth.in_area.T & ~truth.crowd[None, :]  # (A, G)
+    size = truth.labels.size
+    levels = jnp.arange(len(IOU_THRESHOLDS), dtype=jnp.int32)[None, :, None]
+
+    def step(free: jax.Array, detection: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        reached, order = detection
+        # The key of a box: higher is better, and boxes that count come before all others.
+        key = jnp.where(counts, order[None, :] + size, order[None, :])[:, None, :]
+        key = jnp.where(free & (reached[None, None, :] > levels), key, 0)
+        best = jnp.max(key, -1, initial=0)
+        taken = (key == best[..., None]) & (key > 0)
+        return free & (~taken | truth.crowd[None, None, :]), best
+
+    free = jnp.broadcast_to(truth.valid, (len(AREAS), len(IOU_THRESHOLDS), size))
+    best = lax.scan(step, free, (jnp.where(same, reached, 0), order))[1]
+    outside = ~in_areas(area_of(found.boxes))[..., None]
+    return Outcome(rank, best > size, jnp.where(best > 0, best <= size, outside))
+
+
+def _overlap(found: jax.Array, truth: jax.Array, crowd: jax.Array) -> DoubleFloat:
+    """The IoU of all pairs, (D, G); of a crowd, the part of the detection that lies in it."""
+    sizes = PairSizes.of(found[:, None], truth[None]).scaled(by_axis=True)
+    inside = ratio(product(sizes.common), product(sizes.first))
+    return where(crowd[None, :], inside, intersection_over_union(sizes))
+
+
+def _ranks(x: DoubleFloat) -> jax.Array:
+    """The rank of each number in its row (D, G), from 1; of equal ones the later is higher."""
+    size = x.shape[-1]
+    earlier = np.tri(size, k=-1, dtype=np.bool_)
+    one, other = x[:, :, None], x[:, None, :]
+    below = (other < one) | ((other == one) & earlier[None])
+    return jnp.sum(below, -1, dtype=jnp.int32) + 1
+
+
+def pack(outcome: Outcome) -> jax.Array:
+    """The outcome of each detection as an integer below 2**20 for each range of areas: (D, A)."""
+    bits = jnp.concatenate([outcome.matched, outcome.ignored], -1).astype(jnp.int32)
+    shifts = lax.broadcasted_iota(jnp.int32, bits.shape, bits.ndim - 1)
+    return jnp.sum(bits << shifts, -1, dtype=jnp.int32)
+
+
+def unpack(word: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Matched, and wrong: neither matched nor ignored. By threshold, (T, ...)."""
+    size = len(IOU_THRESHOLDS)
+    shifts = lax.expand_dims(jnp.arange(2 * size, dtype=jnp.int32), range(1, word.ndim + 1))
+    bits = (word[None] >> shifts) & 1 == 1
+    return bits[:size], ~bits[:size] & ~bits[size:]

@@ -1,0 +1,107 @@
+"""Average precision at the recall levels of COCO's evaluation, by class."""
+
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.run_sums import run_prefix_maxima, run_suffix_sums
+
+LEVELS = 101
+"""The levels are 0, 0.01, ..., 1."""
+
+
+def _slack() -> np.ndarray:
+    """By how much a recall in percent may miss each level, where it is not negative.
+
+    A recall is a ratio of rounded sums where weights are, so one that equals a level may be just
+    below it. But some levels of COCO, which are float64, are above the hundredths that they stand
+    for; a recall of exactly so many hundredths does not reach them.
+    """
+    hundredths = np.arange(LEVELS)
+    above = np.linspace(0, 1, LEVELS) > hundredths / 100
+    return np.where(above, 1, -1) * np.maximum(hundredths, 1) * 2.0**-40
+
+
+_SLACK = _slack()
+
+
+class Ranking(NamedTuple):
+    """Detections (n,), sorted by class, and in each class by score, lowest first.
+
+    Unused rows come last, with a class that there is not.
+    """
+
+    label: jax.Array
+    first: jax.Array
+    """The first row of each class."""
+    last: jax.Array
+    """The last row of each class."""
+    is_point: jax.Array
+    """The first row of each score in a class: the curve has a point where all of them count."""
+
+    @classmethod
+    def of(cls, label: jax.Array, score: jax.Array) -> Self:
+        """The ranking of detections that are sorted."""
+        changes = label[1:] != label[:-1]
+        edge = jnp.ones_like(label[:1], jnp.bool_)
+        first, last = jnp.concatenate([edge, changes]), jnp.concatenate([changes, edge])
+        differs = jnp.concatenate([edge, score[1:] != score[:-1]])
+        return cls(label, first, last, first | differs)
+
+
+def average_precision(
+    ranking: Ranking, right: jax.Array, wrong: jax.Array, support: DoubleFloat
+) -> tuple[DoubleFloat, DoubleFloat]:
+    """The average precision of each class, and its recall: (T, C).
+
+    The mean over the levels of recall of the highest precision at that recall or a higher one, 0
+    where no score reaches it. Detections with equal scores count together.
+
+    Args:
+        ranking: the order of the n detections.
+        right: the weights of those that are right, (T, n).
+        wrong: the weights of those that are wrong, (T, n).
+        support: the weight of the ground truth of each class, (C,).
+    """
+    label, size = ranking.label, support.shape[0]
+    both = jnp.stack([right, wrong])
+    last = jnp.broadcast_to(ranking.last[None, None], both.shape)
+    sums = run_suffix_sums(DoubleFloat.of(both), last)
+    hits, misses = sums[0], sums[1]
+    reached = _levels_reached(hits, support[jnp.minimum(label, size - 1)])
+    precision = (hits / (hits + misses)).to_float()
+    precision = jnp.where(ranking.is_point[None] & (hits.high > 0), precision, 0)
+    # A point with a higher recall is an earlier row.
+    first = jnp.broadcast_to(ranking.first[None], right.shape)
+    precision = run_prefix_maxima(precision, first)
+
+    # The last row of a class that reaches a level: rows are sorted by class and by levels missed.
+    classes = jnp.arange(size, dtype=jnp.int32)[:, None]
+    missed = jnp.arange(LEVELS, dtype=jnp.int32)[None]
+    key = label[None] * (LEVELS + 1) + (LEVELS - reached)
+    wanted = (classes * (LEVELS + 1) + missed).reshape(-1)
+
+    def at_levels(key: jax.Array, precision: jax.Array) -> jax.Array:
+        place = jnp.searchsorted(key, wanted, side="right").astype(jnp.int32) - 1
+        found = jnp.where(place >= 0, label[place], size).reshape(size, LEVELS) == classes
+        return jnp.where(found, precision[place].reshape(size, LEVELS), 0)
+
+    best = DoubleFloat.of(jax.vmap(at_levels)(key, precision))
+    start = jnp.searchsorted(label, classes[:, 0]).astype(jnp.int32)
+    start = jnp.minimum(start, label.size - 1)
+    hits = hits[:, start]
+    hits = where((label[start] == classes[:, 0])[None], hits, hits * 0)
+    return best.sum(-1) / LEVELS, hits / support[None]
+
+
+def _levels_reached(hits: DoubleFloat, support: DoubleFloat) -> jax.Array:
+    """How many levels the recall reaches; 0 without ground truth."""
+    percent = hits * 100 / support[None]
+    percent = where((support.high > 0)[None], percent, hits * 0)
+    nearest = jnp.clip(jnp.round(percent.to_float()), 0, LEVELS - 1)
+    level = nearest.astype(jnp.int32)
+    above = (percent - nearest).to_float() >= jnp.asarray(_SLACK, hits.dtype)[level]
+    return level + above.astype(jnp.int32)

@@ -1,0 +1,121 @@
+"""What pycocotools says of a batch of images, and random images to compare with it."""
+
+import contextlib
+import io
+from typing import Any
+
+import numpy as np
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+Arrays = dict[str, np.ndarray]
+NAMES = ("map", "map_50", "map_75", "map_small", "map_medium", "map_large")
+NAMES += ("mar_1", "mar_10", "mar_100", "mar_small", "mar_medium", "mar_large")
+
+
+def evaluated(images: Arrays, num_classes: int) -> COCOeval:
+    """The evaluation of images: the arguments of `MeanAveragePrecision.update`."""
+    n, d = images["scores"].shape
+    g = images["target_labels"].shape[1]
+    valid = images.get("valid", np.ones((n, d), bool))
+    target_valid = images.get("target_valid", np.ones((n, g), bool))
+    crowd = images.get("crowd", np.zeros((n, g), bool))
+
+    def xywh(box: np.ndarray) -> list[float]:
+        x1, y1, x2, y2 = map(float, box)
+        return [x1, y1, x2 - x1, y2 - y1]
+
+    truth = []
+    for i, j in np.argwhere(target_valid):
+        box = xywh(images["target_boxes"][i, j])
+        area = float(images["area"][i, j]) if "area" in images else box[2] * box[3]
+        truth.append({
+            "id": len(truth) + 1, "image_id": int(i), "bbox": box, "area": area,
+            "category_id": int(images["target_labels"][i, j]), "iscrowd": int(crowd[i, j]),
+        })  # fmt: skip
+    found = [
+        {
+            "image_id": int(i), "bbox": xywh(images["boxes"][i, j]),
+            "category_id": int(images["labels"][i, j]), "score": float(images["scores"][i, j]),
+        }
+        for i, j in np.argwhere(valid)
+    ]  # fmt: skip
+    with contextlib.redirect_stdout(io.StringIO()):
+        coco = COCO()
+        coco.dataset = {
+            "images": [{"id": i} for i in range(n)],
+            "categories": [{"id": c} for c in range(num_classes)],
+            "annotations": truth,
+        }
+        coco.createIndex()
+        detected = COCO()
+        detected.dataset = coco.dataset | {"annotations": []}
+        detected.createIndex()
+        if found:
+            detected = coco.loadRes(found)
+        evaluation = COCOeval(coco, detected, "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return evaluation
+
+
+def summary(images: Arrays, num_classes: int) -> dict[str, Any]:
+    """The twelve numbers, NaN where they are not defined."""
+    stats = evaluated(images, num_classes).stats
+    return {name: np.nan if x == -1 else x for name, x in zip(NAMES, stats, strict=True)}
+
+
+def by_class(images: Arrays, num_classes: int) -> dict[str, Any]:
+    """The twelve numbers of each class, NaN where they are not defined."""
+    evaluation = evaluated(images, num_classes).eval
+    precision, recall = (
+        np.where(evaluation[x] == -1, np.nan, evaluation[x]) for x in ("precision", "recall")
+    )
+    ap, ar = precision.mean(1), recall  # (T, C, A, M)
+    values = [ap[..., 0, 2].mean(0), ap[0, :, 0, 2], ap[5, :, 0, 2]]
+    values += [ap[..., a, 2].mean(0) for a in (1, 2, 3)]
+    values += [ar[..., 0, m].mean(0) for m in (0, 1, 2)]
+    values += [ar[..., a, 2].mean(0) for a in (1, 2, 3)]
+    return dict(zip(NAMES, values, strict=True))
+
+
+def drawn(
+    rng: np.random.Generator,
+    images: int,
+    detections: int,
+    boxes: int,
+    classes: int,
+    *,
+    right: float = 0.7,
+) -> Arrays:
+    """Images with some padding: detections are true boxes that are moved, or other boxes.
+
+    Boxes, areas and scores are float32; no two scores are equal.
+    """
+    corner = rng.random((images, boxes, 2)) * 200
+    side = np.exp(rng.uniform(np.log(4), np.log(300), (images, boxes, 2)))
+    truth = np.concatenate([corner, corner + side], -1)
+    labels = rng.integers(0, classes, (images, boxes))
+    of = rng.integers(0, boxes, (images, detections))
+    box = np.take_along_axis(truth, of[..., None], 1)
+    size = np.tile(box[..., 2:] - box[..., :2], 2)
+    spread = -0.08 * np.log(rng.random((images, detections, 1)))
+    box = box + size * rng.normal(size=box.shape) * spread
+    box[..., 2:] = np.maximum(box[..., 2:], box[..., :2])
+    same = rng.random((images, detections)) < right
+    label = np.where(
+        same, np.take_along_axis(labels, of, 1), rng.integers(0, classes, (images, detections))
+    )
+    scores = rng.permutation(images * detections).reshape(images, detections) + 1
+    return {
+        "boxes": np.float32(box),
+        "scores": np.float32(scores / max(scores.size, 1)),
+        "labels": label.astype(np.int32),
+        "target_boxes": np.float32(truth),
+        "target_labels": labels.astype(np.int32),
+        "valid": rng.random((images, detections)) < 0.9,
+        "target_valid": rng.random((images, boxes)) < 0.9,
+        "crowd": rng.random((images, boxes)) < 0.1,
+        "area": np.float32(side.prod(-1) * rng.uniform(0.5, 1, (images, boxes))),
+    }

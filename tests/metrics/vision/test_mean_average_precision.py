@@ -1,0 +1,160 @@
+"""Mean average precision: pycocotools on large images, equal scores, slices, overflow, errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import datarax
+from datarax.metrics import MeanAveragePrecision
+from tests import coco
+from tests.helpers import update
+
+SHAPE = {"images": 8, "detections": 150, "boxes": 12}
+CLASSES = 3
+METRIC = MeanAveragePrecision(num_classes=CLASSES, capacity=1024, average=None)
+
+
+def images(rng: np.random.Generator, **config: float) -> coco.Arrays:
+    """Most detections are of class 1: in some images, more than 100. None is of class 2."""
+    drawn = coco.drawn(rng, **SHAPE, classes=2, **config)
+    for name in ("labels", "target_labels"):
+        drawn[name] |= (rng.random(drawn[name].shape) < 0.7).astype(np.int32)
+    return drawn
+
+
+def test_equals_pycocotools(rng):
+    for right in (1.0, 0.8, 0.3):
+        batch = images(rng, right=right)
+        assert (batch["valid"] & (batch["labels"] == 1)).sum(1).max() > 100
+        seen = update(METRIC, **batch)
+        want = coco.by_class(batch, CLASSES)
+        got = seen.compute()
+        assert got.keys() == want.keys()
+        for name, value in got.items():
+            np.testing.assert_allclose(value, want[name], atol=1e-7, err_msg=name)
+            assert np.isnan(value[2])
+
+
+def test_no_order_matters(rng):
+    batch = images(rng)
+    batch["scores"] = np.round(batch["scores"] * 8)  # many are equal
+    want = update(METRIC, **batch, weights=np.ones(SHAPE["images"], np.bool_)).compute()
+    order = rng.permutation(SHAPE["images"])
+    shuffled, got = {name: x[order] for name, x in batch.items()}, METRIC
+    for part in (order < 3, order >= 3, order < 0):
+        got = update(got, **shuffled, weights=part)
+    jax.tree.map(np.testing.assert_array_equal, got.compute(), want)
+
+
+def test_equal_scores_are_one_point():
+    box, other = [0, 0, 10, 10], [50, 50, 60, 60]
+    arrays = {
+        "boxes": np.float32([[box, other]]),
+        "labels": np.zeros((1, 2), np.int32),
+        "target_boxes": np.float32([[box]]),
+        "target_labels": np.zeros((1, 1), np.int32),
+    }
+    metric = MeanAveragePrecision(num_classes=1, capacity=4)
+    for scores, want in (
+        ([0.9, 0.8], 1.0),
+        ([0.8, 0.9], 0.5),
+        ([0.9, 0.9], 0.5),
+        ([0.0, -0.0], 0.5),
+    ):
+        assert update(metric, scores=np.float32([scores]), **arrays).compute()["map"] == want
+
+
+def test_boxes_of_any_size():
+    box = np.float32([[[0, 0, 1, 1], [0, 0, 1, 0.875]]])
+    scores, labels = np.float32([[0.9, 0.8]]), np.zeros((1, 2), np.int32)
+    metric = MeanAveragePrecision(num_classes=1, capacity=4)
+    for scale, value in ((1e-20, 1.0), (1e4, 1.0), (1e20, np.nan)):  # areas above 1e10 do not count
+        boxes = box * np.float32(scale)
+        seen = update(
+            metric,
+            boxes=boxes,
+            scores=scores,
+            labels=labels,
+            target_boxes=boxes[:, :1],
+            target_labels=labels[:, :1],
+        )
+        np.testing.assert_equal(float(seen.compute()["map"]), value)
+
+
+def test_what_does_not_fit_is_counted(rng):
+    batch = images(rng, right=0.5)
+    once = update(METRIC, **batch)
+    kept = int(once.statistic.filled)
+    twice = update(once, **batch)
+    assert kept > METRIC.capacity / 2
+    assert int(twice.invalid_count()) == 2 * kept - METRIC.capacity
+    with pytest.warns(datarax.InvalidValuesWarning, match="beyond the capacity.*capacity="):
+        assert np.isnan(twice.compute()["map"]).all()
+
+
+def test_images_without_boxes(rng):
+    batch = images(rng)
+    found = {name: batch[name] for name in ("boxes", "scores", "labels", "valid")}
+    none = {name: x[:, :0] for name, x in batch.items() if name not in found}
+    value = update(METRIC, **found, **none).compute()
+    assert all(np.isnan(x).all() for x in value.values())
+    there = {name: x for name, x in batch.items() if name not in found}
+    value = update(METRIC, **{name: x[:, :0] for name, x in found.items()}, **there).compute()
+    np.testing.assert_array_equal(value["map"], [0, 0, np.nan])
+    np.testing.assert_array_equal(value["mar_100"], [0, 0, np.nan])
+
+
+def test_slices(rng):
+    batch = images(rng)
+    slices = np.int32([0, 1, 1, 0, 1, 0, 0, 1])
+    sliced = update(datarax.Sliced(METRIC, 2), **batch, slices=slices).compute()
+    for i in range(2):
+        want = coco.by_class({name: x[slices == i] for name, x in batch.items()}, CLASSES)
+        for name, value in sliced["slices"].items():
+            np.testing.assert_allclose(value[i], want[name], atol=1e-7, err_msg=name)
+
+
+def test_float64(rng):
+    batch = images(rng)
+    with jax.enable_x64(True):
+        batch["boxes"] = np.sort(rng.random((8, 150, 2, 2)), 2).reshape(8, 150, 4) * 50
+        metric = MeanAveragePrecision(num_classes=CLASSES, capacity=2048)
+        value = update(metric, **batch).compute()
+        assert value["map"].dtype == jnp.float64
+    for name, want in coco.summary(batch, CLASSES).items():
+        np.testing.assert_allclose(value[name], want, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"boxes": (8, 150, 5)}, datarax.MetricInputError, r"boxes of shape \(8, 150, 5\)"),
+        ({"boxes": (7, 150, 4)}, datarax.MetricInputError, r"\(7, 150, 4\) and target_boxes"),
+        ({"scores": (8, 149)}, datarax.MetricInputError, r"scores of shape \(8, 149\)"),
+        ({"labels": (8, 1)}, datarax.MetricInputError, r"labels of shape \(8, 1\)"),
+        ({"target_labels": (8,)}, datarax.MetricInputError, r"target_labels of shape \(8,\)"),
+        ({"area": (8, 12, 1)}, datarax.MetricInputError, r"area of shape \(8, 12, 1\)"),
+        ({"labels": np.float32}, datarax.MetricTypeError, "labels has dtype float32"),
+        ({"target_valid": np.float32}, datarax.MetricTypeError, "target_valid has dtype float32"),
+        ({"crowd": np.float32}, datarax.MetricTypeError, "crowd has dtype float32"),
+    ],
+)
+def test_errors(rng, change, error, message):
+    batch = images(rng)
+    for name, to in change.items():
+        x = batch[name]
+        batch[name] = np.zeros(to, x.dtype) if isinstance(to, tuple) else x.astype(to)
+    with pytest.raises(error, match=message):
+        METRIC.update(**batch)
+
+
+def test_configuration_is_checked():
+    for config, message in (
+        ({"num_classes": 0}, "num_classes=0"),
+        ({"num_classes": 2**21}, "num_classes=2097152"),
+        ({"num_classes": 2, "capacity": 0}, "capacity=0"),
+        ({"num_classes": 2, "average": "micro"}, "average='micro'"),
+    ):
+        with pytest.raises(datarax.MetricInputError, match=message):
+            MeanAveragePrecision(**config)
