@@ -109,13 +109,13 @@ def drawn(
     )
     scores = rng.permutation(images * detections).reshape(images, detections) + 1
     return {
-        "boxes": np.float32(box),
-        "scores": np.float32(scores / max(scores.size, 1)),
+        "boxes": box.astype(np.float32),
+        "scores": (scores / max(scores.size, 1)).astype(np.float32),
         "labels": label.astype(np.int32),
-        "target_boxes": np.float32(truth),
+        "target_boxes": truth.astype(np.float32),
         "target_labels": labels.astype(np.int32),
         "valid": rng.random((images, detections)) < 0.9,
         "target_valid": rng.random((images, boxes)) < 0.9,
         "crowd": rng.random((images, boxes)) < 0.1,
-        "area": np.float32(side.prod(-1) * rng.uniform(0.5, 1, (images, boxes))),
+        "area": (side.prod(-1) * rng.uniform(0.5, 1, (images, boxes))).astype(np.float32),
     }
