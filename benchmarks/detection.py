@@ -26,7 +26,7 @@ def seconds(function: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Time detection beside pycocotools.")
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--detections", type=int, default=100)
     parser.add_argument("--boxes", type=int, default=20)

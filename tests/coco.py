@@ -41,14 +41,14 @@ def evaluated(images: Arrays, num_classes: int) -> COCOeval:
         for i, j in np.argwhere(valid)
     ]  # fmt: skip
     with contextlib.redirect_stdout(io.StringIO()):
-        coco = COCO()
+        coco: Any = COCO()
         coco.dataset = {
             "images": [{"id": i} for i in range(n)],
             "categories": [{"id": c} for c in range(num_classes)],
             "annotations": truth,
         }
         coco.createIndex()
-        detected = COCO()
+        detected: Any = COCO()
         detected.dataset = coco.dataset | {"annotations": []}
         detected.createIndex()
         if found:
