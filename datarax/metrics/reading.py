@@ -18,7 +18,7 @@ from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.invalid_counts import InvalidCounts, sum_of_counts
+from datarax.statistics.invalid_counts import NOT_SAMPLED, InvalidCounts, sum_of_counts
 from datarax.statistics.state import State
 from datarax.statistics.traversal import walk
 
@@ -40,8 +40,9 @@ class Unusable:
 
     @property
     def mask(self) -> jax.Array:
-        """Whether there is any, as an array of shape ()."""
-        parts = [part != 0 for part in jax.tree.leaves(self.counts)]
+        """Whether there is any that spoils the result, as an array of shape ()."""
+        counts = {kind: count for kind, count in self.counts.items() if kind != NOT_SAMPLED}
+        parts = [part != 0 for part in jax.tree.leaves(counts)]
         return functools.reduce(jnp.logical_or, parts, jnp.zeros((), jnp.bool_))
 
     @property
@@ -59,10 +60,16 @@ class Unusable:
         listed = f" ({', '.join(kinds)})" if kinds else ""
         return f"{sum(counts.values())} values or examples could not be used{listed}"
 
+    def effect(self, policy: str) -> str:
+        """What became of the result, for a message."""
+        if any(int(count) for kind, count in self.counts.items() if kind != NOT_SAMPLED):
+            return _EFFECTS[policy]
+        return "and were left out: the result is an estimate from the others"
+
     @property
     def hint(self) -> str:
         """What else to do about it, for the end of a message."""
-        full = int(self.counts.get("beyond the capacity", 0)) > 0
+        full = any(int(self.counts.get(kind, 0)) for kind in ("beyond the capacity", NOT_SAMPLED))
         return ". A larger capacity= holds more examples" if full else ""
 
 
@@ -201,7 +208,7 @@ class Reading:
                 )
         if found and warns:
             lines = [
-                f"{member}: {invalid.described()}, {_EFFECTS[policy]}{invalid.hint}"
+                f"{member}: {invalid.described()}, {invalid.effect(policy)}{invalid.hint}"
                 for member, policy, invalid in found
             ]
             warn("\n".join(lines), InvalidValuesWarning)

@@ -1,6 +1,6 @@
 """`FeatureBuffer`: keeps rows of features with their weights."""
 
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,15 @@ from datarax.numerics.exact import Exact
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.buffer import WeightedRows
 from datarax.statistics.feature_moments import check_features
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import NOT_SAMPLED, InvalidCounts, not_finite
 from datarax.statistics.state import State
+
+
+class SampledRows(WeightedRows):
+    """Rows with their weights, which stand for those that do not fit."""
+
+    def unusable(self) -> dict[str, Any]:
+        return {NOT_SAMPLED: self.overflow}
 
 
 class FeatureBuffer(State, kw_only=False):
@@ -39,7 +46,7 @@ class FeatureBuffer(State, kw_only=False):
     def __post_init__(self) -> None:
         positive_int(self.num_features, "num_features")
         positive_int(self.capacity, "capacity")
-        self.rows = WeightedRows(self.capacity, (self.num_features + 1,), default_float().name)
+        self.rows = SampledRows(self.capacity, (self.num_features + 1,), default_float().name)
 
     def update(self, features: ArrayLike, *, weights: Weights = None) -> Self:
         """Appends features (N, F); rows of weight zero are skipped.

@@ -19,6 +19,8 @@ from datarax.statistics.state import State
 KINDS = ("infinite", "NaN", "out of range")
 """Why a row is invalid, by its code from 1 to 3. A row has the highest code that applies."""
 _INFINITE, _NAN, _OUT_OF_RANGE = 1, 2, 3
+NOT_SAMPLED = "beyond the capacity of the sample"
+"""The kind of rows that did not fit, where the result is an estimate from those that did."""
 
 
 @jax.tree_util.register_dataclass

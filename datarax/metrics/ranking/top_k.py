@@ -5,12 +5,13 @@ import jax
 from datarax.metrics.ranking.query_metric import QueryMetric, checked_k
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking, number
+from datarax.statistics.fields import field
 
 
 class TopK(QueryMetric):
     """A metric of the `k` documents of the highest scores."""
 
-    k: int
+    k: int = field(kw_only=False)
     """How many documents of each query are retrieved."""
 
     def __post_init__(self) -> None:

@@ -134,13 +134,16 @@ def test_fid_of_data_that_loses_weight(rng):
 
 def test_kid_keeps_the_first_rows_and_counts_the_others(rng):
     preds, target = sets(rng, 20, 3)
-    metric = KID(num_features=3, capacity=16, on_invalid="exclude")
+    metric = KID(num_features=3, capacity=16)
     metric = update(update(metric, preds, target), preds, target)
     w = np.ones((16, 2))
     want = kid(w, *(x[:16].astype(np.float64) for x in (preds, target)))
     assert int(metric.invalid_count()) == 48
-    with pytest.warns(datarax.InvalidValuesWarning, match="48 beyond the capacity"):
+    with pytest.warns(datarax.InvalidValuesWarning, match="48 beyond .* an estimate from"):
         np.testing.assert_allclose(float(metric.compute()), want, 1e-5, 1e-6)
+    spoilt = update(metric, np.full((1, 3), np.nan), target[:1])
+    with pytest.warns(datarax.InvalidValuesWarning, match="so the result is NaN"):
+        assert np.isnan(float(spoilt.compute()))
 
 
 def logits_of(images):
