@@ -12,7 +12,13 @@ from datarax._errors import MetricInputError
 from datarax._typing import PyTree, Weights
 from datarax.metrics.call import Call
 from datarax.metrics.language.ngrams import Sequences, gram_totals, grams
-from datarax.metrics.language.text_metric import CountedText, TextMean, Texts, checked_texts
+from datarax.metrics.language.text_metric import (
+    CountedText,
+    TextMean,
+    Texts,
+    checked_texts,
+    unread_where_zero,
+)
 from datarax.metrics.language.text_tokens import sacrebleu_tokenizer
 from datarax.metrics.language.translation import bleu
 from datarax.statistics.batches import rows_weight
@@ -118,7 +124,8 @@ class DistinctN(CountedText):
 
     The distinct ones are counted by a sketch of 64 KB (HyperLogLog), with a standard error of 0.4
     percent, so the value is within 2 percent. Words are what white space separates. A text of
-    weight 2 counts as two texts. No data, and texts without n-grams, give NaN.
+    weight 2 counts as two texts, so replicas of `Bootstrap`, which repeat texts, have lower values.
+    No data, and texts without n-grams, give NaN.
 
     J. Li and others (2016), https://doi.org/10.18653/v1/N16-1014.
 
@@ -163,6 +170,7 @@ class DistinctN(CountedText):
         return self.apply(self.calls((preds,), {"weights": weights}))
 
     def counts_of(self, preds: Texts, *, weights: Weights = None) -> dict[str, Any]:
+        (preds,) = unread_where_zero(weights, preds)
         texts = checked_texts(preds, "preds")
         words = [(text.lower() if self.lowercase else text).split() for text in texts]
         hashes, number = hashed_grams(words, self.n)

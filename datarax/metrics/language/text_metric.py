@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from datarax._checks import kind, numeric
 from datarax._errors import MetricInputError, MetricTypeError
@@ -85,6 +86,7 @@ class TextMetric(CountedText):
     def counts_of(
         self, preds: Texts, target: References, *, weights: Weights = None
     ) -> dict[str, Any]:
+        preds, target = unread_where_zero(weights, preds, target)
         texts = checked_texts(preds, "preds")
         references = checked_references(target, len(texts), self.several, type(self).__name__)
         numbers = self.numbers(texts, references) if texts else np.zeros((0, self.width), np.int32)
@@ -182,6 +184,25 @@ def checked_references(target: Any, size: int, several: bool, metric: str) -> li
             )
         references.append(each)
     return references
+
+
+def unread_where_zero(weights: Any, *lists: Any) -> tuple[Any, ...]:
+    """The lists with an empty text in the place of those whose weight is zero."""
+    if weights is None or isinstance(weights, Tracer) or np.ndim(weights) != 1:
+        return lists
+    known = np.asarray(weights)
+    zero = np.flatnonzero(known == 0)
+
+    def without(texts: Any) -> Any:
+        texts = _as_list(texts)
+        if not isinstance(texts, list | tuple) or len(texts) != len(known):
+            return texts
+        texts = list(texts)
+        for index in zero:
+            texts[index] = ""
+        return texts
+
+    return tuple(map(without, lists))
 
 
 def _as_list(x: Any) -> Any:

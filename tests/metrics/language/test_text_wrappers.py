@@ -145,6 +145,8 @@ def test_texts_of_weight_zero_and_weights_that_cannot_be_used():
     preds, target = ["a b", "c d"], ["a b", "x y"]
     mask = np.array([True, False])
     assert metrics.WER().update(preds, target, weights=mask).results() == 0
+    assert metrics.WER().update(["a b", None], ["a b", 7], weights=mask).results() == 0
+    assert metrics.DistinctN(1).update(["a b", None], weights=mask).results() == 1
     assert metrics.WER().update(preds, target, weights=2.0).results() == 0.5
     metric = metrics.WER().update(preds, target, weights=np.array([1, np.nan], np.float32))
     with pytest.warns(datarax.InvalidValuesWarning, match="1 "):
