@@ -9,7 +9,6 @@ import sklearn.metrics
 from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Case
-from tests.registry.classification import ratio
 from tests.registry.precision_recall import TASKS, Array, table_of
 from tests.registry.predictions import BINARY, LABELS, MULTILABEL
 from tests.registry.reference import whole
@@ -39,7 +38,8 @@ def report_of(w: Array, preds: Array, target: Array, *, task: str) -> dict[str, 
     for name, weights in (("macro", np.ones(len(tp))), ("weighted", support)):
         for k in COLUMNS[:3]:
             each = np.array([rows[str(i)][k] for i in kept])
-            values[f"{name} avg/{k}"] = ratio(fsum(weights[kept] * each), fsum(weights[kept]))
+            total = fsum(weights[kept])
+            values[f"{name} avg/{k}"] = fsum(weights[kept] * each) / total if total else 0.0
         values[f"{name} avg/support"] = everything["support"]
     if not fsum(w):
         return dict.fromkeys(values, np.nan)

@@ -244,7 +244,7 @@ def test_a_member_without_weights_keeps_its_rows(rng):
     both = {"masked": metrics.Mean(), "whole": metrics.Mean().from_outputs(weights=None)}
     results = Bootstrap(Collection(both)).update(values=values, weights=mask).results()
     assert results["std_error"]["whole"] > 0
-    assert np.isnan(results["value/masked"])
+    assert np.isnan(results["value"]["masked"])
 
 
 def test_in_a_collection_and_of_slices(rng):

@@ -126,14 +126,18 @@ class ClassificationReport(CountMetric):
         def line(name: str, cells: Sequence[str]) -> str:
             return " ".join([f"{name:>{width}s} ", *(f"{cell:>{wide}s}" for cell in cells)])
 
+        def shown(x: float) -> str:
+            # The decimals of a float32: 0.755, not 0.75499998, which would be rounded down.
+            return f"{float(f'{x:.7g}'):.{digits}f}"
+
         def row(name: str) -> str:
             of_row = values[name]
             if name == "accuracy":
                 support = values["macro avg"]["support"]
-                cells = ["", "", f"{of_row:.{digits}f}"]
+                cells = ["", "", shown(of_row)]
             else:
                 support = of_row["support"]
-                cells = [f"{of_row[column]:.{digits}f}" for column in _COLUMNS]
+                cells = [shown(of_row[column]) for column in _COLUMNS]
             is_whole = float(support).is_integer()
             return line(name, [*cells, f"{support:.{0 if is_whole else digits}f}"])
 
