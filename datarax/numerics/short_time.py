@@ -51,7 +51,7 @@ def envelopes(preds: jax.Array, target: jax.Array) -> Envelopes:
     def amplitudes(frames: jax.Array) -> jax.Array:
         frames = jnp.where(used[:, None], frames[order], 0)
         first, second = frames[:, :HOP], frames[:, HOP:]
-        joined = first + jnp.concatenate([jnp.zeros_like(second[:1]), second[:-1]])
+        joined = first + jnp.pad(second[:-1], [(1, 0), *[(0, 0)] * (second.ndim - 1)])
         again = jnp.concatenate([joined[:-1], joined[1:]], -1) * window[None, :]
         # As products: a Fourier transform of sharded signals would gather them.
         parts = jnp.einsum(
