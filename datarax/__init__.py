@@ -13,6 +13,7 @@ from datarax._errors import InvalidValuesWarning as InvalidValuesWarning
 from datarax._errors import MetricInputError as MetricInputError
 from datarax._errors import MetricTimeoutError as MetricTimeoutError
 from datarax._errors import MetricTypeError as MetricTypeError
+from datarax._errors import MissingExtraError as MissingExtraError
 from datarax._errors import NotAddressableError as NotAddressableError
 from datarax._errors import PrecisionWarning as PrecisionWarning
 from datarax._errors import ScoresWarning as ScoresWarning
@@ -22,9 +23,11 @@ from datarax._errors import WindowError as WindowError
 
 if TYPE_CHECKING:
     from datarax import distributed as distributed
+    from datarax import evaluation as evaluation
     from datarax import io as io
     from datarax import metrics as metrics
     from datarax import numerics as numerics
+    from datarax import plot as plot
     from datarax import statistics as statistics
     from datarax import testing as testing
     from datarax import training as training
@@ -56,9 +59,11 @@ __version__ = "0.1.0"
 # These load at first use, because they import JAX. Only `datarax.training` imports Flax.
 _PACKAGES = (
     "distributed",
+    "evaluation",
     "io",
     "metrics",
     "numerics",
+    "plot",
     "statistics",
     "testing",
     "training",

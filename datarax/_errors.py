@@ -74,3 +74,7 @@ class CollectorStateError(DataraxError, RuntimeError):
 
 class CheckpointError(DataraxError, ValueError):
     """A checkpoint cannot be written, is incomplete or damaged, or has another format version."""
+
+
+class MissingExtraError(DataraxError, ImportError):
+    """An optional dependency is not installed; the message names the extra that installs it."""

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = (
     ("_typing",),
     ("_errors",),
+    ("_optional",),
     ("_checks",),
     ("numerics",),
     ("distributed",),
@@ -23,6 +24,7 @@ LAYERS = (
     ("wrappers",),
     ("training", "io", "plot"),
     ("testing",),
+    ("evaluation",),
     ("datarax",),
     ("cli",),
 )
@@ -99,7 +101,7 @@ def private_uses(source: str) -> list[str]:
     """The underscored names of other modules that a file imports, or takes as attributes.
 
     Its own are what it defines at its top, in its classes, or assigns to an attribute. Dunders, and
-    the top-level modules `_errors`, `_checks` and `_typing`, are not private.
+    the top-level modules such as `_errors` and `_checks` are not private.
     """
     tree = ast.parse(source)
     own = {"_replace", "_asdict", "_fields", "_src", "_exit"}  # of named tuples, of JAX, of `os`

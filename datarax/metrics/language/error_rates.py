@@ -4,9 +4,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from datarax._optional import optional
 from datarax._typing import PyTree
 from datarax.metrics.language.text_metric import TextMetric, TextRatio
-from datarax.metrics.language.text_tokens import optional, spoken_words
+from datarax.metrics.language.text_tokens import spoken_words
 from datarax.numerics.double_float import DoubleFloat
 
 
@@ -31,7 +32,7 @@ class WER(TextRatio):
     several: ClassVar[bool] = False
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
-        distance = optional("rapidfuzz.distance", "WER").Levenshtein.distance
+        distance = optional("rapidfuzz.distance", "text", "WER").Levenshtein.distance
         pairs = numbered_words(preds, references)
         return np.array([(distance(text, other), len(other)) for text, other in pairs], np.int32)
 
@@ -54,7 +55,7 @@ class CER(TextRatio):
     several: ClassVar[bool] = False
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
-        distance = optional("rapidfuzz.distance", "CER").Levenshtein.distance
+        distance = optional("rapidfuzz.distance", "text", "CER").Levenshtein.distance
         pairs = [
             (text.strip(), other.strip()) for text, (other,) in zip(preds, references, strict=True)
         ]
@@ -68,7 +69,7 @@ class Alignment(TextMetric):
     width: ClassVar[int] = 3  # type: ignore[assignment]
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
-        editops = optional("rapidfuzz.distance", type(self).__name__).Levenshtein.editops
+        editops = optional("rapidfuzz.distance", "text", type(self).__name__).Levenshtein.editops
         counts = []
         for text, other in numbered_words(preds, references):
             wrong = sum(edit.tag != "insert" for edit in editops(other, text))
@@ -111,7 +112,7 @@ class MER(TextRatio):
     several: ClassVar[bool] = False
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
-        editops = optional("rapidfuzz.distance", "MER").Levenshtein.editops
+        editops = optional("rapidfuzz.distance", "text", "MER").Levenshtein.editops
         counts = []
         for text, other in numbered_words(preds, references):
             edits = editops(other, text)

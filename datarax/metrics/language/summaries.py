@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 
 from datarax._errors import MetricInputError
+from datarax._optional import optional
 from datarax._typing import PyTree
 from datarax.metrics.language.ngrams import Integers, Sequences, gram_totals, grams
 from datarax.metrics.language.text_metric import TextMetric, flat
-from datarax.metrics.language.text_tokens import optional, rouge_words
+from datarax.metrics.language.text_tokens import rouge_words
 from datarax.statistics.scaled_total import quotient
 
 _OF_SEQUENCES = ("rougeL", "rougeLsum")
@@ -65,7 +66,7 @@ class ROUGE(TextMetric):
             for n, table in enumerate(grams(sequences, max(orders, default=0)), 1)
         }
         if "rougeL" in self.rouge_keys:
-            length = optional("rapidfuzz.distance", "ROUGE").LCSseq.similarity
+            length = optional("rapidfuzz.distance", "text", "ROUGE").LCSseq.similarity
             own = [words[i] for i in owner]
             common = [length(a, b) for a, b in zip(own, words[size:], strict=True)]
             scores["rougeL"] = _f(np.array(common), sequences.lengths, owner)

@@ -4,8 +4,8 @@ import re
 import string
 from collections.abc import Callable
 from functools import lru_cache
-from importlib import import_module
-from typing import Any
+
+from datarax._optional import optional
 
 _PUNCTUATION = frozenset(string.punctuation)
 _SPACES = re.compile(r"\s\s+")
@@ -13,23 +13,10 @@ _NOT_ROUGE = re.compile(r"[^a-z0-9]+")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
-def optional(module: str, metric: str) -> Any:
-    """A module of the extra `text`.
-
-    Raises:
-        ImportError: it is not installed; says how to install it.
-    """
-    try:
-        return import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0]
-        raise ImportError(f"{metric} needs {package}: pip install 'datarax[text]'") from error
-
-
 @lru_cache
 def sacrebleu_tokenizer(name: str, lowercase: bool, metric: str) -> Callable[[str], list[str]]:
     """The words of a text by one of sacrebleu's tokenizers."""
-    tokenizer = optional("sacrebleu.metrics", metric).BLEU(tokenize=name).tokenizer
+    tokenizer = optional("sacrebleu.metrics", "text", metric).BLEU(tokenize=name).tokenizer
 
     def words(text: str) -> list[str]:
         return tokenizer((text.lower() if lowercase else text).rstrip()).split()

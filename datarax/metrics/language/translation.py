@@ -8,12 +8,12 @@ import numpy as np
 
 from datarax._checks import positive_int, real
 from datarax._errors import MetricInputError
+from datarax._optional import optional
 from datarax._typing import PyTree
 from datarax.metrics.language.ngrams import Integers, Sequences, gram_totals, grams
 from datarax.metrics.language.text_metric import TextMetric, TextRatio, flat
 from datarax.metrics.language.text_tokens import (
     apart_from_punctuation,
-    optional,
     sacrebleu_tokenizer,
 )
 from datarax.statistics.scaled_total import quotient
@@ -274,7 +274,7 @@ class TER(TextRatio):
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
         options = ("normalized", "no_punct", "asian_support", "case_sensitive")
         config = {name: getattr(self, name) for name in options}
-        score = optional("sacrebleu.metrics", "TER").TER(**config).sentence_score
+        score = optional("sacrebleu.metrics", "text", "TER").TER(**config).sentence_score
         each = [score(text, several) for text, several in zip(preds, references, strict=True)]
         return np.array([(x.num_edits, x.ref_length) for x in each], np.float32)
 

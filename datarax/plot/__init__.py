@@ -1,0 +1,1 @@
+"""Figures of metrics, from computed values."""
