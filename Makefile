@@ -20,7 +20,7 @@ QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test test-quick test-optimized test-oldest test-newest test-newest-quick check \
-  format docs \
+  format docs browser \
   bench bench-peers operations mutants clean
 
 help: ## List the targets
@@ -61,6 +61,11 @@ format: $(VENV)/.ready ## Mend what lint and format can mend by themselves
 
 docs: $(VENV)/.ready ## Build the documentation into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The tests of the report drive a browser, and are left out where there is none.
+browser: ## Install Chromium with apt, for the tests of the report
+	@command -v chromedriver >/dev/null || { apt-get -qq update && \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium chromium-driver; }
 
 bench: $(VENV)/.ready ## Run the benchmarks
 	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
