@@ -33,7 +33,15 @@ Parts = tuple[Any, ...]
 
 
 class MetricReduceOp(StrEnum):
-    """How an accumulator combines values: with new data, when merging, and between devices."""
+    """How an accumulator combines values: with new data, when merging, and between devices.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import datarax
+        >>> highest = datarax.MetricAccumulator(-jnp.inf, datarax.MetricReduceOp.max)
+        >>> print(highest.update(jnp.array([1.0, 3.0])).value)
+        3.0
+    """
 
     sum = "sum"
     max = "max"

@@ -151,7 +151,18 @@ class PredictionCounts(TaskCounts):
 
 
 class ClassCounts(PredictionCounts):
-    """The true and false positives and negatives of each class, (4, C): see `TaskCounts`."""
+    """The true and false positives and negatives of each class, (4, C): see `TaskCounts`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import ClassCounts
+        >>> counts = ClassCounts(num_classes=2).update(jnp.array([0, 1, 1]), jnp.array([0, 1, 0]))
+        >>> print(counts.cells.value)
+        [[1. 1.]
+         [0. 1.]
+         [1. 0.]
+         [1. 1.]]
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,6 +20,16 @@ class LeafState(State):
     A subclass declares its configuration like any `State`, and its arrays with `state()`. It must
     define five methods: `empty`, `combine`, `canonical`, `to_mesh` and `from_mesh`. A class that
     lacks one raises a `TypeError` when it is defined.
+
+    Example:
+        >>> from datarax.statistics import LeafState
+        >>> try:
+        ...     class Flags(LeafState):
+        ...         def empty(self):
+        ...             return {}
+        ... except TypeError as error:
+        ...     print(error)
+        Flags is a LeafState, and does not define combine, canonical, to_mesh, from_mesh
     """
 
     holds_arrays: ClassVar[bool] = True
@@ -140,7 +150,14 @@ class LeafState(State):
 
 
 class Travel(NamedTuple):
-    """Arrays of a state, and how the arrays of all devices are merged."""
+    """Arrays of a state, and how the arrays of all devices are merged.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import Travel
+        >>> print(Travel("sum", [jnp.zeros(2, jnp.uint32)]).how)
+        sum
+    """
 
     how: "str | LeafState"
     """An all-reduce of integers, "sum" or "max". Or the empty state of one element: then
@@ -154,6 +171,25 @@ class ElementwiseState(LeafState, abstract=True):
     So a device can merge some of the elements, for all devices. The arrays have the shape of a
     state of one element, followed by `shape`. A state without the field `shape` is one element.
     It has only one form. A subclass defines `empty` and `combine`.
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> import numpy as np
+        >>> from datarax.distributed.merge_ops import zeros
+        >>> from datarax.statistics import ElementwiseState
+        >>> from datarax.statistics.fields import state
+        >>> class Flags(ElementwiseState):
+        ...     bits: jax.Array = state()
+        ...
+        ...     def empty(self):
+        ...         return {"bits": zeros((), np.dtype("uint32"))}
+        ...
+        ...     def combine(self, other):
+        ...         return self.with_parts({"bits": self.bits | other.bits})
+        >>> low, high = (Flags().with_parts({"bits": jnp.uint32(x)}) for x in (1, 4))
+        >>> print(low.merge(high).bits)
+        5
     """
 
     def element(self) -> LeafState:

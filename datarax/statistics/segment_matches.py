@@ -38,6 +38,14 @@ class SegmentMatches(State):
     Two segments of one class match if their IoU exceeds 1/2. Each segment has at most one match in
     an image. Pixels whose target is not labelled are excluded, and a predicted
     segment of which more than half lies on such pixels is not counted.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import SegmentMatches
+        >>> image = jnp.array([[[[0, 0], [1, 3]], [[0, 0], [1, 3]]]])  # the class, the segment
+        >>> matches = SegmentMatches(2, things=(1,)).update(image, image)
+        >>> print(matches.matched.value, matches.missed.value)
+        [1. 1.] [0. 0.]
     """
 
     num_classes: int = field(kw_only=False)

@@ -68,6 +68,20 @@ class State(Saveable, metaclass=_StateType):
 
     All other attributes are set in the class body or in `__post_init__`. `__post_init__` runs after
     the fields are set. It checks them, and makes the states that depend on them.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax import MetricAccumulator
+        >>> from datarax.statistics import State
+        >>> class Above(State):
+        ...     limit: float = 0.0
+        ...     count = MetricAccumulator(0)
+        ...
+        ...     def update(self, values):
+        ...         return self.replace(count=self.count.update(values > self.limit))
+        >>> above = Above(limit=1.5).update(jnp.array([1.0, 2.0, 3.0]))
+        >>> print(above.merge(above).count.value)
+        4
     """
 
     fields: ClassVar[dict[str, Field]] = {}

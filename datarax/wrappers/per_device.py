@@ -72,6 +72,15 @@ class PerDevice(Metric):
 
     If the metric is a `Collection`, `[name]`, `keys()`, `values()`, `items()`, `in` and
     iteration give its metrics, each with one copy a device.
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> import datarax
+        >>> mesh = jax.make_mesh((jax.device_count(),), ("data",))
+        >>> loss = datarax.per_device(datarax.metrics.Mean(), mesh, "data")
+        >>> print(type(loss).__name__, loss.update(jnp.arange(16.0)).results())
+        PerDevice 7.5
     """
 
     owns_mesh: ClassVar[bool] = True
