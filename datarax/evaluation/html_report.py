@@ -35,13 +35,12 @@ def plural(n: int, one: str) -> str:
 
 
 def created(moment: str) -> Html:
-    """A time as ISO 8601 has it, in words."""
+    """A time in ISO 8601, to the minute."""
     try:
         at = datetime.fromisoformat(moment)
     except ValueError:
         return tag("span", visible(moment))
-    zone = (at.tzname() or "").replace("+00:00", "")
-    return tag("time", f"{at.day} {at:%B %Y, %H:%M} {zone}".strip(), datetime=moment)
+    return tag("time", f"{at:%Y-%m-%d %H:%M} {at.tzname() or ''}".strip(), datetime=moment)
 
 
 def facts(pairs: Sequence[tuple[str, Content]], **attributes: object) -> Html:
@@ -200,18 +199,19 @@ def fold(title: str, *content: Content) -> Html:
     return tag("details", tag("summary", title), tag("div", content))
 
 
+def listed(names: str | Sequence[str] | None) -> str:
+    """Names of columns; the first and the last of many."""
+    names = [names] if isinstance(names, str) else list(names or ())
+    shown = [visible(name) for name in names]
+    if len(shown) > 8:
+        return f"{', '.join(shown[:3])}, …, {shown[-1]} ({count(len(shown))} columns)"
+    return ", ".join(shown) or "none"
+
+
 def method_section(summary: Values) -> Html:
     """All that is needed to compute the numbers again."""
     metrics, source = summary["metrics"], summary["source"]
-    columns = [
-        (
-            visible(output),
-            ", ".join(map(visible, [names] if isinstance(names, str) else names))
-            if names
-            else "none",
-        )
-        for output, names in summary["columns"].items()
-    ]
+    columns = [(visible(output), listed(names)) for output, names in summary["columns"].items()]
     definitions = [(visible(m["name"]), tag("code", visible(m["metric"]))) for m in metrics]
     configuration = json.dumps(summary["config"], indent=2, ensure_ascii=False, default=str)
     lines = "\n".join(map(visible, configuration.split("\n")))

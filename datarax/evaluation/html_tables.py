@@ -157,7 +157,6 @@ def metric_row(metric: Values, *, intervals: bool, bounds: bool) -> Html:
     ]
     if intervals:
         cells.append(range_cell(lower, upper, decimals))
-    if intervals or bounds:
         axis = Axis.of([value, lower, upper, least, most], whole=True)
         drawn = marks(axis, metric, bounds=(least, most))
         low, high = axis.ends() if axis else ("", "")
@@ -177,7 +176,6 @@ def metrics_table(metrics: Sequence[Values], confidence: float) -> Html:
     header = [head("Metric", "text"), head("Value", "number")]
     if intervals:
         header.append(head(f"{100 * confidence:g}% interval", "number"))
-    if intervals or bounds:
         header.append(head(tag("span", "Picture of the value", class_="unseen"), class_="picture"))
     if bounds:
         header.append(head("Certain bounds", "number"))

@@ -60,8 +60,10 @@ const root = document.documentElement;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const theme = document.getElementById("theme");
 const other = () => ((root.dataset.theme || (dark.matches ? "dark" : "light")) === "dark" ? "light" : "dark");
-const label = () => { theme.textContent = other() === "dark" ? "Dark" : "Light"; };
-theme.setAttribute("aria-description", "Changes the colours of this page");
+const label = () => {
+  theme.textContent = other() === "dark" ? "Dark" : "Light";
+  theme.title = `Show this page in ${other()} colours`;
+};
 theme.addEventListener("click", () => { root.dataset.theme = other(); label(); });
 dark.addEventListener("change", label);
 label();

@@ -105,8 +105,9 @@ def test_it_is_built_for_all_readers(page):
 
 def test_it_says_what_the_summary_says(page):
     for said in ("multiclass", "1,234,567", "! Interrupted", "3 of 10", "datarax 0.1.0",
-                 "2 January 2026, 03:04 UTC", "0.9271 to 0.9355", f"3.17{TIMES}10⁻⁶", "↓ lower",
-                 "0.98208 to 0.98217", "the result is NaN", "1,203"):  # fmt: skip
+                 "2026-01-02 03:04 UTC", "0.9271 to 0.9355", f"3.17{TIMES}10⁻⁶", "↓ lower",
+                 "0.98208 to 0.98217", "the result is NaN", "1,203",
+                 "logit_0, logit_1, logit_2, …, logit_199 (200 columns)", "none"):  # fmt: skip
         assert page.texts[said], said
     metrics, by_class, country, device, excluded = page.tables
     assert [len(t) - 1 for t in page.tables] == [8, 200, 58, 4, 3]
