@@ -109,7 +109,10 @@ def metrics_section(summary: Values) -> Html:
             "counted in bins."
         )
     if any(m.get("value") is None for m in metrics):
-        notes.append("A dash stands for no data: the value is not defined for these rows.")
+        notes.append(
+            "A dash stands for no value: no row defines it, or rows that could not be used made "
+            "it NaN, as is said below."
+        )
     shown = (
         metrics_table(metrics, summary["confidence"])
         if metrics
@@ -123,8 +126,14 @@ def slices_section(summary: Values) -> Html:
         slices_table(slices, summary["metrics"], summary["confidence"])
         for slices in summary["slices"]
     ]
+    values = [
+        value
+        for slices in summary["slices"]
+        for row in slices["rows"]
+        for value in row["values"].values()
+    ]
     reading = None
-    if any("interval" in shown for shown in tables):
+    if any(value.get("lower") is not None for value in values):
         reading = note(
             "A dot is filled if the interval of the slice does not hold the value over all rows. "
             "By chance alone, that is so for about one slice in "
@@ -241,7 +250,7 @@ def merging_section(summary: Values) -> Html:
         "How to add more data",
         note(
             "The folder of this page also holds the state from which the numbers were computed. "
-            "Two folders give the numbers of the rows of both, without reading the files again:"
+            "Two such folders are joined, without reading the files again, by:"
         ),
         tag("pre", "datarax merge FOLDER OTHER_FOLDER --output BOTH", tabindex="0"),
         rest,

@@ -96,7 +96,7 @@ def marks(
 def cell(text: str, value: float | None = None, kind: str = "n", **attributes: object) -> Html:
     """A cell with a number, by whose `value` the table is sorted."""
     if text == NO_DATA:
-        return tag("td", tag("abbr", NO_DATA, title="no data"), class_=f"{kind} none")
+        return tag("td", tag("abbr", NO_DATA, title="no value"), class_=f"{kind} none")
     key = str(value).replace("inf", "Infinity")  # as JavaScript reads it
     return tag("td", text, class_=kind, data_v=key, **attributes)
 

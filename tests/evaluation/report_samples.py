@@ -211,11 +211,11 @@ def drawn() -> list[Drawn]:
     points = " ".join(f"{40 + 400 * a:.1f},{300 - 280 * a**0.2:.1f}" for a in x)
     frame = (
         '<?xml version="1.0"?><!DOCTYPE svg><svg xmlns="http://www.w3.org/2000/svg" '
-        'width="460pt" height="345pt" viewBox="0 0 460 345" color="currentColor">'
+        'width="460pt" height="345pt" viewBox="0 0 460 345">'
         "<metadata>made by hand</metadata>"
         '<defs><clipPath id="clip"><rect x="40" y="20" width="400" height="280"/></clipPath></defs>'
         '<path d="M40 20V300H440" fill="none" stroke="currentColor"/>'
-        '<g fill="currentColor" font-size="12"><text x="40" y="318">0</text>'
+        '<g font-size="12"><text x="40" y="318">0</text>'
         '<text x="432" y="318">1</text><text x="200" y="338">%s</text></g>%s</svg>'
     )
     curve = (
