@@ -236,24 +236,21 @@ def method_section(summary: Values) -> Html:
 
 
 def merging_section(summary: Values) -> Html:
-    complete = summary["source"]["complete"]
-    rest = (
-        None
-        if complete
-        else note(
-            "This evaluation was interrupted. The folder knows which parts are done, so no row is "
-            "counted twice when the rest is evaluated."
-        )
+    """How the numbers of this page become those of more rows."""
+    resumed = note(
+        "This evaluation was interrupted. The same command with ",
+        tag("code", "--resume"),
+        " continues it: parts that are done are not read again.",
     )
     return section(
         "more-data",
         "How to add more data",
+        None if summary["source"]["complete"] else resumed,
         note(
             "The folder of this page also holds the state from which the numbers were computed. "
             "Two such folders are joined, without reading the files again, by:"
         ),
         tag("pre", "datarax merge FOLDER OTHER_FOLDER --output BOTH", tabindex="0"),
-        rest,
     )
 
 
