@@ -20,6 +20,8 @@ from datarax._errors import ScoresWarning as ScoresWarning
 from datarax._errors import UnknownMetricError as UnknownMetricError
 from datarax._errors import UnknownReductionError as UnknownReductionError
 from datarax._errors import WindowError as WindowError
+from datarax._errors import WriterError as WriterError
+from datarax._errors import WriterWarning as WriterWarning
 
 if TYPE_CHECKING:
     from datarax import distributed as distributed

@@ -78,3 +78,11 @@ class CheckpointError(DataraxError, ValueError):
 
 class MissingExtraError(DataraxError, ImportError):
     """An optional dependency is not installed; the message names the extra that installs it."""
+
+
+class WriterError(DataraxError, RuntimeError):
+    """A writer could not write results; the cause is chained."""
+
+
+class WriterWarning(UserWarning):
+    """A writer could not write results, and `on_error` is "warn"."""

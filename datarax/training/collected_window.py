@@ -34,6 +34,7 @@ class Window(NamedTuple):
     reading: Reading  # arrays on the devices, on their way to the host
     barrier: Barrier | None
     round: int
+    number: int
 
     def is_ready(self) -> bool:
         return all(array.is_ready() for array in jax.tree.leaves(self.reading))

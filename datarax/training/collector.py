@@ -5,7 +5,7 @@ import logging
 import threading
 import weakref
 from collections import deque
-from typing import Any, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import jax
 
@@ -35,6 +35,26 @@ from datarax.training.stateful import StatefulMetric
 
 _log = logging.getLogger("datarax")
 
+_KEPT = 100
+"""How many written windows are kept for a loop that reads them too."""
+
+
+class ResultsWriter(Protocol):
+    """What writes results, such as those of `datarax.io`."""
+
+    def write(self, step: Any, results: Any) -> None:
+        """Writes the results of one step."""
+
+    def flush(self) -> None:
+        """Waits until all results are written."""
+
+
+class _Written(NamedTuple):
+    """A window that a writer has got."""
+
+    step: Any
+    results: PyTree
+
 
 class AsyncMetricCollector:
     """Syncs and computes windows of a metric without making the training loop wait.
@@ -60,9 +80,14 @@ class AsyncMetricCollector:
         bounds: whether the results hold the bounds of each metric that has them, under
             "<name>/lower" and "<name>/upper". The results of a single metric are then a dict, with
             the value under "value".
+        writer: gets the results of each window once, in order, with its step, or its number if no
+            step was given: one of `datarax.io`, or any object with `write(step, results)` and
+            `flush()`. Finished windows are written when a method of the collector is called, and
+            when the block ends, so the loop needs not read them. It can: the newest 100 are kept.
+            The writer is not closed.
 
     Raises:
-        MetricTypeError: `metric` is not a metric.
+        MetricTypeError: `metric` is not a metric, or `writer` has no method `write`.
         MetricInputError: `max_in_flight` is below one, or `timeout` is negative.
 
     Example:
@@ -85,6 +110,7 @@ class AsyncMetricCollector:
         max_in_flight: int = 2,
         timeout: float | None = None,
         bounds: bool = False,
+        writer: ResultsWriter | None = None,
     ):
         if not isinstance(metric, Metric | StatefulMetric):
             raise MetricTypeError(
@@ -94,6 +120,12 @@ class AsyncMetricCollector:
         positive_int(max_in_flight, "max_in_flight")
         if timeout is not None and not timeout >= 0:
             raise MetricInputError(f"timeout={timeout!r}; expected seconds, or None")
+        if writer is not None and not callable(getattr(writer, "write", None)):
+            raise MetricTypeError(
+                f"AsyncMetricCollector: writer= expects an object with write(step, results), such "
+                f"as datarax.io.JSONLWriter; got {kind(writer)}"
+            )
+        self._writer = writer
         self._stateful = metric if isinstance(metric, StatefulMetric) else None
         # Shapes and dtypes only: the first step may donate the arrays, and this does not keep a
         # large state alive.
@@ -102,7 +134,7 @@ class AsyncMetricCollector:
         self._timeout, self._limit, self._bounds = timeout, max_in_flight, bounds
         self._bound = self._was_bound = self._warned = self._agreed = False
         self._windows: deque[Window] = deque()
-        self._finished: deque[Window] = deque()
+        self._finished: deque[Window | _Written] = deque()
         self._count = 0
         # The arrays of the last window, which must not be kept alive; None for NumPy arrays.
         self._last: list[weakref.ref[jax.Array] | None] = []
@@ -147,6 +179,9 @@ class AsyncMetricCollector:
         while self._windows:
             self._windows[0].wait(self._timeout)
             self._finished.append(self._windows.popleft())
+        self._write_finished()
+        if self._writer is not None:
+            self._writer.flush()
 
     def __enter__(self) -> Self:
         return self.bind()
@@ -157,6 +192,8 @@ class AsyncMetricCollector:
         else:
             # Waiting could take long, as other processes may be gone, and would hide the error.
             self._leave(f"failed: {kind.__name__}: {error}")
+            with contextlib.suppress(Exception):
+                self._write_finished()
 
     # Scheduling and reading.
 
@@ -198,6 +235,7 @@ class AsyncMetricCollector:
         self._require_bound("schedule_collection()")
         name = f"window {self._count}" + ("" if step is None else f" (step {step})")
         try:
+            self._write_finished()
             current = self._current(metric)
             over_cpus = is_over_cpus(current)
             self._make_room(over_cpus)
@@ -215,7 +253,7 @@ class AsyncMetricCollector:
                 array.copy_to_host_async()
             empty = emptied(current)
         reached = 0 if self._barrier is None else self._barrier.round - 1
-        window = Window(name, step, reading, self._barrier, reached)
+        window = Window(name, step, reading, self._barrier, reached, self._count)
         self._windows.append(window)
         self._count += 1
         leaves = jax.tree.leaves(current)
@@ -241,8 +279,7 @@ class AsyncMetricCollector:
         """
         if not self._was_bound:
             self._require_bound("ready()")
-        while self._windows and self._windows[0].is_ready():
-            self._finished.append(self._windows.popleft())
+        self._write_finished()
         pairs: list[tuple[Any, Any]] = []
         while self._finished:
             try:
@@ -280,10 +317,35 @@ class AsyncMetricCollector:
                     "collect_results(): no window is scheduled; call schedule_collection() first"
                 )
             self._windows[0].wait(self._timeout if timeout is None else timeout)
-            self._finished.append(self._windows.popleft())
+        self._write_finished()
         return self._read(self._finished.popleft())
 
     # Helpers.
+
+    def _write_finished(self) -> None:
+        """Looks which windows have finished, and hands those that are new to the writer.
+
+        Raises the first error. A window that cannot be read or written is dropped, as by `ready`.
+        """
+        while self._windows and self._windows[0].is_ready():
+            self._finished.append(self._windows.popleft())
+        if self._writer is None:
+            return
+        first: Exception | None = None
+        finished, self._finished = self._finished, deque(maxlen=_KEPT)
+        for window in finished:
+            if isinstance(window, Window):
+                try:
+                    results = self._read(window)
+                    step = window.number if window.step is None else window.step
+                    self._writer.write(step, results)
+                except Exception as error:  # those after it are written all the same
+                    first = first or error
+                    continue
+                window = _Written(window.step, results)
+            self._finished.append(window)
+        if first is not None:
+            raise first
 
     def _leave(self, why: str) -> None:
         self._bound = False
@@ -353,7 +415,9 @@ class AsyncMetricCollector:
         else:
             barrier.arrive(self._timeout)
 
-    def _read(self, window: Window) -> PyTree:
+    def _read(self, window: Window | _Written) -> PyTree:
+        if isinstance(window, _Written):
+            return window.results
         with naming_window(window.name):
             name = type(self._like).__name__
             # A dict of results says how many values could not be used; for a single one, warn.

@@ -1,0 +1,91 @@
+"""`ConsoleWriter`: a table in the terminal that grows with the run."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from datarax._optional import optional
+from datarax.io.writer import Items, Writer
+
+_WIDEST = 8
+"""The most columns of one table. What is more gets a table of its own."""
+
+
+class ConsoleWriter(Writer):
+    """Prints a line of numbers for each step, and shows how far the run has come.
+
+    The columns are those of the first results; other names start a new table. Vectors and matrices
+    are described by their shapes.
+
+    Args:
+        total: how many steps there are; with it, a progress bar is shown on a terminal.
+        console: a `rich.console.Console`; the default prints to stdout.
+        on_error: see `Writer`.
+
+    Raises:
+        MissingExtraError: Rich is not installed.
+
+    Example:
+        >>> from datarax.io import ConsoleWriter
+        >>> with ConsoleWriter() as writer:
+        ...     writer.write(100, {"loss": 0.512345, "accuracy": 0.75})
+        ...     writer.write(200, {"loss": 0.25, "accuracy": float("nan")})
+            step      loss  accuracy
+             100    0.5123      0.75
+             200      0.25       nan
+    """
+
+    def __init__(
+        self,
+        total: int | None = None,
+        *,
+        console: Any = None,
+        on_error: Literal["warn", "raise"] = "warn",
+    ):
+        super().__init__(on_error=on_error)
+        self._rich = optional("rich.console", "console", "ConsoleWriter")
+        self._total, self._console = total, console
+        self._columns: tuple[str, ...] = ()
+        self._bar: Any = None
+
+    def open(self) -> None:
+        if self._console is None:
+            self._console = self._rich.Console(highlight=False)
+        if self._total is not None and self._console.is_terminal:
+            progress = optional("rich.progress", "console", "ConsoleWriter")
+            self._bar = progress.Progress(console=self._console, transient=True)
+            self._task = self._bar.add_task("steps", total=self._total)
+            self._bar.start()
+
+    def put(self, step: Any, items: Items) -> None:
+        cells = {"step": str(step)} | {name: _shown(value) for name, value in items.items()}
+        columns = tuple(cells)
+        for start in range(0, len(columns), _WIDEST):
+            self._line(columns[start : start + _WIDEST], cells, len(columns) > _WIDEST)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step)
+
+    def _line(self, columns: tuple[str, ...], cells: dict[str, str], several: bool) -> None:
+        text = optional("rich.text", "console", "ConsoleWriter").Text
+        header = several or columns != self._columns
+        table = optional("rich.table", "console", "ConsoleWriter").Table(
+            box=None, pad_edge=False, show_header=header
+        )
+        for name in columns:  # of the same widths in each line, so that they stand in columns
+            table.add_column(text(name), justify="right", width=max(8, len(name)))
+        table.add_row(*(text(cells[name]) for name in columns))
+        self._console.print(table)
+        self._columns = columns
+
+    def end(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool | int | str) or value is None:
+        return "" if value is None else str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    shape = np.shape(value[0]) if hasattr(value, "_fields") else np.shape(value)
+    return " x ".join(map(str, shape))

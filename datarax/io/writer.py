@@ -1,0 +1,221 @@
+"""`Writer`: what all writers do. Results are written on a thread, in order, by process 0."""
+
+import atexit
+import queue
+import threading
+import warnings
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self
+
+import jax
+import numpy as np
+
+from datarax._errors import MetricInputError, MetricTypeError, WriterError, WriterWarning
+
+Items = dict[str, Any]
+"""Results by name: numbers, strings, None, NumPy arrays, lists, and named tuples of arrays."""
+
+WAITING = 1_000
+"""How many results may wait to be written. Then `write` waits too."""
+
+
+class Writer(ABC):
+    """The base of writers: `write`, `flush`, `close`, and use in a `with` block.
+
+    A subclass defines `put`, and where it needs to `open`, `sync` and `end`. They run on the thread
+    of the writer, one at a time, in the order of the calls. On several processes, only process 0
+    writes.
+
+    Args:
+        on_error: what happens if writing fails, at the next call: "warn" gives a `WriterWarning`,
+            "raise" raises a `WriterError`.
+
+    Raises:
+        MetricInputError: `on_error` is something else.
+
+    Example:
+        >>> from datarax.io import Writer
+        >>> class Printing(Writer):
+        ...     def put(self, step, items):
+        ...         print(step, items)
+        >>> with Printing() as writer:
+        ...     writer.write(1, {"loss": 0.5, "accuracy": {"de": 1.0}})
+        1 {'loss': 0.5, 'accuracy/de': 1.0}
+    """
+
+    def __init__(self, *, on_error: Literal["warn", "raise"] = "warn"):
+        if on_error not in ("warn", "raise"):
+            raise MetricInputError(f'on_error={on_error!r}; expected "warn" or "raise"')
+        self.on_error = on_error
+        self._closed = False
+        self._failed: tuple[str, Exception, int] | None = None
+        self._queue: queue.Queue[tuple[str, Any, Any]] = queue.Queue(WAITING)
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:  # noqa: B027, a subclass may leave it out
+        """Makes what is written to; called before the first `put`."""
+
+    @abstractmethod
+    def put(self, step: Any, items: Items) -> None:
+        """Writes the results of one step."""
+
+    def sync(self) -> None:  # noqa: B027, a subclass may leave it out
+        """Makes sure that what was written can be read by others."""
+
+    def end(self) -> None:  # noqa: B027, a subclass may leave it out
+        """Closes what is written to; not called if nothing was opened."""
+
+    def write(self, step: Any, results: Any) -> None:
+        """Writes results later, on the thread of the writer.
+
+        Args:
+            step: what identifies the results: the number of the step.
+            results: what `results()` or a collector gives. A single value is called "value". The
+                values are copied.
+
+        Raises:
+            WriterError: the writer is closed; or an earlier call failed, and `on_error` is "raise".
+                These results are written all the same.
+            MetricInputError: a result is called "step".
+            MetricTypeError: the results hold an object that no writer can write.
+        """
+        if self._closed:
+            raise WriterError(f"{type(self).__name__}.write: the writer is closed")
+        items = named_items(results)
+        if jax.process_index() == 0:
+            self._started().put(("put", step, items))
+        self._report()
+
+    def flush(self) -> None:
+        """Waits until all results are written.
+
+        Raises:
+            WriterError: writing failed, and `on_error` is "raise".
+        """
+        if self._thread is not None and not self._closed:
+            written = threading.Event()
+            self._queue.put(("sync", written, None))
+            written.wait()
+        self._report()
+
+    def close(self) -> None:
+        """Writes what is left, and closes. A second call does nothing.
+
+        Raises:
+            WriterError: writing failed, and `on_error` is "raise".
+        """
+        if not self._closed:
+            self._closed = True
+            if self._thread is not None:
+                self._queue.put(("end", None, None))
+                self._thread.join()
+        self._report()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
+
+    def _started(self) -> "queue.Queue[tuple[str, Any, Any]]":
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="datarax-write", daemon=True)
+            self._thread.start()
+            _close_at_exit(self)
+        return self._queue
+
+    def _work(self) -> None:
+        opened = False
+        while True:
+            call, first, items = self._queue.get()
+            try:
+                if call == "put":
+                    if not opened:
+                        self.open()
+                        opened = True
+                    self.put(first, items)
+                elif opened:
+                    self.sync()
+                    if call == "end":
+                        self.end()
+            except Exception as error:
+                what = f"step {first}" if call == "put" else "what was left"
+                count = 1 if self._failed is None else self._failed[2] + 1
+                self._failed = (what, error, count) if count == 1 else (*self._failed[:2], count)
+            if call == "sync":
+                first.set()
+            if call == "end":
+                return
+
+    def _report(self) -> None:
+        """Says once that writing failed since the last call."""
+        failed, self._failed = self._failed, None
+        if failed is None:
+            return
+        what, error, count = failed
+        more = "" if count == 1 else f" and {count - 1} more"
+        reason = str(error).strip().splitlines()
+        text = (
+            f"{type(self).__name__} could not write {what}{more}: "
+            f"{type(error).__name__}: {reason[0] if reason else ''}"
+        )
+        if self.on_error == "raise":
+            raise WriterError(text) from error
+        warnings.warn(text, WriterWarning, stacklevel=3)
+
+
+def _close_at_exit(writer: Writer) -> None:
+    """What waits is written also if nobody closes the writer."""
+    kept = weakref.ref(writer)
+
+    def close() -> None:
+        writer = kept()
+        if writer is not None:
+            writer.close()
+
+    atexit.register(close)
+
+
+def named_items(results: Any) -> Items:
+    """Results by name, copied: names of nested dicts are joined, as in "outer/inner".
+
+    Raises:
+        MetricInputError: a name is "step", or two names are equal.
+        MetricTypeError: a value is of a type that results do not have.
+    """
+    given = results if isinstance(results, Mapping) else {"value": results}
+    items: Items = {}
+    for name, value in _flat(given, ""):
+        if name in items or name == "step":
+            raise MetricInputError(f"results: two values are called {name!r}; rename one")
+        items[name] = value
+    return items
+
+
+def _flat(results: Mapping[Any, Any], start: str) -> Iterator[tuple[str, Any]]:
+    for name, value in results.items():
+        full = f"{start}{name}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{full}/")
+        else:
+            yield full, _copied(value, full)
+
+
+def _copied(value: Any, name: str) -> Any:
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if hasattr(value, "_fields"):  # a named tuple, such as the points of a curve
+        return type(value)(*(_copied(x, name) for x in value))
+    if isinstance(value, list | tuple):
+        return [_copied(x, name) for x in value]
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        array = np.array(value)
+        if array.dtype.kind not in "biufSU" and array.dtype.name not in ("bfloat16",):
+            raise MetricTypeError(f"results: {name!r} is an array of {array.dtype}")
+        return array.item() if array.ndim == 0 else array
+    raise MetricTypeError(
+        f"results: {name!r} is a {type(value).__name__}; expected what results() gives: numbers, "
+        f"arrays, strings, and dicts of them"
+    )
