@@ -14,12 +14,13 @@ class MultiWriter:
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> from datarax.io import JSONLWriter, MultiWriter
         >>> folder = tempfile.mkdtemp()
         >>> with MultiWriter(JSONLWriter(f"{folder}/a"), JSONLWriter(f"{folder}/b")) as writer:
         ...     writer.write(1, {"loss": 0.5})
-        >>> print(open(f"{folder}/a").read() == open(f"{folder}/b").read())
-        True
+        >>> print([path.read_text() for path in sorted(Path(folder).iterdir())])
+        ['{"step": 1, "loss": 0.5}\\n', '{"step": 1, "loss": 0.5}\\n']
     """
 
     def __init__(self, *writers: Any):

@@ -142,8 +142,8 @@ class Writer(ABC):
                         self.end()
             except Exception as error:
                 what = f"step {first}" if call == "put" else "what was left"
-                count = 1 if self._failed is None else self._failed[2] + 1
-                self._failed = (what, error, count) if count == 1 else (*self._failed[:2], count)
+                what, error, count = self._failed or (what, error, 0)
+                self._failed = what, error, count + 1
             if call == "sync":
                 first.set()
             if call == "end":
