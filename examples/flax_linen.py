@@ -53,5 +53,6 @@ for epoch in range(1, EPOCHS + 1):
         state = state.replace(metrics=state.metrics.reset())
 
 # The checkpoint of the state holds the metrics. Restoring refuses metrics of another configuration.
-restored = serialization.from_bytes(state, serialization.to_bytes(state))
+saved = serialization.to_bytes(state)
+restored = jax.device_put(serialization.from_bytes(state, saved))
 print(f"restored accuracy {restored.metrics.results()['accuracy']:.6f}")

@@ -6,6 +6,7 @@ import io
 import re
 import runpy
 import tempfile
+import warnings
 
 import jax
 import numpy as np
@@ -16,6 +17,11 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from tests import processes
 from tests.test_layers import ROOT
+
+# Of equinox, which is imported here for the first time, on jax 0.8.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:jax.core.mapped_aval is deprecated:DeprecationWarning"
+)
 
 EXAMPLES = {path.stem for path in (ROOT / "examples").glob("*.py")}
 
@@ -84,11 +90,11 @@ def test_flax_nnx(compiled):
     printed, v = run("flax_nnx")
     model = nnx.Linear(64, 10, rngs=nnx.Rngs(0))
     epoch = cut(v, v["ROWS"], divisor=v["ROWS"])
-    losses, right = trained(model.kernel[...], model.bias[...], epoch * v["EPOCHS"])
+    losses, right = trained(np.asarray(model.kernel), np.asarray(model.bias), epoch * v["EPOCHS"])
     for i in range(v["EPOCHS"]):
         steps = slice(i * len(epoch), (i + 1) * len(epoch))
         check(printed, f"epoch-{i + 1}", losses[steps], right[steps])
-    preds = np.asarray(v["model"](v["x"])).argmax(1)
+    preds = np.argmax(v["model"](v["x"]), 1)
     f1 = sklearn.metrics.f1_score(v["y"], preds, average="macro")
     accuracy = sklearn.metrics.accuracy_score(v["y"], preds)
     assert printed["trained f1"] == pytest.approx([f1], abs=1e-3)
@@ -158,6 +164,7 @@ def test_orbax_checkpoint_manager(tmp_path, monkeypatch):
 
 
 def _grain():
+    warnings.filterwarnings("ignore", "The default axis_types will change", DeprecationWarning)
     printed, v = run("grain_loader")
     return printed, len(v["dataset"][v["mine"]])
 
@@ -208,5 +215,7 @@ def test_sklearn_scorers():
         assert printed[name] == pytest.approx(list(ours), abs=2e-6)
 
 
-def test_every_example_is_tested():
+def test_every_example_is_tested_and_is_on_the_page():
     assert {f"test_{name}" for name in EXAMPLES} <= globals().keys()
+    page = (ROOT / "docs" / "fitting-in.md").read_text()
+    assert set(re.findall(r'--8<-- "examples/(.*)\.py"', page)) == EXAMPLES
