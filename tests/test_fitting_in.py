@@ -15,6 +15,8 @@ import sklearn.metrics
 from flax import linen, nnx
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
+from datarax import MetricTypeError
+from datarax.metrics import Accuracy
 from tests import processes
 from tests.test_layers import ROOT
 
@@ -213,6 +215,12 @@ def test_sklearn_scorers():
     for name, theirs in names.items():
         ours = np.abs(cross_val_score(search.best_estimator_, v["x"], v["y"], scoring=theirs, cv=3))
         assert printed[name] == pytest.approx(list(ours), abs=2e-6)
+
+
+def test_labels_that_are_strings_are_refused_by_their_dtype():
+    names = np.array(["cat", "dog"])
+    with pytest.raises(MetricTypeError, match="got ndarray of dtype <U3"):
+        Accuracy(num_classes=2).update(names, names)
 
 
 def test_every_example_is_tested_and_is_on_the_page():
