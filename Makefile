@@ -81,7 +81,7 @@ mutants: $(VENV)/.ready ## Change one token at a time, and see whether a test no
 
 clean: ## Remove what was built, the virtual environments included
 	rm -rf $(VENV) $(OLDEST) $(NEW) $(PEERS) site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
-	find datarax tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find datarax tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(call install,$(VENV),dev,constraints.txt)

@@ -28,6 +28,7 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
     except (TypeError, ValueError) as error:
         raise MetricTypeError(
             f"{name}: expected an array of numbers; got {type(x).__name__}"
+            + (f" of dtype {x.dtype}" if isinstance(x, np.ndarray | np.generic) else "")
         ) from error
     if not (is_integer(array) or jnp.issubdtype(array.dtype, jnp.floating)):
         raise MetricTypeError(

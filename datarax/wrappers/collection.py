@@ -27,11 +27,11 @@ class Collection(Metric):
     """A metric that holds several metrics by name and updates them from the outputs of a step.
 
     `update(**outputs)` passes to each metric the outputs that have the names of its arguments;
-    `from_outputs` gives an argument an output of another name, or leaves it out. Other outputs are
-    ignored, except those whose names show that they are meant for a metric, such as `mask`.
-    `compute()` returns a flat dict; the metrics of an inner collection have names like
-    "outer/inner". Metrics that read equal statistics of the same outputs share one statistic, which
-    is updated, synced and stored once.
+    `from_outputs`, of a metric or of the collection, gives an argument an output of another name,
+    or leaves it out. Other outputs are ignored, except those whose names show that they are meant
+    for a metric, such as `mask`. `compute()` returns a flat dict; the metrics of an inner
+    collection have names like "outer/inner". Metrics that read equal statistics of the same outputs
+    share one statistic, which is updated, synced and stored once.
 
     A collection is also a mapping of its metrics: `collection["loss"]`, `in`, `len`, iteration,
     `keys()`, `values()` and `items()`. `a | b` has the metrics of both, with their states; where
@@ -164,6 +164,28 @@ class Collection(Metric):
                 that was not given. An error in the update of a metric has its name in the message.
         """
         return self.apply(self.calls(args, outputs))
+
+    def from_outputs(self, **outputs: str | None) -> Self:
+        """A copy whose metrics take these arguments from outputs of other names.
+
+        An argument for which a metric names an output itself is left as it is.
+
+        Raises:
+            UnknownMetricError: no metric has the argument, or all that have it name an output.
+            MetricInputError: as by `Metric.from_outputs`.
+        """
+        metrics, missing = {}, set(outputs)
+        for name, metric in self.items():
+            takes = {route.argument for route in metric.routes() if not route.routed}
+            own = {argument: outputs[argument] for argument in outputs if argument in takes}
+            metrics[name] = metric.from_outputs(**own) if own else metric
+            missing -= takes
+        if missing:
+            raise UnknownMetricError(
+                f"{type(self).__name__}.from_outputs({sorted(missing)[0]}=...): no metric takes "
+                f"that argument, or each that does names its output itself"
+            )
+        return type(self)(metrics)
 
     def routes(self) -> list[Route]:
         return [route.inside(name) for name, metric in self._updated() for route in metric.routes()]

@@ -20,10 +20,11 @@ from datarax import (
     MetricAccumulator,
     MetricInputError,
     MetricTypeError,
+    Sliced,
     UnknownMetricError,
     per_device,
 )
-from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum, Variance
+from datarax.metrics import Accuracy, Max, Mean, Min, Recall, Std, Sum, Variance
 from tests.helpers import bits, collectives, draw, make_mesh, over_shards, place
 from tests.wrappers.mixed import batch_of, binary, check, multiclass, of, twenty
 
@@ -150,6 +151,32 @@ def test_routes_are_checked_where_they_are_made():
         Mean().from_outputs(values=3)
     twice = Mean().from_outputs(values="loss").from_outputs(weights="w", values="x")
     assert twice.outputs == (("values", "x"), ("weights", "w"))
+
+
+def test_outputs_are_named_for_all_metrics_at_once(rng):
+    labels = rng.integers(0, 3, (3, 40)).astype(np.int32)
+    outputs = {"preds": labels[0], "target": labels[1], "weights": labels[2], "x": draw(rng, (40,))}
+    renamed = {"preds": "logits", "target": "labels", "weights": "real"}
+    alone = Mean().from_outputs(values="x", weights=None)
+    metrics = Collection(
+        {
+            "accuracy": Accuracy(num_classes=3),
+            "recall": Recall(num_classes=3),
+            "inner": Collection({"alone": alone, "sliced": Sliced(Accuracy(num_classes=3), 2)}),
+        }
+    )
+    outputs["slices"] = labels[1] % 2
+    want = metrics.update(**outputs).results()
+    metrics = metrics.from_outputs(**renamed)
+    assert len(metrics.groups) == 2  # accuracy and recall still share their statistic
+    assert metrics["inner"]["alone"].outputs == alone.outputs  # what a metric names itself stays
+    given = {renamed.get(name, name): output for name, output in outputs.items()}
+    updated = metrics.update(**given)
+    assert updated.results() == want
+    assert updated.from_outputs().results() == want  # the state is kept
+    for argument in ("values", "pred"):
+        with pytest.raises(UnknownMetricError, match=f"{argument}=.*no metric takes that argument"):
+            metrics.from_outputs(**{argument: "y"})
 
 
 # What may be in it.
