@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from datarax._checks import x64_enabled
 from datarax._errors import DataraxError, MetricInputError
 from datarax.evaluation.columns import Feed
 from datarax.evaluation.read_ahead import read_ahead
@@ -74,9 +73,8 @@ def fold_part(task: Task, part: Part, stopped: Callable[[], bool] = bool) -> Par
     `stopped` is asked before each batch whether to give up.
     """
     try:
-        if x64_enabled() != task.x64:
-            jax.config.update("jax_enable_x64", task.x64)
-        return _folded(task, part, stopped)
+        with jax.enable_x64(task.x64):
+            return _folded(task, part, stopped)
     except Exception as error:
         return Failure(_portable(_with_place(error, part)))
 
