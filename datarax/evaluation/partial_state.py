@@ -19,6 +19,7 @@ from datarax.evaluation.table_batches import batches
 from datarax.evaluation.tables import ColumnType, Part
 from datarax.metrics.base import Metric
 from datarax.metrics.compiled import padded_to
+from datarax.statistics.argument_checks import keeping
 from datarax.statistics.traversal import walk
 from datarax.wrappers.best import Best
 from datarax.wrappers.decayed import Decayed
@@ -39,6 +40,9 @@ class Task:
     index: str | None
     """The output that gets an id of each row, if any."""
     x64: bool
+    warns: bool = False
+    """Whether values that look like a mistake give a warning, as scores that are no probabilities;
+    of the first batch, as one is enough."""
 
 
 class PartState(NamedTuple):
@@ -91,7 +95,8 @@ def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
             if not batch.rows:
                 continue
             size = task.rows or 1 << (batch.rows - 1).bit_length()
-            with padded_to(size):
+            checks = "warnings" if task.warns and not rows else "none"
+            with padded_to(size), keeping(checks):
                 before, metric = metric, metric.update(**metric.arguments_from(batch.outputs))
             jax.block_until_ready(before)  # one update is in flight
             rows += batch.rows

@@ -161,6 +161,30 @@ def test_strings_are_labels_by_the_names_of_classes(rng, tmp_path):
             np.testing.assert_array_equal(result.compute(), expected)
 
 
+def test_labels_that_no_class_has_are_counted_wherever_they_are(rng, tmp_path):
+    data = binary(rng, 300)
+    data["label"][[0, 150, 299]] = 2, -1, 7
+    path = write(tmp_path / "a.parquet", data)
+    found = fold(path, Accuracy(on_invalid="exclude"), BINARY, batch_size=64).metric
+    keep = (data["label"] == 0) | (data["label"] == 1)
+    with pytest.warns(datarax.InvalidValuesWarning, match="3"):
+        expected = accuracy_score(data["label"][keep], data["score"][keep] >= 0.5)
+        assert found.compute() == np.float32(expected)
+    words = data | {"label": np.array(["no", "yes", "?"])[np.clip(data["label"], 0, 2)]}
+    columns = Columns(BINARY, {"target": ["no", "yes"]})
+    found = fold(write(tmp_path / "b.csv", words), Accuracy(), columns).metric
+    assert found.invalid_count() == (data["label"] > 1).sum()
+
+
+def test_scores_that_look_like_logits_warn_once(rng, tmp_path):
+    data = binary(rng, 300)
+    data["score"] = data["score"] * 8 - 4
+    path = write(tmp_path / "a.parquet", data)
+    with pytest.warns(datarax.ScoresWarning, match="If preds are logits") as seen:
+        fold([path, write(tmp_path / "b.parquet", data)], Accuracy(), BINARY, batch_size=64)
+    assert len(seen) == 1
+
+
 def test_texts_with_one_and_with_several_references(tmp_path):
     table = {"hyp": ["a b c", "d e"], "one": ["a b d", "d e"], "two": ["a b c", "x"]}
     path = write(tmp_path / "a.parquet", table)
