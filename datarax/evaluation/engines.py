@@ -43,17 +43,10 @@ def engine(name: str, address: str | None = None, workers: int | None = None) ->
         MissingExtraError: Dask or Ray is not installed.
 
     Example:
-        >>> import tempfile
-        >>> import numpy as np
-        >>> import datarax
         >>> from datarax.evaluation import engine
-        >>> from datarax.metrics import Accuracy
-        >>> path = f"{tempfile.mkdtemp()}/predictions.npz"
-        >>> np.savez(path, preds=np.array([0.9, 0.2, 0.7]), target=np.array([1, 0, 0]))
         >>> with engine("processes", workers=1) as workers:
-        ...     accuracy = datarax.evaluate(path, Accuracy(), executor=workers)
-        >>> print(accuracy.compute())
-        0.6666667
+        ...     print(workers.submit(pow, 2, 5).result())
+        32
     """
     if name not in ENGINES:
         raise MetricInputError(f"engine={name!r}; expected one of {', '.join(map(repr, ENGINES))}")
