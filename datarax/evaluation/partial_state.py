@@ -1,0 +1,190 @@
+"""The state of a part: folded anywhere, and merged in an order that depends on the parts alone."""
+
+import pickle
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, reduce
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from datarax._errors import DataraxError, MetricInputError
+from datarax.evaluation.columns import Feed
+from datarax.evaluation.read_ahead import read_ahead
+from datarax.evaluation.table_batches import batches
+from datarax.evaluation.tables import ColumnType, Part
+from datarax.metrics.base import Metric
+from datarax.metrics.compiled import padded_to
+from datarax.statistics.argument_checks import keeping
+from datarax.statistics.traversal import walk
+from datarax.wrappers.best import Best
+from datarax.wrappers.decayed import Decayed
+from datarax.wrappers.window import Window
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all parts are folded with. It is pickled for workers."""
+
+    metric: bytes
+    """The empty metric, pickled and compressed, as its arrays are mostly zeros."""
+    feeds: tuple[Feed, ...]
+    types: Mapping[str, ColumnType]
+    rows: int | None
+    """The rows of a batch. Shorter ones are padded, so that all workers do the same arithmetic.
+    `None`: all rows of a part are one batch."""
+    index: str | None
+    """The output that gets an id of each row, if any."""
+    x64: bool
+    warns: bool = False
+    """Whether values that look like a mistake give a warning, as scores that are no probabilities;
+    of the first batch, as one is enough."""
+
+
+class PartState(NamedTuple):
+    """What comes back of a part."""
+
+    leaves: tuple[np.ndarray[Any, Any], ...]
+    """The arrays of the metric."""
+    rows: int
+    excluded: dict[str, int]
+
+
+class Failure(NamedTuple):
+    """The error that a part ended with. As a value, it is the same from every executor."""
+
+    error: Exception
+
+
+def packed(metric: Metric) -> bytes:
+    """An empty metric as bytes."""
+    return zlib.compress(pickle.dumps(metric), 1)
+
+
+@lru_cache(maxsize=8)
+def _unpacked(data: bytes) -> Metric:
+    # As arrays of NumPy, which are on no device: each thread may use another one.
+    return jax.tree.map(np.asarray, pickle.loads(zlib.decompress(data)))
+
+
+def fold_part(task: Task, part: Part, stopped: Callable[[], bool] = bool) -> PartState | Failure:
+    """Folds a part into an empty metric. It runs in any process.
+
+    `stopped` is asked before each batch whether to give up.
+    """
+    try:
+        with jax.enable_x64(task.x64):
+            return _folded(task, part, stopped)
+    except Exception as error:
+        return Failure(_portable(_with_place(error, part)))
+
+
+_first = threading.Lock()
+"""Held in the first update of a part, so that threads do not compile the same program twice."""
+
+
+def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
+    metric = before = _unpacked(task.metric)
+    rows, excluded, names = 0, Counter[str](), {}
+    read = batches(part, task.feeds, task.types, task.rows, task.index)
+    with closing(read_ahead(read)) as ahead:
+        for batch in ahead:
+            if stopped():
+                break
+            excluded.update(batch.excluded)
+            if not batch.rows:
+                continue
+            # The arguments, each with the name of its output: the same for all batches.
+            names = names or metric.arguments_from({name: name for name in batch.outputs})
+            size = task.rows or 1 << (batch.rows - 1).bit_length()
+            checks = "warnings" if task.warns and not rows else "none"
+            alone = nullcontext() if rows and batch.rows == size else _first
+            with padded_to(size), keeping(checks), alone:
+                given = {argument: batch.outputs[name] for argument, name in names.items()}
+                before, metric = metric, metric.update(**given)
+            jax.block_until_ready(before)  # one update is in flight
+            rows += batch.rows
+    return PartState(tuple(map(np.asarray, jax.tree.leaves(metric))), rows, dict(excluded))
+
+
+def _with_place(error: Exception, part: Part) -> Exception:
+    """The error, with the name of the file."""
+    if isinstance(error, DataraxError):
+        text = str(error)
+        if part.path not in text:
+            error.args = (f"{part.path}: {text}",)
+    else:
+        error.add_note(f"This was raised by the evaluation of {part.path}.")
+    return error
+
+
+def _portable(error: Exception) -> Exception:
+    """The error, or if it cannot be pickled one that can."""
+    try:
+        if str(pickle.loads(pickle.dumps(error))) == str(error):
+            return error
+    except Exception:
+        pass
+    notes = " ".join(getattr(error, "__notes__", ()))
+    return RuntimeError(f"{type(error).__name__}: {error} {notes}".strip())
+
+
+Node = tuple[int, int]
+"""Of the tree over the parts: the level, from 0, and the place in it. A node of level k has 2**k
+parts."""
+
+
+@jax.jit
+def _merged(a: Metric, b: Metric) -> Metric:
+    return a.combine(b)
+
+
+@dataclass(frozen=True)
+class Merging:
+    """The states of the parts that are done, merged as far as the fixed tree over all allows."""
+
+    nodes: dict[Node, Metric] = field(default_factory=dict)
+
+    def with_part(self, index: int, state: Metric) -> "Merging":
+        """This, with the state of one more part."""
+        nodes, level = dict(self.nodes), 0
+        while (level, index ^ 1) in nodes:
+            sibling = nodes.pop((level, index ^ 1))
+            state = _merged(state, sibling) if index % 2 == 0 else _merged(sibling, state)
+            level, index = level + 1, index // 2
+        nodes[level, index] = state
+        return replace(self, nodes=nodes)
+
+    def merged(self, before: Metric | None) -> Metric:
+        """All of them as one, the last parts first; then with what was there `before`, if any."""
+        places = sorted(self.nodes, key=lambda node: node[1] << node[0], reverse=True)
+        states = [self.nodes[place] for place in places]
+        return reduce(
+            lambda whole, state: _merged(state, whole),
+            states if before is None else [*states, before],
+        )
+
+
+def check_foldable(metric: Metric) -> None:
+    """Raises if the metric cannot be folded part by part, or holds data."""
+    for each in walk(metric):
+        if getattr(each, "owns_mesh", False):
+            raise MetricInputError(
+                "evaluate: the metric has one copy for each device; give the plain metric, all "
+                "devices of this process are used"
+            )
+        if isinstance(each, Best | Decayed | Window):
+            raise MetricInputError(
+                f"evaluate: {type(each).__name__} depends on the order of updates, and the rows of "
+                f"files are folded in any order; give the metric that it holds"
+            )
+    now, empty = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
+    if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(now, empty, strict=True)):
+        raise MetricInputError(
+            "evaluate: the metric has data already; give metric.reset(), and merge the two after"
+        )
