@@ -144,17 +144,21 @@ def inches(ax: "Axes") -> tuple[float, float]:
     return float(0.9 * box.width / dpi), float(0.9 * box.height / dpi)
 
 
-def name_ticks(ax: "Axes", names: Sequence[Any], axis: str, *, size: float = 8.0) -> None:
+def name_ticks(
+    ax: "Axes", names: Sequence[Any], axis: str, *, size: float = 8.0, room: float | None = None
+) -> None:
     """Names at 0, 1, 2, ... of an axis: all, or as many of them as do not touch.
 
     Args:
         names: one for each place.
         axis: "x" or "y".
         size: of the text, in points.
+        room: the length of the axis in inches, if it is known.
     """
     width, height = inches(ax)
     labels = [shortened(name) for name in names]
-    points = 72 * (width if axis == "x" else height) / max(len(labels), 1)
+    room = room or (width if axis == "x" else height)
+    points = 72 * room / max(len(labels), 1)
     longest = max(map(len, labels), default=0) * 0.7 * size
     upright = axis == "x" and longest > points
     needed = 1.4 * size

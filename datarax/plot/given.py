@@ -24,6 +24,13 @@ def results_of(given: Any) -> Any:
     return given.results() if isinstance(given, Metric) else given
 
 
+def of_statistic(kind: Any, metric: Any) -> Any:
+    """A metric of another kind that reads the statistic of this one, under its policy."""
+    names = (kind.fields.keys() & metric.fields.keys()) - {"outputs"}
+    same = kind(**{name: getattr(metric, name) for name in sorted(names)})
+    return same.replace(statistic=metric.statistic)
+
+
 def fields_of(given: Any) -> dict[str, Any] | None:
     """A named tuple or a mapping as a dict with string keys, or None."""
     if hasattr(given, "_asdict"):

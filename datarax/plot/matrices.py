@@ -7,6 +7,7 @@ import numpy as np
 
 from datarax._checks import choice
 from datarax._errors import MetricInputError
+from datarax._optional import optional
 from datarax.metrics.classification.confusion_matrix import ConfusionMatrix
 from datarax.plot.canvas import (
     axes_of,
@@ -47,9 +48,9 @@ def confusion_matrix(
 ) -> "Figure":
     """The counts of a confusion matrix: targets in rows, predictions in columns.
 
-    The darkness of a cell is the share of its row, so that frequent classes do not hide the others;
-    with `normalize`, it is the shown share. Cells have text where there is room for it. Multilabel:
-    one matrix for each label.
+    The darkness of a cell is its share of its row, so that frequent classes do not hide the others;
+    with `normalize`, the shown share. It grows with the square root, so that rare errors are seen.
+    Cells have text where there is room for it. Multilabel: one matrix for each label.
 
     Args:
         metric: a `ConfusionMatrix`, or its results.
@@ -132,11 +133,12 @@ def _draw(
     by_row = label == _LABELS[None]
     shades = _share(table, _SUMS["true"]) if by_row or label is None else values
     most = max(float(np.nanmax(shades)), np.finfo(float).tiny)
-    image = ax.imshow(shades, cmap=opacity(), vmin=0, vmax=most, interpolation="none")
+    scale = optional("matplotlib.colors", "plot", "datarax.plot").PowerNorm(0.5, 0, most)
+    image = ax.imshow(shades, cmap=opacity(), norm=scale, interpolation="none")
     for side in ax.spines.values():
         side.set_visible(True)
-    name_ticks(ax, names, "x")
-    name_ticks(ax, names, "y")
+    name_ticks(ax, names, "x", room=min(inches(ax)))
+    name_ticks(ax, names, "y", room=min(inches(ax)))
     texts = [[_text(x, counts=not _is_share(values)) for x in row] for row in values]
     longest = max(len(text) for row in texts for text in row)
     # A character is about 0.6 of the size wide; a line needs 1.5 of it.
@@ -145,7 +147,8 @@ def _draw(
     if size >= 5:
         for i, row in enumerate(texts):
             for j, text in enumerate(row):
-                ax.text(j, i, text, ha="center", va="center", color=ink_of(ax), fontsize=size)
+                ink = {"color": ink_of(ax), "alpha": 0.5 if text == "0" else 1.0}
+                ax.text(j, i, text, ha="center", va="center", fontsize=size, **ink)
     if label is not None:
         shaded = "share of the target's examples" if by_row else label
         color_bar(ax, image, shaded)
