@@ -75,7 +75,7 @@ def roc(metric: Any, ax: "Axes | None" = None, *, names: Sequence[str] | None = 
     """
     curves = _curves(metric, "roc", ROC, ("fpr", "tpr"), AUROC)
     names = checked_names(names, len(curves.x), "class")
-    ax = axes_of(ax)
+    ax = axes_of(ax, 4.6 if len(names) == 1 else 6.6)
     for i in range(len(curves.x)):
         x, y, ties = _without_repeats(curves.x[i], curves.y[i], curves.ties[i])
         style = _style(i, len(names))
@@ -89,7 +89,8 @@ def roc(metric: Any, ax: "Axes | None" = None, *, names: Sequence[str] | None = 
         at = np.linspace(0, 1, 201)
         rows = [_interpolated(at, x, y) for x, y in zip(curves.x, curves.y, strict=True)]
         _mean(ax, at, rows)
-    ax.plot([0, 1], [0, 1], color=ink_of(ax), linewidth=0.8, linestyle=(0, (1, 3)), zorder=0.5)
+    if np.isfinite(curves.x + curves.y).any():
+        ax.plot([0, 1], [0, 1], color=ink_of(ax), linewidth=0.8, linestyle=(0, (1, 3)), zorder=0.5)
     ax.set(xlabel="false positive rate", ylabel="true positive rate")
     _finish(ax, names, curves, "AUROC")
     return figure_of(ax)
@@ -127,7 +128,7 @@ def precision_recall(
     pair = "recall", "precision"
     curves = _curves(metric, "precision_recall", PrecisionRecallCurve, pair, AveragePrecision)
     names = checked_names(names, len(curves.x), "class")
-    ax = axes_of(ax)
+    ax = axes_of(ax, 4.6 if len(names) == 1 else 6.6)
     for i in range(len(curves.x)):
         # The thresholds ascend; without repeats they do so from the last point to the first.
         x, y, ties = _without_repeats(curves.x[i], curves.y[i], curves.ties[i])
@@ -262,7 +263,7 @@ def _mean(ax: "Axes", at: np.ndarray, rows: list[np.ndarray]) -> None:
 
 
 def _finish(ax: "Axes", names: list[str], curves: Curves, title: str) -> None:
-    ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), aspect="equal")
+    ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02))
     grid(ax)
     missing = [
         i
