@@ -23,6 +23,8 @@ from datarax.plot.canvas import (
     inked,
     legend,
     line_style,
+    new_axes,
+    new_figure,
     number,
     say,
     shortened,
@@ -78,8 +80,7 @@ def reliability(
     confidence, accuracy, weight, is_count = _diagram(metric)
     groups, bins = confidence.shape
     names = checked_names(names, groups, "class")
-    ax = axes_of(ax, 4.6 if groups == 1 else 6.6, 5.0)
-    below = _below(ax)
+    ax, below = _panels(ax, 4.6 if groups == 1 else 6.6)
     ax.plot([0, 1], [0, 1], color=ink_of(ax), linewidth=0.8, linestyle=(0, (1, 3)))
     some = np.isfinite(confidence) & np.isfinite(accuracy) & (weight > 0)
     if not some.any():
@@ -88,16 +89,15 @@ def reliability(
         _bars(ax, confidence[0][some[0]], accuracy[0][some[0]], *_places(confidence[0], some[0]))
     else:
         _lines(ax, confidence, accuracy, some, names)
-    total = np.nansum(weight, 0)
+    total = np.nansum(weight, 0) / (1 if is_count else groups)
     left = np.arange(bins) / bins
     if groups == 1 and some.any():
         left, width = _places(confidence[0], some[0])
         total = total[some[0]]
     else:
         width = np.full(bins, 1 / bins)
-    below.bar(left, total, width, align="edge", color=COLORS[0], alpha=0.55, linewidth=0)
-    if not is_count and groups > 1:
-        total = total / groups
+    if some.any():
+        below.bar(left, total, width, align="edge", color=COLORS[0], alpha=0.55, linewidth=0)
     below.set_ylabel("examples" if is_count else "share")
     if isinstance(metric, CalibrationError):
         value = metric.results()
@@ -134,7 +134,9 @@ def _places(confidence: np.ndarray, some: np.ndarray) -> tuple[np.ndarray, np.nd
     number, x = np.arange(bins)[some], confidence[some]
     if (np.abs(x * bins - number - 0.5) <= 0.5 + 1e-3).all():
         return number / bins, np.full(len(x), 1 / bins)
-    ends = np.concatenate([[0.0], (x[1:] + x[:-1]) / 2, [1.0]])
+    half = np.diff(x) / 2 if len(x) > 1 else np.array([0.5 / bins])
+    ends = np.concatenate([x[:1] - half[0], x[:-1] + half[: len(x) - 1], x[-1:] + half[-1]])
+    ends = np.clip(ends, 0, 1)
     return ends[:-1], np.diff(ends)
 
 
@@ -186,16 +188,23 @@ def _lines(
         ax.set_title(f"{len(names)} classes", fontsize="medium", color=ink_of(ax))
 
 
-def _below(ax: "Axes") -> "Axes":
-    """Axes for counts, below those of the diagram, with the same horizontal axis."""
+def _panels(ax: "Axes | None", width: float) -> "tuple[Axes, Axes]":
+    """Axes for the diagram, and for the counts below it, with the same horizontal axis."""
+    if ax is None:
+        figure = new_figure(width, 5.0)
+        places = figure.add_gridspec(2, 1, height_ratios=(4, 1))
+        ax = new_axes(figure, places[0])
+        below = inked(figure.add_subplot(places[1], sharex=ax), ink_of(ax))
+    else:
+        ax = axes_of(ax)
+        below = inked(ax.inset_axes((0, -0.34, 1, 0.28), sharex=ax), ink_of(ax))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
     grid(ax)
-    below = inked(ax.inset_axes((0, -0.34, 1, 0.28), sharex=ax), ink_of(ax))
     ax.tick_params(axis="x", labelbottom=False)
     below.set_xlabel("confidence")
     below.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
     grid(below, "y")
-    return below
+    return ax, below
 
 
 def _rgb(color: str) -> tuple[float, ...]:

@@ -19,6 +19,21 @@ def wrong_kind(figure: str, expected: str, given: Any) -> MetricTypeError:
     return MetricTypeError(f"datarax.plot.{figure}: expected {expected}; got {kind(given)}")
 
 
+def chosen(figure: str, name: str | None, found: Sequence[str]) -> str:
+    """The one name there is, or the one that is asked for.
+
+    Raises:
+        MetricInputError: it is not among those found, or there are several.
+    """
+    if name in found:
+        return str(name)
+    if name is None and len(found) == 1:
+        return found[0]
+    raise MetricInputError(
+        f"datarax.plot.{figure}: name={name!r}; expected one of {', '.join(map(repr, found))}"
+    )
+
+
 def results_of(given: Any) -> Any:
     """The results of a metric; anything else as it is."""
     return given.results() if isinstance(given, Metric) else given

@@ -41,8 +41,8 @@ def score_histogram(
     """The distributions of the scores of positives and of negatives, for each class.
 
     Bars are shares of the weight of the positives, and of the negatives. The bars cover 0 to 1 for
-    probabilities, otherwise the middle 99 % of the scores of the classes; scores beyond are in the
-    first and last bars. Up to ten classes have a row each; of more, the positives are a heat map.
+    probabilities, otherwise the middle 99 % of the scores; scores beyond are in the first and last
+    bars. Up to ten classes have a row each; of more, the positives are a heat map.
 
     Args:
         metric: a metric of scores, such as `AUROC`. Its results do not have the scores.
@@ -70,7 +70,8 @@ def score_histogram(
     both = np.stack([np.asarray(x.to_float(), float) for x in (groups.positives, groups.negatives)])
     scores = np.asarray(groups.lowest, float)
     names = checked_names(names, both.shape[1], "class")
-    edges = _edges(scores, both.sum(0), bins)
+    total = both.sum(-1, keepdims=True)
+    edges = _edges(scores, (both / np.where(total > 0, total, 1)).sum(0), bins)
     rows = min(len(names), 12)
     ax = axes_of(ax, 6.6, 3.2 if rows == 1 else 1.4 + 0.45 * rows)
     ax.set_xlabel("score")
