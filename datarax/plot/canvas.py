@@ -1,5 +1,6 @@
 """What all figures share: axes, colours, and labels that do not overlap."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -108,15 +109,15 @@ def say(ax: "Axes", message: str) -> None:
     )
 
 
-def opacity() -> Any:
-    """A colour map from transparent to opaque, of one colour.
+def opacity(least: float = 0.0) -> Any:
+    """A colour map from transparent, or this opacity, to opaque, of one colour.
 
     It is readable on light and on dark pages. Its darkest colour has a contrast of 4.4 to black
     text and of 4.7 to white text.
     """
     colors = optional("matplotlib.colors", "plot", "datarax.plot")
     r, g, b = colors.to_rgb("#3a78b5")
-    ends = [(r, g, b, 0.0), (r, g, b, 1.0)]
+    ends = [(r, g, b, least), (r, g, b, 1.0)]
     return colors.LinearSegmentedColormap.from_list("datarax", ends)
 
 
@@ -134,8 +135,9 @@ def color_bar(ax: "Axes", image: Any, label: str) -> Any:
 
 def shortened(name: Any, most: int = 24) -> str:
     """A label of at most so many characters."""
-    text = str(name).replace("\n", " ").replace("$", r"\$")
-    return text if len(text) <= most else text[: most - 1] + "…"
+    text = str(name).replace("\n", " ")
+    text = text if len(text) <= most else text[: most - 1] + "…"
+    return re.sub(r"(?<!\\)\$", r"\\$", text)  # a dollar is no formula
 
 
 def inches(ax: "Axes") -> tuple[float, float]:
@@ -156,12 +158,14 @@ def name_ticks(
         room: the length of the axis in inches, if it is known.
     """
     width, height = inches(ax)
-    labels = [shortened(name) for name in names]
+    labels = [shortened(name, 30) for name in names]
     room = room or (width if axis == "x" else height)
     points = 72 * room / max(len(labels), 1)
     longest = max(map(len, labels), default=0) * 0.7 * size
-    upright = axis == "x" and longest > points
-    needed = 1.4 * size
+    # Names are turned where they are wider than their places; of numbers, fewer are shown.
+    numbers = all(re.fullmatch(r"[-+.\de]+", label) for label in labels)
+    upright = axis == "x" and longest > points and not numbers
+    needed = longest + size if axis == "x" and numbers else 1.4 * size
     # Of many labels, every second, fifth or tenth and so on: round numbers are easy to count from.
     steps = [factor * 10**power for power in range(6) for factor in (1, 2, 5)]
     step = next((s for s in steps if points * s >= needed), len(labels))
@@ -170,8 +174,6 @@ def name_ticks(
     target.set_ticks(places, [labels[i] for i in places], fontsize=size)
     if upright:
         ax.tick_params(axis="x", rotation=90)
-    if len(labels) > MOST_NAMED * 2:
-        ax.tick_params(axis="x" if axis == "x" else "y", length=2)
 
 
 def number(x: float) -> str:

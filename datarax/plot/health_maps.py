@@ -13,6 +13,7 @@ from datarax.plot.canvas import (
     figure_of,
     grid,
     ink_of,
+    legend,
     name_ticks,
     number,
     opacity,
@@ -67,7 +68,7 @@ def expert_load(metric: Any, ax: "Axes | None" = None) -> "Figure":
         raise wrong_kind("expert_load", _EXPERTS, metric)
     experts = share.shape[-1]
     if share.ndim == 1:
-        ax = axes_of(ax, min(max(4.2, 1.5 + 0.12 * experts), 11.0), 3.2)
+        ax = axes_of(ax, min(max(4.2, 2.6 + 0.12 * experts), 11.0), 3.2)
         _bars(ax, share)
     else:
         size = (
@@ -108,8 +109,7 @@ def _bars(ax: "Axes", share: np.ndarray) -> None:
     ax.axhline(even, color=ink_of(ax), linewidth=1, linestyle="--", label="even load")
     ax.set(xlim=(-0.6, len(share) - 0.4), ylabel="share of the assignments")
     grid(ax, "y")
-    place_of = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.2}
-    ax.legend(frameon=False, fontsize="small", labelcolor=ink_of(ax), **place_of)
+    legend(ax)
 
 
 def _layers(ax: "Axes", times: np.ndarray) -> None:
@@ -223,7 +223,6 @@ def _steps_map(
 ) -> None:
     colors = optional("matplotlib.colors", "plot", "datarax.plot")
     usable = np.isfinite(values) & (values > 0)
-    columns = np.arange(len(steps))
     ax.set(xlim=(-0.5, max(len(steps), 1) - 0.5), ylim=(len(values) - 0.5, -0.5))
     if not given.any() or not (usable.any() or (values == 0).any()):
         say(ax, "no data")
@@ -233,22 +232,21 @@ def _steps_map(
     low, high = 1.0, 10.0
     if usable.any():
         low, high = float(values[usable].min()), float(values[usable].max())
-    # The least value is not quite transparent: only what is missing is. Zeros are just below.
-    low, high = (low / 2, high * 2) if high / low < 4 else (low * (low / high) ** 0.15, high)
+    if high / low < 4:
+        low, high = low / 2, high * 2
+    # Zeros look like the least value. It is not transparent: only what is missing is.
     shown = np.where(values == 0, low, values)
     shown = np.ma.masked_invalid(shown)
     image = ax.imshow(
         *(shown,),
-        cmap=opacity(),
+        cmap=opacity(0.1),
         norm=colors.LogNorm(low, high),
         interpolation="none",
         aspect="auto",
     )
     _cross_out(ax, given & ~np.isfinite(values))
     labels = [f"{step:g}" for step in steps]
-    # Few steps need names; names do not touch.
     name_ticks(ax, labels, "x")
-    del columns
     color_bar(ax, image, name.replace("_", " "))
 
 

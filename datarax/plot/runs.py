@@ -75,14 +75,16 @@ def history(
     """
     run = run_of(records, "history", x)
     columns = _columns(run)
-    found = list(columns)
+    # What is never a number is left out, unless there is nothing else.
+    some = [name for name, (key, *_) in columns.items() if not np.isnan(run.column(key)).all()]
+    found = some or list(columns)
     if names is not None:
         wanted = [names] if isinstance(names, str) else list(names)
         for name in wanted:
             if name not in columns:
                 raise MetricInputError(
                     f"datarax.plot.history: no numbers called {name!r}; there are: "
-                    f"{', '.join(found) or 'none'}"
+                    f"{', '.join(columns) or 'none'}"
                 )
         found = wanted
     panels: dict[str, list[str]] = {}
@@ -272,6 +274,9 @@ def _bands(ax: "Axes", steps: np.ndarray, levels: list[float], values: np.ndarra
             ax.fill_between(
                 *(steps, low, high), color=COLORS[0], alpha=0.22, linewidth=0, label=label
             )
+        else:
+            thick = 1 + 4 * i
+            ax.vlines(steps, low, high, color=COLORS[0], alpha=0.5, linewidth=thick, label=label)
         edge = {"color": COLORS[0], "linewidth": 0.8, "linestyle": LINES[1 + i % 3]}
         for line in (low, high):
             ax.plot(steps, line, **edge, **marker)

@@ -65,7 +65,7 @@ def slices(
     labels = [list(rows)[i] for i in order]
     ends = [[list(rows.values())[i][end] for i in order] for end in ("lower", "upper")]
     values, place = values[order], np.arange(len(rows))
-    ax = axes_of(ax, 6.0, min(max(2.2, 1.1 + 0.2 * len(rows)), 22.0))
+    ax = axes_of(ax, 6.0, min(max(2.2, 1.1 + 0.22 * len(rows)), 24.0))
     low, high = (np.array(x, float) for x in ends)
     ax.hlines(place, low, high, color=COLORS[0], linewidth=1.6)
     ax.plot(values, place, linestyle="none", marker="o", markersize=4.5, color=COLORS[0])
@@ -83,22 +83,14 @@ def slices(
             labelcolor=ink,
         )
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    name_ticks(ax, labels, "y")
+    said = ["" if np.isfinite(x) else " (no data)" for x in values]
+    labels = [shortened(label, 20) + end for label, end in zip(labels, said, strict=True)]
+    name_ticks(ax, labels, "y", size=7.5)
     ax.set(ylabel="slice", xlabel=shortened(title) if title else "value")
     grid(ax)
     if not np.isfinite(values).any():
         ax.set_xticks([])
         say(ax, "no data")
-    else:
-        x = 0.02
-        for i in place[np.isnan(values)]:
-            ax.text(
-                *(x, i, "no data"),
-                transform=ax.get_yaxis_transform(),
-                va="center",
-                fontsize=7,
-                color=ink,
-            )
     return figure_of(ax)
 
 
