@@ -19,7 +19,7 @@ INK = "#010203"
 
 # Each colour has a contrast of at least 3 to white and to a dark page. Neighbours differ in
 # lightness.
-COLORS = "#1f6cb4", "#e5760b", "#8a3fa8", "#2f9e6e", "#b4243f"
+COLORS = "#206aab", "#289567", "#d0354e", "#e27508", "#a25ebd"
 LINES = "-", "--", ":", "-."
 MARKERS = "o", "s", "^", "D", "v"
 HATCH = "////"
