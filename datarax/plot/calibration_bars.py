@@ -80,7 +80,7 @@ def reliability(
     confidence, accuracy, weight, is_count = _diagram(metric)
     groups, bins = confidence.shape
     names = checked_names(names, groups, "class")
-    ax, below = _panels(ax, 4.6 if groups == 1 else 6.6)
+    ax, below = _panels(ax)
     ax.plot([0, 1], [0, 1], color=ink_of(ax), linewidth=0.8, linestyle=(0, (1, 3)))
     some = np.isfinite(confidence) & np.isfinite(accuracy) & (weight > 0)
     if not some.any():
@@ -158,7 +158,7 @@ def _bars(
         facecolor="none",
         edgecolor=COLORS[4],
         hatch=HATCH,
-        label="gap to the confidence",
+        label="gap to the\nconfidence",
         **look,
     )
     ax.plot(
@@ -169,7 +169,7 @@ def _bars(
         color=ink,
         label="mean of the bin",
     )
-    ax.legend(loc="upper left", frameon=False, fontsize="small", labelcolor=ink)
+    legend(ax)
 
 
 def _lines(
@@ -188,10 +188,10 @@ def _lines(
         ax.set_title(f"{len(names)} classes", fontsize="medium", color=ink_of(ax))
 
 
-def _panels(ax: "Axes | None", width: float) -> "tuple[Axes, Axes]":
+def _panels(ax: "Axes | None") -> "tuple[Axes, Axes]":
     """Axes for the diagram, and for the counts below it, with the same horizontal axis."""
     if ax is None:
-        figure = new_figure(width, 5.0)
+        figure = new_figure(6.6, 5.0)
         places = figure.add_gridspec(2, 1, height_ratios=(4, 1))
         ax = new_axes(figure, places[0])
         below = inked(figure.add_subplot(places[1], sharex=ax), ink_of(ax))

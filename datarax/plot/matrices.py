@@ -102,7 +102,7 @@ def confusion_matrix(
 
 def _table(given: Any) -> np.ndarray:
     results = results_of(given)
-    if not hasattr(results, "__len__") or isinstance(results, str | dict):
+    if np.ndim(results) == 0 or isinstance(results, str | dict):
         raise wrong_kind("confusion_matrix", _EXPECTED, given)
     table = array_of(results, "confusion_matrix", _EXPECTED)
     square = table.ndim in (2, 3) and table.shape[-1] == table.shape[-2]

@@ -121,8 +121,7 @@ def _shares(scores: np.ndarray, both: np.ndarray, edges: np.ndarray) -> np.ndarr
 def _rows(ax: "Axes", shares: np.ndarray, edges: np.ndarray, names: list[str]) -> None:
     """A row for each class, the first one at the top; all in one scale."""
     count = len(names)
-    top = float(np.nanmax(shares)) if count > 1 else 1 / 0.85
-    scale = 0.85 / top
+    scale = 0.85 / float(np.nanmax(shares)) if count > 1 else 1.0
     ink = ink_of(ax)
     for i in range(count):
         base = float(count - 1 - i)

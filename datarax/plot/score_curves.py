@@ -166,6 +166,7 @@ def _curves(
     )
     if metric is not None and metric.statistic.size == 1:
         x, y, thresholds = x[:1], y[:1], thresholds[:1]
+    thresholds = np.broadcast_to(thresholds, x.shape)
     return Curves(x, y, _ties(metric, thresholds), areas)
 
 

@@ -41,4 +41,6 @@ def svg(figure: "Figure") -> str:
         r'\s+id="([^"]*)"', lambda m: f' id="{prefix}-{m[1]}"' if m[1] in used else "", text
     )
     text = re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}-", text)
+    # A hundredth of a point is enough, and paths are most of the text.
+    text = re.sub(r' d="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), text)
     return re.sub(r"\n\s*", "\n", text).strip()
