@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def svg(figure: "Figure") -> str:
     """A figure as inline SVG: its background is transparent, text and axes have the page's colour.
 
-    The same figure gives the same text: there are no dates and no random ids. The ids of different
+    Figures of the same values give the same text: there are no dates and no random ids. The ids of different
     pictures differ, so that they can be on one page. Text is drawn as paths, so that it does not
     depend on the fonts of the page.
     """

@@ -1,5 +1,8 @@
 """What the figures draw is what the metrics give, and it can be read."""
 
+# pyright: reportAttributeAccessIssue=false, reportOptionalSubscript=false
+# Matplotlib's types say of an artist only that it is one.
+
 import json
 
 import jax.numpy as jnp
