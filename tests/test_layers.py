@@ -35,6 +35,7 @@ EVERYWHERE = {"jax", "numpy"}
 MORE = {
     "training": {"flax"},
     "io": {"orbax"},
+    "plot": {"matplotlib"},  # for type checkers only
     "cli.digits": {"flax", "optax", "sklearn"},
     "cli.demo": {"flax", "rich"},
     "cli.verification": {"sklearn"},

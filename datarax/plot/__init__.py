@@ -1,1 +1,12 @@
 """Figures of metrics, from computed values."""
+
+from datarax.plot.calibration_bars import reliability as reliability
+from datarax.plot.health_maps import expert_load as expert_load
+from datarax.plot.health_maps import health as health
+from datarax.plot.matrices import confusion_matrix as confusion_matrix
+from datarax.plot.runs import history as history
+from datarax.plot.runs import quantiles as quantiles
+from datarax.plot.score_bars import score_histogram as score_histogram
+from datarax.plot.score_curves import precision_recall as precision_recall
+from datarax.plot.score_curves import roc as roc
+from datarax.plot.slice_dots import slices as slices

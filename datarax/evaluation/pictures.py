@@ -1,0 +1,168 @@
+"""The pictures of a metric: what its state shows beyond its numbers."""
+
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from datarax._errors import InvalidValuesWarning, PrecisionWarning
+from datarax._optional import optional
+from datarax.metrics.base import Metric
+from datarax.metrics.classification.confusion_matrix import ConfusionMatrix
+from datarax.metrics.curves.area_under_curve import AUROC, AveragePrecision
+from datarax.metrics.curves.score_metric import ScoreMetric
+from datarax.metrics.probabilistic.calibration import CalibrationError, CalibrationMetric
+from datarax.metrics.reading import unusable
+from datarax.plot.calibration_bars import reliability
+from datarax.plot.matrices import confusion_matrix
+from datarax.plot.score_bars import score_histogram
+from datarax.plot.score_curves import precision_recall, roc
+from datarax.plot.vector import svg
+from datarax.statistics.scores import Scores
+from datarax.wrappers.bootstrap import Bootstrap
+from datarax.wrappers.classwise import Classwise
+from datarax.wrappers.collection import Collection
+from datarax.wrappers.interval import Interval
+from datarax.wrappers.sliced import Sliced
+
+
+class Picture(NamedTuple):
+    """A figure for a page."""
+
+    name: str
+    """The stem of a file name: letters, digits, "_" and "-"."""
+    title: str
+    caption: str
+    svg: str
+    """Inline SVG: transparent, and text and axes in `currentColor`."""
+
+
+class _Kind(NamedTuple):
+    name: str
+    title: str
+    caption: str
+    draw: Callable[..., Any]
+    shows: Callable[[Metric], bool]
+    prefers: type[Metric]
+    """Of the metrics that share a state, the one whose value is written to the figure."""
+
+
+def _has_scores(metric: Metric) -> bool:
+    return isinstance(metric, ScoreMetric) and isinstance(metric.statistic, Scores)
+
+
+_KINDS = (
+    _Kind(
+        "confusion_matrix",
+        "Confusion matrix",
+        "Targets in rows, predictions in columns. A cell is darker the greater its share of the "
+        "examples of its target.",
+        confusion_matrix,
+        lambda metric: isinstance(metric, ConfusionMatrix),
+        ConfusionMatrix,
+    ),
+    _Kind(
+        "roc",
+        "ROC curve",
+        "The exact curve is within the band, if there is one: there, scores share a bin.",
+        roc,
+        _has_scores,
+        AUROC,
+    ),
+    _Kind(
+        "precision_recall",
+        "Precision and recall",
+        "The exact curve is within the band, if there is one: there, scores share a bin.",
+        precision_recall,
+        _has_scores,
+        AveragePrecision,
+    ),
+    _Kind(
+        "score_histogram",
+        "Scores",
+        "Shares of the positives and of the negatives of a class, by score.",
+        score_histogram,
+        _has_scores,
+        AUROC,
+    ),
+    _Kind(
+        "reliability",
+        "Reliability",
+        "Accuracy by confidence. Below the diagonal, predictions are too confident.",
+        reliability,
+        lambda metric: isinstance(metric, CalibrationMetric),
+        CalibrationError,
+    ),
+)
+
+
+def pictures(metric: Metric, *, names: Sequence[str] | None = None) -> list[Picture]:
+    """The figures of a metric, or of the members of a collection, also within other wrappers.
+
+    A confusion matrix; ROC, precision-recall curve and histogram of scores; a reliability diagram.
+    Metrics that share a state have one of each kind. Data that could not be used are left out, also
+    if the value of the metric is NaN because of them; the caption says so.
+
+    Args:
+        metric: a metric with data.
+        names: the names of the classes or labels, for figures that have as many.
+
+    Raises:
+        MissingExtraError: Matplotlib is not installed.
+    """
+    style = optional("matplotlib.style", "plot", "pictures()")
+    members = list(_members(metric))
+    found = []
+    for kind in _KINDS:
+        groups: dict[Any, list[tuple[str, Metric]]] = {}
+        for path, each in members:
+            if kind.shows(each):
+                groups.setdefault(_state(each), []).append((path, each))
+        for group in groups.values():
+            preferred = [member for member in group if isinstance(member[1], kind.prefers)]
+            path, each = (preferred or group)[0]
+            found.append((kind, path if len(groups) > 1 else "", each))
+    with style.context("default"), warnings.catch_warnings():
+        # Whoever reads the values is warned.
+        warnings.simplefilter("ignore", InvalidValuesWarning)
+        warnings.simplefilter("ignore", PrecisionWarning)
+        return [_picture(kind, path, each, names) for kind, path, each in found]
+
+
+def _members(metric: Metric, path: str = "") -> Iterator[tuple[str, Metric]]:
+    """The metrics of a collection, and those that hold all data within wrappers."""
+    if isinstance(metric, Collection):
+        for name, member in metric.items():
+            yield from _members(member, f"{path}/{name}" if path else name)
+    elif isinstance(metric, Bootstrap | Classwise | Interval | Sliced):
+        yield from _members(metric.metric, path)
+    else:
+        yield path, metric
+
+
+def _state(metric: Metric) -> Any:
+    """Equal for metrics that share a state."""
+    statistic: Any = getattr(metric, "statistic", metric)
+    return tuple(map(id, jax.tree.leaves(statistic)))
+
+
+def _picture(kind: _Kind, path: str, metric: Metric, names: Sequence[str] | None) -> Picture:
+    metric = metric.replace(on_invalid="exclude")
+    sizes = [getattr(metric, size, None) for size in ("num_classes", "num_labels")]
+    named = names is not None and (len(names) in sizes or (len(names) == 2 and sizes == [None] * 2))
+    if sizes == [None, None] and not isinstance(metric, ConfusionMatrix):
+        named = False
+    if isinstance(metric, CalibrationMetric) and metric.has_one_group:
+        named = False
+    if isinstance(metric, ScoreMetric) and metric.statistic.size == 1:
+        named = False
+    figure = kind.draw(metric, names=names if named else None)
+    left_out = unusable(metric)
+    caption = kind.caption
+    if left_out.is_some:
+        caption += f" {left_out.described()}, and are left out."
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{path}-{kind.name}".lstrip("-"))
+    title = f"{kind.title}: {path}" if path else kind.title
+    return Picture(stem, title, caption, svg(figure))

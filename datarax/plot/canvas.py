@@ -1,0 +1,181 @@
+"""What all figures share: axes, colours, and labels that do not overlap."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datarax._checks import kind
+from datarax._errors import MetricTypeError
+from datarax._optional import optional
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#010203"
+"""The colour of text and axes. It looks black, and no other artist has it: `svg` replaces it."""
+
+# Each colour has a contrast of at least 3 to white and to a dark page. Neighbours differ in
+# lightness.
+COLORS = "#206aab", "#289567", "#d0354e", "#e27508", "#a25ebd"
+LINES = "-", "--", ":", "-."
+MARKERS = "o", "s", "^", "D", "v"
+HATCH = "////"
+MOST_NAMED = 10
+"""How many series have a colour and a line in the legend."""
+
+
+def axes_of(ax: Any, width: float = 5.2, height: float = 4.2) -> "Axes":
+    """The axes to draw in: those given, or those of a new figure of this size in inches."""
+    kind_of_axes = optional("matplotlib.axes", "plot", "datarax.plot").Axes
+    if ax is None:
+        return new_axes(new_figure(width, height))
+    if not isinstance(ax, kind_of_axes):
+        raise MetricTypeError(f"ax: expected matplotlib.axes.Axes or None; got {kind(ax)}")
+    return ax
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """A figure that pyplot does not know, so that nobody has to close it."""
+    figure = optional("matplotlib.figure", "plot", "datarax.plot").Figure
+    return figure(figsize=(width, height), layout="constrained")
+
+
+def new_axes(figure: "Figure", *place: Any) -> "Axes":
+    """Axes of a figure; text and lines are in ink unless the user's style has a colour for them."""
+    return inked(figure.add_subplot(*place))
+
+
+def inked(ax: "Axes", ink: str | None = None) -> "Axes":
+    """The axes, with text and lines in the given colour or that of the user's style."""
+    colors = optional("matplotlib.colors", "plot", "datarax.plot")
+    if ink is None:
+        given = ax.xaxis.label.get_color()
+        ink = INK if colors.to_hex(given) == "#000000" else str(given)
+    ax.tick_params(which="both", color=ink, labelcolor=ink)
+    for each in (ax.xaxis.label, ax.yaxis.label, ax.title):
+        each.set_color(ink)
+    for side, spine in ax.spines.items():
+        spine.set_color(ink)
+        spine.set_visible(side in ("left", "bottom"))
+    ax.patch.set_visible(False)
+    return ax
+
+
+def figure_of(ax: "Axes") -> "Figure":
+    """The figure of the axes."""
+    figure: Any = ax.figure
+    return figure
+
+
+def ink_of(ax: "Axes") -> Any:
+    """The colour of the labels of the axes."""
+    return ax.xaxis.label.get_color()
+
+
+def grid(ax: "Axes", axis: Any = "both") -> None:
+    ax.grid(visible=True, axis=axis, color=ink_of(ax), alpha=0.15, linewidth=0.6)
+    ax.set_axisbelow(True)
+
+
+def line_style(i: int) -> dict[str, Any]:
+    """Colour and dashes of the series `i`. No two of the first twenty are alike in both."""
+    return {"color": COLORS[i % len(COLORS)], "linestyle": LINES[i % len(LINES)]}
+
+
+def faint_style(i: int, count: int) -> dict[str, Any]:
+    """The style of one of so many series that they cannot be told apart."""
+    alpha = max(0.12, min(0.5, 12 / count))
+    return {"color": COLORS[0], "linewidth": 0.8, "alpha": alpha}
+
+
+def legend(ax: "Axes", **more: Any) -> None:
+    """A legend right of the axes, where it covers nothing."""
+    place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
+    ax.legend(**place | {"frameon": False, "labelcolor": ink_of(ax), "fontsize": "small"} | more)
+
+
+def say(ax: "Axes", message: str) -> None:
+    """Writes a message in the middle of axes that have nothing else to show."""
+    ax.text(
+        *(0.5, 0.5, message),
+        transform=ax.transAxes,
+        ha="center",
+        va="center",
+        color=ink_of(ax),
+        wrap=True,
+    )
+
+
+def opacity(least: float = 0.0) -> Any:
+    """A colour map from transparent, or this opacity, to opaque, of one colour.
+
+    It is readable on light and on dark pages. Its darkest colour has a contrast of 4.4 to black
+    text and of 4.7 to white text.
+    """
+    colors = optional("matplotlib.colors", "plot", "datarax.plot")
+    r, g, b = colors.to_rgb("#3a78b5")
+    ends = [(r, g, b, least), (r, g, b, 1.0)]
+    return colors.LinearSegmentedColormap.from_list("datarax", ends)
+
+
+def color_bar(ax: "Axes", image: Any, label: str) -> Any:
+    """A scale for an image, at its right."""
+    bar = figure_of(ax).colorbar(image, ax=ax, label=label, shrink=0.8, pad=0.02)
+    ink = ink_of(ax)
+    bar.ax.tick_params(which="both", color=ink, labelcolor=ink)
+    bar.ax.yaxis.label.set_color(ink)
+    bar.outline.set_edgecolor(ink)
+    if bar.solids is not None:
+        bar.solids.set_rasterized(True)  # lines would show between its steps
+    return bar
+
+
+def shortened(name: Any, most: int = 24) -> str:
+    """A label of at most so many characters."""
+    text = str(name).replace("\n", " ")
+    text = text if len(text) <= most else text[: most - 1] + "…"
+    return re.sub(r"(?<!\\)\$", r"\\$", text)  # a dollar is no formula
+
+
+def inches(ax: "Axes") -> tuple[float, float]:
+    """About the width and height of the axes, before their layout is known."""
+    box, dpi = ax.bbox, figure_of(ax).dpi
+    return float(0.9 * box.width / dpi), float(0.9 * box.height / dpi)
+
+
+def name_ticks(
+    ax: "Axes", names: Sequence[Any], axis: str, *, size: float = 8.0, room: float | None = None
+) -> None:
+    """Names at 0, 1, 2, ... of an axis: all, or as many of them as do not touch.
+
+    Args:
+        names: one for each place.
+        axis: "x" or "y".
+        size: of the text, in points.
+        room: the length of the axis in inches, if it is known.
+    """
+    width, height = inches(ax)
+    labels = [shortened(name, 30) for name in names]
+    room = room or (width if axis == "x" else height)
+    points = 72 * room / max(len(labels), 1)
+    longest = max(map(len, labels), default=0) * 0.7 * size
+    # Names are turned where they are wider than their places; of numbers, fewer are shown.
+    numbers = all(re.fullmatch(r"[-+.\de]+", label) for label in labels)
+    upright = axis == "x" and longest > points and not numbers
+    needed = longest + size if axis == "x" and numbers else 1.4 * size
+    # Of many labels, every second, fifth or tenth and so on: round numbers are easy to count from.
+    steps = [factor * 10**power for power in range(6) for factor in (1, 2, 5)]
+    step = next((s for s in steps if points * s >= needed), len(labels))
+    places = np.arange(0, len(labels), max(step, 1))
+    target: Any = ax.xaxis if axis == "x" else ax.yaxis
+    target.set_ticks(places, [labels[i] for i in places], fontsize=size)
+    if upright:
+        ax.tick_params(axis="x", rotation=90)
+
+
+def number(x: float) -> str:
+    """A number for a title or a cell."""
+    return f"{x:.3g}" if np.isfinite(x) else "NaN"
