@@ -73,7 +73,7 @@ def defaults(task: str, *, size: int | None, scores: str | None) -> list[Spec]:
 
 def nearest(name: str, names: Sequence[str]) -> str:
     """The end of a message about an unknown name: names that are similar, or nothing."""
-    near = difflib.get_close_matches(name, names, 3, 0.6)
+    near = difflib.get_close_matches(name, names, 2, 0.7)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
