@@ -74,11 +74,11 @@ class Outcome:
         changed = [name for name in mine if mine[name] != theirs[name]]
         if changed:
             a, b = (_brief(each[changed[0]]) for each in (mine, theirs))
-            return f"{_NAMES.get(changed[0], changed[0])} differs: {a} and {b}"
+            return f"{_NAMES.get(changed[0], changed[0])} is {a} in one and {b} in the other"
         if self.columns != other.columns:
             name = next(k for k in self.columns if self.columns[k] != other.columns.get(k))
             a, b = (_brief(each.get(name)) for each in (self.columns, other.columns))
-            return f"the columns of {name} differ: {a} and {b}"
+            return f"the column of {name} is {a} in one and {b} in the other"
         return None
 
 
@@ -86,7 +86,7 @@ _NAMES = {
     "size": "the number of classes",
     "names": "the names of the classes",
     "specs": "--metrics",
-    "slicings": "the slices",
+    "slicings": "--slice-by",
     "scores": "--scores",
     "on_invalid": "--on-invalid",
 }
@@ -124,7 +124,7 @@ def load_state(folder: Path) -> Outcome:
     """
     path = folder / STATE
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             description = json.loads(file["description"].tobytes())
             arrays = {"state": file["state"]}
     except FileNotFoundError:
