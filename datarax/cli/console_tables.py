@@ -1,6 +1,7 @@
 """The results of an evaluation as tables in the terminal."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from rich import box
@@ -12,7 +13,6 @@ from datarax.cli.one_line import printable
 
 MOST_CLASSES = 20
 MOST_SLICES = 20
-MOST_COLUMNS = 5
 MOST_LETTERS = 40
 
 Summary = Mapping[str, Any]
@@ -23,20 +23,42 @@ def show(console: Console, summary: Summary) -> None:
     source = summary["source"]
     parts = source["parts"]
     console.print()
-    console.print(_heading(summary["title"], [summary["task"], _count(source["rows"], "row")]))
+    scores = summary["config"].get("scores")
+    facts = [summary["task"], *([scores] if scores else []), _count(source["rows"], "row")]
+    console.print(_heading(summary["title"], facts))
     if not source["complete"]:
-        done = f"  only {parts['done']} of {parts['total']} parts are done"
+        done = f" only {parts['done']} of {parts['total']} parts are done"
         console.print(Text(done, style="yellow"))
-    console.print(metrics_table(summary))
+    tables = [metrics_table(summary)]
     if summary["by_class"]:
-        console.print(_classes_table(summary["by_class"]))
-    for slicing in summary["slices"]:
-        console.print(_slices_table(slicing))
+        tables.append(_classes_table(summary["by_class"]))
+    tables += [_slices_table(slicing, console.width) for slicing in summary["slices"]]
+    for table in tables:
+        console.print()
+        console.print(table)
+    console.print()
+    _show_notes(console, summary)
+
+
+def _show_notes(console: Console, summary: Summary) -> None:
     for line in notes(summary):
         # Rich wraps within the indent of a padded grid.
         row = Table.grid(padding=(0, 1))
         row.add_row(Text(" !", style="bold yellow"), Text(line))
         console.print(row)
+
+
+def show_comparison(console: Console, summary: Summary) -> None:
+    """Prints the comparison of two models."""
+    console.print()
+    rows = _count(summary["source"]["rows"], "row")
+    console.print(_heading(summary["title"], [summary["task"], rows]))
+    for model in ("a", "b"):
+        console.print(Text(f" {model}: {printable(summary['source'][model], 200)}", style="dim"))
+    console.print()
+    console.print(comparison_table(summary))
+    console.print()
+    _show_notes(console, summary)
 
 
 def metrics_table(summary: Summary) -> Table:
@@ -48,7 +70,7 @@ def metrics_table(summary: Summary) -> Table:
     table.add_column("metric", no_wrap=True, max_width=MOST_LETTERS, overflow="ellipsis")
     table.add_column("value", justify="right", no_wrap=True, style="bold")
     if intervals:
-        percent = f"{100 * summary['confidence']:.6g} % interval"
+        percent = f"{100 * summary['confidence']:.6g}% interval"
         table.add_column(percent, justify="center", no_wrap=True)
     if bounds:
         table.add_column("certain bounds", justify="center", no_wrap=True, style="dim")
@@ -69,7 +91,7 @@ def comparison_table(summary: Summary) -> Table:
     table.add_column("a", justify="right", no_wrap=True)
     table.add_column("b", justify="right", no_wrap=True)
     table.add_column("b - a", justify="right", no_wrap=True, style="bold")
-    percent = f"{100 * summary['confidence']:.6g} % interval"
+    percent = f"{100 * summary['confidence']:.6g}% interval"
     table.add_column(percent, justify="center", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in summary["metrics"]:
@@ -113,16 +135,22 @@ def _classes_table(by_class: Mapping[str, Any]) -> Table:
     return table
 
 
-def _slices_table(slicing: Mapping[str, Any]) -> Table:
+def _slices_table(slicing: Mapping[str, Any], width: int) -> Table:
+    """The first metrics of each slice, as many as fit."""
     rows = slicing["rows"]
-    names = list(dict.fromkeys(name for row in rows for name in row["values"]))[:MOST_COLUMNS]
+    names = list(dict.fromkeys(name for row in rows for name in row["values"]))
+    longest = max([len(slicing["by"]), *(len(row["name"]) for row in rows[:MOST_SLICES])])
+    left = width - min(longest, MOST_LETTERS) - 16
+    least = 16 if any(x["lower"] is not None for row in rows for x in row["values"].values()) else 7
+    ends = accumulate(max(len(name), least) + 3 for name in names)
+    names = [name for name, end in zip(names, ends, strict=True) if end <= left or name == names[0]]
     table = _table()
     table.add_column(
         plain(slicing["by"]), no_wrap=True, max_width=MOST_LETTERS, overflow="ellipsis"
     )
     table.add_column("rows", justify="right", no_wrap=True)
     for name in names:
-        table.add_column(plain(name), justify="right")
+        table.add_column(plain(name), justify="right", no_wrap=True)
     for row in rows[:MOST_SLICES]:
         cells = (_with_margin(row["values"].get(name)) for name in names)
         table.add_row(plain(row["name"]), whole(row["examples"]), *cells)
@@ -187,7 +215,7 @@ def _between(low: float | None, high: float | None, *, sign: bool = False) -> st
 
 
 def _heading(title: str, facts: Sequence[str]) -> Text:
-    text = Text("  ")
+    text = Text(" ")
     text.append(printable(title, 120), style="bold")
     text.append("   " + " · ".join(facts), style="dim")
     return text
@@ -198,7 +226,7 @@ def _count(n: int, noun: str) -> str:
 
 
 def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, header_style="cyan", pad_edge=True, show_edge=True)
+    return Table(box=box.SIMPLE_HEAD, header_style="cyan", pad_edge=True, show_edge=False)
 
 
 def _more(table: Table, number_of_rows: int) -> None:

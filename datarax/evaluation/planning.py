@@ -119,7 +119,7 @@ def _scores(request: Request, columns: Columns, preds: Any) -> str:
     labels |= request.task == "binary" and _holds_strings(preds)
     if labels and request.scores in ("logits", "probabilities"):
         raise MetricInputError(
-            f"--scores {request.scores} for the one column {_named(columns, 'preds')}; the task "
+            f"--scores {request.scores}, and --preds names one column of labels; the task "
             f"multiclass takes one column of scores for each class, or one of labels"
         )
     if request.scores == "labels" and np.ndim(preds) != 1:

@@ -45,7 +45,7 @@ def summary_of(config: Configuration, evaluated: Evaluated) -> dict[str, Any]:
     values = dict(flat_items(whole.on_host()))
     ends = _ends(metric["interval"]) if "interval" in metric else {}
     classes = _class_names(config)
-    return _plain(
+    return plain(
         {
             "format": FORMAT,
             "datarax": __version__,
@@ -183,12 +183,44 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, int | float | np.number) and not isinstance(x, bool)
 
 
-def _plain(x: Any) -> Any:
+def plain(x: Any) -> Any:
     """The value with None for NaN and infinities, which JSON does not have."""
     if isinstance(x, Mapping):
-        return {str(key): _plain(value) for key, value in x.items()}
+        return {str(key): plain(value) for key, value in x.items()}
     if isinstance(x, list | tuple):
-        return [_plain(value) for value in x]
+        return [plain(value) for value in x]
     if isinstance(x, np.generic):
         x = x.item()
     return None if isinstance(x, float) and not math.isfinite(x) else x
+
+
+def compared_rows(config: Configuration, metric: Collection) -> list[dict[str, Any]]:
+    """The metrics of two models, with their differences and the intervals of those."""
+    a, b = (dict(flat_items(read(metric[model]).on_host())) for model in ("a", "b"))
+    drawn = read(metric["compared"]).on_host() if "compared" in metric else {}
+    low, high = (dict(flat_items(drawn.get(end, {}))) for end in ("lower", "upper"))
+    rows = []
+    for spec in config.specs:
+        for name, value in a.items():
+            if (name != spec.name and not name.startswith(f"{spec.name}/")) or not _is_number(
+                value
+            ):
+                continue
+            if name.endswith("/invalid"):
+                continue
+            ends = [low.get(name), high.get(name)]
+            known = all(end is not None and math.isfinite(end) for end in ends)
+            rows.append(
+                {
+                    "name": name,
+                    "a": value,
+                    "b": b[name],
+                    "difference": b[name] - value,
+                    "lower": ends[0],
+                    "upper": ends[1],
+                    "excludes_zero": not ends[0] <= 0 <= ends[1] if known else None,
+                    "better": better(spec),
+                    "description": described(spec),
+                }
+            )
+    return rows
