@@ -1,6 +1,8 @@
 """Updates outside `jit`: each runs as one compiled program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache, wraps
 from typing import Any
@@ -24,6 +26,21 @@ _NEEDS_VALUES = (
     jax.errors.TracerIntegerConversionError,
     jax.errors.NonConcreteBooleanIndexError,
 )
+
+_rows: ContextVar[int | None] = ContextVar("_rows", default=None)
+
+
+@contextmanager
+def padded_to(rows: int) -> Iterator[None]:
+    """Pads the batches of all updates in the block to `rows` rows, whatever came before.
+
+    So the arithmetic of an update depends on its batch alone, not on the sizes of earlier ones.
+    """
+    token = _rows.set(rows)
+    try:
+        yield
+    finally:
+        _rows.reset(token)
 
 
 def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,12 +108,14 @@ class _Program:
             return self.update(metric, *args, **kwargs)
         rows = {x.shape[0] for x in leaves if np.ndim(x)}
         exact, padded = self.sizes.setdefault(tuple(map(_row, leaves)), (set(), set()))
-        if len(rows) == 1 and exact and not rows <= exact and self.pads:
+        fixed = _rows.get()
+        other = not rows <= exact if fixed is None else rows != {fixed}
+        if len(rows) == 1 and (exact or fixed) and other and self.pads:
             (size,) = rows
             args, kwargs = self.structure.unflatten(leaves)
             calls = args[0] if self.update is _applied else metric.calls(args, kwargs)
             if _can_pad(calls):
-                wanted = _padded_size(size, exact | padded)
+                wanted = _padded_size(size, {fixed} if fixed else exact | padded)
                 padded.add(wanted)
                 calls = _padded(calls, size, wanted)
                 return self._checked(self.padded(metric, calls), leaves)

@@ -1,0 +1,205 @@
+"""Files that pyarrow reads: Parquet, Arrow IPC, CSV and JSON lines."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from datarax._errors import MetricInputError
+from datarax._optional import optional
+from datarax.evaluation.tables import (
+    PART_ROWS,
+    ColumnType,
+    Part,
+    Table,
+    TableFile,
+    key_of,
+    reading,
+)
+
+# NaN is not among them: it is a number, which the metrics count as invalid.
+_NULLS = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]
+_TEXT_BLOCK = 2**23
+_IPC_PART_BYTES = 2**26
+
+
+class PyarrowFile(TableFile):
+    """A file that pyarrow reads."""
+
+    use = "evaluating this file"
+
+    def arrow(self, module: str = "") -> Any:
+        """A module of pyarrow."""
+        return optional(f"pyarrow{module}", "parquet", f"reading {self.path}")
+
+    def described(self) -> Table:
+        pa = self.arrow()
+        if not Path(self.path).stat().st_size:
+            raise MetricInputError(f"{self.path}: the file is empty")
+        with reading(self.path):
+            schema, parts = self.layout()
+        types = {field.name: column_type(pa, field.type) for field in schema}
+        return Table(self.path, types, tuple(parts))
+
+    def layout(self) -> tuple[Any, list[Part]]:
+        """The schema, and the parts."""
+        raise NotImplementedError
+
+    def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
+        """The record batches of a part, with the columns of `types`."""
+        raise NotImplementedError
+
+    def read(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[dict[str, Any]]:
+        with reading(self.path):
+            for batch in self.record_batches(part, types, rows):
+                for start in range(0, batch.num_rows, rows):
+                    piece = batch.slice(start, rows)
+                    yield {name: piece.column(name) for name in types}
+
+
+class ParquetFile(PyarrowFile):
+    """Parquet: a part is a row group, or a run of small ones."""
+
+    def layout(self) -> tuple[Any, list[Part]]:
+        file = self.arrow(".parquet").ParquetFile(self.path)
+        rows = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+        cuts, held = [0], 0
+        for i, number in enumerate(rows):
+            if held and held + number > PART_ROWS:
+                cuts.append(i)
+                held = 0
+            held += number
+        cuts.append(len(rows))
+        key, parts = key_of(self.path), []
+        for first, stop in pairwise(cuts):
+            number = sum(rows[first:stop])
+            if number:
+                parts.append(Part(self.path, first, stop, key, number))
+            key = (key + number) % 2**32
+        return file.schema_arrow, parts
+
+    def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
+        parquet = self.arrow(".parquet")
+        with parquet.ParquetFile(self.path, memory_map=True) as file:
+            yield from file.iter_batches(
+                rows, row_groups=list(range(part.first, part.stop)), columns=list(types)
+            )
+
+
+class ArrowFile(PyarrowFile):
+    """Arrow IPC, as a file or a stream: a part of a file is a run of record batches."""
+
+    def layout(self) -> tuple[Any, list[Part]]:
+        reader = self._reader()
+        if not hasattr(reader, "num_record_batches"):
+            return reader.schema, [Part(self.path, 0, 0, key_of(self.path), None)]
+        number = reader.num_record_batches
+        wanted = max(1, Path(self.path).stat().st_size // _IPC_PART_BYTES)
+        each = max(1, -(-number // wanted))
+        parts = [
+            Part(self.path, first, min(first + each, number), key_of(self.path, first), None)
+            for first in range(0, number, each)
+        ]
+        return reader.schema, parts
+
+    def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
+        reader = self._reader()
+        batches = reader
+        if hasattr(reader, "num_record_batches"):
+            batches = (reader.get_batch(i) for i in range(part.first, part.stop))
+        for batch in batches:
+            yield batch.select(list(types))
+
+    def _reader(self) -> Any:
+        pa = self.arrow()
+        ipc = self.arrow(".ipc")
+        source = pa.memory_map(self.path)
+        try:
+            return ipc.open_file(source)
+        except pa.ArrowInvalid:
+            source.seek(0)
+            return ipc.open_stream(source)
+
+
+class CsvFile(PyarrowFile):
+    """CSV with a line of names: one part. Types are found from its first block."""
+
+    def layout(self) -> tuple[Any, list[Part]]:
+        return self._reader().schema, [Part(self.path, 0, 1, key_of(self.path), None)]
+
+    def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
+        return iter(self._reader(types))
+
+    def _reader(self, types: dict[str, ColumnType] | None = None) -> Any:
+        csv = self.arrow(".csv")
+        convert = csv.ConvertOptions(
+            null_values=_NULLS,
+            include_columns=None if types is None else list(types),
+            column_types=None if types is None else as_schema(self.arrow(), types),
+        )
+        return csv.open_csv(
+            self.path, csv.ReadOptions(block_size=_TEXT_BLOCK), convert_options=convert
+        )
+
+
+class JsonLinesFile(PyarrowFile):
+    """JSON lines: one part. Types are found from its first block."""
+
+    def layout(self) -> tuple[Any, list[Part]]:
+        return self._reader().schema, [Part(self.path, 0, 1, key_of(self.path), None)]
+
+    def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
+        for batch in self._reader(types):
+            yield batch.select(list(types))
+
+    def _reader(self, types: dict[str, ColumnType] | None = None) -> Any:
+        json = self.arrow(".json")
+        parse = None
+        if types is not None:
+            schema = as_schema(self.arrow(), types)
+            parse = json.ParseOptions(explicit_schema=schema)
+        return json.open_json(
+            self.path, json.ReadOptions(block_size=_TEXT_BLOCK), parse_options=parse
+        )
+
+
+def column_type(pa: Any, given: Any) -> ColumnType:
+    """The type of a column of Arrow."""
+    types, inner, lists, ragged = pa.types, given, 0, False
+    while True:
+        if isinstance(inner, pa.BaseExtensionType):
+            inner = inner.storage_type
+        elif types.is_dictionary(inner):
+            inner = inner.value_type
+        elif types.is_fixed_size_list(inner):
+            inner, lists = inner.value_type, lists + 1
+        elif types.is_list(inner) or types.is_large_list(inner):
+            ragged |= not lists
+            inner, lists = inner.value_type, lists + 1
+        else:
+            break
+    return ColumnType(_kind(types, inner), lists, ragged, str(given))
+
+
+def _kind(types: Any, inner: Any) -> str:
+    if types.is_floating(inner) or types.is_decimal(inner):
+        return "float"
+    if types.is_integer(inner):
+        return "integer"
+    if types.is_boolean(inner):
+        return "boolean"
+    if types.is_string(inner) or types.is_large_string(inner) or types.is_string_view(inner):
+        return "text"
+    return "null" if types.is_null(inner) else "other"
+
+
+def as_schema(pa: Any, types: dict[str, ColumnType]) -> Any:
+    """The types as those of Arrow that a reader of text is to convert to."""
+    kinds = {"float": pa.float64(), "integer": pa.int64(), "boolean": pa.bool_()}
+    fields = []
+    for name, column in types.items():
+        inner = kinds.get(column.kind, pa.string())
+        for _ in range(column.lists):
+            inner = pa.list_(inner)
+        fields.append((name, inner))
+    return pa.schema(fields)

@@ -1,0 +1,239 @@
+"""Which columns of the files feed which outputs that a metric takes."""
+
+import difflib
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import datarax.metrics
+from datarax._errors import MetricInputError
+from datarax.evaluation.files import natural
+from datarax.evaluation.tables import ColumnType, Table
+from datarax.metrics.base import Metric
+from datarax.metrics.language.text_metric import CountedText
+from datarax.metrics.routing import Route
+
+INDEX = "index"
+# Which mask says which of the padded lists of an argument are real.
+_TARGET_MASK = {name: "target_valid" for name in ("target_boxes", "target_labels", "crowd", "area")}
+
+Names = str | Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns feed which outputs, and what the strings of a column mean.
+
+    Args:
+        names: by output, a column, a list of columns or a glob over their names, such as
+            `"logit_*"`. Several columns become the last axis, those of a glob in the order of their
+            names, with numbers by value. `None` leaves an optional output out. An output that is
+            not named takes the column of its own name.
+        classes: by output, the names of the classes in the order of their labels, from 0, for a
+            column of strings. A string that is not among them becomes the label -1, which metrics
+            count as invalid.
+
+    Example:
+        >>> from datarax.evaluation import Columns
+        >>> columns = Columns({"preds": "logit_*"}, classes={"target": ["cat", "dog"]})
+        >>> print(columns.names, columns.classes)
+        {'preds': 'logit_*'} {'target': ['cat', 'dog']}
+    """
+
+    names: Mapping[str, Names] = field(default_factory=dict)
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+class Feed(NamedTuple):
+    """The columns of one output, and what is made of them."""
+
+    output: str
+    columns: tuple[str, ...]
+    kind: str
+    """ "float", "integer", "boolean" or "text"."""
+    ragged: bool
+    """Whether its lists may have different lengths."""
+    mask: str | None
+    """The output that says which values of ragged lists are real, if the metric takes one."""
+    labels: bool
+    """Whether all that take it are metrics of classes: then a label that does not fit 32 bits is
+    as good as any other that is out of range."""
+    classes: tuple[str, ...] | None
+    """The names of the classes of a column of strings."""
+
+
+def feeds_of(
+    metric: Metric, columns: Columns | Mapping[str, Names] | None, tables: Sequence[Table]
+) -> tuple[tuple[Feed, ...], dict[str, ColumnType]]:
+    """What feeds each output, and the types of the columns that are needed.
+
+    Raises:
+        MetricInputError: a column is missing, a file has another type of it than the first file,
+            `columns` has an output that no metric takes, or strings feed a metric of numbers.
+    """
+    given = columns if isinstance(columns, Columns) else Columns(dict(columns or {}))
+    routes = metric.routes()
+    by_output: dict[str, list[Route]] = {}
+    for route in routes:
+        if route.output is not None:
+            by_output.setdefault(route.output, []).append(route)
+    if not any(route.takes_all for route in routes):
+        for name in (*given.names, *given.classes):
+            if name not in by_output:
+                raise MetricInputError(
+                    f"columns: no metric takes the output {name!r}{nearest(name, by_output)}"
+                )
+    first = tables[0]
+    chosen: dict[str, tuple[str, ...]] = {}
+    for output in dict.fromkeys((*by_output, *given.names)):
+        required = any(each.required or each.routed for each in by_output.get(output, ()))
+        if output in given.names:
+            names = given.names[output]
+            if names is not None:
+                chosen[output] = _matched(output, names, first)
+            continue
+        # A column that happens to be called "index" is no id of examples.
+        if output in first.types and output != INDEX:
+            chosen[output] = (output,)
+        elif required:
+            raise _missing(output, output, first)
+    if not chosen:
+        raise MetricInputError(
+            f"{first.path}: none of its columns feeds the metric, which takes "
+            f"{', '.join(map(repr, by_output))}; say which with columns="
+        )
+    needed = dict.fromkeys(name for names in chosen.values() for name in names)
+    types = {name: _type_of(name, tables, chosen) for name in needed}
+    feeds = tuple(
+        _feed(output, names, types, by_output, given, first.path)
+        for output, names in chosen.items()
+    )
+    return feeds, types
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """What to say after a name that is not among `names`."""
+    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    if close:
+        return f"; did you mean {' or '.join(map(repr, close))}?"
+    shown = sorted(names, key=natural)
+    more = f", and {len(shown) - 12} more" if len(shown) > 12 else ""
+    return f"; there are: {', '.join(map(repr, shown[:12])) or 'none'}{more}"
+
+
+def _missing(column: str, output: str, table: Table) -> MetricInputError:
+    return MetricInputError(
+        f"{table.path}: there is no column {column!r} for the output {output!r}"
+        f"{nearest(column, table.types)}"
+    )
+
+
+def _matched(output: str, names: str | Sequence[str], table: Table) -> tuple[str, ...]:
+    """The columns that a name, a glob or a list of both stands for."""
+    found: list[str] = []
+    for name in [names] if isinstance(names, str) else list(names):
+        if not isinstance(name, str):
+            raise MetricInputError(
+                f"columns: {output!r} is {names!r}; expected a name, a glob, or a list of names"
+            )
+        matched = [name] if name in table.types else []
+        if not matched and any(sign in name for sign in "*?["):
+            matched = [each for each in table.types if fnmatch.fnmatchcase(each, name)]
+            matched.sort(key=natural)
+        if not matched:
+            raise _missing(name, output, table)
+        found += matched
+    if not found:
+        raise MetricInputError(f"columns: {output!r} is an empty list; expected names of columns")
+    return tuple(dict.fromkeys(found))
+
+
+def _type_of(name: str, tables: Sequence[Table], chosen: dict[str, tuple[str, ...]]) -> ColumnType:
+    """The type of a column in all files: integers in some and floats in others are floats."""
+    output = next(output for output, names in chosen.items() if name in names)
+    agreed: ColumnType | None = None
+    where = tables[0].path
+    for table in tables:
+        if name not in table.types:
+            raise _missing(name, output, table)
+        found = table.types[name]
+        if found.kind == "other":
+            raise MetricInputError(
+                f"{table.path}: the column {name!r} for the output {output!r} has the type "
+                f"{found.name}; expected numbers, booleans, strings, or lists of them"
+            )
+        if agreed is None or agreed.kind == "null":
+            agreed, where = found, table.path
+        elif found.kind != "null" and found[:2] != agreed[:2]:
+            kinds = {found.kind, agreed.kind}
+            if found.lists != agreed.lists or kinds != {"integer", "float"}:
+                raise MetricInputError(
+                    f"{table.path}: the column {name!r} has the type {found.name}, and in {where} "
+                    f"{agreed.name}; expected the same in all files"
+                )
+            agreed = agreed._replace(kind="float")
+        agreed = agreed._replace(ragged=agreed.ragged or found.ragged)
+    assert agreed is not None
+    return agreed
+
+
+def _feed(
+    output: str,
+    names: tuple[str, ...],
+    types: dict[str, ColumnType],
+    by_output: dict[str, list[Route]],
+    given: Columns,
+    path: str,
+) -> Feed:
+    kinds = {types[name].kind for name in names} - {"null"} or {"float"}
+    routes = by_output.get(output, [])
+    if "text" in kinds and len(kinds) > 1:
+        raise MetricInputError(
+            f"{path}: of the columns {', '.join(map(repr, names))} for the output {output!r}, some "
+            f"hold strings and some numbers"
+        )
+    classes = given.classes.get(output)
+    if classes is not None and "text" not in kinds:
+        raise MetricInputError(
+            f"{path}: the column {names[0]!r} holds no strings, so the output {output!r} needs no "
+            f"classes="
+        )
+    if "text" in kinds and classes is None:
+        for route in routes:
+            if _takes_numbers(route):
+                raise MetricInputError(
+                    f"{path}: the column {names[0]!r} for the output {output!r} holds strings, and "
+                    f"{route.label} takes numbers; give the names of the classes in their order: "
+                    f"Columns(..., classes={{{output!r}: [...]}})"
+                )
+    order = ("text", "float", "integer", "boolean")
+    mask = None
+    for route in routes:
+        wanted = _TARGET_MASK.get(route.argument, "valid")
+        masks = [r.output for r in sum(by_output.values(), []) if r.argument == wanted]
+        mask = mask or next(iter(masks), None)
+    return Feed(
+        output,
+        names,
+        next(kind for kind in order if kind in kinds),
+        any(types[name].ragged for name in names),
+        mask,
+        bool(routes) and all(_is_of_classes(route) for route in routes),
+        None if classes is None else tuple(classes),
+    )
+
+
+def _class_of(route: Route) -> Any:
+    return getattr(datarax.metrics, route.metric, None)
+
+
+def _takes_numbers(route: Route) -> bool:
+    """Whether it is known that the metric takes numbers: it is one of the catalogue."""
+    cls = _class_of(route)
+    return route.metric == "Sliced" or (cls is not None and not issubclass(cls, CountedText))
+
+
+def _is_of_classes(route: Route) -> bool:
+    """Whether the integers that a metric takes are labels."""
+    return route.metric == "Sliced" or "num_classes" in getattr(_class_of(route), "fields", ())

@@ -1,0 +1,107 @@
+"""Which files a source has, in which order, and in which parts they are read."""
+
+import glob
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from datarax._errors import MetricInputError
+from datarax.evaluation.arrow_files import ArrowFile, CsvFile, JsonLinesFile, ParquetFile
+from datarax.evaluation.npz_files import NpzFile
+from datarax.evaluation.tables import Table, TableFile
+
+Source = str | Path | Sequence[str | Path]
+
+FORMATS: dict[str, type[TableFile]] = {
+    ".parquet": ParquetFile,
+    ".pq": ParquetFile,
+    ".csv": CsvFile,
+    ".jsonl": JsonLinesFile,
+    ".ndjson": JsonLinesFile,
+    ".arrow": ArrowFile,
+    ".arrows": ArrowFile,
+    ".feather": ArrowFile,
+    ".ipc": ArrowFile,
+    ".npz": NpzFile,
+}
+"""How a file is read, by the end of its name."""
+
+
+def tables_of(source: Source) -> list[Table]:
+    """The files of a source, with their columns and parts; only their metadata is read.
+
+    Raises:
+        MetricInputError: there is no file, or one has an unknown format or is damaged; names it.
+    """
+    return [open_table(path).described() for path in paths_of(source)]
+
+
+def open_table(path: str) -> TableFile:
+    """The file at a path, as its name says it is to be read."""
+    return FORMATS[Path(path).suffix.lower()](path)
+
+
+def paths_of(source: Source) -> list[str]:
+    """The paths of a source: those of a list in its order, of a glob or a folder by name.
+
+    Numbers in names are compared as numbers. A file that is found twice is read once.
+
+    Raises:
+        MetricInputError: there is no file, or one has an unknown format; names it.
+    """
+    sources = [source] if isinstance(source, str | Path) else list(source)
+    if not sources:
+        raise MetricInputError("evaluate: source is an empty list; expected the path of a file")
+    paths = {Path(path).resolve(): path for each in sources for path in reversed(_found(each))}
+    # The first of several paths of one file gives the place.
+    ordered = dict.fromkeys(Path(path).resolve() for each in sources for path in _found(each))
+    return [paths[path] for path in ordered]
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts names with their numbers by value: "logit_2" before "logit_10"."""
+    return [
+        (0, int(each), "") if each.isdecimal() else (1, 0, each)
+        for each in re.split(r"(\d+)", name)
+        if each
+    ]
+
+
+def _found(source: str | Path) -> list[str]:
+    if not isinstance(source, str | Path):
+        raise MetricInputError(
+            f"evaluate: source holds {type(source).__name__}; expected the path of a file, a "
+            f"folder or a glob"
+        )
+    path = Path(source)
+    if path.is_dir():
+        found = [each.as_posix() for each in _in_folder(path)]
+        if not found:
+            raise MetricInputError(f"{path}: the folder has no file of {_known()}")
+    elif path.exists():
+        found = [path.as_posix()]
+    else:
+        found = [
+            Path(each).as_posix()
+            for each in glob.glob(str(source), recursive=True)
+            if Path(each).is_file()
+        ]
+        found.sort(key=natural)
+        if not found:
+            raise MetricInputError(f"{source}: there is no such file")
+    for each in found:
+        if Path(each).suffix.lower() not in FORMATS:
+            raise MetricInputError(f"{each}: its format is not known; expected one of {_known()}")
+    return found
+
+
+def _in_folder(folder: Path) -> Iterator[Path]:
+    """The files below a folder that can be read; names that start with "." or "_" are no data."""
+    for path in sorted(folder.rglob("*"), key=lambda path: natural(path.as_posix())):
+        hidden = any(part[0] in "._" for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in FORMATS and path.is_file() and not hidden:
+            yield path
+
+
+def _known() -> str:
+    return ", ".join(FORMATS)

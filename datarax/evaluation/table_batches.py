@@ -1,0 +1,207 @@
+"""A part of a file as batches: a dict of arrays, or lists of strings, by the name of the output."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datarax._checks import default_float, x64_enabled
+from datarax._errors import MetricInputError
+from datarax.evaluation.arrow_values import Ragged, null_rows, values
+from datarax.evaluation.columns import Feed
+from datarax.evaluation.files import open_table
+from datarax.evaluation.tables import ColumnType, Part
+
+
+class Batch(NamedTuple):
+    """Some rows of a part."""
+
+    outputs: dict[str, Any]
+    """By output, an array or a list of strings, with one entry a row."""
+    rows: int
+    excluded: dict[str, int]
+    """By column, how many rows were left out because it has no value there."""
+
+
+def batches(
+    part: Part,
+    feeds: tuple[Feed, ...],
+    types: Mapping[str, ColumnType],
+    rows: int,
+    index: str | None = None,
+) -> Iterator[Batch]:
+    """The batches of a part: `rows` rows each, but for the last.
+
+    A row that has no value in one of the columns is left out, and counted under the first of them.
+
+    Args:
+        part: the part.
+        feeds: what feeds each output.
+        types: the types of the columns.
+        rows: the size of a batch.
+        index: the output that gets an id of each row, if any.
+    """
+    held: list[dict[str, Any]] = []
+    count, place = 0, 0
+    excluded: dict[str, int] = {}
+    for table in open_table(part.path).read(part, dict(types), rows):
+        size = len(next(iter(table.values())))
+        ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
+        place += size
+        keep = _complete(table, excluded)
+        if keep is not None:
+            table = {name: _kept(column, keep) for name, column in table.items()}
+            ids = ids if ids is None else ids[keep]
+            size = int(keep.sum())
+        if not size:
+            continue
+        outputs = {}
+        for feed in feeds:
+            try:
+                outputs |= output_of(feed, table)
+            except MetricInputError as error:
+                raise MetricInputError(f"{part.path}: {error}") from None
+        if ids is not None and index:
+            outputs[index] = ids
+        held.append(outputs)
+        count += size
+        while count >= rows:
+            whole = _joined(held)
+            yield Batch(_cut(whole, 0, rows), rows, excluded)
+            excluded = {}
+            count -= rows
+            held = [_cut(whole, rows, None)] if count else []
+    if count or excluded:
+        yield Batch(_joined(held) if held else {}, count, excluded)
+
+
+def output_of(feed: Feed, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The output that some columns give, and its mask if its lists have different lengths."""
+    columns = [values(table[name]) for name in feed.columns]
+    if feed.kind == "text" and feed.classes is None:
+        texts = [list(column) for column in columns]
+        return {feed.output: texts[0] if len(texts) == 1 else list(map(list, zip(*texts)))}
+    if feed.classes is not None:
+        columns = [_numbered(column, feed.classes) for column in columns]
+    if any(isinstance(column, Ragged) for column in columns):
+        return _padded_lists(feed, columns)
+    arrays = [_as_numbers(column, feed, name) for column, name in zip(columns, feed.columns)]
+    if len(arrays) == 1:
+        return {feed.output: arrays[0]}
+    return {feed.output: stacked(arrays)}
+
+
+def stacked(columns: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """Several columns as the last axis."""
+    shapes = {column.shape for column in columns}
+    if len(shapes) > 1:
+        raise MetricInputError(f"the columns have rows of different shapes: {sorted(shapes)}")
+    return np.stack(columns, -1)
+
+
+def _complete(table: Mapping[str, Any], excluded: dict[str, int]) -> np.ndarray[Any, Any] | None:
+    """The rows that have a value in all columns; None if all have. Counts the others."""
+    keep: np.ndarray[Any, Any] | None = None
+    for name, column in table.items():
+        absent = null_rows(column)
+        if absent is None:
+            continue
+        keep = np.ones(len(absent), bool) if keep is None else keep
+        number = int((absent & keep).sum())
+        if number:
+            excluded[name] = excluded.get(name, 0) + number
+        keep &= ~absent
+    return keep
+
+
+def _kept(column: Any, keep: np.ndarray[Any, Any]) -> Any:
+    return column[keep] if isinstance(column, np.ndarray) else column.filter(keep)
+
+
+def _as_numbers(column: Any, feed: Feed, name: str) -> np.ndarray[Any, Any]:
+    """A column in the dtype that JAX has for its kind."""
+    if feed.kind == "float":
+        # Half precision stays: metrics know how far it is rounded.
+        if column.dtype == np.float16:
+            return column
+        with np.errstate(over="ignore"):  # beyond the range is infinite, which metrics count
+            return column.astype(default_float(), copy=False)
+    if feed.kind == "integer":
+        return column if x64_enabled() else _as_int32(column, feed, name)
+    return column.astype(np.bool_, copy=False)
+
+
+def _as_int32(column: Any, feed: Feed, name: str) -> np.ndarray[Any, Any]:
+    """Integers of 32 bits. A label beyond them is out of range, and so stays out of range."""
+    if column.dtype == np.int32:
+        return column
+    limits = np.iinfo(np.int32)
+    if column.dtype.itemsize < 4 or not column.size:
+        return column.astype(np.int32)
+    least, greatest = column.min(), column.max()
+    if least < limits.min or greatest > limits.max:
+        if not feed.labels:
+            value = least if least < limits.min else greatest
+            raise MetricInputError(
+                f"the column {name!r} has the integer {value}, which does not fit 32 bits; enable "
+                f"x64, or store floats"
+            )
+        column = np.clip(column, limits.min, limits.max)
+    return column.astype(np.int32)
+
+
+def _numbered(column: Any, classes: tuple[str, ...]) -> np.ndarray[Any, Any]:
+    """The number of each string among the classes; -1 if it is none of them."""
+    number = {name: i for i, name in enumerate(classes)}
+    return np.array([number.get(each, -1) for each in column], np.int32)
+
+
+def _padded_lists(feed: Feed, columns: list[Any]) -> dict[str, Any]:
+    """Lists of different lengths, padded to a power of two, and the mask of what is real."""
+    name = feed.columns[0]
+    if len(columns) > 1:
+        raise MetricInputError(
+            f"the columns for the output {feed.output!r} hold lists of different lengths; expected "
+            f"one such column"
+        )
+    (lists,) = columns
+    width = int(lists.lengths.max(initial=0))
+    if feed.mask is None:
+        if (lists.lengths != width).any():
+            raise MetricInputError(
+                f"the column {name!r} holds lists of {int(lists.lengths.min())} to {width} values, "
+                f"and no metric takes a mask of them; expected lists of one length"
+            )
+        real = None
+    else:
+        width = 1 << max(width - 1, 0).bit_length()
+        real = np.arange(width) < lists.lengths[:, None]
+    items = _as_numbers(lists.items, feed, name)
+    padded = np.zeros((len(lists.lengths), width, *items.shape[1:]), items.dtype)
+    padded[np.arange(width) < lists.lengths[:, None]] = items
+    given = {feed.output: padded}
+    return given if real is None or feed.mask is None else {feed.mask: real} | given
+
+
+def _joined(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+    if len(pieces) == 1:
+        return pieces[0]
+    return {name: _together([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def _together(pieces: list[Any]) -> Any:
+    if isinstance(pieces[0], list):
+        return [each for piece in pieces for each in piece]
+    if pieces[0].ndim > 1:  # of lists that were padded to different lengths
+        shape = np.max([piece.shape[1:] for piece in pieces], 0)
+        pieces = [
+            np.pad(x, [(0, 0), *((0, most - n) for most, n in zip(shape, x.shape[1:]))])
+            if x.shape[1:] != tuple(shape)
+            else x
+            for x in pieces
+        ]
+    return np.concatenate(pieces)
+
+
+def _cut(outputs: dict[str, Any], start: int, stop: int | None) -> dict[str, Any]:
+    return {name: x[start:stop] for name, x in outputs.items()}

@@ -1,0 +1,82 @@
+"""What the readers of all formats share: columns, their types, parts, and errors of files."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from datarax._errors import DataraxError, MetricInputError
+
+PART_ROWS = 2**20
+"""Parts have about this many rows, if the format lets a file be cut."""
+
+
+class ColumnType(NamedTuple):
+    """What a column holds."""
+
+    kind: str
+    """ "float", "integer", "boolean", "text", "null" (no value at all), or "other"."""
+    lists: int
+    """How many lists are around the values."""
+    ragged: bool
+    """Whether the lists may have different lengths."""
+    name: str
+    """As the format calls it, for errors."""
+
+
+class Part(NamedTuple):
+    """One unit of work: some consecutive rows of a file."""
+
+    path: str
+    first: int
+    """The first of the groups of rows (row groups, record batches) that it has."""
+    stop: int
+    """The group after the last."""
+    key: int
+    """The id of its first row; the others have the next ones, modulo 2**32."""
+    rows: int | None
+    """How many rows it has, if that is known without reading it."""
+
+
+class Table(NamedTuple):
+    """One file: its columns, and the parts in which it is read."""
+
+    path: str
+    types: dict[str, ColumnType]
+    parts: tuple[Part, ...]
+
+
+class TableFile(ABC):
+    """A file of columns, which is read in parts."""
+
+    def __init__(self, path: str):
+        self.path = path
+
+    @abstractmethod
+    def described(self) -> Table:
+        """Its columns and parts."""
+
+    @abstractmethod
+    def read(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[dict[str, Any]]:
+        """The columns of `types`, as arrays of Arrow or NumPy, of up to `rows` rows at a time."""
+
+
+def key_of(path: str, number: int = 0) -> int:
+    """An id of the first row of a file; it depends on the path as it was given."""
+    digest = hashlib.blake2b(f"{path}\0{number}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little")
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turns whatever a reader raises of a damaged file into one line that names the file."""
+    try:
+        yield
+    except (DataraxError, MemoryError):
+        raise
+    except FileNotFoundError:
+        raise MetricInputError(f"{path}: there is no such file") from None
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise MetricInputError(f"{path}: cannot be read: {lines[0][:300]}") from None
