@@ -3,7 +3,7 @@
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -16,17 +16,17 @@ from rich.text import Text
 from datarax import __version__
 from datarax._errors import MetricInputError
 from datarax.cli import console_tables
-from datarax.cli.evaluate_command import check, outputs_of, request_of
+from datarax.cli.evaluate_command import check, columns_of, request_of
 from datarax.evaluation.assembly import Configuration, assembled
-from datarax.evaluation.columns import Chosen, chosen
+from datarax.evaluation.columns import INDEX
 from datarax.evaluation.encoding import listed
-from datarax.evaluation.files import Part, parts_of
-from datarax.evaluation.first_pass import first_rows, value_counts
+from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import SUMMARY, write_text
 from datarax.evaluation.planning import planned
 from datarax.evaluation.summary import compared_rows, plain
-from datarax.evaluation.table_batches import ROW, batches, columns_of
-from datarax.evaluation.whole_queries import QUERY, Outputs, joined, taken, whole_queries
+from datarax.evaluation.table_batches import Batch, batches
+from datarax.evaluation.whole_queries import Outputs, joined, taken, whole_queries
+from datarax.metrics.compiled import padded_to
 from datarax.wrappers.collection import Collection
 
 _ROWS = 65536
@@ -36,7 +36,12 @@ _PREDICTED = ("preds", "boxes", "scores", "labels")
 def run(args: argparse.Namespace) -> int:
     """Runs the command, and returns its exit code."""
     check(args)
-    models = {model: _Model(args, model) for model in ("a", "b")}
+    models = {
+        model: Files(getattr(args, model), lambda available: columns_of(args, available))
+        for model in ("a", "b")
+    }
+    if args.query is not None:
+        models["a"].check_queries("query")
     config = _configuration(args, models)
     metric, rows, excluded = _folded(args, models, config)
     summary = plain(
@@ -71,62 +76,46 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class _Model:
-    """The file of one model: its parts and its columns."""
-
-    def __init__(self, args: argparse.Namespace, model: str):
-        self.path: str = getattr(args, model)
-        self.parts = parts_of(self.path)
-        self.available = columns_of(self.parts[0])
-        self.columns: dict[str, Chosen] = outputs_of(args, self.available)
-        if args.key is not None:
-            self.columns |= chosen({"key": args.key}, self.available)
-
-
-def _configuration(args: argparse.Namespace, models: Mapping[str, _Model]) -> Configuration:
+def _configuration(args: argparse.Namespace, models: Mapping[str, Files]) -> Configuration:
     """The configuration of both models: classes may be in either file."""
-    a, b = models["a"], models["b"]
 
-    def scan(outputs: Any) -> dict[str, Counter[Any]]:
-        counts: dict[str, Counter[Any]] = {}
+    def scan(outputs: Sequence[str]) -> dict[str, Counter[Any]]:
+        counts: dict[str, Counter[Any]] = {output: Counter() for output in outputs}
         for output in outputs:
-            base, _, model = (
-                output.rpartition("_") if output[-2:] in ("_a", "_b") else (output, "", "")
-            )
-            counts[output] = Counter()
-            for each in [models[model]] if model else [a, b]:
-                counts[output] += value_counts(each.parts, each.columns, [base])[base]
+            for model, files in models.items():
+                base = output.removesuffix(f"_{model}")
+                if base in files.names and (base not in _PREDICTED or base != output):
+                    counts[output] += files.value_counts([base])[base]
         return counts
 
     first: Outputs = {}
     names: dict[str, list[str]] = {}
-    for model, each in models.items():
-        rows = first_rows(each.parts, each.columns, ())
-        for output, x in rows.items():
+    for model, files in models.items():
+        for output, x in files.first_rows().items():
             name = f"{output}_{model}" if output in _PREDICTED else output
-            first[name] = x
-            if output in each.columns:
-                names[name] = list(each.columns[output].names)
-    return planned(request_of(args, a.available, compared=True), names, first, scan)
+            first[name], names[name] = x, files.names[output]
+    request = request_of(args, models["a"].available, compared=True)
+    return planned(request, names, first, scan)
 
 
 def _folded(
-    args: argparse.Namespace, models: Mapping[str, _Model], config: Configuration
+    args: argparse.Namespace, models: Mapping[str, Files], config: Configuration
 ) -> tuple[Collection, int, dict[str, Counter[str]]]:
     """The metric of both models with all rows folded in, and what was left out of each file."""
     metric, rows, encode = assembled(config), 0, config.encoding
-    readers = {model: Rows(each.parts, each.columns) for model, each in models.items()}
-    pairs = _aligned(readers["a"], readers["b"], args.batch_size, models)
+    readers = {model: Rows(files) for model, files in models.items()}
+    pairs = _aligned(readers["a"], readers["b"], args.batch_size)
     found = (_outputs(a, b, models) for a, b in pairs)
-    for outputs in whole_queries(found) if QUERY in models["a"].columns else found:
-        rows += len(outputs[ROW])
-        metric = metric.update(**encode(outputs))
+    together = models["a"].columns.together
+    with padded_to(args.batch_size):
+        for batch in found if together is None else whole_queries(found, together):
+            if batch.rows:
+                rows += batch.rows
+                metric = metric.update(**encode(batch.outputs))
     return metric, rows, {model: each.excluded for model, each in readers.items()}
 
 
-def _aligned(
-    a: "Rows", b: "Rows", size: int, models: Mapping[str, _Model]
-) -> Iterator[tuple[Outputs, Outputs]]:
+def _aligned(a: "Rows", b: "Rows", size: int) -> Iterator[tuple[Outputs, Outputs]]:
     """The rows that both files have, in windows of `size` rows of both.
 
     Raises:
@@ -134,7 +123,7 @@ def _aligned(
     """
     for end in count(size, size):
         ours, theirs = a.until(end), b.until(end)
-        places = [x[ROW] if x else np.zeros(0, np.int64) for x in (ours, theirs)]
+        places = [x[INDEX] if x else np.zeros(0, np.int64) for x in (ours, theirs)]
         _, left, right = np.intersect1d(*places, assume_unique=True, return_indices=True)
         if left.size and ours and theirs:
             yield taken(ours, left), taken(theirs, right)
@@ -144,7 +133,7 @@ def _aligned(
         each.read_to_the_end()
     if a.rows != b.rows:
         raise MetricInputError(
-            f"{models['a'].path} has {a.rows:,} rows and {models['b'].path} has {b.rows:,}: row "
+            f"{a.path} has {a.rows:,} rows and {b.path} has {b.rows:,}: row "
             f"{min(a.rows, b.rows) + 1:,} is in one of them only"
         )
 
@@ -152,18 +141,19 @@ def _aligned(
 class Rows:
     """The rows of a file in their order, each with its place in the file."""
 
-    def __init__(self, parts: list[Part], columns: Mapping[str, Chosen]):
+    def __init__(self, files: Files):
+        self.path = files.tables[0].path
         self.rows = 0
         """How many rows were read, with those that were left out."""
         self.excluded: Counter[str] = Counter()
         self.ended = False
-        self._found = self._batches(parts, columns)
+        self._found = self._batches(files)
         self._held: Outputs | None = None
 
     def until(self, end: int) -> Outputs | None:
         """The next rows, of which the places are below `end`."""
         pieces = [] if self._held is None else [self._held]
-        while not (pieces and pieces[-1][ROW][-1] >= end):
+        while not (pieces and pieces[-1][INDEX][-1] >= end):
             following = next(self._found, None)
             if following is None:
                 break
@@ -172,8 +162,8 @@ class Rows:
             self._held, self.ended = None, True
             return None
         rows = joined(pieces)
-        stop = int(np.searchsorted(rows[ROW], end))
-        self._held = taken(rows, slice(stop, None)) if stop < len(rows[ROW]) else None
+        stop = int(np.searchsorted(rows[INDEX], end))
+        self._held = taken(rows, slice(stop, None)) if stop < len(rows[INDEX]) else None
         return taken(rows, slice(0, stop)) if stop else None
 
     def read_to_the_end(self) -> None:
@@ -181,33 +171,34 @@ class Rows:
         for _ in self._found:
             pass
 
-    def _batches(self, parts: list[Part], columns: Mapping[str, Chosen]) -> Iterator[Outputs]:
-        for part in parts:
+    def _batches(self, files: Files) -> Iterator[Outputs]:
+        for part in files.parts:
             start = self.rows
-            for batch in batches(part, columns, _ROWS):
-                self.excluded += batch.excluded
-                self.rows += batch.rows + batch.excluded.total()
+            for batch in batches(part, files.feeds, files.types, _ROWS, INDEX):
+                self.excluded.update(batch.excluded)
+                self.rows += batch.rows + sum(batch.excluded.values())
                 if batch.rows:
-                    place = (batch.outputs[ROW] & ((1 << 40) - 1)) + start
-                    yield batch.outputs | {ROW: place}
+                    ids = batch.outputs[INDEX].astype(np.int64)
+                    yield batch.outputs | {INDEX: (ids - part.key) % 2**32 + start}
 
 
-def _outputs(a: Outputs, b: Outputs, models: Mapping[str, _Model]) -> Outputs:
+def _outputs(a: Outputs, b: Outputs, models: Mapping[str, Files]) -> Batch:
     """The outputs of both models.
 
     Raises:
         MetricInputError: a target, a key, or another column of both differs; names the first row.
     """
     for name in a:
-        if name in (*_PREDICTED, ROW):
+        if name in (*_PREDICTED, INDEX):
             continue
         differs = next((i for i, (x, y) in enumerate(_pairs(a[name], b[name])) if x != y), None)
         if differs is not None:
-            column = models["a"].columns[name].names[0]
+            column = models["a"].names[name][0]
+            left, right = (files.tables[0].path for files in models.values())
             x, y = (_brief(listed(each[name])[differs]) for each in (a, b))
             raise MetricInputError(
-                f"the files differ in the column {column!r}: in row {a[ROW][differs] + 1:,}, "
-                f"{models['a'].path} has {x} and {models['b'].path} has {y}"
+                f"the files differ in the column {column!r}: in row {a[INDEX][differs] + 1:,}, "
+                f"{left} has {x} and {right} has {y}"
             )
     shared = {name: x for name, x in a.items() if name not in (*_PREDICTED, "key")}
     predicted = {
@@ -216,7 +207,8 @@ def _outputs(a: Outputs, b: Outputs, models: Mapping[str, _Model]) -> Outputs:
         for name, x in each.items()
         if name in _PREDICTED
     }
-    return shared | predicted
+    ids = {INDEX: a[INDEX].astype(np.uint32)}
+    return Batch(shared | predicted | ids, len(a[INDEX]), {})
 
 
 def _pairs(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:

@@ -10,23 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 from rich.text import Text
 
 from datarax._errors import MetricInputError
 from datarax.cli import console_tables
 from datarax.cli.one_line import printable
-from datarax.evaluation import evaluator
 from datarax.evaluation.assembly import (
     Configuration,
     assembled,
     without_interval,
     without_slices,
 )
-from datarax.evaluation.columns import Chosen, Wanted, chosen
+from datarax.evaluation.columns import Encoded, Names
 from datarax.evaluation.engines import engine
-from datarax.evaluation.files import parts_of
-from datarax.evaluation.first_pass import first_rows, salts_of, value_counts, wanted
+from datarax.evaluation.evaluator import Progress, fold
+from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import (
     REPORT,
     STATE,
@@ -38,7 +38,6 @@ from datarax.evaluation.outcome import (
     write_outcome,
 )
 from datarax.evaluation.planning import Request, planned
-from datarax.evaluation.table_batches import columns_of
 
 SECONDS_BETWEEN_SAVES = 2.0
 INTERRUPTED = 130
@@ -48,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command, and returns its exit code."""
     check(args)
     console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
-    fresh = prepared(args)
+    files = Files(args.sources, lambda available: columns_of(args, available))
+    fresh = prepared(args, files)
     folder: Path | None = args.output
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            outcome = _folded(args, outcome, errors)
+            outcome = _folded(args, files, outcome, errors)
         except _Interrupted as stopped:
             outcome, interrupted = stopped.outcome, True
     if folder is not None:
@@ -80,63 +80,67 @@ def run(args: argparse.Namespace) -> int:
     return INTERRUPTED
 
 
-def prepared(args: argparse.Namespace) -> Outcome:
+def prepared(args: argparse.Namespace, files: Files) -> Outcome:
     """The evaluation that the arguments ask for, before any row is folded in."""
-    parts = parts_of(args.sources)
-    available = columns_of(parts[0])
-    columns = outputs_of(args, available)
-    slices = tuple(name for name in columns if name.startswith("slice_"))
-    first = first_rows(parts, columns, slices)
-    names = {output: list(each.names) for output, each in columns.items()}
-    config = planned(
-        request_of(args, available),
-        names,
-        first,
-        lambda outputs: value_counts(parts, columns, outputs),
-    )
-    paths = list(dict.fromkeys(part.path for part in parts))
+    names, paths = files.names, [table.path for table in files.tables]
+    if files.columns.together is not None:
+        files.check_queries(files.columns.together)
+    request = request_of(args, files.available)
+    config = planned(request, names, files.first_rows(), files.value_counts)
     return Outcome(
         config,
-        {output: names.get(output) for output in {"weights": None} | names},
+        {"weights": None} | names,
         tuple(map(Source.of, paths)),
         args.title or _title(paths),
         assembled(config),
-        total=len(parts),
+        total=len(files.parts),
     )
 
 
-def outputs_of(args: argparse.Namespace, available: Sequence[str]) -> dict[str, Chosen]:
+def columns_of(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
     """The columns of each output of the task.
 
     Raises:
-        MetricInputError: a column is missing, or there are too few or too many.
+        MetricInputError: there are too few of them, or too many.
     """
-    given = {name: wanted(getattr(args, name), available) for name in ("preds", "target")}
+    given: dict[str, Names] = {
+        name: _wanted(getattr(args, name), available) for name in ("preds", "target")
+    }
     if args.task == "detection":
         given = _detections(given)
-    for name in ("weights", "query"):
-        if getattr(args, name) is not None:
+    for name in ("weights", "query", "key"):
+        if getattr(args, name, None) is not None:
             given[name] = getattr(args, name)
-    for place, text in enumerate(getattr(args, "slice_by", ())):
-        given[f"slice_{place}"] = _slice(text, available)[0]
-    found = chosen(given, available)
-    one = ("preds", "target") if args.task in ("ranking", "text") else ()
-    for output in one:
-        if len(found[output].names) > 1:
-            raise MetricInputError(
-                f"--{output} names {len(found[output].names)} columns; the task "
-                f"{args.task} takes one"
-            )
-    return found
+    slices = [_slice(text, available)[0] for text in getattr(args, "slice_by", ())]
+    given |= {f"slice_{place}": column for place, column in enumerate(slices)}
+    if args.task in ("ranking", "text"):
+        for output in ("preds", "target"):
+            if not isinstance(given[output], str):
+                raise MetricInputError(
+                    f"--{output} names several columns; the task {args.task} takes one"
+                )
+    optional = tuple(f"slice_{place}" for place in range(len(slices)))
+    return Encoded(given, optional=optional, together=None if args.query is None else "query")
 
 
-def _detections(given: dict[str, Wanted]) -> dict[str, Wanted]:
-    names: dict[str, Wanted] = {}
+def _wanted(texts: Sequence[str], available: Sequence[str]) -> Names:
+    """The columns in the texts of `--preds`: names, names with commas between them, and globs."""
+    names = [
+        part.strip()
+        for text in texts
+        for part in ([text] if text in available else text.split(","))
+        if part.strip()
+    ]
+    return names[0] if len(names) == 1 else names
+
+
+def _detections(given: Mapping[str, Names]) -> dict[str, Names]:
+    names: dict[str, Names] = {}
     for argument, outputs in (
         ("preds", ("boxes", "scores", "labels")),
         ("target", ("target_boxes", "target_labels")),
     ):
-        columns = [given[argument]] if isinstance(given[argument], str) else list(given[argument])
+        columns = [given[argument]] if isinstance(given[argument], str) else given[argument] or []
         if len(columns) != len(outputs):
             expected = ",".join(each.removeprefix("target_") for each in outputs)
             raise MetricInputError(
@@ -147,62 +151,41 @@ def _detections(given: dict[str, Wanted]) -> dict[str, Wanted]:
     return names
 
 
-def wanted_of(found: Mapping[str, Chosen]) -> dict[str, Wanted]:
-    """The same columns by their names, as `fold` takes them."""
-    return {
-        output: list(each.names) if each.stacked else each.names[0]
-        for output, each in found.items()
-    }
-
-
 def _title(paths: Sequence[str]) -> str:
     first = Path(paths[0]).name
     return first if len(paths) == 1 else f"{first} and {len(paths) - 1} more"
 
 
-def _folded(args: argparse.Namespace, outcome: Outcome, errors: Console) -> Outcome:
+def _folded(args: argparse.Namespace, files: Files, outcome: Outcome, errors: Console) -> Outcome:
     """The evaluation with all parts folded in.
 
     Raises:
         _Interrupted: after Ctrl-C; it has what was computed.
     """
     latest, save = outcome, Saver(args.output)
-    parts = parts_of(args.sources)
-    encode = replace(outcome.config.encoding, salts=salts_of(parts))
-    columns = outputs_of(args, columns_of(parts[0]))
     executor = engine(args.engine, args.address, args.workers) if args.engine else nullcontext()
+    start = Progress(
+        outcome.metric, outcome.rows, dict(outcome.excluded or {}), outcome.done, outcome.total
+    )
 
-    def advanced(now: evaluator.Progress) -> None:
+    def advanced(now: Progress) -> None:
         nonlocal latest
         latest = replace(
-            latest,
-            metric=now.metric,
-            rows=now.rows,
-            excluded=now.excluded,
-            done=now.done,
-            total=now.total,
+            latest, metric=now.metric, rows=now.rows, excluded=now.excluded, done=now.done
         )
         show(latest)
         save(latest)
 
     try:
         with executor as pool, _progress_bar(errors, not args.no_progress) as show:
-            evaluator.fold(
+            fold(
                 args.sources,
                 assembled(outcome.config),
-                wanted_of(columns),
+                replace(files.columns, encode=outcome.config.encoding),
                 batch_size=args.batch_size,
                 executor=pool,
-                start=evaluator.Progress(
-                    outcome.metric,
-                    outcome.rows,
-                    outcome.excluded or {},
-                    outcome.done,
-                    outcome.total,
-                ),
+                start=start,
                 progress=advanced,
-                encode=encode,
-                nullable=tuple(name for name in columns if name.startswith("slice_")),
             )
     except KeyboardInterrupt:
         raise _Interrupted(latest) from None
@@ -216,7 +199,7 @@ def _progress_bar(console: Console, wanted: bool) -> Iterator[Callable[[Outcome]
         yield lambda outcome: None
         return
     shown = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*shown, TimeRemainingColumn(), console=console, transient=True) as bar:
+    with Bar(*shown, TimeRemainingColumn(), console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda outcome: bar.update(
             task,

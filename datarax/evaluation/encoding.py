@@ -56,8 +56,6 @@ class Encoding:
     """Slice `i` has the column `slice_i`."""
     sets: tuple[str, ...] = ("preds",)
     """The names of the outputs that hold predictions."""
-    salts: tuple[int, ...] = ()
-    """For each part of the files, what its rows are drawn by in a `Bootstrap`, with their place."""
 
     def __call__(self, columns: Mapping[str, Rows]) -> dict[str, Any]:
         """The outputs of a batch of rows.
@@ -73,16 +71,7 @@ class Encoding:
             out["ones"] = np.ones(rows, np.int32)
         if "weights" in out:
             out["weights"] = _numbers(out["weights"], "weights")
-        if "row" in out:
-            out["index"] = self._drawn_by(out.pop("row"))
         return getattr(self, f"_{self.task}", self._classes)(out)
-
-    def _drawn_by(self, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The ids of rows without the place of their part, which depends on the other files."""
-        if not self.salts:
-            return _hashed(rows)
-        place, row = rows >> 40, rows & ((1 << 40) - 1)
-        return _hashed((np.array(self.salts, np.int64)[place] << 32) + row)
 
     def _classes(self, out: dict[str, Any]) -> dict[str, Any]:
         """Of binary, multiclass and multilabel predictions."""

@@ -9,7 +9,7 @@ import jax
 
 from datarax._checks import kind, positive_int, x64_enabled
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax.evaluation.columns import INDEX, Columns, Names, feeds_of
+from datarax.evaluation.columns import INDEX, Columns, Encoded, Names, feeds_of
 from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.partial_state import (
     Failure,
@@ -22,6 +22,7 @@ from datarax.evaluation.partial_state import (
     packed,
 )
 from datarax.evaluation.tables import Part
+from datarax.evaluation.whole_queries import parts_of
 from datarax.metrics.base import Metric
 from datarax.wrappers.collection import Collection
 
@@ -61,9 +62,19 @@ def fold(
     check_foldable(metric)
     tables = tables_of(source)
     feeds, types = feeds_of(metric, columns, tables)
-    parts = [part for table in tables for part in table.parts]
+    encoded = columns if isinstance(columns, Encoded) else Encoded()
+    parts = parts_of(tables, encoded.together)
     empty = metric.reset()
-    task = Task(packed(empty), feeds, types, batch_size, _index(metric, feeds), x64_enabled())
+    task = Task(
+        packed(empty),
+        feeds,
+        types,
+        batch_size,
+        _index(metric, feeds),
+        x64_enabled(),
+        encoded.encode if isinstance(columns, Encoded) else None,
+        encoded.together,
+    )
     now = start or Progress(empty, total=len(parts))
     if now.total != len(parts):
         raise MetricInputError(

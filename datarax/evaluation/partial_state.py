@@ -16,6 +16,7 @@ from datarax.evaluation.columns import Feed
 from datarax.evaluation.read_ahead import read_ahead
 from datarax.evaluation.table_batches import batches
 from datarax.evaluation.tables import ColumnType, Part
+from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
 from datarax.metrics.compiled import padded_to
 
@@ -33,6 +34,10 @@ class Task:
     index: str | None
     """The output that gets an id of each row, if any."""
     x64: bool
+    encode: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """What makes outputs of the columns; None if they are the outputs."""
+    together: str | None = None
+    """The column of which equal values come in one batch."""
 
 
 class PartState(NamedTuple):
@@ -74,7 +79,8 @@ def folded(task: Task, part: Part, stopped: Callable[[], bool] = lambda: False) 
     """The state of a part; `stopped` is asked before each batch whether to give up."""
     metric, rows = _unpacked(task.metric), 0
     excluded: dict[str, int] = {}
-    ahead = read_ahead(batches(part, task.feeds, task.types, task.rows, task.index))
+    found = batches(part, task.feeds, task.types, task.rows, task.index)
+    ahead = read_ahead(found if task.together is None else whole_queries(found, task.together))
     with padded_to(task.rows):
         for batch in ahead:
             if stopped():
@@ -85,7 +91,8 @@ def folded(task: Task, part: Part, stopped: Callable[[], bool] = lambda: False) 
             if not batch.rows:
                 continue
             before = metric
-            metric = metric.update(**metric.arguments_from(batch.outputs))
+            outputs = batch.outputs if task.encode is None else task.encode(batch.outputs)
+            metric = metric.update(**metric.arguments_from(outputs))
             jax.block_until_ready(before)  # at most one update is in flight
             rows += batch.rows
     return PartState(tuple(map(np.asarray, jax.tree.leaves(metric))), rows, excluded)

@@ -1,92 +1,59 @@
 """Batches that hold whole queries: the documents of a query are ranked together."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from datarax._errors import MetricInputError
-from datarax.evaluation.columns import Chosen
-from datarax.evaluation.encoding import listed
-from datarax.evaluation.files import Part
-from datarax.evaluation.table_batches import batches
-
-QUERY = "query"
-_ROWS = 65536
+from datarax.evaluation.table_batches import Batch
+from datarax.evaluation.tables import Part, Table
 
 Outputs = dict[str, Any]
 
 
-def whole_queries(found: Iterable[Outputs]) -> Iterator[Outputs]:
-    """The same rows in batches that end where a query ends; queries follow each other."""
-    held: Outputs | None = None
-    for outputs in found:
-        rows = outputs if held is None else joined([held, outputs])
-        ids = np.asarray(rows[QUERY])
-        others = np.flatnonzero(ids != ids[-1])
+def parts_of(tables: Sequence[Table], together: str | None = None) -> list[Part]:
+    """The parts of files; with `together` one for each file, as a query may be in several."""
+    parts = []
+    for table in tables:
+        if together is None or not table.parts:
+            parts += table.parts
+            continue
+        rows = [part.rows for part in table.parts if part.rows is not None]
+        known = sum(rows) if len(rows) == len(table.parts) else None
+        parts.append(table.parts[0]._replace(stop=table.parts[-1].stop, rows=known))
+    return parts
+
+
+def whole_queries(found: Iterable[Batch], together: str) -> Iterator[Batch]:
+    """The same rows in batches that end where the value of a column ends."""
+    held: Outputs = {}
+    for batch in found:
+        rows = joined([held, batch.outputs]) if held and batch.rows else batch.outputs or held
+        ids = np.asarray(rows.get(together, ()))
+        others = np.flatnonzero(ids != ids[-1]) if len(ids) else ids
         start = int(others[-1]) + 1 if others.size else 0
         held = taken(rows, slice(start, None))
-        if start:
-            yield taken(rows, slice(0, start))
-    if held is not None:
-        yield held
-
-
-def whole_files(parts: Sequence[Part]) -> list[Part]:
-    """One part for each file, because a query may go on in the next part of its file."""
-    found: dict[str, Part] = {}
-    for part in parts:
-        before = found.get(part.path)
-        if before is None:
-            found[part.path] = part
-        else:
-            count = None if before.count is None else before.count + (part.count or 0)
-            rows = None if before.rows is None else before.rows + (part.rows or 0)
-            found[part.path] = before._replace(count=count, rows=rows)
-    return [part._replace(place=place) for place, part in enumerate(found.values())]
-
-
-def check_queries(parts: Sequence[Part], columns: Mapping[str, Chosen]) -> None:
-    """Reads the ids of the queries once.
-
-    Raises:
-        MetricInputError: the rows of a query do not follow each other, or are in several files.
-    """
-    seen: set[Any] = set()
-    for part in parts:
-        last: Any = None
-        for batch in batches(part, columns, _ROWS):
-            ids = listed(batch.outputs[QUERY]) if batch.rows else []
-            for query in ids:
-                if query == last:
-                    continue
-                if query in seen:
-                    raise MetricInputError(
-                        f"{part.path}: the rows of query {query!r} do not follow each other; sort "
-                        f"the rows by the column {columns[QUERY].names[0]!r}, in one file"
-                    )
-                seen.add(query)
-                last = query
+        yield Batch(taken(rows, slice(0, start)), start, batch.excluded)
+    if held:
+        yield Batch(held, len(held[together]), {})
 
 
 def taken(outputs: Outputs, rows: slice | np.ndarray[Any, Any]) -> Outputs:
     """Some rows of all outputs."""
-    return {name: _taken(x, rows) for name, x in outputs.items()}
+    return {
+        name: [x[place] for place in rows]
+        if isinstance(x, list) and isinstance(rows, np.ndarray)
+        else x[rows]
+        for name, x in outputs.items()
+    }
 
 
 def joined(several: Sequence[Outputs]) -> Outputs:
     """The rows of several batches, one after the other."""
-    first = several[0]
-    return {name: _joined([each[name] for each in several]) for name in first}
+    return {name: _together([each[name] for each in several]) for name in several[0]}
 
 
-def _taken(x: Any, rows: slice | np.ndarray[Any, Any]) -> Any:
-    if isinstance(x, np.ndarray):
-        return x[rows]
-    return x[rows] if isinstance(rows, slice) else [x[place] for place in rows]
-
-
-def _joined(several: list[Any]) -> Any:
-    if all(isinstance(x, np.ndarray) for x in several):
-        return np.concatenate(several)
-    return [value for x in several for value in listed(x)]
+def _together(pieces: list[Any]) -> Any:
+    if isinstance(pieces[0], list):
+        return [value for piece in pieces for value in piece]
+    return np.concatenate(pieces)
