@@ -285,10 +285,9 @@ def _notes(config: Configuration, caught: Sequence[warnings.WarningMessage]) -> 
     """What is to be known of the results, one line each."""
     notes = []
     for names, what in (
-        (without_interval(config), "no interval"),
-        (without_slices(config), "not by slice"),
+        (without_interval(config), "has no interval: its state is too large to hold for each draw"),
+        (without_slices(config), "is not sliced: its state is too large to hold for each slice"),
     ):
-        if names:
-            notes.append(f"{what}: {', '.join(names)}, of which too many states would be needed")
+        notes += [f"{name} {what}" for name in names]
     notes += dict.fromkeys(printable(str(each.message), 400) for each in caught)
     return notes

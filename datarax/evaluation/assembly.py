@@ -19,7 +19,7 @@ from datarax.wrappers.sliced import Sliced
 _REPLICA_BYTES = 1 << 16
 _SLICE_BYTES = 1 << 18
 _SLICED_REPLICA_BYTES = 1 << 11
-_COARSE_BITS = {"interval": 10, "slice": 12}
+_COARSE_BITS = (12, 10)
 """The bits of metrics that hold scores in bins, where their states are held several times."""
 
 
@@ -91,7 +91,7 @@ def assembled(config: Configuration) -> Collection:
     """
     metrics = {spec.name: _metric(spec, config) for spec in config.specs}
     spread = {"replicas": config.bootstrap, "confidence": config.confidence}
-    drawn = _small(config, _REPLICA_BYTES, "interval")
+    drawn = _small(config, _REPLICA_BYTES)
     if config.compared:
         parts: dict[str, Metric] = {
             model: Collection({name: _of_model(each, model) for name, each in metrics.items()})
@@ -106,9 +106,9 @@ def assembled(config: Configuration) -> Collection:
     ones = Sum().from_outputs(values="ones", weights=None)
     for place, slicing in enumerate(config.slicings):
         by, number = f"slice_{place}", len(slicing.names)
-        sliced = _small(config, _SLICE_BYTES, "slice") | {"examples": ones}
+        sliced = _small(config, _SLICE_BYTES) | {"examples": ones}
         parts[by] = Sliced(Collection(sliced), number, by=by)
-        drawn = _small(config, _SLICED_REPLICA_BYTES, "interval")
+        drawn = _small(config, _SLICED_REPLICA_BYTES)
         if config.bootstrap and drawn:
             of_slices = Sliced(Collection(drawn), number, by=by)
             parts[f"{by}_interval"] = Bootstrap(of_slices, **spread)
@@ -117,13 +117,13 @@ def assembled(config: Configuration) -> Collection:
 
 def without_interval(config: Configuration) -> list[str]:
     """The names of metrics whose state is too large to be held once for each replica."""
-    drawn = _small(config, _REPLICA_BYTES, "interval")
+    drawn = _small(config, _REPLICA_BYTES)
     return [spec.name for spec in config.specs if config.bootstrap and spec.name not in drawn]
 
 
 def without_slices(config: Configuration) -> list[str]:
     """The names of metrics whose state is too large to be held once for each slice."""
-    sliced = _small(config, _SLICE_BYTES, "slice")
+    sliced = _small(config, _SLICE_BYTES)
     return [spec.name for spec in config.specs if config.slicings and spec.name not in sliced]
 
 
@@ -131,14 +131,15 @@ def _metric(spec: Spec, config: Configuration) -> Metric:
     return built(spec, config.task, config.size, config.scores, config.on_invalid)
 
 
-def _small(config: Configuration, limit: int, use: str) -> dict[str, Metric]:
+def _small(config: Configuration, limit: int) -> dict[str, Metric]:
     """The metrics of which many states can be held, with fewer bins where that makes them small."""
     found = {}
     for spec in config.specs:
         metric = _metric(spec, config)
-        if _bytes(metric) > limit and "bits" in metric.fields:
-            coarse = dict(spec.options) | {"bits": _COARSE_BITS[use]}
-            metric = _metric(spec._replace(options=tuple(coarse.items())), config)
+        for bits in _COARSE_BITS if "bits" in metric.fields else ():
+            if _bytes(metric) > limit:
+                coarse = dict(spec.options) | {"bits": bits}
+                metric = _metric(spec._replace(options=tuple(coarse.items())), config)
         if _bytes(metric) <= limit:
             found[spec.name] = metric
     return found

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from datarax._checks import default_float
 from datarax._errors import MetricInputError
 
 Rows = Any
@@ -99,7 +100,7 @@ class Encoding:
 
     def _regression(self, out: dict[str, Any]) -> dict[str, Any]:
         target = _numbers(out["target"], "target", np.float64)
-        out["target"] = target.astype(np.float32)
+        out["target"] = target.astype(default_float())
         for name in self.sets:
             preds = _numbers(out[name], name, np.float64)
             if preds.shape != target.shape:
@@ -107,9 +108,9 @@ class Encoding:
                     f"predictions of shape {preds.shape[1:]} and targets of shape "
                     f"{target.shape[1:]} for each row; expected as many columns of both"
                 )
-            out[name] = preds.astype(np.float32)
+            out[name] = preds.astype(default_float())
             # The difference is rounded once.
-            out["error" + name.removeprefix("preds")] = (preds - target).astype(np.float32)
+            out["error" + name.removeprefix("preds")] = (preds - target).astype(default_float())
         return out
 
     def _ranking(self, out: dict[str, Any]) -> dict[str, Any]:
@@ -199,16 +200,19 @@ def shown_value(value: Any) -> str:
     )
 
 
-def _numbers(x: Rows, name: str, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
-    """Numbers as floats. Integers stay integers where they fit: they are exact."""
-    array = np.asarray(x)
+def _numbers(x: Rows, name: str, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """Numbers as floats."""
+    try:
+        array = np.asarray(x)
+    except ValueError:
+        raise MetricInputError(f"{name} holds lists of different lengths") from None
     if array.dtype.kind not in "biuf":
-        raise MetricInputError(f"{name} holds {_kind(array)}; expected numbers")
-    return array.astype(dtype)
-
-
-def _kind(array: np.ndarray[Any, Any]) -> str:
-    return "strings" if array.dtype.kind in "OUS" else f"values of type {array.dtype}"
+        kind = "strings" if array.dtype.kind in "OUS" else f"values of type {array.dtype}"
+        raise MetricInputError(f"{name} holds {kind}; expected numbers")
+    if array.dtype == np.float16 and dtype is None:
+        return array  # metrics know how far it is rounded
+    with np.errstate(over="ignore"):  # beyond the range is infinite, which metrics count
+        return array.astype(dtype or default_float())
 
 
 def _hashed(values: Sequence[Any] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
