@@ -8,6 +8,7 @@ from datarax._errors import CheckpointError as CheckpointError
 from datarax._errors import CollectorStateError as CollectorStateError
 from datarax._errors import ConfigurationMismatchError as ConfigurationMismatchError
 from datarax._errors import DataraxError as DataraxError
+from datarax._errors import EvaluationError as EvaluationError
 from datarax._errors import InvalidValuesError as InvalidValuesError
 from datarax._errors import InvalidValuesWarning as InvalidValuesWarning
 from datarax._errors import MetricInputError as MetricInputError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from datarax import training as training
     from datarax import wrappers as wrappers
     from datarax.distributed.merge_ops import MetricReduceOp as MetricReduceOp
+    from datarax.evaluation.evaluator import evaluate as evaluate
     from datarax.metrics.base import Metric as Metric
     from datarax.numerics.exact import Exact as Exact
     from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
@@ -72,6 +74,7 @@ _PACKAGES = (
 _LAZY = {
     "Exact": "datarax.numerics.exact",
     "MetricReduceOp": "datarax.distributed.merge_ops",
+    "evaluate": "datarax.evaluation.evaluator",
     "Metric": "datarax.metrics.base",
     "AsyncMetricCollector": "datarax.training.collector",
     "MetricAccumulator": "datarax.statistics.accumulator",

@@ -76,5 +76,9 @@ class CheckpointError(DataraxError, ValueError):
     """A checkpoint cannot be written, is incomplete or damaged, or has another format version."""
 
 
+class EvaluationError(DataraxError, RuntimeError):
+    """A part of a file was not evaluated, because its worker died; the error names the file."""
+
+
 class MissingExtraError(DataraxError, ImportError):
     """An optional dependency is not installed; the message names the extra that installs it."""

@@ -257,17 +257,14 @@ def _feed(
                     f"Columns(..., classes={{{output!r}: [...]}})"
                 )
     order = ("text", "float", "integer", "boolean")
-    mask = None
-    for route in routes:
-        wanted = _TARGET_MASK.get(route.argument, "valid")
-        masks = [r.output for r in sum(by_output.values(), []) if r.argument == wanted]
-        mask = mask or next(iter(masks), None)
+    wanted = {_TARGET_MASK.get(route.argument, "valid") for route in routes}
+    masks = (name for name, all_ in by_output.items() if {r.argument for r in all_} & wanted)
     return Feed(
         output,
         names,
-        next(kind for kind in order if kind in kinds),
+        next(kind for kind in order if kind in kinds) if classes is None else "integer",
         any(types[name].ragged for name in names),
-        mask,
+        next(masks, None),
         bool(routes) and all(_is_of_classes(route) for route in routes),
         None if classes is None else tuple(classes),
     )

@@ -1,19 +1,138 @@
 """`engine`: an executor by its name, on this machine or on a cluster."""
 
-import multiprocessing
+import os
+import re
+import signal
+import threading
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
+from typing import Any
+
+import jax
 
 from datarax._errors import MetricInputError
+from datarax._optional import optional
+from datarax.evaluation.process_executor import ProcessExecutor
+from datarax.evaluation.ray_executor import RayExecutor
 
 ENGINES = ("processes", "dask", "ray")
+_DEVICES = r"--xla_force_host_platform_device_count=\S*"
 
 
 @contextmanager
 def engine(name: str, address: str | None = None, workers: int | None = None) -> Iterator[Executor]:
-    """An executor whose workers evaluate parts of files."""
+    """An executor whose workers evaluate parts of files, for `evaluate(..., executor=)`.
+
+    The workers use the CPU, and share its cores. They end with the block; a cluster at `address`
+    keeps running.
+
+    If a worker dies, its parts are evaluated again by another one: "dask" and "ray" see to it, and
+    "processes" starts new workers. A part that has ended several workers raises an error.
+
+    Args:
+        name: "processes", of this machine; "dask" (the extra `dask`) or "ray" (the extra `ray`).
+        address: of the scheduler of Dask, or of the cluster of Ray; the workers need datarax and
+            must see the files under the same paths. Without it, one is started on this machine.
+        workers: how many workers to start; by default one for each core.
+
+    Raises:
+        MetricInputError: no engine has the name, or processes of this machine have an address.
+        MissingExtraError: Dask or Ray is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> import datarax
+        >>> from datarax.evaluation import engine
+        >>> from datarax.metrics import Accuracy
+        >>> path = f"{tempfile.mkdtemp()}/predictions.npz"
+        >>> np.savez(path, preds=np.array([0.9, 0.2, 0.7]), target=np.array([1, 0, 0]))
+        >>> with engine("processes", workers=1) as workers:
+        ...     accuracy = datarax.evaluate(path, Accuracy(), executor=workers)
+        >>> print(accuracy.compute())
+        0.6666667
+    """
     if name not in ENGINES:
         raise MetricInputError(f"engine={name!r}; expected one of {', '.join(map(repr, ENGINES))}")
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        yield pool
+    if name == "processes" and address is not None:
+        raise MetricInputError("engine: processes of this machine have no address")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    number = workers or cores or 1
+    environment = _environment(max(1, (cores or 1) // number))
+    opened = {"processes": _processes, "dask": _dask, "ray": _ray}[name]
+    with opened(address, number, environment) as executor:
+        yield executor
+
+
+def begin_worker(environment: dict[str, str], alive: Any) -> None:
+    """Prepares a process of `engine("processes")`: on the CPU, and it ends with its parent."""
+    os.environ.update(environment)
+    # Ctrl-C reaches all processes of a terminal. The parent ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    jax.config.update("jax_platforms", "cpu")  # JAX has read the environment already
+    threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
+
+
+def _end_with_parent(alive: Any) -> None:
+    try:
+        alive.recv()
+    except (EOFError, OSError):
+        os._exit(1)
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """The environment of a worker: JAX on one CPU device, with some of the cores."""
+    flags = re.sub(_DEVICES, "", os.environ.get("XLA_FLAGS", "")).strip()
+    return {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": flags,
+        "NPROC": str(threads),  # the threads of XLA
+        "OMP_NUM_THREADS": str(threads),  # and of Arrow
+    }
+
+
+@contextmanager
+def _processes(_: str | None, workers: int, environment: dict[str, str]) -> Iterator[Executor]:
+    executor = ProcessExecutor(workers, begin_worker, environment)
+    try:
+        yield executor
+    except BaseException:
+        executor.kill()
+        raise
+    executor.shutdown()
+
+
+@contextmanager
+def _dask(address: str | None, workers: int, environment: dict[str, str]) -> Iterator[Executor]:
+    distributed = optional("distributed", "dask", 'engine("dask")')
+    cluster = None
+    if address is None:
+        cluster = distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=None, env=environment
+        )
+    try:
+        with distributed.Client(cluster or address) as client:
+            yield client.get_executor(pure=False)
+    finally:
+        if cluster is not None:
+            cluster.close()
+
+
+@contextmanager
+def _ray(address: str | None, workers: int, environment: dict[str, str]) -> Iterator[Executor]:
+    ray = optional("ray", "ray", 'engine("ray")')
+    ours = not ray.is_initialized()
+    if ours:
+        local = {"num_cpus": workers, "include_dashboard": False}
+        ray.init(
+            address=address or "local",
+            runtime_env={"env_vars": environment},
+            log_to_driver=False,
+            **({} if address else local),
+        )
+    try:
+        yield RayExecutor(ray)
+    finally:
+        if ours:
+            ray.shutdown()

@@ -1,15 +1,23 @@
-"""`evaluate`: a metric of what is in files; `fold`, which it calls, also says how far it is."""
+"""`evaluate`: the metric of what is in files; and `fold`, which also says how far it is."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import groupby
+from typing import Any, TypeVar, overload
 
 import jax
 
-from datarax._checks import kind, positive_int, x64_enabled
-from datarax._errors import MetricInputError, MetricTypeError
-from datarax.evaluation.columns import INDEX, Columns, Encoded, Names, feeds_of
+from datarax._checks import kind, positive_int, warn, x64_enabled
+from datarax._errors import (
+    EvaluationError,
+    InvalidValuesWarning,
+    MetricInputError,
+    MetricTypeError,
+)
+from datarax.evaluation.columns import INDEX, Columns, Encoded, Feed, Names, feeds_of
+from datarax.evaluation.device_lanes import DeviceLanes
 from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.partial_state import (
     Failure,
@@ -18,33 +26,42 @@ from datarax.evaluation.partial_state import (
     Task,
     check_foldable,
     fold_part,
-    folded,
     packed,
 )
+from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.tables import Part
 from datarax.evaluation.whole_queries import parts_of
 from datarax.metrics.base import Metric
+from datarax.statistics.traversal import walk
 from datarax.wrappers.collection import Collection
+
+IN_FLIGHT = 256
+"""The most parts that an executor holds at a time, if it does not say how many workers it has."""
+
+M = TypeVar("M", bound=Metric)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an evaluation is."""
+    """How far `fold` is: what it returns, and passes to `progress` after each part.
+
+    Args:
+        metric: all parts that are done, merged.
+        rows: how many rows were folded in; the excluded ones are not among them.
+        excluded: by column, how many rows were left out because it has no value there. A row that
+            lacks several values is counted once.
+        done: the indices of the parts that are done, ascending.
+        total: how many parts there are.
+        merging: the states that wait for their neighbours. With them, `fold(start=)` continues to
+            the same result bit for bit. Without them, `metric` is merged with the other parts.
+    """
 
     metric: Metric
-    """All parts that are done, merged."""
     rows: int = 0
-    """How many rows were folded in; the excluded ones are not among them."""
-    excluded: dict[str, int] = field(default_factory=dict)
-    """By column, how many rows were left out because it has no value there. A row that lacks
-    several is counted once, under the first."""
+    excluded: Mapping[str, int] = field(default_factory=dict)
     done: tuple[int, ...] = ()
-    """The indices of the parts that are done, ascending."""
     total: int = 0
-    """How many parts there are."""
-    merging: Merging | None = None
-    """The states that wait for their neighbours. With them, an evaluation that continues gives the
-    same result bit for bit; without, it merges `metric` with the other parts at the end."""
+    merging: Merging | None = field(default=None, repr=False)
 
 
 def fold(
@@ -57,47 +74,86 @@ def fold(
     start: Progress | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Progress:
-    """Folds files into a metric, part by part."""
+    """Folds the rows of files into a metric, part by part; `evaluate` without its surroundings.
+
+    Each part is folded into an empty metric, and the states are merged in a fixed order. So the
+    result is the same bit for bit with any executor, and with any number of devices.
+
+    On Ctrl-C it stops, cancels what the executor holds, and raises `KeyboardInterrupt`; the caller
+    has the last `Progress` that was passed to `progress`.
+
+    Args:
+        source: as for `evaluate`, and so are `columns`, `batch_size` and `executor`.
+        metric: an empty metric.
+        columns: see `evaluate`.
+        batch_size: see `evaluate`.
+        executor: see `evaluate`.
+        start: continues from there: parts that are done are not read again. The files and the
+            metric must be the same.
+        progress: called on this thread after each part.
+
+    Raises:
+        MetricInputError: as for `evaluate`; or `start` has another number of parts.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from datarax.evaluation import fold
+        >>> from datarax.metrics import Mean
+        >>> path = f"{tempfile.mkdtemp()}/losses.npz"
+        >>> np.savez(path, loss=np.array([1.0, 2.0, 4.5]))
+        >>> result = fold(path, Mean(), {"values": "loss"})
+        >>> print(result.metric.compute(), result.rows, result.done, result.total)
+        2.5 3 (0,) 1
+    """
     positive_int(batch_size, "batch_size")
     check_foldable(metric)
+    _check_spawned(executor)
     tables = tables_of(source)
     feeds, types = feeds_of(metric, columns, tables)
-    encoded = columns if isinstance(columns, Encoded) else Encoded()
-    parts = parts_of(tables, encoded.together)
+    encoded = columns if isinstance(columns, Encoded) else None
+    together = encoded and encoded.together
+    parts = parts_of(tables, together)
+    rows: int | None = batch_size
+    if encoded is None and _keeps_groups(metric, feeds):
+        parts, rows = _whole_files(parts), None
+    elif parts and all(part.rows is not None for part in parts):
+        # Small files need no large batches; a power of two, so that many sizes share a program.
+        most = max(part.rows or 1 for part in parts)
+        rows = min(batch_size, 1 << (most - 1).bit_length())
     empty = metric.reset()
     task = Task(
         packed(empty),
         feeds,
         types,
-        batch_size,
+        rows,
         _index(metric, feeds),
         x64_enabled(),
-        encoded.encode if isinstance(columns, Encoded) else None,
-        encoded.together,
+        encoded and encoded.encode,
+        together,
     )
-    now = start or Progress(empty, total=len(parts))
+    now = start or Progress(empty, total=len(parts), merging=Merging())
     if now.total != len(parts):
         raise MetricInputError(
             f"fold: start has {now.total} parts, and the source has {len(parts)}; expected the "
             f"same files"
         )
-    merging = now.merging or Merging()
-    before = now.metric if now.done and now.merging is None else None
-    structure = jax.tree.structure(empty)
-    todo = [i for i in range(len(parts)) if i not in set(now.done)]
-    for index, state in _states(task, parts, todo, executor):
-        merging = merging.with_part(index, structure.unflatten(state.leaves))
-        excluded = dict(now.excluded)
-        for name, number in state.excluded.items():
-            excluded[name] = excluded.get(name, 0) + number
-        done = tuple(sorted((*now.done, index)))
-        finished = len(done) == len(parts)
+    merging, before = now.merging or Merging(), now.metric if now.merging is None else None
+    done = set(now.done)
+    for index, state in _states(task, parts, [*sorted({*range(len(parts))} - done)], executor):
+        merging = merging.with_part(index, jax.tree.structure(empty).unflatten(state.leaves))
+        done.add(index)
         whole = now.metric
-        if progress is not None or finished:
-            whole = merging.merged(empty)
-            whole = whole if before is None else before.merge(whole)
-        kept = merging if before is None else None
-        now = Progress(whole, now.rows + state.rows, excluded, done, len(parts), kept)
+        if progress is not None or len(done) == len(parts):
+            whole = merging.merged(before)
+        now = Progress(
+            whole,
+            now.rows + state.rows,
+            dict(Counter(now.excluded) + Counter(state.excluded)),
+            tuple(sorted(done)),
+            len(parts),
+            merging if before is None else None,
+        )
         if progress is not None:
             progress(now)
     return now
@@ -108,23 +164,62 @@ def _states(
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
     if executor is None:
+        devices = jax.local_devices()[: len(todo)]
+        if len(devices) > 1:
+            yield from _on_devices(task, parts, todo, devices)
+            return
         for index in todo:
             yield index, _value(fold_part(task, parts[index]))
         return
+    workers = getattr(executor, "_max_workers", None)  # of the pools of the standard library
+    most = 2 * workers + 2 if isinstance(workers, int) else IN_FLIGHT
+    yield from _submitted(task, parts, todo, executor, most)
+
+
+def _on_devices(
+    task: Task, parts: Sequence[Part], todo: Sequence[int], devices: Sequence[Any]
+) -> Iterator[tuple[int, PartState]]:
+    lanes = DeviceLanes(devices)
+    try:
+        yield from _submitted(task, parts, todo, lanes, 2 * len(devices), lanes.stopped.is_set)
+    finally:
+        lanes.shutdown(cancel_futures=True)
+
+
+def _submitted(
+    task: Task,
+    parts: Sequence[Part],
+    todo: Sequence[int],
+    executor: Executor,
+    most: int,
+    *args: Any,
+) -> Iterator[tuple[int, PartState]]:
+    """The states of parts from an executor, which holds at most so many at a time."""
     waiting: dict[Future[Any], int] = {}
     left = iter(todo)
     try:
         while True:
-            while len(waiting) < 64 and (index := next(left, None)) is not None:
-                waiting[executor.submit(fold_part, task, parts[index])] = index
+            while len(waiting) < most and (index := next(left, None)) is not None:
+                waiting[executor.submit(fold_part, task, parts[index], *args)] = index
             if not waiting:
                 return
             ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in sorted(ready, key=waiting.__getitem__):
-                yield waiting.pop(future), _value(future.result())
+                index = waiting.pop(future)
+                yield index, _value(_result(future, parts[index]))
     finally:
         for future in waiting:
             future.cancel()
+
+
+def _result(future: Future[Any], part: Part) -> PartState | Failure:
+    try:
+        return future.result()
+    except Exception as error:  # of the executor: those of the evaluation are values
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise EvaluationError(
+            f"{part.path}: its worker died, or could not be reached: {lines[0]}"
+        ) from error
 
 
 def _value(outcome: PartState | Failure) -> PartState:
@@ -133,11 +228,61 @@ def _value(outcome: PartState | Failure) -> PartState:
     return outcome
 
 
-def _index(metric: Metric, feeds: Sequence[Any]) -> str | None:
+def _index(metric: Metric, feeds: Sequence[Feed]) -> str | None:
     """The output that takes the ids of the rows, if a metric takes it and no column feeds it."""
     outputs = {route.output for route in metric.routes() if route.argument == INDEX}
-    outputs -= {None, *(feed.output for feed in feeds)}
-    return INDEX if INDEX in outputs else None
+    return INDEX if INDEX in outputs - {feed.output for feed in feeds} else None
+
+
+def _keeps_groups(metric: Metric, feeds: Sequence[Feed]) -> bool:
+    """Whether a metric needs all rows of a group, such as a query, in one update."""
+    groups = {getattr(each, "together_by", None) for each in walk(metric)} - {None}
+    fed = {feed.output for feed in feeds}
+    return any(route.argument in groups and route.output in fed for route in metric.routes())
+
+
+def _whole_files(parts: Sequence[Part]) -> list[Part]:
+    """One part for each file."""
+    whole = []
+    for _, group in groupby(parts, lambda part: part.path):
+        first, *rest = group
+        whole.append(first._replace(stop=rest[-1].stop if rest else first.stop, rows=None))
+    return whole
+
+
+def _check_spawned(executor: Executor | None) -> None:
+    """Raises for a pool of processes that are forked: they hang in the threads of JAX."""
+    context = getattr(executor, "_mp_context", None)
+    if context is not None and context.get_start_method() == "fork":
+        raise MetricInputError(
+            "evaluate: the executor forks its processes, which hang, as JAX has threads; make it "
+            'with mp_context=multiprocessing.get_context("spawn"), or by '
+            'datarax.evaluation.engine("processes")'
+        )
+
+
+@overload
+def evaluate(
+    source: Source,
+    metrics: M,
+    *,
+    columns: Columns | Mapping[str, Names] | None = None,
+    batch_size: int = 65536,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> M: ...
+
+
+@overload
+def evaluate(
+    source: Source,
+    metrics: Mapping[str, Metric],
+    *,
+    columns: Columns | Mapping[str, Names] | None = None,
+    batch_size: int = 65536,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> Collection: ...
 
 
 def evaluate(
@@ -149,10 +294,66 @@ def evaluate(
     executor: Executor | None = None,
     progress: bool = True,
 ) -> Metric:
-    """The metric of all rows of some files."""
+    """The metric with all rows of some files folded in.
+
+    The files are read in batches, in constant memory, and only the columns that are needed. Each
+    part of a file is folded into an empty metric, and these are merged in a fixed order: the result
+    is the same bit for bit with any executor, and on any number of devices of one kind.
+
+    A row that has no value in a needed column is left out, with a warning that counts such rows.
+    NaN is a value: the metrics count it as invalid. In files of text, an empty field, NA and null
+    are no value.
+
+    Args:
+        source: the path of a file, a folder, a glob (`**` for folders within), or a list of these.
+            By the end of the name, Parquet (.parquet, .pq), CSV (.csv), JSON lines (.jsonl,
+            .ndjson), Arrow (.arrow, .arrows, .feather, .ipc), NPZ (.npz). All but NPZ need the
+            extra `parquet`.
+        metrics: a metric without data, or a dict of metrics.
+        columns: by output that the metrics take, a column, a list of columns or a glob; see
+            `datarax.evaluation.Columns`, which also gives the classes that strings stand for. By
+            default, an output takes the column of its name.
+        batch_size: the rows of an update.
+        executor: any `concurrent.futures.Executor`, such as those of `datarax.evaluation.engine`.
+            Its workers read the files. By default, all devices of this process are used.
+        progress: whether to show a progress bar, if standard error is a terminal and Rich is
+            installed (the extra `console`).
+
+    Raises:
+        MetricInputError: no file, a damaged file, a missing column, columns of other types in some
+            files; names the file. Also for a metric with data, or one that depends on the order of
+            updates.
+        EvaluationError: a worker died over and over; names the file.
+        MissingExtraError: pyarrow is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> import datarax
+        >>> from datarax.metrics import Accuracy, LogLoss
+        >>> path = f"{tempfile.mkdtemp()}/predictions.npz"
+        >>> np.savez(path, score=np.array([0.9, 0.2, 0.7]), label=np.array([1, 0, 0]))
+        >>> metrics = datarax.evaluate(
+        ...     path,
+        ...     {"accuracy": Accuracy(), "log_loss": LogLoss()},
+        ...     columns={"preds": "score", "target": "label"},
+        ... )
+        >>> print({name: round(value, 4) for name, value in metrics.results().items()})
+        {'accuracy': 0.6667, 'log_loss': 0.5108}
+    """
     metric = Collection(metrics) if isinstance(metrics, Mapping) else metrics
     if not isinstance(metric, Metric):
         raise MetricTypeError(
             f"evaluate: metrics is {kind(metrics)}; expected a datarax.Metric or a dict of them"
         )
-    return fold(source, metric, columns, batch_size=batch_size, executor=executor).metric
+    with progress_bar(progress) as shown:
+        result = fold(
+            source, metric, columns, batch_size=batch_size, executor=executor, progress=shown
+        )
+    if result.excluded:
+        reasons = ", ".join(
+            f"{number:,} without a value in the column {name!r}"
+            for name, number in result.excluded.items()
+        )
+        warn(f"evaluate: rows are left out: {reasons}", InvalidValuesWarning)
+    return result.metric

@@ -83,7 +83,7 @@ def _found(source: str | Path) -> list[str]:
     else:
         found = [
             Path(each).as_posix()
-            for each in glob.glob(str(source), recursive=True)
+            for each in glob.iglob(str(source), recursive=True)  # noqa: PTH207, takes any path
             if Path(each).is_file()
         ]
         found.sort(key=natural)

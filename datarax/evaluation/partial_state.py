@@ -2,9 +2,11 @@
 
 import pickle
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +21,10 @@ from datarax.evaluation.tables import ColumnType, Part
 from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
 from datarax.metrics.compiled import padded_to
+from datarax.statistics.traversal import walk
+from datarax.wrappers.best import Best
+from datarax.wrappers.decayed import Decayed
+from datarax.wrappers.window import Window
 
 
 @dataclass(frozen=True)
@@ -29,8 +35,9 @@ class Task:
     """The empty metric, pickled and compressed, as its arrays are mostly zeros."""
     feeds: tuple[Feed, ...]
     types: Mapping[str, ColumnType]
-    rows: int
-    """The rows of a batch. Shorter ones are padded, so that all workers do the same arithmetic."""
+    rows: int | None
+    """The rows of a batch. Shorter ones are padded, so that all workers do the same arithmetic.
+    `None`: all rows of a part are one batch."""
     index: str | None
     """The output that gets an id of each row, if any."""
     x64: bool
@@ -62,40 +69,43 @@ def packed(metric: Metric) -> bytes:
 
 @lru_cache(maxsize=8)
 def _unpacked(data: bytes) -> Metric:
-    return pickle.loads(zlib.decompress(data))
+    # As arrays of NumPy, which are on no device: each thread may use another one.
+    return jax.tree.map(np.asarray, pickle.loads(zlib.decompress(data)))
 
 
-def fold_part(task: Task, part: Part) -> PartState | Failure:
-    """Folds a part into an empty metric. It runs in any process."""
+def fold_part(task: Task, part: Part, stopped: Callable[[], bool] = bool) -> PartState | Failure:
+    """Folds a part into an empty metric. It runs in any process.
+
+    `stopped` is asked before each batch whether to give up.
+    """
     try:
         if x64_enabled() != task.x64:
             jax.config.update("jax_enable_x64", task.x64)
-        return folded(task, part)
+        return _folded(task, part, stopped)
     except Exception as error:
         return Failure(_portable(_with_place(error, part)))
 
 
-def folded(task: Task, part: Part, stopped: Callable[[], bool] = lambda: False) -> PartState:
-    """The state of a part; `stopped` is asked before each batch whether to give up."""
-    metric, rows = _unpacked(task.metric), 0
-    excluded: dict[str, int] = {}
-    found = batches(part, task.feeds, task.types, task.rows, task.index)
-    ahead = read_ahead(found if task.together is None else whole_queries(found, task.together))
-    with padded_to(task.rows):
+def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
+    metric = before = _unpacked(task.metric)
+    rows, excluded = 0, Counter[str]()
+    read = batches(part, task.feeds, task.types, task.rows, task.index)
+    if task.together is not None:
+        read = whole_queries(read, task.together)
+    with closing(read_ahead(read)) as ahead:
         for batch in ahead:
             if stopped():
-                ahead.close()
                 break
-            for name, number in batch.excluded.items():
-                excluded[name] = excluded.get(name, 0) + number
+            excluded.update(batch.excluded)
             if not batch.rows:
                 continue
-            before = metric
             outputs = batch.outputs if task.encode is None else task.encode(batch.outputs)
-            metric = metric.update(**metric.arguments_from(outputs))
-            jax.block_until_ready(before)  # at most one update is in flight
+            size = task.rows or 1 << (batch.rows - 1).bit_length()
+            with padded_to(size):
+                before, metric = metric, metric.update(**metric.arguments_from(outputs))
+            jax.block_until_ready(before)  # one update is in flight
             rows += batch.rows
-    return PartState(tuple(map(np.asarray, jax.tree.leaves(metric))), rows, excluded)
+    return PartState(tuple(map(np.asarray, jax.tree.leaves(metric))), rows, dict(excluded))
 
 
 def _with_place(error: Exception, part: Part) -> Exception:
@@ -146,20 +156,31 @@ class Merging:
         nodes[level, index] = state
         return replace(self, nodes=nodes)
 
-    def merged(self, start: Metric) -> Metric:
-        """All of them as one, in the order of the parts from the last; `start` is the empty one."""
-        ordered = sorted(self.nodes, key=lambda node: node[1] << node[0], reverse=True)
-        whole = None
-        for node in ordered:
-            state = self.nodes[node]
-            whole = state if whole is None else _merged(state, whole)
-        return start if whole is None else whole
+    def merged(self, before: Metric | None) -> Metric:
+        """All of them as one, the last parts first; then with what was there `before`, if any."""
+        places = sorted(self.nodes, key=lambda node: node[1] << node[0], reverse=True)
+        states = [self.nodes[place] for place in places]
+        return reduce(
+            lambda whole, state: _merged(state, whole),
+            states if before is None else [*states, before],
+        )
 
 
 def check_foldable(metric: Metric) -> None:
-    """Raises if the metric cannot be folded part by part."""
-    if metric.owns_mesh:
+    """Raises if the metric cannot be folded part by part, or holds data."""
+    for each in walk(metric):
+        if getattr(each, "owns_mesh", False):
+            raise MetricInputError(
+                "evaluate: the metric has one copy for each device; give the plain metric, all "
+                "devices of this process are used"
+            )
+        if isinstance(each, Best | Decayed | Window):
+            raise MetricInputError(
+                f"evaluate: {type(each).__name__} depends on the order of updates, and the rows of "
+                f"files are folded in any order; give the metric that it holds"
+            )
+    now, empty = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
+    if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(now, empty, strict=True)):
         raise MetricInputError(
-            "evaluate: the metric has one copy per device; give the plain metric: all devices of "
-            "this process are used"
+            "evaluate: the metric has data already; give metric.reset(), and merge the two after"
         )

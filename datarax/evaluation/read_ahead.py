@@ -2,14 +2,14 @@
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 _END = object()
 
 
-def read_ahead(items: Iterator[T], depth: int = 3) -> Iterator[T]:
+def read_ahead(items: Iterator[T], depth: int = 3) -> Generator[T, None, None]:
     """The items of an iterator, which runs up to `depth` items ahead on a thread of its own.
 
     An exception of the iterator is raised here, in its place. If this iterator is closed early, the

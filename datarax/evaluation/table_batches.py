@@ -12,6 +12,8 @@ from datarax.evaluation.columns import Feed
 from datarax.evaluation.files import open_table
 from datarax.evaluation.tables import ColumnType, Part
 
+READ_ROWS = 2**16
+
 
 class Batch(NamedTuple):
     """Some rows of a part."""
@@ -27,7 +29,7 @@ def batches(
     part: Part,
     feeds: tuple[Feed, ...],
     types: Mapping[str, ColumnType],
-    rows: int,
+    rows: int | None,
     index: str | None = None,
 ) -> Iterator[Batch]:
     """The batches of a part: `rows` rows each, but for the last.
@@ -38,14 +40,14 @@ def batches(
         part: the part.
         feeds: what feeds each output.
         types: the types of the columns.
-        rows: the size of a batch.
+        rows: the size of a batch; `None` for one batch of all rows.
         index: the output that gets an id of each row, if any.
     """
     held: list[dict[str, Any]] = []
     needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
     count, place = 0, 0
     excluded: dict[str, int] = {}
-    for table in open_table(part.path).read(part, dict(types), rows):
+    for table in open_table(part.path).read(part, dict(types), rows or READ_ROWS):
         size = len(next(iter(table.values())))
         ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
         place += size
@@ -66,7 +68,7 @@ def batches(
             outputs[index] = ids
         held.append(outputs)
         count += size
-        while count >= rows:
+        while rows and count >= rows:
             whole = _joined(held)
             yield Batch(_cut(whole, 0, rows), rows, excluded)
             excluded = {}
@@ -87,12 +89,16 @@ def output_of(feed: Feed, table: Mapping[str, Any]) -> dict[str, Any]:
         return {feed.output: _as_they_are(columns)}
     if feed.kind == "text" and feed.classes is None:
         texts = [list(column) for column in columns]
-        return {feed.output: texts[0] if len(texts) == 1 else list(map(list, zip(*texts)))}
+        return {
+            feed.output: texts[0] if len(texts) == 1 else list(map(list, zip(*texts, strict=True)))
+        }
     if feed.classes is not None:
         columns = [_numbered(column, feed.classes) for column in columns]
     if any(isinstance(column, Ragged) for column in columns):
         return _padded_lists(feed, columns)
-    arrays = [_as_numbers(column, feed, name) for column, name in zip(columns, feed.columns)]
+    arrays = [
+        _as_numbers(column, feed, name) for column, name in zip(columns, feed.columns, strict=True)
+    ]
     if len(arrays) == 1:
         return {feed.output: arrays[0]}
     return {feed.output: stacked(arrays)}
@@ -222,7 +228,9 @@ def _together(pieces: list[Any]) -> Any:
     if pieces[0].ndim > 1:  # of lists that were padded to different lengths
         shape = np.max([piece.shape[1:] for piece in pieces], 0)
         pieces = [
-            np.pad(x, [(0, 0), *((0, most - n) for most, n in zip(shape, x.shape[1:]))])
+            np.pad(
+                x, [(0, 0), *((0, most - n) for most, n in zip(shape, x.shape[1:], strict=True))]
+            )
             if x.shape[1:] != tuple(shape)
             else x
             for x in pieces

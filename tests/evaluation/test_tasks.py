@@ -30,7 +30,7 @@ SIZES = {
 
 
 def test_the_command_and_the_tasks_agree():
-    assert evaluation_arguments.TASKS == tuple(TASKS)
+    assert tuple(TASKS) == evaluation_arguments.TASKS
 
 
 @pytest.mark.parametrize("task", TASKS)

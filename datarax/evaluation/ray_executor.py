@@ -1,0 +1,33 @@
+"""An executor over the tasks of Ray."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+RETRIES = 3
+
+
+class RayExecutor(Executor):
+    """Runs each call as a task of Ray, again on another worker if its worker dies."""
+
+    def __init__(self, ray: Any):
+        self._ray = ray
+        self._remotes: dict[Callable[..., Any], Any] = {}
+        self._refs: dict[Future[Any], Any] = {}
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if fn not in self._remotes:
+            self._remotes[fn] = self._ray.remote(max_retries=RETRIES)(fn)
+        ref = self._remotes[fn].remote(*args, **kwargs)
+        future = ref.future()
+        self._refs[future] = ref
+        future.add_done_callback(self._refs.pop)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Waits for the tasks, or cancels them."""
+        for future, ref in list(self._refs.items()):
+            if cancel_futures:
+                self._ray.cancel(ref)
+            elif wait:
+                future.exception()
