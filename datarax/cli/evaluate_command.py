@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 def prepared(args: argparse.Namespace, files: Files) -> Outcome:
     """The evaluation that the arguments ask for, before any row is folded in."""
-    names, paths = files.names, [table.path for table in files.tables]
+    names, paths = files.names, files.paths
     if files.columns.together is not None:
         files.check_queries(files.columns.together)
     request = request_of(args, files.available)
@@ -179,7 +179,7 @@ def _folded(args: argparse.Namespace, files: Files, outcome: Outcome, errors: Co
     try:
         with executor as pool, _progress_bar(errors, not args.no_progress) as show:
             fold(
-                args.sources,
+                files.paths,
                 assembled(outcome.config),
                 replace(files.columns, encode=outcome.config.encoding),
                 batch_size=args.batch_size,

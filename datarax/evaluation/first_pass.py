@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from datarax._errors import MetricInputError
 from datarax.evaluation.columns import Encoded, feeds_as_they_are
 from datarax.evaluation.encoding import known, listed
-from datarax.evaluation.files import Source, tables_of
+from datarax.evaluation.files import Source, paths_of, tables_of
+from datarax.evaluation.outcome import STATE
 from datarax.evaluation.planning import MOST_VALUES
 from datarax.evaluation.table_batches import Batch, batches
 from datarax.evaluation.tables import Part, Table
@@ -32,7 +34,12 @@ class Files:
     """
 
     def __init__(self, source: Source, columns: Callable[[Sequence[str]], Encoded]):
-        self.tables: list[Table] = tables_of(source)
+        given = [source] if isinstance(source, str | Path) else source
+        # A folder may hold what an earlier evaluation has written.
+        self.paths = [
+            path for path in paths_of(source) if Path(path).name != STATE or path in given
+        ]
+        self.tables: list[Table] = tables_of(self.paths)
         self.available = list(self.tables[0].types)
         self.columns = columns(self.available)
         self.feeds, self.types = feeds_as_they_are(self.columns, self.tables)

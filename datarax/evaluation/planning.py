@@ -63,7 +63,7 @@ def planned(
         size, names, named = _classes(request, columns, first, scores, scan)
     elif task == "detection":
         size, names, named = _labels(
-            request, ("target_labels", *_predicted("labels", request)), first, scan
+            request, columns, ("target_labels", *_predicted("labels", request)), first, scan
         )
     elif task == "regression":
         size = _width(preds) if np.ndim(preds) == 2 else None
@@ -146,6 +146,7 @@ def _classes(
         if request.num_classes not in (None, 2) or (names and len(names) != 2):
             raise MetricInputError("the task binary has two classes; use --task multiclass")
         if not _holds_strings(target):
+            _same_kind(columns, (*outputs, "target"), first, scores)
             return None, names, False
         found = names or _found(columns, "target", scan)
         if len(found) != 2:
@@ -166,7 +167,7 @@ def _classes(
         own = tuple(columns["target"]) if len(columns["target"]) == wide else None
         return wide, names or own, False
     if scores == "labels":
-        return _labels(request, ("target", *outputs), first, scan)
+        return _labels(request, columns, ("target", *outputs), first, scan)
     wide = _width(preds)
     given = request.num_classes or (len(names) if names else wide)
     if given != wide:
@@ -189,11 +190,29 @@ def _classes(
     return wide, names, True
 
 
+def _same_kind(
+    columns: Columns, outputs: Sequence[str], first: Mapping[str, Any], scores: str
+) -> None:
+    """Raises if some columns of labels hold names and others numbers."""
+    named = [output for output in outputs if _holds_strings(_flat(first[output]))]
+    others = [output for output in outputs if output not in named and _flat(first[output])]
+    if scores == "labels" and named and others:
+        raise MetricInputError(
+            f"{_named(columns, named[0])} holds names and {_named(columns, others[0])} numbers; "
+            f"expected the same of predicted labels and of targets"
+        )
+
+
 def _labels(
-    request: Request, outputs: Sequence[str], first: Mapping[str, Any], scan: Scan
+    request: Request,
+    columns: Columns,
+    outputs: Sequence[str],
+    first: Mapping[str, Any],
+    scan: Scan,
 ) -> tuple[int, tuple[str, ...] | None, bool]:
     """The same where all that is known of the classes is in columns of labels."""
     named = any(_holds_strings(_flat(first[output])) for output in outputs)
+    _same_kind(columns, outputs, first, "labels")
     if request.classes:
         return len(request.classes), request.classes, named
     if request.num_classes and not named:

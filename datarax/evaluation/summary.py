@@ -41,7 +41,7 @@ def summary_of(config: Configuration, evaluated: Evaluated) -> dict[str, Any]:
     from datarax import __version__
 
     metric = evaluated.metric
-    whole = read(metric["whole"])
+    whole = read(metric["whole"]).checked("", warns=False)  # raises, if the policy is "raise"
     values = dict(flat_items(whole.on_host()))
     ends = _ends(metric["interval"]) if "interval" in metric else {}
     classes = _class_names(config)
@@ -196,7 +196,8 @@ def plain(x: Any) -> Any:
 
 def compared_rows(config: Configuration, metric: Collection) -> list[dict[str, Any]]:
     """The metrics of two models, with their differences and the intervals of those."""
-    a, b = (dict(flat_items(read(metric[model]).on_host())) for model in ("a", "b"))
+    models = [read(metric[model]).checked("", warns=False) for model in ("a", "b")]
+    a, b = (dict(flat_items(each.on_host())) for each in models)
     drawn = read(metric["compared"]).on_host() if "compared" in metric else {}
     low, high = (dict(flat_items(drawn.get(end, {}))) for end in ("lower", "upper"))
     rows = []
