@@ -9,6 +9,7 @@ from datarax._errors import MetricInputError
 from datarax._optional import optional
 from datarax.evaluation.tables import (
     PART_ROWS,
+    ROW_BYTES,
     ColumnType,
     Part,
     Table,
@@ -20,13 +21,19 @@ from datarax.evaluation.tables import (
 # NaN is not among them: it is a number, which the metrics count as invalid.
 _NULLS = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]
 _TEXT_BLOCK = 2**23
-_IPC_PART_BYTES = 2**26
 
 
 class PyarrowFile(TableFile):
     """A file that pyarrow reads."""
 
-    use = "evaluating this file"
+    @property
+    def bytes(self) -> int:
+        """The size of the file."""
+        return Path(self.path).stat().st_size
+
+    def whole(self) -> Part:
+        """The file as one part."""
+        return Part(self.path, 0, 1, key_of(self.path), self.bytes // ROW_BYTES + 1)
 
     def arrow(self, module: str = "") -> Any:
         """A module of pyarrow."""
@@ -34,7 +41,7 @@ class PyarrowFile(TableFile):
 
     def described(self) -> Table:
         pa = self.arrow()
-        if not Path(self.path).stat().st_size:
+        if not self.bytes:
             raise MetricInputError(f"{self.path}: the file is empty")
         with reading(self.path):
             schema, parts = self.layout()
@@ -92,12 +99,13 @@ class ArrowFile(PyarrowFile):
     def layout(self) -> tuple[Any, list[Part]]:
         reader = self._reader()
         if not hasattr(reader, "num_record_batches"):
-            return reader.schema, [Part(self.path, 0, 0, key_of(self.path), None)]
+            return reader.schema, [self.whole()]
         number = reader.num_record_batches
-        wanted = max(1, Path(self.path).stat().st_size // _IPC_PART_BYTES)
+        wanted = max(1, self.bytes // (PART_ROWS * ROW_BYTES))
         each = max(1, -(-number // wanted))
+        rows = self.bytes // ROW_BYTES // wanted
         parts = [
-            Part(self.path, first, min(first + each, number), key_of(self.path, first), None)
+            Part(self.path, first, min(first + each, number), key_of(self.path, first), rows)
             for first in range(0, number, each)
         ]
         return reader.schema, parts
@@ -125,7 +133,7 @@ class CsvFile(PyarrowFile):
     """CSV with a line of names: one part. Types are found from its first block."""
 
     def layout(self) -> tuple[Any, list[Part]]:
-        return self._reader().schema, [Part(self.path, 0, 1, key_of(self.path), None)]
+        return self._reader().schema, [self.whole()]
 
     def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
         return iter(self._reader(types))
@@ -146,7 +154,7 @@ class JsonLinesFile(PyarrowFile):
     """JSON lines: one part. Types are found from its first block."""
 
     def layout(self) -> tuple[Any, list[Part]]:
-        return self._reader().schema, [Part(self.path, 0, 1, key_of(self.path), None)]
+        return self._reader().schema, [self.whole()]
 
     def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
         for batch in self._reader(types):

@@ -15,8 +15,9 @@ from datarax.metrics.language.text_metric import CountedText
 from datarax.metrics.routing import Route
 
 INDEX = "index"
-# Which mask says which of the padded lists of an argument are real.
-_TARGET_MASK = {name: "target_valid" for name in ("target_boxes", "target_labels", "crowd", "area")}
+# The arguments whose lists are padded with the mask `target_valid`; of others, with `valid`.
+_OF_TARGETS = ("target_boxes", "target_labels", "crowd", "area")
+_BOXES = ("boxes", "target_boxes")
 
 Names = str | Sequence[str] | None
 
@@ -72,6 +73,8 @@ class Feed(NamedTuple):
     """ "float", "integer", "boolean" or "text"; "as it is", or "optional" for Python values."""
     ragged: bool
     """Whether its lists may have different lengths."""
+    width: int | None
+    """How many values an item of its lists has, if that is known: 4 for boxes."""
     mask: str | None
     """The output that says which values of ragged lists are real, if the metric takes one."""
     labels: bool
@@ -257,13 +260,14 @@ def _feed(
                     f"Columns(..., classes={{{output!r}: [...]}})"
                 )
     order = ("text", "float", "integer", "boolean")
-    wanted = {_TARGET_MASK.get(route.argument, "valid") for route in routes}
+    wanted = {"target_valid" if route.argument in _OF_TARGETS else "valid" for route in routes}
     masks = (name for name, all_ in by_output.items() if {r.argument for r in all_} & wanted)
     return Feed(
         output,
         names,
         next(kind for kind in order if kind in kinds) if classes is None else "integer",
         any(types[name].ragged for name in names),
+        4 if any(route.argument in _BOXES for route in routes) else None,
         next(masks, None),
         bool(routes) and all(_is_of_classes(route) for route in routes),
         None if classes is None else tuple(classes),

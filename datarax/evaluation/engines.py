@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -125,12 +126,15 @@ def _ray(address: str | None, workers: int, environment: dict[str, str]) -> Iter
     ours = not ray.is_initialized()
     if ours:
         local = {"num_cpus": workers, "include_dashboard": False}
-        ray.init(
-            address=address or "local",
-            runtime_env={"env_vars": environment},
-            log_to_driver=False,
-            **({} if address else local),
-        )
+        with warnings.catch_warnings():
+            # JAX warns of forks: this one becomes another program at once.
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+            ray.init(
+                address=address or "local",
+                runtime_env={"env_vars": environment},
+                log_to_driver=False,
+                **({} if address else local),
+            )
     try:
         yield RayExecutor(ray)
     finally:

@@ -37,6 +37,8 @@ from datarax.wrappers.collection import Collection
 
 IN_FLIGHT = 256
 """The most parts that an executor holds at a time, if it does not say how many workers it has."""
+LANE_ROWS = 2**20
+"""How many rows there must be for each device that is used."""
 
 M = TypeVar("M", bound=Metric)
 
@@ -117,10 +119,10 @@ def fold(
     rows: int | None = batch_size
     if encoded is None and _keeps_groups(metric, feeds):
         parts, rows = _whole_files(parts), None
-    elif parts and all(part.rows is not None for part in parts):
+    else:
         # Small files need no large batches; a power of two, so that many sizes share a program.
-        most = max(part.rows or 1 for part in parts)
-        rows = min(batch_size, 1 << (most - 1).bit_length())
+        most = max((part.rows for part in parts), default=1)
+        rows = min(batch_size, 1 << max(most - 1, 0).bit_length())
     empty = metric.reset()
     task = Task(
         packed(empty),
@@ -164,7 +166,9 @@ def _states(
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
     if executor is None:
-        devices = jax.local_devices()[: len(todo)]
+        # Each device compiles the programs anew, which pays for this many rows.
+        lanes = min(len(todo), -(-sum(parts[index].rows for index in todo) // LANE_ROWS))
+        devices = jax.local_devices()[:lanes]
         if len(devices) > 1:
             yield from _on_devices(task, parts, todo, devices)
             return
@@ -246,7 +250,7 @@ def _whole_files(parts: Sequence[Part]) -> list[Part]:
     whole = []
     for _, group in groupby(parts, lambda part: part.path):
         first, *rest = group
-        whole.append(first._replace(stop=rest[-1].stop if rest else first.stop, rows=None))
+        whole.append(first._replace(stop=(rest or [first])[-1].stop))
     return whole
 
 

@@ -28,7 +28,8 @@ class NpzFile(TableFile):
         for name, (shape, _, dtype) in arrays.items():
             kind = _KINDS.get(dtype.kind, "other") if shape else "other"
             types[name] = ColumnType(kind, max(len(shape) - 1, 0), False, f"{dtype}{list(shape)}")
-        part = Part(self.path, 0, 1, key_of(self.path), None)
+        rows = max((shape[0] for shape, _, _ in arrays.values() if shape), default=0)
+        part = Part(self.path, 0, 1, key_of(self.path), rows)
         return Table(self.path, types, (part,))
 
     def read(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[dict[str, Any]]:

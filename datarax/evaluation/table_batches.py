@@ -210,6 +210,8 @@ def _padded_lists(feed: Feed, columns: list[Any]) -> dict[str, Any]:
         width = 1 << max(width - 1, 0).bit_length()
         real = np.arange(width) < lists.lengths[:, None]
     items = _as_numbers(lists.items, feed, name)
+    if feed.width and not items.size:  # no list has an item that shows its length
+        items = items.reshape(0, feed.width)
     padded = np.zeros((len(lists.lengths), width, *items.shape[1:]), items.dtype)
     padded[np.arange(width) < lists.lengths[:, None]] = items
     given = {feed.output: padded}

@@ -10,6 +10,8 @@ from datarax._errors import DataraxError, MetricInputError
 
 PART_ROWS = 2**20
 """Parts have about this many rows, if the format lets a file be cut."""
+ROW_BYTES = 8
+"""How many bytes a row is taken to have at least in formats that do not count their rows."""
 
 
 class ColumnType(NamedTuple):
@@ -35,8 +37,8 @@ class Part(NamedTuple):
     """The group after the last."""
     key: int
     """The id of its first row; the others have the next ones, modulo 2**32."""
-    rows: int | None
-    """How many rows it has, if that is known without reading it."""
+    rows: int
+    """About how many rows it has: an estimate unless the format says so."""
 
 
 class Table(NamedTuple):
