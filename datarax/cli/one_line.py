@@ -15,16 +15,14 @@ DEBUG = "DATARAX_DEBUG"
 
 @contextmanager
 def errors(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Ends the command with one line if the block raises an error of datarax or of a file.
+    """Ends the command with one line if the block raises an error.
 
     Raises:
         SystemExit: with the code 2.
     """
     try:
         yield
-    except BrokenPipeError:
-        raise
-    except (DataraxError, OSError, MemoryError) as error:
+    except Exception as error:
         if os.environ.get(DEBUG):
             raise
         parser.error(printable(described(error)))
@@ -38,7 +36,9 @@ def described(error: Exception) -> str:
         return f"{where}{error.strerror}{full}"
     if isinstance(error, MemoryError):
         return "there is not enough memory: a smaller --batch-size needs less"
-    return str(error)
+    if isinstance(error, DataraxError):
+        return str(error)
+    return f"{type(error).__name__}: {error} ({DEBUG}=1 shows where)"
 
 
 def printable(text: str, limit: int = 1000) -> str:

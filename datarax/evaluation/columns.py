@@ -154,11 +154,12 @@ def feeds_as_they_are(
         Feed(
             output,
             names,
-            "optional" if output in columns.optional else "as it is",
-            any(types[name].ragged for name in names),
-            None,
-            False,
-            None,
+            kind="optional" if output in columns.optional else "as it is",
+            ragged=any(types[name].ragged for name in names),
+            width=None,
+            mask=None,
+            labels=False,
+            classes=None,
         )
         for output, names in chosen.items()
     ), types

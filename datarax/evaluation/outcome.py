@@ -113,7 +113,7 @@ def save_state(folder: Path, outcome: Outcome) -> None:
         "state": info,
     }
     text = np.frombuffer(json.dumps(description).encode(), np.uint8)
-    _write(folder / STATE, lambda file: np.savez(file, description=text, **arrays))
+    _write(folder / STATE, lambda file: np.savez(file, description=text, state=arrays["state"]))
 
 
 def load_state(folder: Path) -> Outcome:

@@ -54,7 +54,7 @@ def planned(
     Raises:
         MetricInputError: the columns do not fit the task, or the number of classes is not known.
     """
-    task, preds = request.task, first.get("preds_a" if request.compared else "preds")
+    task, preds = request.task, first.get("preds_a" if request.compared else "preds", ())
     wide = [f"slice_{place}" for place, (_, values) in enumerate(request.slices) if values is None]
     counted = dict(scan(wide)) if wide else {}
     size, names, named, scores = None, request.classes, False, None

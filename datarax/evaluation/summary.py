@@ -209,8 +209,8 @@ def compared_rows(config: Configuration, metric: Collection) -> list[dict[str, A
                 continue
             if name.endswith("/invalid"):
                 continue
-            ends = [low.get(name), high.get(name)]
-            known = all(end is not None and math.isfinite(end) for end in ends)
+            ends = [low.get(name, math.nan), high.get(name, math.nan)]
+            known = all(map(math.isfinite, ends))
             rows.append(
                 {
                     "name": name,
