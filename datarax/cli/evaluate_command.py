@@ -260,6 +260,7 @@ def request_of(
         bootstrap=args.bootstrap,
         confidence=args.confidence,
         on_invalid=args.on_invalid,
+        pictures=args.output is not None,
         compared=compared,
     )
 

@@ -42,6 +42,8 @@ class Configuration:
     confidence: float = 0.95
     on_invalid: str = "propagate"
     weighted: bool = False
+    pictures: bool = False
+    """Whether curves and the like are to be drawn."""
     compared: bool = False
     """Whether there are the predictions of two models, `preds_a` and `preds_b`."""
 
@@ -164,7 +166,7 @@ def _beside(config: Configuration) -> dict[str, Metric]:
     task = TASKS[config.task]
     by_name = {snake_case(name): name for name in CLASSES}
     found = {}
-    for name in task.figures:
+    for name in task.figures if config.pictures else ():
         spec = Spec(f"figure/{name}", by_name[name])
         if not (config.scores == "labels" and needs_scores(spec)):
             found[spec.name] = _metric(spec, replace(config, on_invalid="exclude"))

@@ -37,6 +37,7 @@ class Request:
     bootstrap: int = 0
     confidence: float = 0.95
     on_invalid: str = "propagate"
+    pictures: bool = False
     compared: bool = False
 
 
@@ -105,6 +106,7 @@ def planned(
         confidence=request.confidence,
         on_invalid=request.on_invalid,
         weighted="weights" in columns,
+        pictures=request.pictures,
         compared=request.compared,
     )
 

@@ -26,20 +26,23 @@ from tests.cli.evaluations import (
     write,
 )
 
-# The counts of `accuracy` are equal bit for bit, in whatever order they are merged.
 BINARY = (
     "--task", "binary", "--preds", "score", "--target", "label", "--metrics", "accuracy,brier_score"
 )  # fmt: skip
 
 
 def test_merged_folders_are_one_run(rng, tmp_path, capsys):
-    paths = [
-        write(tmp_path / f"part-{i}.parquet", binary_columns(rng), row_group_size=100)
-        for i in range(3)
-    ]
-    options = (*BINARY[:-1], "accuracy", "--bootstrap", 20, "--slice-by", "country=de,fr,it")
+    paths = []
+    for i in range(2):
+        p, t = rng.integers(-9, 10, (2, ROWS))  # integers: their sums are exact in any order
+        columns = {"p": p, "t": t, "country": rng.choice(["de", "fr", "it"], ROWS)}
+        paths.append(write(tmp_path / f"part-{i}.parquet", columns, row_group_size=100))
+    options = (
+        "--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae",
+        "--bootstrap", 20, "--slice-by", "country=de,fr,it",
+    )  # fmt: skip
     whole = evaluated(tmp_path / "whole", tmp_path / "part-*.parquet", *options)
-    folders = [tmp_path / f"job-{i}" for i in range(3)]
+    folders = [tmp_path / f"job-{i}" for i in range(2)]
     for path, folder in zip(paths, folders, strict=True):
         evaluated(folder, path, *options)
     assert command("merge", *folders, "--output", tmp_path / "all", "--title", "all") == 0
@@ -51,17 +54,19 @@ def test_merged_folders_are_one_run(rng, tmp_path, capsys):
     assert merged["slices"][0]["by"] == "country"
     for one, other in zip(*(x["slices"][0]["rows"] for x in (whole, merged)), strict=True):
         assert other["examples"] == one["examples"]
-        assert other["values"]["accuracy"] == one["values"]["accuracy"]
-    assert merged["source"]["rows"] == 3 * ROWS
+        assert other["values"] == one["values"]
+        (value,) = one["values"].values()
+        assert value["lower"] < value["value"] < value["upper"]
+    assert merged["source"]["rows"] == 2 * ROWS
     assert (tmp_path / "all" / "report.html").exists()
     capsys.readouterr()
 
     output = ("--output", tmp_path / "x")
     assert "would count twice" in refusal(capsys, "merge", folders[0], folders[0], *output)
-    evaluated(folders[2], paths[2], *options, "--confidence", 0.5)
+    evaluated(folders[1], paths[1], *options, "--confidence", 0.5)
     capsys.readouterr()
     assert "confidence is 0.95 in one and 0.5 in" in refusal(capsys, "merge", *folders, *output)
-    (folders[2] / "state.npz").write_bytes(b"PK\3\4 no archive")
+    (folders[1] / "state.npz").write_bytes(b"PK\3\4 no archive")
     assert "cannot be read" in refusal(capsys, "merge", *folders, *output)
     assert "there is no evaluation in" in refusal(capsys, "merge", tmp_path, *output)
 
@@ -69,15 +74,15 @@ def test_merged_folders_are_one_run(rng, tmp_path, capsys):
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_run_is_resumed(rng, tmp_path, capsys, how):
     files = 150
-    columns = [binary_columns(rng, 20) for _ in range(files)]
-    for i, each in enumerate(columns):
-        np.savez(tmp_path / f"part-{i}.npz", **{k: each[k] for k in ("score", "label")})
+    rows = rng.integers(-9, 10, (files, 2, 20))  # integers: their sums are exact in any order
+    for i, (preds, target) in enumerate(rows):
+        np.savez(tmp_path / f"part-{i}.npz", p=preds, t=target)
     out = tmp_path / "out"
-    argv = ["evaluate", str(tmp_path), *BINARY, "--output", str(out), "--no-progress"]
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("XLA_")}
+    task = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
+    argv = ["evaluate", str(tmp_path), *task, "--output", str(out), "--no-progress"]
     process = subprocess.Popen(
         [sys.executable, "-m", "datarax.cli", *argv],
-        env=environ | {"JAX_PLATFORMS": "cpu"},
+        env=os.environ | {"XLA_FLAGS": re.sub(r"--xla_force_host\S*", "", os.environ["XLA_FLAGS"])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -104,15 +109,16 @@ def test_a_stopped_run_is_resumed(rng, tmp_path, capsys, how):
     summary = json.loads((out / "metrics.json").read_text())
     assert summary["source"]["complete"]
     assert summary["source"]["rows"] == 20 * files
-    score, label = (np.concatenate([each[k] for each in columns]) for k in ("score", "label"))
-    accuracy = sk.accuracy_score(label, score >= 0.5)
-    assert values(summary)["accuracy"] == pytest.approx(accuracy, rel=1e-7)
+    expected = np.float32(np.abs(rows[:, 0] - rows[:, 1]).mean())
+    assert np.float32(values(summary)["mean_absolute_error"]) == expected
 
     capsys.readouterr()
-    np.savez(tmp_path / "part-0.npz", score=np.zeros(3, np.float32), label=np.zeros(3, int))
-    argv = ["evaluate", tmp_path, *BINARY, "--output", out, "--resume"]
-    assert "part-0.npz' has changed since" in refusal(capsys, *argv)
-    assert "confidence is 0.9 in one and" in refusal(capsys, *argv, "--confidence", 0.9)
+    assert "confidence is 0.9 in one and" in refusal(
+        capsys, *argv[:-1], "--resume", "--confidence", 0.9
+    )
+    np.savez(tmp_path / "part-0.npz", p=np.zeros(3, int), t=np.zeros(3, int))
+    error = refusal(capsys, *argv[:-1], "--resume")
+    assert "part-0.npz' has changed since" in error
 
 
 def test_a_full_disk_is_one_line(rng, tmp_path, capsys):
