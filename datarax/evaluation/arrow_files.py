@@ -87,7 +87,8 @@ class ParquetFile(PyarrowFile):
 
     def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
         parquet = self.arrow(".parquet")
-        with parquet.ParquetFile(self.path, memory_map=True) as file:
+        open_file = parquet.ParquetFile
+        with open_file(self.path, memory_map=True, page_checksum_verification=True) as file:
             yield from file.iter_batches(
                 rows, row_groups=list(range(part.first, part.stop)), columns=list(types)
             )

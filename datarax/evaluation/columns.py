@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import datarax.metrics
+from datarax._checks import x64_enabled
 from datarax._errors import MetricInputError
 from datarax.evaluation.files import natural
 from datarax.evaluation.tables import ColumnType, Table
@@ -82,6 +83,8 @@ class Feed(NamedTuple):
     as good as any other that is out of range."""
     classes: tuple[str, ...] | None
     """The names of the classes of a column of strings."""
+    x64: bool
+    """Whether numbers of 64 bits stay as they are."""
 
 
 def feeds_of(
@@ -157,6 +160,7 @@ def feeds_as_they_are(
             kind="optional" if output in columns.optional else "as it is",
             ragged=any(types[name].ragged for name in names),
             width=None,
+            x64=x64_enabled(),
             mask=None,
             labels=False,
             classes=None,
@@ -272,6 +276,7 @@ def _feed(
         next(masks, None),
         bool(routes) and all(_is_of_classes(route) for route in routes),
         None if classes is None else tuple(classes),
+        x64_enabled(),
     )
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, TypeVar, overload
 
@@ -131,8 +131,8 @@ def fold(
         rows,
         _index(metric, feeds),
         x64_enabled(),
-        encoded and encoded.encode,
-        together,
+        encode=encoded and encoded.encode,
+        together=together,
     )
     now = start or Progress(empty, total=len(parts), merging=Merging())
     if now.total != len(parts):
@@ -173,7 +173,7 @@ def _states(
             yield from _on_devices(task, parts, todo, devices)
             return
         for index in todo:
-            yield index, _value(fold_part(task, parts[index]))
+            yield index, _value(fold_part(_of_part(task, index), parts[index]))
         return
     workers = getattr(executor, "_max_workers", None)  # of the pools of the standard library
     most = 2 * workers + 2 if isinstance(workers, int) else IN_FLIGHT
@@ -204,7 +204,9 @@ def _submitted(
     try:
         while True:
             while len(waiting) < most and (index := next(left, None)) is not None:
-                waiting[executor.submit(fold_part, task, parts[index], *args)] = index
+                waiting[executor.submit(fold_part, _of_part(task, index), parts[index], *args)] = (
+                    index
+                )
             if not waiting:
                 return
             ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
@@ -214,6 +216,10 @@ def _submitted(
     finally:
         for future in waiting:
             future.cancel()
+
+
+def _of_part(task: Task, index: int) -> Task:
+    return task if index else replace(task, warns=True)
 
 
 def _result(future: Future[Any], part: Part) -> PartState | Failure:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from datarax._checks import x64_enabled
 from datarax._errors import DataraxError, MetricInputError
 from datarax.evaluation.columns import Feed
 from datarax.evaluation.read_ahead import read_ahead
@@ -21,6 +20,7 @@ from datarax.evaluation.tables import ColumnType, Part
 from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
 from datarax.metrics.compiled import padded_to
+from datarax.statistics.argument_checks import keeping
 from datarax.statistics.traversal import walk
 from datarax.wrappers.best import Best
 from datarax.wrappers.decayed import Decayed
@@ -41,6 +41,9 @@ class Task:
     index: str | None
     """The output that gets an id of each row, if any."""
     x64: bool
+    warns: bool = False
+    """Whether values that look like a mistake give a warning, as scores that are no probabilities;
+    of the first batch, as one is enough."""
     encode: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     """What makes outputs of the columns; None if they are the outputs."""
     together: str | None = None
@@ -79,9 +82,8 @@ def fold_part(task: Task, part: Part, stopped: Callable[[], bool] = bool) -> Par
     `stopped` is asked before each batch whether to give up.
     """
     try:
-        if x64_enabled() != task.x64:
-            jax.config.update("jax_enable_x64", task.x64)
-        return _folded(task, part, stopped)
+        with jax.enable_x64(task.x64):
+            return _folded(task, part, stopped)
     except Exception as error:
         return Failure(_portable(_with_place(error, part)))
 
@@ -101,7 +103,8 @@ def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
                 continue
             outputs = batch.outputs if task.encode is None else task.encode(batch.outputs)
             size = task.rows or 1 << (batch.rows - 1).bit_length()
-            with padded_to(size):
+            checks = "warnings" if task.warns and not rows else "none"
+            with padded_to(size), keeping(checks):
                 before, metric = metric, metric.update(**metric.arguments_from(outputs))
             jax.block_until_ready(before)  # one update is in flight
             rows += batch.rows

@@ -2,14 +2,14 @@
 
 import queue
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 _END = object()
 
 
-def read_ahead(items: Iterator[T], depth: int = 3) -> Generator[T, None, None]:
+def read_ahead(items: Generator[T, None, None], depth: int = 3) -> Generator[T, None, None]:
     """The items of an iterator, which runs up to `depth` items ahead on a thread of its own.
 
     An exception of the iterator is raised here, in its place. If this iterator is closed early, the
@@ -35,6 +35,8 @@ def read_ahead(items: Iterator[T], depth: int = 3) -> Generator[T, None, None]:
                     return
         except BaseException as error:
             end = (_END, error)
+        finally:
+            items.close()  # closes the file, on the thread that opened it
         offer(end)
 
     thread = threading.Thread(target=produce, name="datarax-read-ahead", daemon=True)

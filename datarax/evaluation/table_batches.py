@@ -1,11 +1,10 @@
 """A part of a file as batches: a dict of arrays, or lists of strings, by the name of the output."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from datarax._checks import default_float, x64_enabled
 from datarax._errors import MetricInputError
 from datarax.evaluation.arrow_values import Ragged, null_rows, values
 from datarax.evaluation.columns import Feed
@@ -31,7 +30,7 @@ def batches(
     types: Mapping[str, ColumnType],
     rows: int | None,
     index: str | None = None,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """The batches of a part: `rows` rows each, but for the last.
 
     A row that has no value in one of the columns is left out, and counted under the first of them.
@@ -158,9 +157,9 @@ def _as_numbers(column: Any, feed: Feed, name: str) -> np.ndarray[Any, Any]:
         if column.dtype == np.float16:
             return column
         with np.errstate(over="ignore"):  # beyond the range is infinite, which metrics count
-            return column.astype(default_float(), copy=False)
+            return column.astype(np.float64 if feed.x64 else np.float32, copy=False)
     if feed.kind == "integer":
-        return column if x64_enabled() else _as_int32(column, feed, name)
+        return column if feed.x64 else _as_int32(column, feed, name)
     return column.astype(np.bool_, copy=False)
 
 

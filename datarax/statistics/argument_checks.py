@@ -7,7 +7,7 @@ values of its arguments are recorded when it is traced, and made in each call.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from datarax._checks import updated
 
@@ -42,6 +42,29 @@ def recording(arguments: Sequence[Any], checks: dict[ArgumentCheck, None]) -> It
         _recorder.reset(token)
 
 
+Kept = Literal["all", "warnings", "none"]
+_kept: ContextVar[Kept] = ContextVar("kept", default="all")
+
+
+@contextmanager
+def keeping(checks: Kept) -> Iterator[None]:
+    """Makes all checks of values in the block, only those that warn, or none.
+
+    In a program, a label that no class has is likely a mistake, and raises. In a file of millions
+    it is data that cannot be used, which is counted as elsewhere.
+    """
+    token = _kept.set(checks)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+def kept() -> Kept:
+    """Which checks of values are made."""
+    return _kept.get()
+
+
 def check_values(check: Callable[..., None], arguments: tuple[Any, ...], *config: Any) -> None:
     """Calls `check(*arguments, *config)`, which looks at the values of arguments.
 
@@ -49,6 +72,8 @@ def check_values(check: Callable[..., None], arguments: tuple[Any, ...], *config
     call, if its arguments are arguments of that update.
     """
     recorder = _recorder.get()
+    if recorder is None and kept() == "none":
+        return
     if recorder is None or not all(x is None or id(x) in recorder.places for x in arguments):
         check(*arguments, *config)
         return

@@ -13,6 +13,7 @@ from jax.core import Tracer
 from datarax._checks import is_integer, real, warn
 from datarax._errors import MetricInputError, ScoresWarning
 from datarax._typing import ArrayLike, Weights
+from datarax.statistics.argument_checks import kept
 
 
 def checked_threshold(threshold: Any, from_logits: bool) -> float:
@@ -106,7 +107,7 @@ def check_known(
 
 
 def _refuse_other_labels(labels: ArrayLike, name: str, given: _Given) -> None:
-    other = _first(labels, _is_other, given)
+    other = _first(labels, _is_other, given) if kept() == "all" else None
     if other is not None:
         hint = "For labels of several classes, a metric needs num_classes="
         if not other.is_integer():
