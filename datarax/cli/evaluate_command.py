@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+from datarax import __version__
 from datarax._errors import MetricInputError
 from datarax.cli import console_tables
 from datarax.cli.one_line import printable
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         save_state(folder, outcome)
     if not outcome.done:
         raise KeyboardInterrupt
-    summary = outcome.summary() | {"notes": _notes(outcome.config, caught)}
+    summary = outcome.summary(__version__) | {"notes": _notes(outcome.config, caught)}
     written = write_outcome(folder, outcome, summary) if folder else []
     console_tables.show(console, summary)
     if folder is not None:

@@ -76,7 +76,7 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
         "--workers", type=integer(1, 4096), metavar="N", help="how many processes of the engine"
     )
     _add_running(evaluate, integer)
-    evaluate.set_defaults(run=_runs("evaluate_command"), parser=evaluate)
+    evaluate.set_defaults(run=_runs("evaluate_command"), parser=evaluate, command="evaluate")
 
     compare = _command(
         commands,
@@ -101,7 +101,7 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
     _add_confidence(compare)
     compare.add_argument("--output", type=Path, metavar="DIR", help="folder for metrics.json")
     _add_running(compare, integer)
-    compare.set_defaults(run=_runs("compare_command"), parser=compare)
+    compare.set_defaults(run=_runs("compare_command"), parser=compare, command="compare")
 
     merge = _command(
         commands,
@@ -118,7 +118,7 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
         "--allow-duplicates", action="store_true", help="count a file twice that is in two folders"
     )
     merge.add_argument("--title", metavar="T", help="title of the report")
-    merge.set_defaults(run=_runs("merge_command"), parser=merge)
+    merge.set_defaults(run=_runs("merge_command"), parser=merge, command="merge")
 
 
 def _command(commands: Any, name: str, summary: str, text: str) -> argparse.ArgumentParser:
@@ -224,9 +224,11 @@ def _runs(module: str) -> Callable[[argparse.Namespace], int]:
     """Imports a command when it runs, because it imports JAX."""
 
     def run(args: argparse.Namespace) -> int:
+        from datarax._optional import optional
         from datarax.cli import one_line
 
         with one_line.errors(args.parser):
+            optional("rich", "evaluate", f"datarax {args.command}")
             return import_module(f"datarax.cli.{module}").run(args)
 
     return run

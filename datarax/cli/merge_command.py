@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from datarax import __version__
 from datarax.cli import console_tables
 from datarax.evaluation.outcome import merged, save_state, write_outcome
 
@@ -16,7 +17,7 @@ def run(args: argparse.Namespace) -> int:
     outcome = merged(args.folders, duplicates=args.allow_duplicates, title=args.title or "")
     folder.mkdir(parents=True, exist_ok=True)
     save_state(folder, outcome)
-    summary = outcome.summary()
+    summary = outcome.summary(__version__)
     written = write_outcome(folder, outcome, summary)
     console = Console(highlight=False)
     console_tables.show(console, summary)

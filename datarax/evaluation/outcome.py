@@ -17,7 +17,7 @@ import numpy as np
 
 from datarax._errors import CheckpointError, ConfigurationMismatchError
 from datarax.evaluation.assembly import Configuration, assembled
-from datarax.evaluation.summary import Evaluated, summary_of
+from datarax.evaluation.outcome_summary import Evaluated, summary_of
 from datarax.io.checkpoint import pack, unpack
 from datarax.wrappers.collection import Collection
 
@@ -60,13 +60,13 @@ class Outcome:
     merged: bool = False
     """Whether it was merged of several; then `done` does not say which parts."""
 
-    def summary(self) -> dict[str, Any]:
-        """The summary, which `metrics.json` holds."""
+    def summary(self, version: str) -> dict[str, Any]:
+        """The summary, which `metrics.json` holds, as of this version of datarax."""
         files = tuple(source.path for source in self.sources)
         counts = (self.rows, len(self.done), self.total)
         excluded = self.excluded or {}
         evaluated = Evaluated(self.title, files, *counts, self.columns, excluded, self.metric)
-        return summary_of(self.config, evaluated)
+        return summary_of(self.config, evaluated, version)
 
     def difference(self, other: Self) -> str | None:
         """What the other was asked for that this one was not, for a message; None if nothing."""

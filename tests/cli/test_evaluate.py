@@ -67,7 +67,7 @@ def test_hostile_names_and_values(rng, tmp_path, capsys):
     path = write(tmp_path / "a.parquet", given, row_group_size=100)
     summary = evaluated(
         tmp_path / "out", path, *BINARY, "--slice-by", hostile, "--title", title,
-        "--metrics", "accuracy",
+        "--metrics", "accuracy", "--bootstrap", 20,
     )  # fmt: skip
     hard, label = columns["score"][5:] >= 0.5, columns["label"][5:]
     (slicing,) = summary["slices"]
@@ -79,7 +79,9 @@ def test_hostile_names_and_values(rng, tmp_path, capsys):
         here = at == name
         assert rows[name]["examples"] == here.sum()
         expected = sk.accuracy_score(label[here], hard[here])
-        assert rows[name]["values"]["accuracy"]["value"] == pytest.approx(expected, rel=1e-6)
+        value = rows[name]["values"]["accuracy"]
+        assert value["value"] == pytest.approx(expected, rel=1e-6)
+        assert value["lower"] < value["value"] < value["upper"]
 
     (left_out,) = summary["excluded"]
     assert (left_out["where"], left_out["rows"]) == ("label", 5)

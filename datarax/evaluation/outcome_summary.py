@@ -33,13 +33,11 @@ class Evaluated(NamedTuple):
     metric: Collection
 
 
-def summary_of(config: Configuration, evaluated: Evaluated) -> dict[str, Any]:
-    """The summary of an evaluation; NaN and infinities are None.
+def summary_of(config: Configuration, evaluated: Evaluated, version: str) -> dict[str, Any]:
+    """The summary of an evaluation by this version of datarax; NaN and infinities are None.
 
     Its keys are those of `metrics.json`: see the page on evaluating files.
     """
-    from datarax import __version__
-
     metric = evaluated.metric
     whole = read(metric["whole"]).checked("", warns=False)  # raises, if the policy is "raise"
     values = dict(flat_items(whole.on_host()))
@@ -48,7 +46,7 @@ def summary_of(config: Configuration, evaluated: Evaluated) -> dict[str, Any]:
     return plain(
         {
             "format": FORMAT,
-            "datarax": __version__,
+            "datarax": version,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "title": evaluated.title,
             "task": config.task,
@@ -147,8 +145,9 @@ def _slices(config: Configuration, place: int, metric: Collection) -> dict[str, 
                 "examples": examples,
                 "values": {
                     key: {"value": value, "lower": low.get(key), "upper": high.get(key)}
+                    for spec in config.specs
                     for key, value in of_slice.items()
-                    if _is_number(value)
+                    if (key == spec.name or key.startswith(f"{spec.name}/")) and _is_number(value)
                 },
             }
         )
