@@ -22,8 +22,8 @@ from datarax.evaluation.columns import INDEX
 from datarax.evaluation.encoding import listed
 from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import SUMMARY, write_text
-from datarax.evaluation.planning import planned
 from datarax.evaluation.outcome_summary import compared_rows, plain
+from datarax.evaluation.planning import planned
 from datarax.evaluation.table_batches import Batch, batches
 from datarax.evaluation.whole_queries import Outputs, joined, taken, whole_queries
 from datarax.metrics.compiled import padded_to
