@@ -1,5 +1,6 @@
-"""Parts on all devices of this process: one thread for each device."""
+"""Parts on all devices of this process, and on all cores of the CPU: lanes of one thread each."""
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -9,8 +10,26 @@ from typing import Any
 import jax
 
 
+def lane_devices() -> list[Any]:
+    """The device of each lane: all of this process; of the CPU one for every two cores, at least.
+
+    The programs of an update are too small to use several cores each. The other core reads.
+    """
+    devices = jax.local_devices()
+    if devices[0].platform != "cpu":
+        return devices
+    return [devices[i % len(devices)] for i in range(max(len(devices), cores() // 2))]
+
+
+def cores() -> int:
+    """How many cores of the CPU this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class DeviceLanes(Executor):
-    """An executor whose calls each run on one device, which no other call uses meanwhile.
+    """An executor whose calls each run on one of some devices.
 
     A part is folded on one device from its start to its end. So no program needs several devices,
     and the result does not depend on their number.

@@ -14,6 +14,7 @@ import jax
 
 from datarax._errors import MetricInputError
 from datarax._optional import optional
+from datarax.evaluation.device_lanes import cores
 from datarax.evaluation.process_executor import ProcessExecutor
 from datarax.evaluation.ray_executor import RayExecutor
 
@@ -58,9 +59,8 @@ def engine(name: str, address: str | None = None, workers: int | None = None) ->
         raise MetricInputError(f"engine={name!r}; expected one of {', '.join(map(repr, ENGINES))}")
     if name == "processes" and address is not None:
         raise MetricInputError("engine: processes of this machine have no address")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    number = workers or cores or 1
-    environment = _environment(max(1, (cores or 1) // number))
+    number = workers or cores()
+    environment = _environment(max(1, cores() // number))
     opened = {"processes": _processes, "dask": _dask, "ray": _ray}[name]
     with opened(address, number, environment) as executor:
         yield executor

@@ -17,7 +17,7 @@ from datarax._errors import (
     MetricTypeError,
 )
 from datarax.evaluation.columns import INDEX, Columns, Encoded, Feed, Names, feeds_of
-from datarax.evaluation.device_lanes import DeviceLanes
+from datarax.evaluation.device_lanes import DeviceLanes, lane_devices
 from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.partial_state import (
     Failure,
@@ -38,7 +38,7 @@ from datarax.wrappers.collection import Collection
 IN_FLIGHT = 256
 """The most parts that an executor holds at a time, if it does not say how many workers it has."""
 LANE_ROWS = 2**20
-"""How many rows there must be for each device that is used."""
+"""How many rows there must be for each lane, as each device compiles the programs anew."""
 
 M = TypeVar("M", bound=Metric)
 
@@ -166,9 +166,8 @@ def _states(
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
     if executor is None:
-        # Each device compiles the programs anew, which pays for this many rows.
-        lanes = min(len(todo), -(-sum(parts[index].rows for index in todo) // LANE_ROWS))
-        devices = jax.local_devices()[:lanes]
+        wanted = -(-sum(parts[index].rows for index in todo) // LANE_ROWS)
+        devices = lane_devices()[: min(len(todo), wanted)]
         if len(devices) > 1:
             yield from _on_devices(task, parts, todo, devices)
             return

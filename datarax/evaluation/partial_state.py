@@ -1,10 +1,11 @@
 """The state of a part: folded anywhere, and merged in an order that depends on the parts alone."""
 
 import pickle
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
@@ -88,9 +89,13 @@ def fold_part(task: Task, part: Part, stopped: Callable[[], bool] = bool) -> Par
         return Failure(_portable(_with_place(error, part)))
 
 
+_first = threading.Lock()
+"""Held in the first update of a part, so that threads do not compile the same program twice."""
+
+
 def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
     metric = before = _unpacked(task.metric)
-    rows, excluded = 0, Counter[str]()
+    rows, excluded, names = 0, Counter[str](), {}
     read = batches(part, task.feeds, task.types, task.rows, task.index)
     if task.together is not None:
         read = whole_queries(read, task.together)
@@ -102,10 +107,14 @@ def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
             if not batch.rows:
                 continue
             outputs = batch.outputs if task.encode is None else task.encode(batch.outputs)
+            # The arguments, each with the name of its output: the same for all batches.
+            names = names or metric.arguments_from({name: name for name in outputs})
             size = task.rows or 1 << (batch.rows - 1).bit_length()
             checks = "warnings" if task.warns and not rows else "none"
-            with padded_to(size), keeping(checks):
-                before, metric = metric, metric.update(**metric.arguments_from(outputs))
+            alone = nullcontext() if rows and batch.rows == size else _first
+            with padded_to(size), keeping(checks), alone:
+                given = {argument: outputs[name] for argument, name in names.items()}
+                before, metric = metric, metric.update(**given)
             jax.block_until_ready(before)  # one update is in flight
             rows += batch.rows
     return PartState(tuple(map(np.asarray, jax.tree.leaves(metric))), rows, dict(excluded))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-TOGETHER, ALONE = 2, 2
-"""How often a call is tried while others run, and then by itself."""
+TOGETHER = 2
+"""How often a call is tried while others run, before it is tried by itself."""
 
 
 @dataclass(eq=False)
@@ -106,16 +106,11 @@ class ProcessExecutor(Executor):
             _hand_over(inner, job.future)
 
     def _run_alone(self, job: _Job) -> None:
-        inner: Future[Any] = Future()
-        for _ in range(ALONE):
-            with self._one:
-                if self._closed or job.future.cancelled():
-                    return
-                with self._new_pool(1) as pool:
-                    inner = pool.submit(job.call)
-                    inner.exception()
-            if not isinstance(inner.exception(), BrokenProcessPool):
-                break
+        with self._one, self._new_pool(1) as pool:
+            if self._closed or job.future.cancelled():
+                return
+            inner = pool.submit(job.call)
+            inner.exception()
         _hand_over(inner, job.future)
 
     def _new_pool(self, workers: int) -> ProcessPoolExecutor:

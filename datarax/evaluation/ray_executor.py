@@ -12,13 +12,11 @@ class RayExecutor(Executor):
 
     def __init__(self, ray: Any):
         self._ray = ray
-        self._remotes: dict[Callable[..., Any], Any] = {}
+        self._call = ray.remote(max_retries=RETRIES)(_call)
         self._refs: dict[Future[Any], Any] = {}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        if fn not in self._remotes:
-            self._remotes[fn] = self._ray.remote(max_retries=RETRIES)(fn)
-        ref = self._remotes[fn].remote(*args, **kwargs)
+        ref = self._call.remote(fn, args, kwargs)
         future = ref.future()
         self._refs[future] = ref
         future.add_done_callback(self._refs.pop)
@@ -31,3 +29,7 @@ class RayExecutor(Executor):
                 self._ray.cancel(ref)
             elif wait:
                 future.exception()
+
+
+def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return fn(*args, **kwargs)

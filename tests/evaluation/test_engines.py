@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 
 import jax
 import numpy as np
@@ -79,7 +78,8 @@ def test_a_call_that_ends_its_processes_fails_and_the_others_do_not():
 
 
 def test_dask_evaluates_again_what_a_dead_worker_had(files):
-    from distributed import Client, LocalCluster
+    from distributed.client import Client
+    from distributed.deploy.local import LocalCluster
 
     alone = fold(files, BOTH, BINARY, batch_size=64)
     with LocalCluster(
@@ -97,17 +97,13 @@ def test_dask_evaluates_again_what_a_dead_worker_had(files):
     assert (found.rows, found.done) == (alone.rows, alone.done)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the processes are found in /proc")
 def test_ray_evaluates_again_what_a_dead_worker_had(files, monkeypatch):
-    import ray
-
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     alone = fold(files, BOTH, BINARY, batch_size=64)
     with engine("ray", workers=2) as workers:
-        find = ray.remote(os.getpid)
 
         def kill():
-            os.kill(ray.get(find.remote()), signal.SIGKILL)
+            os.kill(workers.submit(os.getpid).result(), signal.SIGKILL)
 
         found = folded_while(files, workers, kill)
     assert bits(found.metric) == bits(alone.metric)
