@@ -1,6 +1,6 @@
 """Batches that hold whole queries: the documents of a query are ranked together."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ def parts_of(tables: Sequence[Table], together: str | None = None) -> list[Part]
     return parts
 
 
-def whole_queries(found: Iterable[Batch], together: str) -> Iterator[Batch]:
+def whole_queries(found: Iterable[Batch], together: str) -> Generator[Batch, None, None]:
     """The same rows in batches that end where the value of a column ends."""
     held: Outputs = {}
     for batch in found:

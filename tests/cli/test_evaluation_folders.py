@@ -16,7 +16,6 @@ from sklearn import metrics as sk
 
 from datarax.cli import main
 from tests.cli.evaluations import (
-    BATCH,
     ROWS,
     binary_columns,
     command,
@@ -271,4 +270,10 @@ def test_help(capsys, name):
     shown = capsys.readouterr().out
     assert f"usage: datarax {name}" in shown
     assert "examples:\n  datarax " in shown
-    assert BATCH  # the batch size of these tests
+
+
+def test_without_rich(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich", None)  # Python's own way to make an import fail
+    error = refusal(capsys, "evaluate", "a.parquet", *BINARY)
+    assert "datarax evaluate needs rich" in error
+    assert "run: pip install 'datarax[evaluate]'" in error
