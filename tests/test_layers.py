@@ -40,6 +40,10 @@ MORE = {
     "cli.demo": {"flax", "rich"},
     "cli.verification": {"sklearn"},
     "cli.report": {"matplotlib", "rich"},
+    "cli.console_tables": {"rich"},
+    "cli.evaluate_command": {"rich"},
+    "cli.compare_command": {"rich"},
+    "cli.merge_command": {"rich"},
 }
 
 MODULES = {

@@ -1,4 +1,4 @@
-"""The command `datarax` with its subcommands `demo` and `info`.
+"""The command `datarax` with its subcommands.
 
 This module imports JAX only after it has checked the arguments. So an error about a bad argument
 comes at once, and the number of simulated devices is set before JAX makes its first device.
@@ -43,6 +43,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     from datarax import __version__
+    from datarax.cli import evaluation_arguments
 
     parser = _Parser(prog="datarax", description="Distributed metrics for JAX and Flax.")
     parser.add_argument("--version", action="version", version=f"datarax {__version__}")
@@ -89,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
         help="folder for history.jsonl and learning_curve.png",
     )
     demo.set_defaults(run=_run_demo, parser=demo)
+
+    evaluation_arguments.add_commands(commands, _integer)
 
     info = commands.add_parser("info", help="print versions and devices")
     info.set_defaults(run=_run_info)

@@ -2,7 +2,7 @@
 
 import difflib
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -47,13 +47,31 @@ class Columns:
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Encoded(Columns):
+    """Columns of which a function makes the outputs that a metric takes.
+
+    Args:
+        names: as of `Columns`; all that are named are read, and no others.
+        classes: is not used.
+        encode: a function that gets the columns of a batch by their names here, as they are in the
+            files, and returns the outputs: arrays, or lists of strings. It can be pickled.
+        optional: those that may have no value: the function gets lists with None in its place.
+        together: one of which equal values follow each other. They come in one batch.
+    """
+
+    encode: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    optional: tuple[str, ...] = ()
+    together: str | None = None
+
+
 class Feed(NamedTuple):
     """The columns of one output, and what is made of them."""
 
     output: str
     columns: tuple[str, ...]
     kind: str
-    """ "float", "integer", "boolean" or "text"."""
+    """ "float", "integer", "boolean" or "text"; "as it is", or "optional" for Python values."""
     ragged: bool
     """Whether its lists may have different lengths."""
     width: int | None
@@ -84,13 +102,15 @@ def feeds_of(
     for route in routes:
         if route.output is not None:
             by_output.setdefault(route.output, []).append(route)
-    if not any(route.takes_all for route in routes):
+    if not isinstance(given, Encoded) and not any(route.takes_all for route in routes):
         for name in (*given.names, *given.classes):
             if name not in by_output:
                 raise MetricInputError(
                     f"columns: no metric takes the output {name!r}{nearest(name, by_output)}"
                 )
     first = tables[0]
+    if isinstance(given, Encoded):
+        return feeds_as_they_are(given, tables)
     chosen: dict[str, tuple[str, ...]] = {}
     for output in dict.fromkeys((*by_output, *given.names)):
         required = any(each.required or each.routed for each in by_output.get(output, ()))
@@ -116,6 +136,37 @@ def feeds_of(
         for output, names in chosen.items()
     )
     return feeds, types
+
+
+def feeds_as_they_are(
+    columns: Encoded, tables: Sequence[Table]
+) -> tuple[tuple[Feed, ...], dict[str, ColumnType]]:
+    """The columns that are named, without any change, and their types.
+
+    Raises:
+        MetricInputError: a column is missing, or a file has another type of it.
+    """
+    chosen = {
+        output: _matched(output, names, tables[0])
+        for output, names in columns.names.items()
+        if names is not None
+    }
+    needed = dict.fromkeys(name for names in chosen.values() for name in names)
+    types = {name: _type_of(name, tables, chosen) for name in needed}
+    return tuple(
+        Feed(
+            output,
+            names,
+            kind="optional" if output in columns.optional else "as it is",
+            ragged=any(types[name].ragged for name in names),
+            width=None,
+            x64=x64_enabled(),
+            mask=None,
+            labels=False,
+            classes=None,
+        )
+        for output, names in chosen.items()
+    ), types
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

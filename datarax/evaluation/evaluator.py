@@ -16,7 +16,7 @@ from datarax._errors import (
     MetricInputError,
     MetricTypeError,
 )
-from datarax.evaluation.columns import INDEX, Columns, Feed, Names, feeds_of
+from datarax.evaluation.columns import INDEX, Columns, Encoded, Feed, Names, feeds_of
 from datarax.evaluation.device_lanes import DeviceLanes, lane_devices
 from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.partial_state import (
@@ -30,6 +30,7 @@ from datarax.evaluation.partial_state import (
 )
 from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.tables import Part
+from datarax.evaluation.whole_queries import parts_of
 from datarax.metrics.base import Metric
 from datarax.statistics.traversal import walk
 from datarax.wrappers.collection import Collection
@@ -112,16 +113,27 @@ def fold(
     _check_spawned(executor)
     tables = tables_of(source)
     feeds, types = feeds_of(metric, columns, tables)
-    parts = [part for table in tables for part in table.parts]
+    encoded = columns if isinstance(columns, Encoded) else None
+    together = encoded and encoded.together
+    parts = parts_of(tables, together)
     rows: int | None = batch_size
-    if _keeps_groups(metric, feeds):
+    if encoded is None and _keeps_groups(metric, feeds):
         parts, rows = _whole_files(parts), None
     else:
         # Small files need no large batches; a power of two, so that many sizes share a program.
         most = max((part.rows for part in parts), default=1)
         rows = min(batch_size, 1 << max(most - 1, 0).bit_length())
     empty = metric.reset()
-    task = Task(packed(empty), feeds, types, rows, _index(metric, feeds), x64_enabled())
+    task = Task(
+        packed(empty),
+        feeds,
+        types,
+        rows,
+        _index(metric, feeds),
+        x64_enabled(),
+        encode=encoded and encoded.encode,
+        together=together,
+    )
     now = start or Progress(empty, total=len(parts), merging=Merging())
     if now.total != len(parts):
         raise MetricInputError(

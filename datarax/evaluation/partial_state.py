@@ -18,6 +18,7 @@ from datarax.evaluation.columns import Feed
 from datarax.evaluation.read_ahead import read_ahead
 from datarax.evaluation.table_batches import batches
 from datarax.evaluation.tables import ColumnType, Part
+from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
 from datarax.metrics.compiled import padded_to
 from datarax.statistics.argument_checks import keeping
@@ -44,6 +45,10 @@ class Task:
     warns: bool = False
     """Whether values that look like a mistake give a warning, as scores that are no probabilities;
     of the first batch, as one is enough."""
+    encode: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """What makes outputs of the columns; None if they are the outputs."""
+    together: str | None = None
+    """The column of which equal values come in one batch."""
 
 
 class PartState(NamedTuple):
@@ -92,6 +97,8 @@ def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
     metric = before = _unpacked(task.metric)
     rows, excluded, names = 0, Counter[str](), {}
     read = batches(part, task.feeds, task.types, task.rows, task.index)
+    if task.together is not None:
+        read = whole_queries(read, task.together)
     with closing(read_ahead(read)) as ahead:
         for batch in ahead:
             if stopped():
@@ -99,13 +106,14 @@ def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
             excluded.update(batch.excluded)
             if not batch.rows:
                 continue
+            outputs = batch.outputs if task.encode is None else task.encode(batch.outputs)
             # The arguments, each with the name of its output: the same for all batches.
-            names = names or metric.arguments_from({name: name for name in batch.outputs})
+            names = names or metric.arguments_from({name: name for name in outputs})
             size = task.rows or 1 << (batch.rows - 1).bit_length()
             checks = "warnings" if task.warns and not rows else "none"
             alone = nullcontext() if rows and batch.rows == size else _first
             with padded_to(size), keeping(checks), alone:
-                given = {argument: batch.outputs[name] for argument, name in names.items()}
+                given = {argument: outputs[name] for argument, name in names.items()}
                 before, metric = metric, metric.update(**given)
             jax.block_until_ready(before)  # one update is in flight
             rows += batch.rows

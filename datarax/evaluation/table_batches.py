@@ -43,13 +43,14 @@ def batches(
         index: the output that gets an id of each row, if any.
     """
     held: list[dict[str, Any]] = []
+    needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
     count, place = 0, 0
     excluded: dict[str, int] = {}
     for table in open_table(part.path).read(part, dict(types), rows or READ_ROWS):
         size = len(next(iter(table.values())))
         ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
         place += size
-        keep = _complete(table, excluded)
+        keep = _complete({name: table[name] for name in table if name in needed}, excluded)
         if keep is not None:
             table = {name: _kept(column, keep) for name, column in table.items()}
             ids = ids if ids is None else ids[keep]
@@ -78,7 +79,13 @@ def batches(
 
 def output_of(feed: Feed, table: Mapping[str, Any]) -> dict[str, Any]:
     """The output that some columns give, and its mask if its lists have different lengths."""
+    if feed.kind == "optional":
+        columns = [_objects(table[name]) for name in feed.columns]
+        rows = columns[0] if len(columns) == 1 else list(map(list, zip(*columns, strict=True)))
+        return {feed.output: rows}
     columns = [values(table[name]) for name in feed.columns]
+    if feed.kind == "as it is":
+        return {feed.output: _as_they_are(columns)}
     if feed.kind == "text" and feed.classes is None:
         texts = [list(column) for column in columns]
         return {
@@ -94,6 +101,26 @@ def output_of(feed: Feed, table: Mapping[str, Any]) -> dict[str, Any]:
     if len(arrays) == 1:
         return {feed.output: arrays[0]}
     return {feed.output: stacked(arrays)}
+
+
+def _objects(column: Any) -> list[Any]:
+    """The values of a column as Python objects, None where there is no value."""
+    return column.tolist() if isinstance(column, np.ndarray) else column.to_pylist()
+
+
+def _as_they_are(columns: list[Any]) -> Any:
+    """Columns as one array, or as a list of strings, of arrays or of lists, one entry a row."""
+    columns = [
+        np.split(column.items, np.cumsum(column.lengths)[:-1])
+        if isinstance(column, Ragged)
+        else column
+        for column in columns
+    ]
+    if len(columns) == 1:
+        return columns[0]
+    if all(isinstance(column, np.ndarray) for column in columns):
+        return stacked(columns)
+    return list(map(list, zip(*columns, strict=True)))
 
 
 def stacked(columns: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:

@@ -1,0 +1,295 @@
+"""`datarax evaluate`: metrics of predictions that are in files."""
+
+import argparse
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from datarax import __version__
+from datarax._errors import MetricInputError
+from datarax.cli import console_tables
+from datarax.cli.one_line import printable
+from datarax.evaluation.assembly import (
+    Configuration,
+    assembled,
+    without_interval,
+    without_slices,
+)
+from datarax.evaluation.columns import Encoded, Names
+from datarax.evaluation.engines import engine
+from datarax.evaluation.evaluator import Progress, fold
+from datarax.evaluation.first_pass import Files
+from datarax.evaluation.outcome import (
+    REPORT,
+    STATE,
+    SUMMARY,
+    Outcome,
+    Source,
+    resumed,
+    save_state,
+    write_outcome,
+)
+from datarax.evaluation.planning import Request, planned
+
+SECONDS_BETWEEN_SAVES = 2.0
+INTERRUPTED = 130
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command, and returns its exit code."""
+    check(args)
+    console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
+    files = Files(args.sources, lambda available: columns_of(args, available))
+    fresh = prepared(args, files)
+    folder: Path | None = args.output
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not args.resume:
+            for name in (STATE, SUMMARY, REPORT):  # of an earlier run
+                (folder / name).unlink(missing_ok=True)
+    outcome = resumed(folder, fresh) if folder and args.resume else fresh
+    interrupted = False
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            outcome = _folded(args, files, outcome, errors)
+        except _Interrupted as stopped:
+            outcome, interrupted = stopped.outcome, True
+    if folder is not None:
+        save_state(folder, outcome)
+    if not outcome.done:
+        raise KeyboardInterrupt
+    summary = outcome.summary(__version__) | {"notes": _notes(outcome.config, caught)}
+    written = write_outcome(folder, outcome, summary) if folder else []
+    console_tables.show(console, summary)
+    if folder is not None:
+        console.print(Text(f" {folder / written[-1].name}", style="dim"), soft_wrap=True)
+    if not interrupted:
+        return 0
+    parts_left = outcome.total - len(outcome.done)
+    hint = "--resume continues" if folder else "with --output, --resume continues"
+    print(f"interrupted: {parts_left} of {outcome.total} parts are left; {hint}", file=sys.stderr)
+    return INTERRUPTED
+
+
+def prepared(args: argparse.Namespace, files: Files) -> Outcome:
+    """The evaluation that the arguments ask for, before any row is folded in."""
+    names, paths = files.names, files.paths
+    if files.columns.together is not None:
+        files.check_queries(files.columns.together)
+    request = request_of(args, files.available)
+    config = planned(request, names, files.first_rows(), files.value_counts)
+    return Outcome(
+        config,
+        {"weights": None} | names,
+        tuple(map(Source.of, paths)),
+        args.title or _title(paths),
+        assembled(config),
+        total=len(files.parts),
+    )
+
+
+def columns_of(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
+    """The columns of each output of the task.
+
+    Raises:
+        MetricInputError: there are too few of them, or too many.
+    """
+    given: dict[str, Names] = {
+        name: _wanted(getattr(args, name), available) for name in ("preds", "target")
+    }
+    if args.task == "detection":
+        given = _detections(given)
+    for name in ("weights", "query", "key"):
+        if getattr(args, name, None) is not None:
+            given[name] = getattr(args, name)
+    slices = [_slice(text, available)[0] for text in getattr(args, "slice_by", ())]
+    given |= {f"slice_{place}": column for place, column in enumerate(slices)}
+    if args.task in ("ranking", "text"):
+        for output in ("preds", "target"):
+            if not isinstance(given[output], str):
+                raise MetricInputError(
+                    f"--{output} names several columns; the task {args.task} takes one"
+                )
+    optional = tuple(f"slice_{place}" for place in range(len(slices)))
+    return Encoded(given, optional=optional, together=None if args.query is None else "query")
+
+
+def _wanted(texts: Sequence[str], available: Sequence[str]) -> Names:
+    """The columns in the texts of `--preds`: names, names with commas between them, and globs."""
+    names = [
+        part.strip()
+        for text in texts
+        for part in ([text] if text in available else text.split(","))
+        if part.strip()
+    ]
+    return names[0] if len(names) == 1 else names
+
+
+def _detections(given: Mapping[str, Names]) -> dict[str, Names]:
+    names: dict[str, Names] = {}
+    for argument, outputs in (
+        ("preds", ("boxes", "scores", "labels")),
+        ("target", ("target_boxes", "target_labels")),
+    ):
+        columns = [given[argument]] if isinstance(given[argument], str) else given[argument] or []
+        if len(columns) != len(outputs):
+            expected = ",".join(each.removeprefix("target_") for each in outputs)
+            raise MetricInputError(
+                f"--{argument} names {len(columns)} columns; the task detection takes "
+                f"{len(outputs)}: {expected}"
+            )
+        names |= dict(zip(outputs, columns, strict=True))
+    return names
+
+
+def _title(paths: Sequence[str]) -> str:
+    first = Path(paths[0]).name
+    return first if len(paths) == 1 else f"{first} and {len(paths) - 1} more"
+
+
+def _folded(args: argparse.Namespace, files: Files, outcome: Outcome, errors: Console) -> Outcome:
+    """The evaluation with all parts folded in.
+
+    Raises:
+        _Interrupted: after Ctrl-C; it has what was computed.
+    """
+    latest, save = outcome, Saver(args.output)
+    executor = engine(args.engine, args.address, args.workers) if args.engine else nullcontext()
+    start = Progress(
+        outcome.metric, outcome.rows, dict(outcome.excluded or {}), outcome.done, outcome.total
+    )
+
+    def advanced(now: Progress) -> None:
+        nonlocal latest
+        latest = replace(
+            latest, metric=now.metric, rows=now.rows, excluded=now.excluded, done=now.done
+        )
+        show(latest)
+        save(latest)
+
+    try:
+        with executor as pool, _progress_bar(errors, not args.no_progress) as show:
+            fold(
+                files.paths,
+                assembled(outcome.config),
+                replace(files.columns, encode=outcome.config.encoding),
+                batch_size=args.batch_size,
+                executor=pool,
+                start=start,
+                progress=advanced,
+            )
+    except KeyboardInterrupt:
+        raise _Interrupted(latest) from None
+    return latest
+
+
+@contextmanager
+def _progress_bar(console: Console, wanted: bool) -> Iterator[Callable[[Outcome], None]]:
+    """Shows how many parts are done, on a terminal."""
+    if not wanted or not console.is_terminal:
+        yield lambda outcome: None
+        return
+    shown = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Bar(*shown, TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda outcome: bar.update(
+            task,
+            total=outcome.total,
+            completed=len(outcome.done),
+            description=f"{outcome.rows:,} rows",
+        )
+
+
+class Saver:
+    """Saves the state while an evaluation runs, every few seconds, and seldom if that is slow."""
+
+    def __init__(self, folder: Path | None):
+        self._folder, self._next = folder, 0.0
+
+    def __call__(self, outcome: Outcome) -> None:
+        """Saves it, unless the last time was a moment ago."""
+        start = time.monotonic()
+        if self._folder is None or start < self._next:
+            return
+        save_state(self._folder, outcome)
+        took = time.monotonic() - start
+        self._next = time.monotonic() + max(SECONDS_BETWEEN_SAVES, 20 * took)
+
+
+class _Interrupted(Exception):
+    """The evaluation was interrupted; `outcome` is what was computed."""
+
+    def __init__(self, outcome: Outcome):
+        self.outcome = outcome
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuses arguments that do not go together, before anything is read."""
+    if getattr(args, "resume", False) and args.output is None:
+        args.parser.error("argument --resume: needs --output, the folder to continue in")
+    if getattr(args, "engine", None) is None:
+        for name in ("address", "workers"):
+            if getattr(args, name, None) is not None:
+                args.parser.error(f"argument --{name}: needs --engine")
+    if args.query is not None and args.task != "ranking":
+        args.parser.error("argument --query: is for --task ranking")
+    if args.scores is not None and args.task not in ("binary", "multiclass", "multilabel"):
+        args.parser.error(f"argument --scores: is not for --task {args.task}")
+
+
+def request_of(
+    args: argparse.Namespace, available: Sequence[str], *, compared: bool = False
+) -> Request:
+    """What the arguments ask for, of files with these columns."""
+    return Request(
+        task=args.task,
+        scores=args.scores,
+        classes=None if args.classes is None else _distinct(args.classes, "--classes", 2),
+        num_classes=args.num_classes,
+        metrics=args.metrics,
+        slices=tuple(_slice(text, available) for text in getattr(args, "slice_by", ())),
+        bootstrap=args.bootstrap,
+        confidence=args.confidence,
+        on_invalid=args.on_invalid,
+        pictures=args.output is not None,
+        compared=compared,
+    )
+
+
+def _distinct(text: str, argument: str, least: int) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if len(names) < least or len(set(names)) < len(names) or not all(names):
+        raise MetricInputError(
+            f"argument {argument}: {text!r}; expected {least} or more distinct names with commas"
+        )
+    return names
+
+
+def _slice(text: str, available: Sequence[str]) -> tuple[str, tuple[str, ...] | None]:
+    """A column to slice by, and the values to slice by if they are given."""
+    column, equals, values = text.partition("=")
+    if text in available or not equals:
+        return text, None
+    return column, _distinct(values, f"--slice-by {column}", 1)
+
+
+def _notes(config: Configuration, caught: Sequence[warnings.WarningMessage]) -> list[str]:
+    """What is to be known of the results, one line each."""
+    notes = []
+    for names, what in (
+        (without_interval(config), "has no interval: its state is too large to hold for each draw"),
+        (without_slices(config), "is not sliced: its state is too large to hold for each slice"),
+    ):
+        notes += [f"{name} {what}" for name in names]
+    notes += dict.fromkeys(printable(str(each.message), 400) for each in caught)
+    return notes

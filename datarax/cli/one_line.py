@@ -1,0 +1,48 @@
+"""Errors that a user can do something about: one line on stderr, and exit code 2."""
+
+import argparse
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from datarax._errors import DataraxError
+
+DEBUG = "DATARAX_DEBUG"
+"""The environment variable with which errors keep their stack traces."""
+
+
+@contextmanager
+def errors(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """Ends the command with one line if the block raises an error.
+
+    Raises:
+        SystemExit: with the code 2.
+    """
+    try:
+        yield
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        parser.error(printable(described(error)))
+
+
+def described(error: Exception) -> str:
+    """What went wrong, in words."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{str(error.filename)!r}: " if error.filename else ""
+        full = " (use another folder, or free some space)" if error.errno == errno.ENOSPC else ""
+        return f"{where}{error.strerror}{full}"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory: a smaller --batch-size needs less"
+    if isinstance(error, DataraxError):
+        return str(error)
+    return f"{type(error).__name__}: {error} ({DEBUG}=1 shows where)"
+
+
+def printable(text: str, limit: int = 1000) -> str:
+    """The text in one line, without characters that control a terminal, and not too long."""
+    text = re.sub(r"\s*\n\s*", " ", text.strip())
+    text = "".join(x if x.isprintable() else x.encode("unicode_escape").decode() for x in text)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

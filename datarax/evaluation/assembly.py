@@ -1,0 +1,178 @@
+"""The one metric that a command folds a file into: the whole, its intervals, and its slices."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+import jax
+
+from datarax.evaluation.encoding import Encoding, Slicing
+from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, needs_scores, snake_case
+from datarax.metrics import Sum
+from datarax.metrics.base import Metric
+from datarax.wrappers.bootstrap import Bootstrap
+from datarax.wrappers.collection import Collection
+from datarax.wrappers.compare import Compare
+from datarax.wrappers.sliced import Sliced
+
+# The most bytes that one state may have to be held several times, once for each replica or slice.
+_REPLICA_BYTES = 1 << 16
+_SLICE_BYTES = 1 << 18
+_SLICED_REPLICA_BYTES = 1 << 11
+_COARSE_BITS = (12, 10)
+"""The bits of metrics that hold scores in bins, where their states are held several times."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """All that is needed to make the metric of an evaluation again."""
+
+    task: str
+    specs: tuple[Spec, ...]
+    size: int | None = None
+    """How many classes, labels or outputs there are."""
+    names: tuple[str, ...] | None = None
+    """The names of the classes or labels."""
+    named: bool = False
+    """Whether columns hold these names instead of numbers."""
+    scores: str | None = None
+    slicings: tuple[Slicing, ...] = ()
+    bootstrap: int = 0
+    """How many replicas there are; 0 for no intervals."""
+    confidence: float = 0.95
+    on_invalid: str = "propagate"
+    weighted: bool = False
+    pictures: bool = False
+    """Whether curves and the like are to be drawn."""
+    compared: bool = False
+    """Whether there are the predictions of two models, `preds_a` and `preds_b`."""
+
+    def as_json(self) -> dict[str, Any]:
+        """A dict that JSON can hold; `of_json` reads it."""
+        return asdict(self) | {
+            "specs": [spec.as_json() for spec in self.specs],
+            "names": None if self.names is None else list(self.names),
+            "slicings": [asdict(each) | {"values": list(each.values)} for each in self.slicings],
+        }
+
+    @classmethod
+    def of_json(cls, saved: Mapping[str, Any]) -> Self:
+        """The configuration that `as_json` gave."""
+        slicings = (
+            Slicing(each["by"], tuple(each["values"]), each["other"]) for each in saved["slicings"]
+        )
+        return cls(
+            **dict(saved)
+            | {
+                "specs": tuple(Spec.of_json(each) for each in saved["specs"]),
+                "names": None if saved["names"] is None else tuple(saved["names"]),
+                "slicings": tuple(slicings),
+            }
+        )
+
+    @property
+    def encoding(self) -> Encoding:
+        """What makes outputs of the columns."""
+        names = self.names if self.named and self.names else ()
+        sets = ("preds_a", "preds_b") if self.compared else ("preds",)
+        return Encoding(self.task, names, self.scores, self.slicings, sets)
+
+
+def assembled(config: Configuration) -> Collection:
+    """The metric of an evaluation, without data.
+
+    It is a collection of:
+
+    - `whole`: all metrics by their names; `figure/...` are only drawn, and `class/...` have a value
+      for each class.
+    - `interval`: replicas of the metrics whose states are small.
+    - `slice_i`: the metrics of slicing `i`, and `slice_i_interval` with replicas.
+
+    Raises:
+        MetricInputError: a metric lacks an option, or refuses one.
+    """
+    metrics = {spec.name: _metric(spec, config) for spec in config.specs}
+    spread = {"replicas": config.bootstrap, "confidence": config.confidence}
+    drawn = _small(config, _REPLICA_BYTES)
+    if config.compared:
+        parts: dict[str, Metric] = {
+            model: Collection({name: _of_model(each, model) for name, each in metrics.items()})
+            for model in ("a", "b")
+        }
+        return Collection(
+            parts | ({"compared": Compare(Collection(drawn), **spread)} if drawn else {})
+        )
+    parts = {"whole": Collection(metrics | _beside(config))}
+    if config.bootstrap and drawn:
+        parts["interval"] = Bootstrap(Collection(drawn), **spread)
+    ones = Sum().from_outputs(values="ones", weights=None)
+    for place, slicing in enumerate(config.slicings):
+        by, number = f"slice_{place}", len(slicing.names)
+        sliced = _small(config, _SLICE_BYTES) | {"examples": ones}
+        parts[by] = Sliced(Collection(sliced), number, by=by)
+        drawn = _small(config, _SLICED_REPLICA_BYTES)
+        if config.bootstrap and drawn:
+            of_slices = Sliced(Collection(drawn), number, by=by)
+            parts[f"{by}_interval"] = Bootstrap(of_slices, **spread)
+    return Collection(parts)
+
+
+def without_interval(config: Configuration) -> list[str]:
+    """The names of metrics whose state is too large to be held once for each replica."""
+    drawn = _small(config, _REPLICA_BYTES)
+    return [spec.name for spec in config.specs if config.bootstrap and spec.name not in drawn]
+
+
+def without_slices(config: Configuration) -> list[str]:
+    """The names of metrics whose state is too large to be held once for each slice."""
+    sliced = _small(config, _SLICE_BYTES)
+    return [spec.name for spec in config.specs if config.slicings and spec.name not in sliced]
+
+
+def _metric(spec: Spec, config: Configuration) -> Metric:
+    return built(spec, config.task, config.size, config.scores, config.on_invalid)
+
+
+def _small(config: Configuration, limit: int) -> dict[str, Metric]:
+    """The metrics of which many states can be held, with fewer bins where that makes them small."""
+    found = {}
+    for spec in config.specs:
+        metric = _metric(spec, config)
+        for bits in _COARSE_BITS if "bits" in metric.fields else ():
+            if _bytes(metric) > limit:
+                coarse = dict(spec.options) | {"bits": bits}
+                metric = _metric(spec._replace(options=tuple(coarse.items())), config)
+        if _bytes(metric) <= limit:
+            found[spec.name] = metric
+    return found
+
+
+def _bytes(metric: Metric) -> int:
+    return sum(x.nbytes for x in jax.tree.leaves(metric))
+
+
+def _of_model(metric: Metric, model: str) -> Metric:
+    """The metric that takes the outputs of one of two models."""
+    routes = {
+        route.argument: f"{route.output}_{model}"
+        for route in metric.routes()
+        if route.output in ("preds", "error", "boxes", "scores", "labels", "valid")
+    }
+    return metric.from_outputs(**routes)
+
+
+def _beside(config: Configuration) -> dict[str, Metric]:
+    """What is drawn, and what is listed by class."""
+    task = TASKS[config.task]
+    by_name = {snake_case(name): name for name in CLASSES}
+    found = {}
+    for name in task.figures if config.pictures else ():
+        spec = Spec(f"figure/{name}", by_name[name])
+        if not (config.scores == "labels" and needs_scores(spec)):
+            found[spec.name] = _metric(spec, replace(config, on_invalid="exclude"))
+    for name in task.by_class:
+        spec = Spec(f"class/{name}", by_name[name], (("average", None),))
+        found[spec.name] = _metric(spec, config)
+    if task.by_class:
+        found["class/support"] = _metric(Spec("class/support", "StatScores"), config)
+    return found

@@ -1,0 +1,226 @@
+"""The summary of an evaluation: what was computed of which files, as plain JSON."""
+
+import math
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from datarax.evaluation.assembly import Configuration
+from datarax.evaluation.tasks import Spec, better, built, described
+from datarax.metrics.base import Metric, read
+from datarax.metrics.reading import Reading, flat_items
+from datarax.wrappers.collection import Collection
+
+FORMAT = 1
+"""The version of the layout of the summary."""
+
+
+class Evaluated(NamedTuple):
+    """What an evaluation has folded in so far."""
+
+    title: str
+    files: tuple[str, ...]
+    rows: int
+    done: int
+    total: int
+    """How many parts of the files are done, of how many."""
+    columns: Mapping[str, list[str] | None]
+    excluded: Mapping[str, int]
+    """How many rows were left out, by the column that has no value there."""
+    metric: Collection
+
+
+def summary_of(config: Configuration, evaluated: Evaluated, version: str) -> dict[str, Any]:
+    """The summary of an evaluation by this version of datarax; NaN and infinities are None.
+
+    Its keys are those of `metrics.json`: see the page on evaluating files.
+    """
+    metric = evaluated.metric
+    whole = read(metric["whole"]).checked("", warns=False)  # raises, if the policy is "raise"
+    values = dict(flat_items(whole.on_host()))
+    ends = _ends(metric["interval"]) if "interval" in metric else {}
+    classes = _class_names(config)
+    return plain(
+        {
+            "format": FORMAT,
+            "datarax": version,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "title": evaluated.title,
+            "task": config.task,
+            "config": config.as_json(),
+            "source": {
+                "files": list(evaluated.files),
+                "rows": evaluated.rows,
+                "parts": {"done": evaluated.done, "total": evaluated.total},
+                "complete": evaluated.done == evaluated.total,
+            },
+            "columns": dict(evaluated.columns),
+            "metrics": [
+                row
+                for spec in config.specs
+                for row in _rows(spec, config, values, ends, whole.bounds)
+            ],
+            "by_class": _by_class(config, classes, values),
+            "slices": [_slices(config, place, metric) for place in range(len(config.slicings))],
+            "excluded": [*_excluded(evaluated.excluded), *_unusable(whole, config)],
+            "confidence": config.confidence,
+        }
+    )
+
+
+def _rows(
+    spec: Spec,
+    config: Configuration,
+    values: Mapping[str, Any],
+    ends: Mapping[str, Mapping[str, Any]],
+    bounds: Mapping[str, Any],
+) -> Iterator[dict[str, Any]]:
+    """The rows of one metric: one for each number that it gives."""
+    shown = repr(built(spec, config.task, config.size, config.scores, "propagate"))
+    for name, value in values.items():
+        if name != spec.name and not name.startswith(f"{spec.name}/"):
+            continue
+        if not _is_number(value) or name.endswith("/invalid"):
+            continue
+        certain = bounds.get(name) if name == spec.name else None
+        yield {
+            "name": name,
+            "metric": shown,
+            "value": value,
+            "lower": ends.get("lower", {}).get(name),
+            "upper": ends.get("upper", {}).get(name),
+            "std_error": ends.get("std_error", {}).get(name),
+            "bounds": None if certain is None else [np.asarray(end).item() for end in certain],
+            "better": better(spec),
+            "description": described(spec),
+        }
+
+
+def _ends(metric: Metric) -> dict[str, dict[str, Any]]:
+    """The ends of intervals and the standard errors of a `Bootstrap`, by the name of the metric."""
+    results = read(metric).on_host()
+    return {
+        name: dict(flat_items(part)) for name, part in results.items() if isinstance(part, dict)
+    }
+
+
+def _class_names(config: Configuration) -> list[str]:
+    if config.names is not None:
+        return list(config.names)
+    return [str(number) for number in range(config.size or 0)]
+
+
+def _by_class(
+    config: Configuration, classes: list[str], values: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    listed = {spec.name for spec in config.specs}
+    columns = []
+    for name, value in values.items():
+        if name == "class/support":
+            value = np.asarray(value)[:, -1]  # the last of the counts
+        if np.shape(value) == (len(classes),) and (name.startswith("class/") or name in listed):
+            columns.append({"name": name.removeprefix("class/"), "values": value.tolist()})
+    return {"classes": classes, "columns": columns} if columns else None
+
+
+def _slices(config: Configuration, place: int, metric: Collection) -> dict[str, Any]:
+    """The values of one slicing, with intervals where there are any."""
+    slicing, by = config.slicings[place], f"slice_{place}"
+    values = read(metric[by]).on_host()
+    drawn = f"{by}_interval"
+    ends = read(metric[drawn]).on_host() if drawn in metric else {}
+    rows = []
+    for number, name in enumerate(slicing.names):
+        of_slice = dict(flat_items(values[str(number)]))
+        examples = of_slice.pop("examples")
+        low, high = (
+            dict(flat_items(ends[end][str(number)])) if ends else {} for end in ("lower", "upper")
+        )
+        rows.append(
+            {
+                "name": name,
+                "examples": examples,
+                "values": {
+                    key: {"value": value, "lower": low.get(key), "upper": high.get(key)}
+                    for spec in config.specs
+                    for key, value in of_slice.items()
+                    if (key == spec.name or key.startswith(f"{spec.name}/")) and _is_number(value)
+                },
+            }
+        )
+    return {"by": slicing.by, "rows": rows}
+
+
+def _excluded(rows: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    for column, number in rows.items():
+        reason = f"no value in column {column!r}"
+        yield {"reason": reason, "where": column, "rows": number, "effect": "left out"}
+
+
+def _unusable(reading: Reading, config: Configuration) -> Iterator[dict[str, Any]]:
+    """What metrics could not use; one row for all metrics that could not use the same."""
+    found: dict[tuple[str, int, str], list[str]] = {}
+    policies, invalid = dict(reading.policies), jax.device_get(reading.invalid)
+    for name, unusable in invalid.items():
+        if not unusable.is_some or name.startswith(("figure/", "class/")):
+            continue
+        for kind, count in unusable.counts.items():
+            if int(count):
+                effect = "the result is NaN" if policies[name] == "propagate" else "left out"
+                key = (kind or "cannot be used", int(count), effect)
+                found.setdefault(key, []).append(name)
+    for (reason, rows, effect), names in found.items():
+        all_of_them = len(names) == len(config.specs) > 1
+        where = "all metrics" if all_of_them else ", ".join(names)
+        yield {"reason": reason, "where": where, "rows": rows, "effect": effect}
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float | np.number) and not isinstance(x, bool)
+
+
+def plain(x: Any) -> Any:
+    """The value with None for NaN and infinities, which JSON does not have."""
+    if isinstance(x, Mapping):
+        return {str(key): plain(value) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [plain(value) for value in x]
+    if isinstance(x, np.generic):
+        x = x.item()
+    return None if isinstance(x, float) and not math.isfinite(x) else x
+
+
+def compared_rows(config: Configuration, metric: Collection) -> list[dict[str, Any]]:
+    """The metrics of two models, with their differences and the intervals of those."""
+    models = [read(metric[model]).checked("", warns=False) for model in ("a", "b")]
+    a, b = (dict(flat_items(each.on_host())) for each in models)
+    drawn = read(metric["compared"]).on_host() if "compared" in metric else {}
+    low, high = (dict(flat_items(drawn.get(end, {}))) for end in ("lower", "upper"))
+    rows = []
+    for spec in config.specs:
+        for name, value in a.items():
+            if (name != spec.name and not name.startswith(f"{spec.name}/")) or not _is_number(
+                value
+            ):
+                continue
+            if name.endswith("/invalid"):
+                continue
+            ends = [low.get(name, math.nan), high.get(name, math.nan)]
+            known = all(map(math.isfinite, ends))
+            rows.append(
+                {
+                    "name": name,
+                    "a": value,
+                    "b": b[name],
+                    "difference": b[name] - value,
+                    "lower": ends[0],
+                    "upper": ends[1],
+                    "excludes_zero": not ends[0] <= 0 <= ends[1] if known else None,
+                    "better": better(spec),
+                    "description": described(spec),
+                }
+            )
+    return rows

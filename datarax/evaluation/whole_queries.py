@@ -1,0 +1,59 @@
+"""Batches that hold whole queries: the documents of a query are ranked together."""
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from datarax.evaluation.table_batches import Batch
+from datarax.evaluation.tables import Part, Table
+
+Outputs = dict[str, Any]
+
+
+def parts_of(tables: Sequence[Table], together: str | None = None) -> list[Part]:
+    """The parts of files; with `together` one for each file, as a query may be in several."""
+    parts = []
+    for table in tables:
+        if together is None or not table.parts:
+            parts += table.parts
+            continue
+        rows = [part.rows for part in table.parts if part.rows is not None]
+        known = sum(rows) if len(rows) == len(table.parts) else None
+        parts.append(table.parts[0]._replace(stop=table.parts[-1].stop, rows=known))
+    return parts
+
+
+def whole_queries(found: Iterable[Batch], together: str) -> Generator[Batch, None, None]:
+    """The same rows in batches that end where the value of a column ends."""
+    held: Outputs = {}
+    for batch in found:
+        rows = joined([held, batch.outputs]) if held and batch.rows else batch.outputs or held
+        ids = np.asarray(rows.get(together, ()))
+        others = np.flatnonzero(ids != ids[-1]) if len(ids) else ids
+        start = int(others[-1]) + 1 if others.size else 0
+        held = taken(rows, slice(start, None))
+        yield Batch(taken(rows, slice(0, start)), start, batch.excluded)
+    if held:
+        yield Batch(held, len(held[together]), {})
+
+
+def taken(outputs: Outputs, rows: slice | np.ndarray[Any, Any]) -> Outputs:
+    """Some rows of all outputs."""
+    return {
+        name: [x[place] for place in rows]
+        if isinstance(x, list) and isinstance(rows, np.ndarray)
+        else x[rows]
+        for name, x in outputs.items()
+    }
+
+
+def joined(several: Sequence[Outputs]) -> Outputs:
+    """The rows of several batches, one after the other."""
+    return {name: _together([each[name] for each in several]) for name in several[0]}
+
+
+def _together(pieces: list[Any]) -> Any:
+    if isinstance(pieces[0], list):
+        return [value for piece in pieces for value in piece]
+    return np.concatenate(pieces)

@@ -1,0 +1,275 @@
+"""`datarax evaluate`: its numbers, what it writes, and what it refuses."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import sacrebleu
+from sklearn import metrics as sk
+
+from datarax.metrics import MRR, NDCG, MeanAveragePrecision
+from tests.cli.evaluations import (
+    ROWS,
+    binary_columns,
+    evaluated,
+    refusal,
+    values,
+    write,
+)
+
+HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "a\nb\x1b[31mc", "x" * 500, "Straße\u202e"]
+BINARY = ("--task", "binary", "--preds", "score", "--target", "label")
+
+
+def close(found: dict[str, float], expected: dict[str, float], tolerance: float = 1e-5) -> None:
+    assert found.keys() >= expected.keys()
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=tolerance, abs=tolerance), name
+
+
+def test_binary_predictions_with_weights(rng, tmp_path):
+    columns = binary_columns(rng)
+    path = write(tmp_path / "a.parquet", columns, row_group_size=100)
+    summary = evaluated(tmp_path / "out", path, *BINARY, "--weights", "weight")
+    score, label, weight = (columns[name] for name in ("score", "label", "weight"))
+    hard = score >= 0.5
+    w = {"sample_weight": weight}
+    close(
+        values(summary),
+        {
+            "accuracy": sk.accuracy_score(label, hard, **w),
+            "balanced_accuracy": sk.balanced_accuracy_score(label, hard, **w),
+            "f1": sk.f1_score(label, hard, **w),
+            "precision": sk.precision_score(label, hard, **w),
+            "recall": sk.recall_score(label, hard, **w),
+            "matthews_corr_coef": sk.matthews_corrcoef(label, hard, **w),
+            "log_loss": sk.log_loss(label, score.astype(float), **w),
+            "brier_score": sk.brier_score_loss(label, score, **w),
+        },
+    )
+    for name, of in (
+        ("auroc", sk.roc_auc_score),
+        ("average_precision", sk.average_precision_score),
+    ):
+        row = next(row for row in summary["metrics"] if row["name"] == name)
+        lower, upper = row["bounds"]
+        assert lower - 1e-6 <= of(label, score, **w) <= upper + 1e-6
+        assert row["value"] == pytest.approx(of(label, score, **w), abs=1e-3)
+
+
+def test_hostile_names_and_values(rng, tmp_path, capsys):
+    columns = binary_columns(rng)
+    slices = rng.choice(HOSTILE, ROWS).tolist()
+    hostile, title = "<b>[bold]by\n", "<img src=x onerror=alert(1)> [red]"
+    labels = [None if i < 5 else x for i, x in enumerate(columns["label"].tolist())]
+    given = columns | {hostile: slices, "label": pa.array(labels, pa.int64())}
+    path = write(tmp_path / "a.parquet", given, row_group_size=100)
+    summary = evaluated(
+        tmp_path / "out", path, *BINARY, "--slice-by", hostile, "--title", title,
+        "--metrics", "accuracy", "--bootstrap", 20,
+    )  # fmt: skip
+    hard, label = columns["score"][5:] >= 0.5, columns["label"][5:]
+    (slicing,) = summary["slices"]
+    assert slicing["by"] == hostile
+    rows = {row["name"]: row for row in slicing["rows"]}
+    assert set(rows) == set(HOSTILE)
+    at = np.array(slices[5:])
+    for name in HOSTILE:
+        here = at == name
+        assert rows[name]["examples"] == here.sum()
+        expected = sk.accuracy_score(label[here], hard[here])
+        value = rows[name]["values"]["accuracy"]
+        assert value["value"] == pytest.approx(expected, rel=1e-6)
+        assert value["lower"] < value["value"] < value["upper"]
+
+    (left_out,) = summary["excluded"]
+    assert (left_out["where"], left_out["rows"]) == ("label", 5)
+    assert summary["source"]["rows"] == ROWS - 5
+    assert summary["source"]["complete"]
+
+    shown = capsys.readouterr().out
+    assert "5 rows: no value in column 'label' (left out)" in shown
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "[red]x[/red]" in shown
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
+
+
+def test_multiclass_predictions_with_names(rng, tmp_path, capsys):
+    names = np.array(["bee", "ant", "cow"])
+    target = rng.integers(0, 3, ROWS)
+    logits = rng.normal(size=(ROWS, 3)).astype(np.float32)
+    logits[np.arange(ROWS), target] += 1
+    columns = {f"logit_{name}": logits[:, i] for i, name in enumerate(names)}
+    path = write(tmp_path / "a.parquet", columns | {"label": names[target]})
+    summary = evaluated(
+        tmp_path / "out", path, "--task", "multiclass", "--preds", "logit_*", "--target", "label"
+    )
+    # The columns of a glob are in the order of their names.
+    order = np.argsort(names)
+    logits, target = logits[:, order], np.argsort(order)[target]
+    chances = np.exp(logits.astype(float))
+    chances /= chances.sum(1, keepdims=True)
+    hard = logits.argmax(1)
+    close(
+        values(summary),
+        {
+            "accuracy": sk.accuracy_score(target, hard),
+            "balanced_accuracy": sk.balanced_accuracy_score(target, hard),
+            "macro_f1": sk.f1_score(target, hard, average="macro"),
+            "matthews_corr_coef": sk.matthews_corrcoef(target, hard),
+            "log_loss": sk.log_loss(target, chances),
+        },
+    )
+    assert values(summary)["auroc"] == pytest.approx(
+        np.mean([sk.roc_auc_score(target == c, logits[:, c]) for c in range(3)]), abs=1e-3
+    )
+    assert summary["config"]["scores"] == "logits"
+    by_class = summary["by_class"]
+    assert by_class["classes"] == ["ant", "bee", "cow"]
+    found = {column["name"]: column["values"] for column in by_class["columns"]}
+    precision, recall, f1, support = sk.precision_recall_fscore_support(target, hard)
+    np.testing.assert_allclose(found["precision"], precision, rtol=1e-6)
+    np.testing.assert_allclose(found["recall"], recall, rtol=1e-6)
+    np.testing.assert_allclose(found["f1"], f1, rtol=1e-6)
+    assert found["support"] == support.tolist()
+    assert "top_5_accuracy" not in values(summary)
+    assert "ant" in capsys.readouterr().out
+
+
+def test_multilabel_predictions(rng, tmp_path):
+    scores, target = rng.random((ROWS, 2)), rng.integers(0, 2, (ROWS, 2))
+    columns = {f"p_{i}": scores[:, i] for i in range(2)} | {
+        f"y_{i}": target[:, i] for i in range(2)
+    }
+    path = write(tmp_path / "a.parquet", columns)
+    summary = evaluated(
+        tmp_path / "out", path, "--task", "multilabel", "--preds", "p_*", "--target", "y_0,y_1",
+        "--metrics", "exact_match,f1,micro=f1:average=micro",
+    )  # fmt: skip
+    hard = scores >= 0.5
+    close(
+        values(summary),
+        {
+            "exact_match": sk.accuracy_score(target, hard),
+            "f1": sk.f1_score(target, hard, average="macro"),
+            "micro": sk.f1_score(target, hard, average="micro"),
+        },
+    )
+    assert summary["by_class"]["classes"] == ["y_0", "y_1"]
+
+
+def test_regression(rng, tmp_path):
+    target = rng.normal(size=ROWS) + 10
+    preds = target + rng.normal(size=ROWS)
+    path = tmp_path / "a.csv"
+    lines = (f"{a},{b}" for a, b in zip(preds, target, strict=True))
+    path.write_text("\n".join(["p,t", *lines]) + "\n")
+    summary = evaluated(
+        tmp_path / "out", path, "--task", "regression", "--preds", "p", "--target", "t"
+    )
+    close(
+        values(summary),
+        {
+            "mae": sk.mean_absolute_error(target, preds),
+            "rmse": sk.root_mean_squared_error(target, preds),
+            "max_error": sk.max_error(target, preds),
+            "bias": float(np.mean(preds - target)),
+            "r2": sk.r2_score(target, preds),
+            "pearson_corr_coef": float(np.corrcoef(target, preds)[0, 1]),
+        },
+    )
+    median = sk.median_absolute_error(target, preds)
+    assert values(summary)["median_absolute_error"] == pytest.approx(median, rel=1e-2)
+
+
+def test_rankings_keep_queries_together(rng, tmp_path):
+    sizes = rng.integers(1, 12, 60)  # queries go across batches and row groups
+    query = np.repeat(np.arange(60), sizes)
+    preds, target = rng.random(len(query)), rng.integers(0, 3, len(query))
+    ids = [f"q{x}" for x in query]
+    columns = {"s": preds, "r": target, "q": ids}
+    path = write(tmp_path / "a.parquet", columns, row_group_size=50)
+    summary = evaluated(
+        tmp_path / "out", path, "--task", "ranking", "--preds", "s", "--target", "r",
+        "--query", "q", "--metrics", "ndcg:k=10,mrr",
+    )  # fmt: skip
+    given = {"query": query.astype(np.int32)}
+    expected = {
+        "ndcg(k=10)": NDCG(k=10).update(preds, target, **given).results(),
+        "mrr": MRR().update(preds, target, **given).results(),
+    }
+    close(values(summary), expected)
+
+
+def test_queries_that_are_not_together_are_refused(tmp_path, capsys):
+    columns = {"s": [0.5, 0.25, 0.75], "r": [1, 0, 1], "q": ["a", "b", "a"]}
+    path = write(tmp_path / "a.parquet", columns)
+    error = refusal(
+        capsys, "evaluate", path, "--task", "ranking", "--preds", "s", "--target", "r",
+        "--query", "q",
+    )  # fmt: skip
+    assert "the rows of the query 'a' do not follow each other" in error
+
+
+def test_texts(tmp_path):
+    preds = ["the cat sat on the mat today", "a dog ran away from the house", "x"]
+    target = ["the cat sat on the mat", "a dog ran away from a house", "y"]
+    path = tmp_path / "a.jsonl"
+    lines = ({"answer": a, "reference": b} for a, b in zip(preds, target, strict=True))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    summary = evaluated(
+        tmp_path / "out", path, "--task", "text", "--preds", "answer", "--target", "reference",
+        "--metrics", "bleu,chrf,rouge,text_exact_match",
+    )  # fmt: skip
+    close(
+        values(summary),
+        {
+            "bleu": sacrebleu.corpus_bleu(preds, [target]).score,
+            "chrf": sacrebleu.corpus_chrf(preds, [target]).score,
+            "text_exact_match": 1 / 3,  # but for articles
+        },
+    )
+    assert {"rouge/rouge1", "rouge/rougeL"} <= values(summary).keys()
+
+
+def test_detections(rng, tmp_path):
+    def boxes(number):
+        corner = rng.integers(0, 50, (number, 2))
+        return np.concatenate([corner, corner + rng.integers(5, 30, (number, 2))], 1).tolist()
+
+    counts = rng.integers(1, 4, 12)
+    truth = [boxes(n) for n in counts]
+    found = [
+        [[x + rng.integers(0, 4) for x in box[:2]] + box[2:] for box in image] for image in truth
+    ]
+    labels = [rng.integers(0, 2, n).tolist() for n in counts]
+    scores = [rng.permutation(n).tolist() for n in counts]
+    scores = [[(x + 1 + 10 * i) / 200 for x in each] for i, each in enumerate(scores)]
+    columns = {"b": found, "s": scores, "l": labels, "tb": truth, "tl": labels}
+    path = write(tmp_path / "a.parquet", columns)
+    summary = evaluated(
+        tmp_path / "out", path, "--task", "detection", "--preds", "b,s,l", "--target", "tb,tl",
+        "--num-classes", 2,
+    )  # fmt: skip
+    most = max(counts)
+    padded = [
+        np.array([each + [each[0]] * (most - len(each)) for each in rows])
+        for rows in (found, scores, labels, truth, labels)
+    ]
+    real = np.arange(most) < counts[:, None]
+    metric = MeanAveragePrecision(num_classes=2)
+    metric = metric.update(
+        *(x.astype(np.float32 if x.dtype.kind == "f" else np.int32) for x in padded),
+        valid=real,
+        target_valid=real,
+    )
+    expected = {
+        f"mean_average_precision/{name}": value
+        for name, value in metric.results().items()
+        if value == value
+    }
+    close(values(summary), expected)

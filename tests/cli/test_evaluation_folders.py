@@ -1,0 +1,279 @@
+"""Stopping, resuming, merging; comparing models; and what is refused, in one line."""
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+
+from datarax.cli import main
+from tests.cli.evaluations import (
+    ROWS,
+    binary_columns,
+    command,
+    evaluated,
+    refusal,
+    values,
+    write,
+)
+
+BINARY = (
+    "--task", "binary", "--preds", "score", "--target", "label", "--metrics", "accuracy,brier_score"
+)  # fmt: skip
+
+
+def test_merged_folders_are_one_run(rng, tmp_path, capsys):
+    paths = []
+    for i in range(2):
+        p, t = rng.integers(-9, 10, (2, ROWS))  # integers: their sums are exact in any order
+        paths.append(write(tmp_path / f"part-{i}.parquet", {"p": p, "t": t}, row_group_size=100))
+    options = (
+        "--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae",
+        "--bootstrap", 20,
+    )  # fmt: skip
+    whole = evaluated(tmp_path / "whole", tmp_path / "part-*.parquet", *options)
+    folders = [tmp_path / f"job-{i}" for i in range(2)]
+    for path, folder in zip(paths, folders, strict=True):
+        evaluated(folder, path, *options)
+    assert command("merge", *folders, "--output", tmp_path / "all", "--title", "all") == 0
+    merged = json.loads((tmp_path / "all" / "metrics.json").read_text())
+    assert merged["title"] == "all"
+    for one, other in zip(whole["metrics"], merged["metrics"], strict=True):
+        assert other == one
+        assert one["lower"] < one["value"] < one["upper"]
+    assert merged["source"]["rows"] == 2 * ROWS
+    assert (tmp_path / "all" / "report.html").exists()
+    capsys.readouterr()
+
+    output = ("--output", tmp_path / "x")
+    assert "would count twice" in refusal(capsys, "merge", folders[0], folders[0], *output)
+    evaluated(folders[1], paths[1], *options, "--confidence", 0.5)
+    capsys.readouterr()
+    assert "confidence is 0.95 in one and 0.5 in" in refusal(capsys, "merge", *folders, *output)
+    (folders[1] / "state.npz").write_bytes(b"PK\3\4 no archive")
+    assert "cannot be read" in refusal(capsys, "merge", *folders, *output)
+    assert "there is no evaluation in" in refusal(capsys, "merge", tmp_path, *output)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_run_is_resumed(rng, tmp_path, capsys, how):
+    files = 150
+    rows = rng.integers(-9, 10, (files, 2, 20))  # integers: their sums are exact in any order
+    for i, (preds, target) in enumerate(rows):
+        np.savez(tmp_path / f"part-{i}.npz", p=preds, t=target)
+    out = tmp_path / "out"
+    task = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
+    argv = ["evaluate", str(tmp_path), *task, "--output", str(out), "--no-progress"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "datarax.cli", *argv],
+        env=os.environ | {"XLA_FLAGS": re.sub(r"--xla_force_host\S*", "", os.environ["XLA_FLAGS"])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (out / "state.npz").exists() and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(how)
+    shown, errors = process.communicate()
+    if how is signal.SIGINT:
+        assert process.returncode == 130, errors
+        assert errors.startswith("interrupted: ")
+        assert errors.endswith(f"of {files} parts are left; --resume continues\n")
+        assert errors.count("\n") == 1
+        summary = json.loads((out / "metrics.json").read_text())
+        assert not summary["source"]["complete"]
+        done = summary["source"]["parts"]["done"]
+        assert 0 < done < files
+        assert summary["source"]["rows"] == 20 * done
+        assert "parts are done" in shown
+    else:
+        assert process.returncode == -signal.SIGKILL
+
+    assert main([*argv, "--resume"]) == 0
+    summary = json.loads((out / "metrics.json").read_text())
+    assert summary["source"]["complete"]
+    assert summary["source"]["rows"] == 20 * files
+    expected = np.float32(np.abs(rows[:, 0] - rows[:, 1]).mean())
+    assert np.float32(values(summary)["mean_absolute_error"]) == expected
+
+    capsys.readouterr()
+    assert "confidence is 0.9 in one and" in refusal(
+        capsys, *argv[:-1], "--resume", "--confidence", 0.9
+    )
+    np.savez(tmp_path / "part-0.npz", p=np.zeros(3, int), t=np.zeros(3, int))
+    error = refusal(capsys, *argv[:-1], "--resume")
+    assert "part-0.npz' has changed since" in error
+
+
+def test_a_full_disk_is_one_line(rng, tmp_path, capsys):
+    path = write(tmp_path / "a.parquet", binary_columns(rng))
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            command("evaluate", path, *BINARY, "--output", tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert re.fullmatch(r"datarax evaluate: error: '.*state\.npz': File too large\n", error)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_compared_models(rng, tmp_path, capsys):
+    columns = binary_columns(rng) | {"id": np.arange(ROWS)}
+    better = columns["label"] * 0.2 + columns["score"] * 0.8
+    a = write(tmp_path / "a.parquet", columns, row_group_size=70)
+    b = write(tmp_path / "b.parquet", columns | {"score": better.astype(np.float32)})
+    out = tmp_path / "out"
+    argv = (*BINARY[:-2], "--metrics", "accuracy,log_loss", "--bootstrap", 50)
+    assert command("compare", a, b, *argv, "--key", "id", "--output", out) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("b is better") == 2
+    summary = json.loads((out / "metrics.json").read_text())
+    assert summary["source"]["rows"] == ROWS
+    for row, of in zip(summary["metrics"], ("accuracy", "log_loss"), strict=True):
+        each = [
+            sk.accuracy_score(columns["label"], x >= 0.5)
+            if of == "accuracy"
+            else sk.log_loss(columns["label"], x.astype(float))
+            for x in (columns["score"], better.astype(np.float32))
+        ]
+        assert (row["a"], row["b"]) == pytest.approx(each, rel=1e-5)
+        assert row["difference"] == pytest.approx(each[1] - each[0], abs=1e-5)
+        assert row["lower"] <= row["difference"] <= row["upper"]
+        assert row["excludes_zero"]
+
+    label = columns["label"].copy()
+    label[150] = 1 - label[150]
+    for changes, said in (
+        ({"label": label}, "differ in the column 'label': in row 151, "),
+        ({"id": np.where(np.arange(ROWS) == 7, -1, columns["id"])}, "'id': in row 8, "),
+    ):
+        write(tmp_path / "c.parquet", columns | changes)
+        given = ("compare", a, tmp_path / "c.parquet", *argv, "--key", "id")
+        assert said in refusal(capsys, *given)
+    write(tmp_path / "c.parquet", {name: x[:-9] for name, x in columns.items()})
+    error = refusal(capsys, "compare", a, tmp_path / "c.parquet", *argv)
+    assert f"has 300 rows and {tmp_path / 'c.parquet'} has 291: row 292 is in one of" in error
+
+
+def test_rows_left_out_of_one_file_are_left_out_of_both(rng, tmp_path, capsys):
+    columns = binary_columns(rng)
+    score = [None if i % 10 == 0 else x for i, x in enumerate(columns["score"].tolist())]
+    a = write(tmp_path / "a.parquet", columns | {"score": score}, row_group_size=50)
+    b = write(tmp_path / "b.parquet", columns)
+    argv = ("--metrics", "accuracy", "--bootstrap", 10, "--output", tmp_path / "out")
+    assert command("compare", a, b, *BINARY[:-2], *argv) == 0
+    summary = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    (row,) = summary["metrics"]
+    kept = np.arange(ROWS) % 10 != 0
+    expected = sk.accuracy_score(columns["label"][kept], columns["score"][kept] >= 0.5)
+    assert row["a"] == row["b"] == pytest.approx(expected, rel=1e-6)
+    assert (row["lower"], row["upper"], row["excludes_zero"]) == (0, 0, False)
+    assert "30 rows: no value in column 'score' of a (left out of both)" in capsys.readouterr().out
+
+
+def test_labels_out_of_range_are_counted(tmp_path, capsys):
+    columns = {"p": [0, 1, 2, 1], "t": [0, 1, 7, 1]}
+    path = write(tmp_path / "a.parquet", columns)
+    argv = (path, "--task", "multiclass", "--preds", "p", "--target", "t", "--num-classes", 3)
+    summary = evaluated(tmp_path / "out", *argv, "--metrics", "accuracy,cohen_kappa")
+    assert values(summary) == {"accuracy": None, "cohen_kappa": None}
+    (found,) = summary["excluded"]
+    assert (found["reason"], found["rows"], found["where"], found["effect"]) == (
+        "out of range", 1, "all metrics", "the result is NaN"
+    )  # fmt: skip
+    left = evaluated(
+        tmp_path / "out", *argv, "--metrics", "accuracy,cohen_kappa", "--on-invalid", "exclude"
+    )
+    assert values(left) == {"accuracy": 1.0, "cohen_kappa": 1.0}
+    capsys.readouterr()
+    error = refusal(capsys, "evaluate", *argv, "--on-invalid", "raise", "--metrics", "accuracy")
+    assert "accuracy: 1 values or examples could not be used (1 out of range" in error
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"--preds": "scor"}, "there is no column 'scor' for the output 'preds'; did you mean"),
+        ({"--preds": "logit_*"}, "there is no column 'logit_*'"),
+        ({"--preds": "score,country"}, "the task binary takes one column of scores"),
+        ({"--preds": "score,label"}, "the task binary takes one column of scores"),
+        ({"--preds": "country"}, "'country' holds names and the column 'label' numbers"),
+        ({"--target": "country"}, "'country' has 3 distinct values, de,fr,it; the task binary"),
+        ({"--metrics": "acuracy"}, "there is no metric 'acuracy'; did you mean 'accuracy'"),
+        ({"--metrics": "bleu"}, "it is computed with --task text"),
+        ({"--metrics": "fbeta:beta=-1"}, "the metric 'f_beta(beta=-1)'"),
+        ({"--slice-by": "nowhere"}, "there is no column 'nowhere' for the output 'slice_0'"),
+        ({"--weights": "country"}, "weights holds strings; expected numbers"),
+        ({"--classes": "a"}, "argument --classes: 'a'; expected 2 or more distinct names"),
+        ({"--num-classes": "3"}, "the task binary has two classes"),
+        ({"--num-classes": "1"}, "argument --num-classes: expected an integer from 2"),
+        ({"--confidence": "95"}, "argument --confidence: expected a number between 0 and 1"),
+        ({"--query": "label"}, "argument --query: is for --task ranking"),
+        ({"--workers": "2"}, "argument --workers: needs --engine"),
+        ({"--resume": None}, "argument --resume: needs --output"),
+        ({"--output": "a.parquet"}, "'a.parquet': File exists"),
+        ({"--task": "text"}, "the column 'score' holds numbers; the task text takes strings"),
+        ({"--task": "regression", "--preds": "country"}, "'country' holds strings"),
+        ({"--task": "ranking"}, "the task ranking needs --query"),
+        ({"--task": "detection"}, "--preds names 1 columns; the task detection takes 3: boxes,"),
+        ({"--task": "guess"}, "argument --task: invalid choice: 'guess'"),
+    ],
+)
+def test_errors_are_one_line(tmp_path, capsys, monkeypatch, changes, said):
+    monkeypatch.chdir(tmp_path)
+    write(Path("a.parquet"), binary_columns(np.random.default_rng(0)))
+    given = {"--task": "binary", "--preds": "score", "--target": "label"} | changes
+    argv = [x for pair in given.items() for x in pair if x is not None]
+    assert said in refusal(capsys, "evaluate", "a.parquet", *argv)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.parquet", b"PAR1 no", "a.parquet: cannot be read"),
+        ("a.parquet", b"", "a.parquet: the file is empty"),
+        ("a.csv", b"score,label\n0.5,1\n0.5\n", "a.csv: cannot be read"),
+        ("a.csv", b"score,label\n", "no rows to evaluate"),
+        ("a.csv", b"score,label\n0.5,\n,1\n", "no rows to evaluate: the column"),
+        ("a.jsonl", b"{", "a.jsonl: cannot be read"),
+        ("a.npz", b"zip", "a.npz: cannot be read"),
+        ("a.txt", b"", "a.txt: its format is not known"),
+        (None, b"", "nothing-*: there is no such file"),
+    ],
+)
+def test_bad_files(tmp_path, capsys, monkeypatch, name, content, said):
+    monkeypatch.chdir(tmp_path)
+    if name is not None:
+        Path(name).write_bytes(content)
+    error = refusal(capsys, "evaluate", name or "nothing-*", *BINARY)
+    assert said in error
+
+
+@pytest.mark.parametrize("name", ["evaluate", "compare", "merge"])
+def test_help(capsys, name):
+    with pytest.raises(SystemExit) as stopped:
+        main([name, "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"usage: datarax {name}" in shown
+    assert "examples:\n  datarax " in shown
+
+
+def test_without_rich(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich", None)  # Python's own way to make an import fail
+    error = refusal(capsys, "evaluate", "a.parquet", *BINARY)
+    assert "datarax evaluate needs rich" in error
+    assert "run: pip install 'datarax[evaluate]'" in error

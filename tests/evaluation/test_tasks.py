@@ -1,0 +1,199 @@
+"""Tasks, the names of metrics, and the columns of files as outputs."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from datarax import DataraxError
+from datarax.cli import evaluation_arguments
+from datarax.evaluation.assembly import (
+    Configuration,
+    assembled,
+    without_interval,
+    without_slices,
+)
+from datarax.evaluation.encoding import Encoding, Slicing
+from datarax.evaluation.metric_names import defaults, parsed
+from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, of_task, snake_case
+
+SIZES = {
+    "binary": (None, "probabilities"),
+    "multiclass": (7, "logits"),
+    "multilabel": (4, "probabilities"),
+    "regression": (None, None),
+    "ranking": (None, None),
+    "text": (None, None),
+    "detection": (3, None),
+}
+
+
+def test_the_command_and_the_tasks_agree():
+    assert tuple(TASKS) == evaluation_arguments.TASKS
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_defaults_can_be_built(task):
+    size, scores = SIZES[task]
+    specs = defaults(task, size=size, scores=scores)
+    config = Configuration(task, tuple(specs), size, scores=scores, bootstrap=3)
+    assert set(assembled(config)["whole"]) >= {spec.name for spec in specs}
+    saved = json.loads(json.dumps(config.as_json()))
+    assert Configuration.of_json(saved) == config
+
+
+def test_defaults_follow_the_size_and_the_scores():
+    def names(**given):
+        return {spec.name for spec in defaults("multiclass", **given)}
+
+    assert "top_5_accuracy" in names(size=6, scores="logits")
+    assert "top_5_accuracy" not in names(size=5, scores="logits")
+    assert "auroc" not in names(size=6, scores="labels")
+    assert "median_absolute_error" not in {
+        spec.name for spec in defaults("regression", size=2, scores=None)
+    }
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "expected"),
+    [
+        ("binary", "AUROC", [Spec("auroc", "AUROC")]),
+        ("binary", "fbeta:beta=2", [Spec("f_beta(beta=2)", "FBeta", (("beta", 2),))]),
+        ("binary", " f_beta : beta = 0.5 ", [Spec("f_beta(beta=0.5)", "FBeta", (("beta", 0.5),))]),
+        (
+            "multiclass",
+            "top=accuracy:top_k=3,f1:average=weighted",
+            [
+                Spec("top", "Accuracy", (("top_k", 3),)),
+                Spec("f1(average=weighted)", "F1", (("average", "weighted"),)),
+            ],
+        ),
+        (
+            "binary",
+            "logauc:fpr_range=(0.01,0.1),accuracy",
+            [
+                Spec("log_auc(fpr_range=(0.01, 0.1))", "LogAUC", (("fpr_range", (0.01, 0.1)),)),
+                Spec("accuracy", "Accuracy"),
+            ],
+        ),
+        ("regression", "mae", [Spec("mean_absolute_error", "MeanAbsoluteError")]),
+        ("ranking", "map", [Spec("retrieval_map", "RetrievalMAP")]),
+    ],
+)
+def test_metrics_by_name(task, text, expected):
+    assert parsed(text, task) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("acuracy", "there is no metric 'acuracy'; did you mean 'accuracy'"),
+        ("bleu", "not of the task 'binary': it is computed with --task text"),
+        ("fid", "cannot be read from columns"),
+        ("accuracy:bta=2", "accuracy has no option 'bta=2'"),
+        ("fbeta:betta=2", "did you mean 'beta'?"),
+        ("accuracy:num_classes=3", "num_classes is set by --num-classes or --classes"),
+        ("fbeta:beta=__import__('os').getcwd()", "expected a number, a word or a tuple"),
+        ("fbeta:beta=" + "(" * 5000, "expected a number, a word or a tuple"),
+        ("accuracy,accuracy", "has 'accuracy' twice"),
+        ("accuracy,,f1", "an empty name"),
+        ("", "an empty name"),
+    ],
+)
+def test_what_is_no_metric(text, said):
+    with pytest.raises(DataraxError) as caught:
+        parsed(text, "binary")
+    assert said in str(caught.value)
+
+
+def test_options_that_a_metric_needs_or_refuses():
+    for text, said in (
+        ("precision_at_fixed_recall", "needs min_recall: write precision_at_fixed_recall:min_"),
+        ("fbeta:beta=-1", "the metric 'f_beta(beta=-1)': "),
+        ("fbeta:beta=word", "the metric 'f_beta(beta=word)': "),
+        ("f1:average=median", "the metric 'f1(average=median)': "),
+    ):
+        (spec,) = parsed(text, "binary")
+        with pytest.raises(DataraxError) as caught:
+            built(spec, "binary", None, "probabilities", "propagate")
+        assert said in str(caught.value)
+    (spec,) = parsed("auroc", "multiclass")
+    with pytest.raises(DataraxError, match="needs scores, and --preds names one column"):
+        built(spec, "multiclass", 3, "labels", "propagate")
+
+
+def test_every_class_has_a_distinct_name():
+    names = [snake_case(cls.__name__) for cls in set(CLASSES.values())]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+    assert "giou" not in of_task("binary")
+
+
+def test_large_states_are_not_held_for_each_replica():
+    specs = tuple(parsed("accuracy,auroc", "multiclass"))
+    slicing = Slicing("country", ("de", "fr"))
+    config = Configuration("multiclass", specs, 40, slicings=(slicing,), bootstrap=5)
+    assert without_interval(config) == without_slices(config) == ["auroc"]
+    metric = assembled(config)
+    held = {name: set(metric[name].children()["metric"]) for name in ("interval", "slice_0")}
+    assert held == {"interval": {"accuracy"}, "slice_0": {"accuracy", "examples"}}
+    binary = Configuration("binary", tuple(parsed("auroc", "binary")), bootstrap=5)
+    assert without_interval(binary) == []  # with fewer bins
+
+
+def test_slices_of_values():
+    slicing = Slicing("by", ("de", "", None), other=True)
+    assert slicing.names == ("de", "(empty)", "(no value)", "other")
+    assert slicing.ids(["de", None, "fr", "", float("nan")]).tolist() == [0, 2, 3, 1, 2]
+    numbers = Slicing("by", (3, 1))
+    assert numbers.ids(np.array([1, 2, 3])).tolist() == [1, -1, 0]
+    assert Slicing("by", (True, False)).names == ("true", "false")
+
+
+def test_labels_as_numbers():
+    def labels(x, classes=()):
+        encoding = Encoding("multiclass", classes, "probabilities")
+        given = {"target": x, "preds": np.zeros((len(x), 2))}
+        return encoding(given)["target"].tolist()
+
+    assert labels(["b", "a", "z"], ("a", "b")) == [1, 0, -1]
+    assert labels(np.array([2, 2**40, -3])) == [2, -1, -3]
+    assert labels(np.array([1.0, 0.5, np.nan, np.inf])) == [1, -1, -1, -1]
+    assert labels(np.array([True, False])) == [1, 0]
+
+
+def test_queries_and_rows_as_ids():
+    encoding = Encoding("ranking")
+    given = {"preds": np.arange(4.0), "target": np.arange(4), "query": ["q", "a", "q", "b"]}
+    out = encoding(given)
+    assert out["query"].tolist() == [2, 0, 2, 1]
+    assert out["index"][0] == out["index"][2]
+    assert len(set(out["index"].tolist())) == 3
+    again = pickle.loads(pickle.dumps(encoding))(given)
+    assert again["index"].tolist() == out["index"].tolist()
+
+
+def test_boxes_are_padded():
+    encoding = Encoding("detection")
+    out = encoding(
+        {
+            "boxes": [[[0, 0, 1, 1], [0, 0, 2, 2], [0, 0, 3, 3]], [], None],
+            "scores": [[0.5, 0.25, 0.75], [], None],
+            "labels": [[0, 1, 0], [], None],
+            "target_boxes": [[0, 0, 1, 1], [], []],
+            "target_labels": [[1], [], []],
+        }
+    )
+    assert out["boxes"].shape == (3, 4, 4)
+    assert out["valid"].sum(1).tolist() == [3, 0, 0]
+    assert out["target_valid"].shape == (3, 1)
+    with pytest.raises(DataraxError, match="an image has 1 boxes and 2 scores"):
+        encoding(
+            {
+                "boxes": [[[0, 0, 1, 1]]],
+                "scores": [[0.5, 0.5]],
+                "labels": [[1]],
+                "target_boxes": [[]],
+                "target_labels": [[]],
+            }
+        )
