@@ -241,7 +241,7 @@ def _quantile_rows(run: Run, q: tuple[float, ...] | None) -> dict[str, dict[floa
             level = re.fullmatch(r"p(\d+(?:\.\d+)?)", last)
             if level and is_number(value):
                 items = {float(level[1]) / 100: value}
-            elif q is not None and value is not None and np.size(value) == len(q):
+            elif q is not None and value is not None and np.size(np.asarray(value)) == len(q):
                 owner, items = key, dict(zip(q, np.ravel(value), strict=True))
             elif q is not None and key == "value":
                 raise MetricInputError(

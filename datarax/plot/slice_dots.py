@@ -118,7 +118,7 @@ def _rows(
         raise wrong_kind("slices", _EXPECTED, given)
     title = name
     if not title:
-        metric = getattr(given, "metric", None)
+        metric: Any = getattr(given, "metric", None)
         while hasattr(metric, "metric"):
             metric = metric.metric
         title = type(metric).__name__ if metric is not None else ""

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def svg(figure: "Figure") -> str:
     """A figure as inline SVG: its background is transparent, text and axes have the page's colour.
 
-    Figures of the same values give the same text: there are no dates and no random ids. The ids of different
-    pictures differ, so that they can be on one page. Text is drawn as paths, so that it does not
-    depend on the fonts of the page.
+    Figures of the same values give the same text: there are no dates and no random ids. The ids of
+    different pictures differ, so that they can be on one page. Text is drawn as paths, so that it
+    does not depend on the fonts of the page.
     """
     matplotlib = optional("matplotlib", "plot", "datarax.plot")
     for _ in range(3):  # the layout is found step by step

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -85,11 +86,11 @@ def test_dask_evaluates_again_what_a_dead_worker_had(files):
     with LocalCluster(
         n_workers=3, threads_per_worker=1, dashboard_address=None, silence_logs=50
     ) as cluster:
-        address = cluster.scheduler_address
+        address = cast(Any, cluster).scheduler_address
         with Client(address) as client, engine("dask", address) as workers:
 
             def kill():
-                pids = client.run(os.getpid)
+                pids = cast(Any, client.run(os.getpid))
                 os.kill(next(iter(pids.values())), signal.SIGKILL)
 
             found = folded_while(files, workers, kill)

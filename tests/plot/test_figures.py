@@ -218,7 +218,7 @@ def test_the_exact_roc_is_within_the_band(seen):
     corners, _ = band(axes)
     for low, high in zip(zip(x, y, strict=True), zip(x[1:], y[1:], strict=False), strict=False):
         for corner in ((high[0], low[1]), (low[0], high[1])):
-            assert (np.abs(corners - corner).max(-1) < 1e-6).any()
+            assert (np.abs(np.asarray(corners) - np.asarray(corner)).max(-1) < 1e-6).any()
 
 
 def test_the_exact_precision_is_within_the_band(seen):
