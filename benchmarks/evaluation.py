@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def by_datarax(path: str, classes: int) -> dict[str, float]:
 
 
 def by_duckdb(path: str, classes: int) -> dict[str, float]:
-    import duckdb  # type: ignore[import-not-found]
+    duckdb: Any = import_module("duckdb")
 
     if classes == 2:
         right = "(score >= 0.5)::int = label"
@@ -81,7 +82,7 @@ def by_duckdb(path: str, classes: int) -> dict[str, float]:
 
 
 def by_polars(path: str, classes: int) -> dict[str, float]:
-    import polars as pl  # type: ignore[import-not-found]
+    pl: Any = import_module("polars")
 
     label = pl.col("label")
     if classes == 2:
