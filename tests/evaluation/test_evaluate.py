@@ -1,5 +1,6 @@
 """`evaluate` and `fold`, against scikit-learn and NumPy on the same data."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -439,3 +440,26 @@ def test_no_bar_and_no_warning_away_from_a_terminal(tmp_path, rng, capsys):
         warnings.simplefilter("error")
         datarax.evaluate(path, Accuracy(), columns=BINARY, progress=True)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_has_a_bar(tmp_path, rng, monkeypatch):
+    pty = pytest.importorskip("pty")
+    path = write(tmp_path / "a.npz", binary(rng, 1234))
+    terminal, end = pty.openpty()
+    shown = []
+
+    def read():  # all the time, as a terminal holds little
+        with contextlib.suppress(OSError):
+            while data := os.read(terminal, 4096):
+                shown.append(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with os.fdopen(end, "w") as stderr, monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", stderr)
+        patch.setenv("TERM", "xterm")
+        datarax.evaluate(path, Accuracy(), columns=BINARY)
+    reader.join(30)
+    os.close(terminal)
+    assert "1 of 1 parts" in b"".join(shown).decode()
+    assert "1,234 rows, " in b"".join(shown).decode()
