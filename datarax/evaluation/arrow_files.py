@@ -87,8 +87,13 @@ class ParquetFile(PyarrowFile):
 
     def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
         parquet = self.arrow(".parquet")
-        open_file = parquet.ParquetFile
-        with open_file(self.path, memory_map=True, page_checksum_verification=True) as file:
+        options: dict[str, Any] = {
+            # A row group may be larger than memory: its pages are read as they are needed.
+            "pre_buffer": False,
+            "buffer_size": 2**20,
+            "page_checksum_verification": True,
+        }
+        with parquet.ParquetFile(self.path, **options) as file:
             yield from file.iter_batches(
                 rows, row_groups=list(range(part.first, part.stop)), columns=list(types)
             )

@@ -56,6 +56,12 @@ class Progress:
         total: how many parts there are.
         merging: the states that wait for their neighbours. With them, `fold(start=)` continues to
             the same result bit for bit. Without them, `metric` is merged with the other parts.
+
+    Example:
+        >>> from datarax.evaluation import Progress
+        >>> from datarax.metrics import Mean
+        >>> print(Progress(Mean(), done=(0, 2), total=3).done)
+        (0, 2)
     """
 
     metric: Metric

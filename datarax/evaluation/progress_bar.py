@@ -22,18 +22,19 @@ def progress_bar(wanted: bool) -> Iterator[Callable[[Any], None] | None]:
         yield None
         return
     parts = (
-        bars.TextColumn("{task.completed:,.0f} of {task.total:,.0f} parts"),
+        bars.TextColumn("{task.description}"),
         bars.BarColumn(),
         bars.TextColumn("{task.fields[rows]}"),
         bars.TimeElapsedColumn(),
     )
     start = time.perf_counter()
     with bars.Progress(*parts, console=console, transient=True) as bar:
-        task = bar.add_task("", total=None, visible=True, rows="reading")
+        task = bar.add_task("reading", total=None, rows="")
 
         def show(now: Any) -> None:
             rate = now.rows / (time.perf_counter() - start)
-            text = f"{now.rows:,} rows, {rate:,.0f} a second"
-            bar.update(task, total=now.total, completed=len(now.done), rows=text)
+            done, rows = len(now.done), f"{now.rows:,} rows, {rate:,.0f} a second"
+            parts = f"{done:,} of {now.total:,} parts"
+            bar.update(task, total=now.total, completed=done, description=parts, rows=rows)
 
         yield show

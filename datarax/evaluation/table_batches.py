@@ -57,12 +57,10 @@ def batches(
             size = int(keep.sum())
         if not size:
             continue
-        outputs = {}
-        for feed in feeds:
-            try:
-                outputs |= output_of(feed, table)
-            except MetricInputError as error:
-                raise MetricInputError(f"{part.path}: {error}") from None
+        try:
+            outputs = _outputs(feeds, table)
+        except MetricInputError as error:
+            raise MetricInputError(f"{part.path}: {error}") from None
         if ids is not None and index:
             outputs[index] = ids
         held.append(outputs)
@@ -75,6 +73,23 @@ def batches(
             held = [_cut(whole, rows, None)] if count else []
     if count or excluded:
         yield Batch(_joined(held) if held else {}, count, excluded)
+
+
+def _outputs(feeds: tuple[Feed, ...], table: Mapping[str, Any]) -> dict[str, Any]:
+    """All outputs, and the masks of those with lists of different lengths."""
+    outputs, masks = {}, {}
+    for feed in feeds:
+        made = output_of(feed, table)
+        outputs[feed.output] = made.pop(feed.output)
+        for mask, real in made.items():
+            other, first = masks.setdefault(mask, (feed, real))
+            if not np.array_equal(first, real):
+                raise MetricInputError(
+                    f"the columns {other.columns[0]!r} and {feed.columns[0]!r} have a row with "
+                    f"lists of different lengths; expected the same in both"
+                )
+    # A mask that has a column of its own stays as it is.
+    return {mask: real for mask, (_, real) in masks.items()} | outputs
 
 
 def output_of(feed: Feed, table: Mapping[str, Any]) -> dict[str, Any]:

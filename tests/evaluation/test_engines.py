@@ -2,7 +2,8 @@
 
 import os
 import signal
-from typing import Any, cast
+from importlib import import_module
+from typing import Any
 
 import jax
 import numpy as np
@@ -79,18 +80,16 @@ def test_a_call_that_ends_its_processes_fails_and_the_others_do_not():
 
 
 def test_dask_evaluates_again_what_a_dead_worker_had(files):
-    from distributed.client import Client
-    from distributed.deploy.local import LocalCluster
-
+    dask: Any = import_module("distributed")
     alone = fold(files, BOTH, BINARY, batch_size=64)
-    with LocalCluster(
+    with dask.LocalCluster(
         n_workers=3, threads_per_worker=1, dashboard_address=None, silence_logs=50
     ) as cluster:
-        address = cast(Any, cluster).scheduler_address
-        with Client(address) as client, engine("dask", address) as workers:
+        address = cluster.scheduler_address
+        with dask.Client(address) as client, engine("dask", address) as workers:
 
             def kill():
-                pids = cast(Any, client.run(os.getpid))
+                pids = client.run(os.getpid)
                 os.kill(next(iter(pids.values())), signal.SIGKILL)
 
             found = folded_while(files, workers, kill)

@@ -1,5 +1,6 @@
 """`evaluate` and `fold`, against scikit-learn and NumPy on the same data."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -222,8 +223,21 @@ def test_boxes_of_images_are_padded_with_masks(rng, tmp_path):
     expected = metric.update(
         boxes, scores, labels, truth, target_labels, valid=valid[0], target_valid=valid[1]
     )
-    for name, value in expected.compute().items():
-        np.testing.assert_array_equal(found.compute()[name], value)
+    assert bits(found.canonical()) == bits(expected.canonical())
+
+
+def test_lists_of_documents_have_a_mask_of_their_own_or_of_their_lengths(tmp_path):
+    table = {"preds": [[0.9, 0.5, 0.1], [0.2, 0.8]], "target": [[1, 0, 1], [1, 0]]}
+    found = fold(write(tmp_path / "a.jsonl", table), NDCG()).metric.compute()
+    preds = jnp.array([[0.9, 0.5, 0.1], [0.2, 0.8, 0]])
+    target, valid = jnp.array([[1, 0, 1], [1, 0, 0]]), jnp.array([[1, 1, 1], [1, 1, 0]], bool)
+    assert found == NDCG().update(preds, target, valid=valid).compute()
+    own = table | {"valid": [[True, False, True], [True, True]]}
+    found = fold(write(tmp_path / "b.jsonl", own), NDCG()).metric.compute()
+    assert found == NDCG().update(preds, target, valid=valid.at[0, 1].set(False)).compute()
+    path = write(tmp_path / "c.jsonl", table | {"target": [[1, 0], [1, 0]]})
+    with pytest.raises(datarax.MetricInputError, match=r"c\.jsonl: the columns 'preds' and 'targ"):
+        fold(path, NDCG())
 
 
 def test_rows_of_a_query_stay_together(rng, tmp_path):
@@ -291,7 +305,7 @@ def test_a_source_is_a_path_a_glob_a_folder_or_a_list(rng, tmp_path):
 def test_counts_do_not_depend_on_batches_and_row_groups(rng, tmp_path):
     data = binary(rng, 3000)
     found = []
-    for rows, batch_size in ((3000, 65536), (137, 512), (3000, 100), (1, 2999)):
+    for rows, batch_size in ((3000, 65536), (137, 512), (1, 2999)):
         path = write(tmp_path / "a.parquet", data, rows=rows)
         metric = datarax.Collection({"accuracy": Accuracy(), "area": datarax.metrics.AUROC()})
         result = fold(path, metric, BINARY, batch_size=batch_size)
@@ -426,3 +440,26 @@ def test_no_bar_and_no_warning_away_from_a_terminal(tmp_path, rng, capsys):
         warnings.simplefilter("error")
         datarax.evaluate(path, Accuracy(), columns=BINARY, progress=True)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_has_a_bar(tmp_path, rng, monkeypatch):
+    pty = pytest.importorskip("pty")
+    path = write(tmp_path / "a.npz", binary(rng, 1234))
+    terminal, end = pty.openpty()
+    shown = []
+
+    def read():  # all the time, as a terminal holds little
+        with contextlib.suppress(OSError):
+            while data := os.read(terminal, 4096):
+                shown.append(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with os.fdopen(end, "w") as stderr, monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", stderr)
+        patch.setenv("TERM", "xterm")
+        datarax.evaluate(path, Accuracy(), columns=BINARY)
+    reader.join(30)
+    os.close(terminal)
+    assert "1 of 1 parts" in b"".join(shown).decode()
+    assert "1,234 rows, " in b"".join(shown).decode()
