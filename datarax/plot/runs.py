@@ -245,7 +245,8 @@ def _quantile_rows(run: Run, q: tuple[float, ...] | None) -> dict[str, dict[floa
                 owner, items = key, dict(zip(q, np.ravel(value), strict=True))
             elif q is not None and key == "value":
                 raise MetricInputError(
-                    f"datarax.plot.quantiles: {np.size(np.asarray(value))} values for {len(q)} quantiles {q}"
+                    f"datarax.plot.quantiles: {np.size(np.asarray(value))} values for {len(q)} "
+                    f"quantiles {q}"
                 )
             else:
                 continue
