@@ -219,7 +219,8 @@ def write_outcome(folder: Path, outcome: Outcome, summary: Mapping[str, Any]) ->
     from datarax.evaluation.html_report import render
     from datarax.evaluation.pictures import pictures
 
-    drawn = pictures(outcome.metric["whole"]) if "whole" in outcome.metric else []
+    names = outcome.config.names
+    drawn = pictures(outcome.metric["whole"], names=names) if "whole" in outcome.metric else []
     texts = {SUMMARY: json.dumps(summary, indent=1) + "\n"}
     texts |= {f"{picture.name}.svg": picture.svg for picture in drawn}
     texts[REPORT] = render(summary, drawn)

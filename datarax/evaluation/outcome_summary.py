@@ -17,6 +17,8 @@ from datarax.wrappers.collection import Collection
 FORMAT = 1
 """The version of the layout of the summary."""
 
+_NAN = "the result is NaN; --on-invalid exclude leaves such rows out"
+
 
 class Evaluated(NamedTuple):
     """What an evaluation has folded in so far."""
@@ -169,7 +171,7 @@ def _unusable(reading: Reading, config: Configuration) -> Iterator[dict[str, Any
             continue
         for kind, count in unusable.counts.items():
             if int(count):
-                effect = "the result is NaN" if policies[name] == "propagate" else "left out"
+                effect = _NAN if policies[name] == "propagate" else "left out"
                 key = (kind or "cannot be used", int(count), effect)
                 found.setdefault(key, []).append(name)
     for (reason, rows, effect), names in found.items():

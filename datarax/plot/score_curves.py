@@ -252,8 +252,10 @@ def _label(name: str, areas: np.ndarray | None, i: int) -> str:
 def _band(
     ax: "Axes", x: np.ndarray, low: np.ndarray, high: np.ndarray, style: dict[str, Any]
 ) -> None:
-    if len(x) and np.nanmax(high - low, initial=0) > 1e-3:  # else it is thinner than the line
-        ax.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
+    # Elsewhere it is thinner than the line, and thousands of points would be drawn for nothing.
+    visible = high - low > 1e-3
+    if visible.any():
+        ax.fill_between(x, low, high, visible, color=style["color"], alpha=0.2, linewidth=0)
 
 
 def _mean(ax: "Axes", at: np.ndarray, rows: list[np.ndarray]) -> None:

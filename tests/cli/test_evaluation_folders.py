@@ -191,9 +191,8 @@ def test_labels_out_of_range_are_counted(tmp_path, capsys):
     summary = evaluated(tmp_path / "out", *argv, "--metrics", "accuracy,cohen_kappa")
     assert values(summary) == {"accuracy": None, "cohen_kappa": None}
     (found,) = summary["excluded"]
-    assert (found["reason"], found["rows"], found["where"], found["effect"]) == (
-        "out of range", 1, "all metrics", "the result is NaN"
-    )  # fmt: skip
+    assert (found["reason"], found["rows"], found["where"]) == ("out of range", 1, "all metrics")
+    assert found["effect"] == "the result is NaN; --on-invalid exclude leaves such rows out"
     left = evaluated(
         tmp_path / "out", *argv, "--metrics", "accuracy,cohen_kappa", "--on-invalid", "exclude"
     )

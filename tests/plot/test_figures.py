@@ -194,7 +194,7 @@ def test_the_area_is_that_of_the_metric(seen):
 def band(axes):
     """The corners of the band, and its least and greatest height at any place."""
     (area,) = axes.collections
-    corners = area.get_paths()[0].vertices
+    corners = np.concatenate([path.vertices for path in area.get_paths()])
 
     def at(x):
         near = np.abs(corners[:, 0] - x) < 1e-6
