@@ -7,6 +7,7 @@ comes at once, and the number of simulated devices is set before JAX makes its f
 import argparse
 import os
 import re
+import shlex
 import sys
 from collections.abc import MutableMapping, Sequence
 from importlib.util import find_spec
@@ -15,6 +16,8 @@ from typing import NoReturn
 
 MAX_DEVICES = 64
 MAX_PROCESSES = 16
+PREDICTIONS = "predictions.npz"
+"""The file of the demo with the predictions of the test set."""
 _DEMO_PACKAGES = ("matplotlib", "optax", "rich", "sklearn")  # as they are imported
 
 
@@ -87,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=Path("datarax-demo"),
         metavar="DIR",
-        help="folder for history.jsonl and learning_curve.png",
+        help="folder for the history, the learning curve, and the report of the test set",
     )
     demo.set_defaults(run=_run_demo, parser=demo)
 
@@ -132,7 +135,8 @@ def _start_demo(args: argparse.Namespace) -> int:
         # Remove the files of an earlier run first, so that none is left if this run is stopped.
         args.output.mkdir(parents=True, exist_ok=True)
         history.write_text("")
-        picture.unlink(missing_ok=True)
+        for path in (picture, args.output / PREDICTIONS, args.output / "report/report.html"):
+            path.unlink(missing_ok=True)
     except OSError as error:
         reason = error.strerror or error
         parser.error(f"argument --output: cannot write to {str(args.output)!r}: {reason}")
@@ -140,11 +144,21 @@ def _start_demo(args: argparse.Namespace) -> int:
         simulate_devices(1, os.environ)
         from datarax.cli import launch
 
-        return launch.run_demo(args.processes, args.epochs, history, picture, args.slices)
-    simulate_devices(args.devices, os.environ)
-    from datarax.cli import demo
+        code = launch.run_demo(args.processes, args.epochs, history, picture, args.slices)
+    else:
+        simulate_devices(args.devices, os.environ)
+        from datarax.cli import demo
 
-    return demo.run(args.devices, args.epochs, history, picture, args.slices)
+        code = demo.run(args.devices, args.epochs, history, picture, args.slices)
+    return code or _report_demo(args.output)
+
+
+def _report_demo(folder: Path) -> int:
+    """Evaluates the predictions of the test set with the command that is for files."""
+    options = ("--task", "multiclass", "--preds", "logits", "--target", "digit", "--no-progress")
+    where = (str(folder / PREDICTIONS), *options, "--output", str(folder / "report"))
+    print(f"\n$ datarax evaluate {shlex.join(where)}", flush=True)
+    return main(("evaluate", *where))
 
 
 def simulate_devices(count: int, environ: MutableMapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, Mesh
 from rich.console import Console
 
 from datarax import AsyncMetricCollector
-from datarax.cli import digits, report
+from datarax.cli import PREDICTIONS, digits, report
 from datarax.cli.digits import BATCH_SIZE
 from datarax.cli.verification import (
     QUALITY_REFERENCES,
@@ -60,7 +60,9 @@ class Log:
 
 
 def run(num_devices: int, epochs: int, history: Path, picture: Path, slices: bool) -> int:
-    """Runs the demo, writes `history` and `picture`, and returns 1 if a number is wrong, else 0.
+    """Runs the demo, and returns 1 if a number is wrong, else 0.
+
+    It writes `history`, `picture`, and the predictions of the test set beside them.
 
     On several processes, all call it. The first process prints, writes and checks.
 
@@ -98,6 +100,7 @@ def run(num_devices: int, epochs: int, history: Path, picture: Path, slices: boo
     sliced = {by: (names, ids[by]) for by, names in digits.SLICES.items()} if slices else {}
 
     report.plot(picture, list(log.records.values()))
+    np.savez(history.with_name(PREDICTIONS), logits=real.logits, digit=real.labels)
     console.print(f"\nWrote {history} and {picture}", soft_wrap=True)
     worst = worst_differences(log.reported + final)
     worst |= {f"quality/{name}": difference for name, difference in quality.items()}

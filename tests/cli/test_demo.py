@@ -48,7 +48,10 @@ def run(cwd: Path, *where: str) -> Run:
     done = datarax("demo", "--slices", "--epochs", str(EPOCHS), "--output", "a/b", *where, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    assert {path.name for path in cwd.rglob("*.*")} == {"history.jsonl", "learning_curve.png"}
+    assert {path.name for path in (cwd / "a/b").iterdir()} == {
+        "history.jsonl", "learning_curve.png", "predictions.npz", "report"
+    }  # fmt: skip
+    assert "multiclass" in (cwd / "a/b/report/report.html").read_text()
     history = (cwd / "a/b/history.jsonl").read_text().splitlines()
     picture = imread(cwd / "a/b/learning_curve.png")
     return Run(done.stdout.splitlines(), [json.loads(line) for line in history], picture)
