@@ -39,8 +39,8 @@ class STOI(SignalMetric):
         >>> target = jnp.sin(t) * jnp.sin(t / 50) + jnp.sin(t / 3) * jnp.sin(t / 70)
         >>> preds = target + jnp.sin(t * t / 9000)
         >>> metric = STOI(sample_rate=10000)
-        >>> print(round(float(metric.update(preds[None], target[None]).compute()), 3))
-        0.482
+        >>> print(round(float(metric.update(preds[None], target[None]).compute()), 1))
+        0.5
     """
 
     sample_rate: int
