@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
+from datarax.cli.demo_files import DemoFiles
+
 MAX_DEVICES = 64
 MAX_PROCESSES = 16
-PREDICTIONS = "predictions.npz"
-"""The file of the demo with the predictions of the test set."""
 _DEMO_PACKAGES = ("matplotlib", "optax", "rich", "sklearn")  # as they are imported
 
 
@@ -130,13 +130,9 @@ def _start_demo(args: argparse.Namespace) -> int:
     missing = [name for name in _DEMO_PACKAGES if find_spec(name) is None]
     if missing:
         parser.error(f"not installed: {', '.join(missing)}; run: pip install '.[demo]'")
-    history, picture = args.output / "history.jsonl", args.output / "learning_curve.png"
+    files = DemoFiles.within(args.output)
     try:
-        # Remove the files of an earlier run first, so that none is left if this run is stopped.
-        args.output.mkdir(parents=True, exist_ok=True)
-        history.write_text("")
-        for path in (picture, args.output / PREDICTIONS, args.output / "report/report.html"):
-            path.unlink(missing_ok=True)
+        files.prepare()
     except OSError as error:
         reason = error.strerror or error
         parser.error(f"argument --output: cannot write to {str(args.output)!r}: {reason}")
@@ -144,19 +140,19 @@ def _start_demo(args: argparse.Namespace) -> int:
         simulate_devices(1, os.environ)
         from datarax.cli import launch
 
-        code = launch.run_demo(args.processes, args.epochs, history, picture, args.slices)
+        code = launch.run_demo(args.processes, args.epochs, files, args.slices)
     else:
         simulate_devices(args.devices, os.environ)
         from datarax.cli import demo
 
-        code = demo.run(args.devices, args.epochs, history, picture, args.slices)
-    return code or _report_demo(args.output)
+        code = demo.run(args.devices, args.epochs, files, args.slices)
+    return code or _report_demo(files)
 
 
-def _report_demo(folder: Path) -> int:
+def _report_demo(files: DemoFiles) -> int:
     """Evaluates the predictions of the test set with the command that is for files."""
     options = ("--task", "multiclass", "--preds", "logits", "--target", "digit", "--no-progress")
-    where = (str(folder / PREDICTIONS), *options, "--output", str(folder / "report"))
+    where = (str(files.predictions), *options, "--output", str(files.report))
     print(f"\n$ datarax evaluate {shlex.join(where)}", flush=True)
     return main(("evaluate", *where))
 

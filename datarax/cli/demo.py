@@ -12,7 +12,8 @@ from jax.sharding import AxisType, Mesh
 from rich.console import Console
 
 from datarax import AsyncMetricCollector
-from datarax.cli import PREDICTIONS, digits, report
+from datarax.cli import digits, report
+from datarax.cli.demo_files import DemoFiles
 from datarax.cli.digits import BATCH_SIZE
 from datarax.cli.verification import (
     QUALITY_REFERENCES,
@@ -59,10 +60,10 @@ class Log:
                 print(json.dumps(record), file=lines)
 
 
-def run(num_devices: int, epochs: int, history: Path, picture: Path, slices: bool) -> int:
+def run(num_devices: int, epochs: int, files: DemoFiles, slices: bool) -> int:
     """Runs the demo, and returns 1 if a number is wrong, else 0.
 
-    It writes `history`, `picture`, and the predictions of the test set beside them.
+    It writes all `files` but the report.
 
     On several processes, all call it. The first process prints, writes and checks.
 
@@ -77,7 +78,7 @@ def run(num_devices: int, epochs: int, history: Path, picture: Path, slices: boo
         f"{len(train.labels)} training and {len(test.labels)} test digits in batches of "
         f"{BATCH_SIZE}, on {_where(num_devices)}"
     )
-    log = Log(console, history if first else None)
+    log = Log(console, files.history if first else None)
     model, cost = _train(mesh, train, test, epochs, log)
     console.print(f"\n{cost}")
     final = _evaluate_pmap(model, mesh, test)
@@ -99,9 +100,9 @@ def run(num_devices: int, epochs: int, history: Path, picture: Path, slices: boo
     ids = digits.slice_ids(test)
     sliced = {by: (names, ids[by]) for by, names in digits.SLICES.items()} if slices else {}
 
-    report.plot(picture, list(log.records.values()))
-    np.savez(history.with_name(PREDICTIONS), logits=real.logits, digit=real.labels)
-    console.print(f"\nWrote {history} and {picture}", soft_wrap=True)
+    report.plot(files.picture, list(log.records.values()))
+    np.savez(files.predictions, logits=real.logits, digit=real.labels)
+    console.print(f"\nWrote {files.history} and {files.picture}", soft_wrap=True)
     worst = worst_differences(log.reported + final)
     worst |= {f"quality/{name}": difference for name, difference in quality.items()}
     worst |= interval_differences(results, real, sliced)

@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import connection, resource_tracker
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 from datarax.cli import interrupts
+from datarax.cli.demo_files import DemoFiles
 
 _INTERRUPT_SECONDS = 0.1  # how long it may take until Ctrl-C is noticed
 _spawn = multiprocessing.get_context("spawn")
 
 
-def run_demo(count: int, epochs: int, history: Path, picture: Path, slices: bool) -> int:
+def run_demo(count: int, epochs: int, files: DemoFiles, slices: bool) -> int:
     """Runs the demo on `count` processes and returns its exit code."""
     with _reserved_port() as port:
         limit = 180 + 20 * epochs
-        return run(_join, count, count, port, epochs, history, picture, slices, limit=limit)
+        return run(_join, count, count, port, epochs, files, slices, limit=limit)
 
 
 def _join(rank: int, count: int, port: int, *args: Any) -> int:

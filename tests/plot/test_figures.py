@@ -184,9 +184,9 @@ def test_roc_draws_the_points(seen):
 
 
 def test_the_area_is_that_of_the_metric(seen):
-    metric = AUROC(bits=10).update(*seen)
+    metric = AUROC().update(*seen)
     assert plot.roc(metric).axes[0].get_title() == f"AUROC {metric.results():.3g}"
-    average = AveragePrecision(bits=10).update(*seen)
+    average = AveragePrecision().update(*seen)
     title = plot.precision_recall(average).axes[0].get_title()
     assert title == f"average precision {average.results():.3g}"
 
