@@ -93,7 +93,7 @@ def check_known(
     _refuse_other_labels(target, "target", given)
     if threshold is None:
         return
-    if is_integer(jnp.asarray(preds)):
+    if is_integer(preds if isinstance(preds, jax.Array) else jnp.asarray(preds)):
         _refuse_other_labels(preds, name, given)
         return
     other = _first(preds, _is_outside, given)

@@ -51,7 +51,9 @@ def test_fair_coin_p_value(rng):
     k = np.floor(np.maximum(n / 2 - rng.uniform(0, 6, n.size) * np.sqrt(n), 0))
     want = np.where(n == 0, 1, np.minimum(1, 2 * scipy.stats.binom.cdf(k, n, 0.5)))
     with jax.enable_x64(True):
-        np.testing.assert_allclose(jax.jit(fair_coin_p_value)(n, n - 2 * k), want, rtol=1e-8)
+        got = np.asarray(jax.jit(fair_coin_p_value)(n, n - 2 * k))
+    # SciPy 1.13 subtracts logarithms of the gamma function: its error grows with n.
+    np.testing.assert_array_less(abs(got - want), want * (1e-8 + n * 2.0**-55))
     held = (n < 2**24) & (want > 1e-30)  # by a float32, and so is a unit in its last place
     n, k, want = n[held], k[held], want[held]
     got = jax.jit(fair_coin_p_value)(jnp.float32(n), jnp.float32(n - 2 * k))

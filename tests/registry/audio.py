@@ -32,6 +32,11 @@ def speech(seed: int, size: int, samples: int = SAMPLES) -> np.ndarray:
     return noise * loudness
 
 
+def seed_of(rng: np.random.Generator) -> int:
+    """Hypothesis draws the seed alone: so many numbers are too many, and zeros are no signal."""
+    return int(rng.integers(0, 2**31 - 1))
+
+
 def signals(
     rng: np.random.Generator,
     size: int,
@@ -40,8 +45,7 @@ def signals(
     scale: float = 1.0,
     offset: float = 0.0,
 ) -> Arrays:
-    # From one seed, as Hypothesis does not draw so many numbers.
-    seed = int(rng.integers(0, 2**31 - 1))
+    seed = seed_of(rng)
     target, other = speech(seed, size), speech(seed + 1, size)
     preds = delayed_sum(target, 0.8, 0.2) + noise * other
     return {
@@ -70,6 +74,7 @@ SIGNALS = Inputs(
 
 
 def mixtures(rng: np.random.Generator, size: int, *, noise: float = 0.3) -> Arrays:
+    rng = np.random.default_rng(seed_of(rng))
     target = rng.normal(size=(size, SOURCES, SHORT))
     order = np.argsort(rng.random((size, SOURCES)), -1)
     preds = np.take_along_axis(target, order[..., None], 1) + noise * rng.normal(size=target.shape)
@@ -89,6 +94,7 @@ MIXTURES = Inputs(
 
 
 def spectra(rng: np.random.Generator, size: int, *, noise: float = 0.3) -> Arrays:
+    rng = np.random.default_rng(seed_of(rng))
     target = rng.normal(size=(size, BANDS, FRAMES, 2))
     preds = 0.7 * target + noise * rng.normal(size=target.shape)
     return {"preds": preds.astype(np.float32), "target": target.astype(np.float32)}
