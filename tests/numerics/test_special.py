@@ -52,8 +52,8 @@ def test_fair_coin_p_value(rng):
     want = np.where(n == 0, 1, np.minimum(1, 2 * scipy.stats.binom.cdf(k, n, 0.5)))
     with jax.enable_x64(True):
         got = np.asarray(jax.jit(fair_coin_p_value)(n, n - 2 * k))
-    # SciPy 1.13 subtracts logarithms of the gamma function: its error grows with n.
-    np.testing.assert_array_less(abs(got - want), want * (1e-8 + n * 2.0**-55))
+    # SciPy before 1.17 is wrong by 1e-7 for large n, where logarithms of the gamma function cancel.
+    np.testing.assert_array_less(abs(got - want), want * np.where(n < 1000, 1e-8, 3e-7))
     held = (n < 2**24) & (want > 1e-30)  # by a float32, and so is a unit in its last place
     n, k, want = n[held], k[held], want[held]
     got = jax.jit(fair_coin_p_value)(jnp.float32(n), jnp.float32(n - 2 * k))
