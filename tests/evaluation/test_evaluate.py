@@ -188,6 +188,16 @@ def test_scores_that_look_like_logits_warn_once(rng, tmp_path):
     assert len(seen) == 1
 
 
+def test_scores_that_look_like_logits_warn_in_a_batch_that_is_padded(rng, tmp_path):
+    data = binary(rng, 100)
+    data["score"] = data["score"] * 8 - 4
+    path = write(tmp_path / "a.parquet", data)
+    # No earlier test has compiled an update of this configuration.
+    with pytest.warns(datarax.ScoresWarning, match="If preds are logits") as seen:
+        fold(path, Accuracy(threshold=0.4375), BINARY)
+    assert len(seen) == 1
+
+
 def test_texts_with_one_and_with_several_references(tmp_path):
     table = {"hyp": ["a b c", "d e"], "one": ["a b d", "d e"], "two": ["a b c", "x"]}
     path = write(tmp_path / "a.parquet", table)
