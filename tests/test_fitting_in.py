@@ -20,10 +20,7 @@ from datarax.metrics import Accuracy
 from tests import processes
 from tests.test_layers import ROOT
 
-# Of equinox, which is imported here for the first time, on jax 0.8.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:jax.core.mapped_aval is deprecated:DeprecationWarning"
-)
+pytestmark = pytest.mark.slow
 
 EXAMPLES = {path.stem for path in (ROOT / "examples").glob("*.py")}
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests import processes
 
+pytestmark = pytest.mark.slow
+
 
 def _who(offset):
     local = jax.local_devices()

@@ -1,6 +1,7 @@
 """`datarax evaluate`: metrics of predictions that are in files."""
 
 import argparse
+import re
 import sys
 import time
 import warnings
@@ -291,5 +292,11 @@ def _notes(config: Configuration, caught: Sequence[warnings.WarningMessage]) -> 
         (without_slices(config), "is not sliced: its state is too large to hold for each slice"),
     ):
         notes += [f"{name} {what}" for name in names]
-    notes += dict.fromkeys(printable(str(each.message), 400) for each in caught)
+    notes += dict.fromkeys(printable(_of_command(str(each.message)), 400) for each in caught)
     return notes
+
+
+def _of_command(message: str) -> str:
+    """A warning, with the metric's name and the option as the command has them."""
+    message = re.sub(r"^metric '[^'/]*/([^']*)'", r"\1", message)
+    return message.replace("give from_logits=True", "give --scores logits")

@@ -1,7 +1,7 @@
 """Updates outside `jit`: each runs as one compiled program."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache, wraps
@@ -115,6 +115,10 @@ class _Program:
             args, kwargs = self.structure.unflatten(leaves)
             calls = args[0] if self.update is _applied else metric.calls(args, kwargs)
             if _can_pad(calls):
+                if not exact and not padded and kept() != "none":
+                    # A padded program records no checks: its arrays are not the arguments.
+                    with suppress(*_NEEDS_VALUES):
+                        jax.eval_shape(self.exact, metric, leaves)
                 wanted = _padded_size(size, {fixed} if fixed else exact | padded)
                 padded.add(wanted)
                 calls = _padded(calls, size, wanted)

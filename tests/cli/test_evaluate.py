@@ -18,6 +18,8 @@ from tests.cli.evaluations import (
     write,
 )
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "a\nb\x1b[31mc", "x" * 500, "Straße\u202e"]
 BINARY = ("--task", "binary", "--preds", "score", "--target", "label")
 
@@ -26,6 +28,16 @@ def close(found: dict[str, float], expected: dict[str, float], tolerance: float 
     assert found.keys() >= expected.keys()
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=tolerance, abs=tolerance), name
+
+
+def test_scores_beside_probabilities_are_noted_once(rng, tmp_path):
+    columns = {"score": rng.normal(0, 3, 100), "label": rng.integers(0, 2, 100)}
+    columns["score"][0] = 5.0
+    path = write(tmp_path / "a.parquet", columns)
+    named = ("--metrics", "accuracy", "--bootstrap", "200")
+    (note,) = evaluated(tmp_path / "out", path, *BINARY, *named)["notes"]
+    assert note.startswith("accuracy: preds holds 5, which is no probability")
+    assert "give --scores logits" in note
 
 
 def test_binary_predictions_with_weights(rng, tmp_path):

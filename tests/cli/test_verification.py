@@ -22,6 +22,8 @@ from datarax.cli.verification import (
     reference,
 )
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["examples", "loss", "accuracy", "worst_loss", "least_confidence"]
 
 

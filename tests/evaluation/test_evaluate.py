@@ -33,6 +33,8 @@ from datarax.metrics import (
 from tests.evaluation.written import FORMATS, binary, multiclass, write
 from tests.helpers import x64
 
+pytestmark = pytest.mark.slow
+
 BINARY = {"preds": "score", "target": "label"}
 BOTH = datarax.Collection({"accuracy": Accuracy(), "log_loss": LogLoss()})
 TWELVE = Accuracy(num_classes=12)
@@ -183,6 +185,16 @@ def test_scores_that_look_like_logits_warn_once(rng, tmp_path):
     path = write(tmp_path / "a.parquet", data)
     with pytest.warns(datarax.ScoresWarning, match="If preds are logits") as seen:
         fold([path, write(tmp_path / "b.parquet", data)], Accuracy(), BINARY, batch_size=64)
+    assert len(seen) == 1
+
+
+def test_scores_that_look_like_logits_warn_in_a_batch_that_is_padded(rng, tmp_path):
+    data = binary(rng, 100)
+    data["score"] = data["score"] * 8 - 4
+    path = write(tmp_path / "a.parquet", data)
+    # No earlier test has compiled an update of this configuration.
+    with pytest.warns(datarax.ScoresWarning, match="If preds are logits") as seen:
+        fold(path, Accuracy(threshold=0.4375), BINARY)
     assert len(seen) == 1
 
 

@@ -28,6 +28,8 @@ from tests.io.kinds import (
     several,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def results(metric):
     with warnings.catch_warnings():

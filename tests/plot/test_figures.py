@@ -28,6 +28,8 @@ from datarax.metrics import (
 )
 from datarax.plot.canvas import COLORS, line_style
 
+pytestmark = pytest.mark.slow(together=True)
+
 NAN = float("nan")
 
 

@@ -21,6 +21,8 @@ from tests import processes
 from tests.helpers import make_mesh
 from tests.training.loops import Seen
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT = 30.0
 
 

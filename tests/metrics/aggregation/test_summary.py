@@ -29,6 +29,8 @@ from tests.helpers import (
     wide,
 )
 
+pytestmark = pytest.mark.slow
+
 ALL = (Mean, Sum, Max, Min, Variance, Std)
 
 

@@ -12,6 +12,8 @@ import datarax
 from datarax import metrics
 from tests.helpers import make_mesh, update
 
+pytestmark = pytest.mark.slow
+
 QUERIES, DOCUMENTS = 24, 4
 
 
