@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 NEW := .venv-newest
 PEERS := .venv-peers
+WHEEL := .venv-wheel
 
 # A minute or two of the tests that depend most on the version of jax or flax.
 QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
@@ -19,7 +20,8 @@ QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-quick test-optimized test-oldest test-newest test-newest-quick check \
+.PHONY: help demo test test-quick test-optimized test-oldest test-newest test-newest-quick \
+  test-wheel check \
   format docs browser \
   bench bench-peers operations mutants clean
 
@@ -44,6 +46,18 @@ test-oldest: $(OLDEST)/.ready ## Run the tests on the oldest supported versions
 
 test-newest: $(NEW)/.ready ## Run the tests on the newest Python and jax; NEWEST=python3.13 says which
 	$(NEW)/bin/python -m pytest -n $(JOBS) --dist loadscope
+
+# The tests of the source distribution, beside which there is no datarax but the installed one.
+test-wheel: $(VENV)/.ready ## Run the tests on the installed wheel; TESTS="tests/io" says which
+	rm -rf dist $(WHEEL)
+	$(BIN)/python -m build --no-isolation
+	$(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[test]" \
+	  -c constraints.txt
+	tar xzf dist/*.tar.gz -C $(WHEEL) --strip-components 1 --one-top-level=outside
+	rm -r $(WHEEL)/outside/datarax
+	cd $(WHEEL)/outside && ../bin/python -m pytest -n $(JOBS) --dist loadscope \
+	  --ignore tests/test_distribution.py $(TESTS)
 
 .SECONDEXPANSION:
 test-newest-quick: $$(if $$(NEWEST),$(NEW)/.ready) ## A quick part of it; left out where there is none
@@ -80,7 +94,7 @@ mutants: $(VENV)/.ready ## Change one token at a time, and see whether a test no
 	$(BIN)/python -m tests.mutants
 
 clean: ## Remove what was built, the virtual environments included
-	rm -rf $(VENV) $(OLDEST) $(NEW) $(PEERS) site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(NEW) $(PEERS) $(WHEEL) site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
 	find datarax tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.ready: pyproject.toml constraints.txt

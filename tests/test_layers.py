@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import datarax
+
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path(datarax.__file__).parent  # elsewhere where the wheel is tested
 
 # Lowest first; the members of a row may not import each other. "datarax" is `__init__.py`: the
 # public names, of whatever lies below it.
@@ -47,8 +50,8 @@ MORE = {
 }
 
 MODULES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in sorted((ROOT / "datarax").rglob("*.py"))
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
 }
 
 
