@@ -92,3 +92,8 @@ def test_notebooks(notebook):
         # Pictures are drawn, and not compared.
         stored = ["".join(each["text"]) for each in cell["outputs"] if "text" in each]
         assert out == "".join(stored), where
+
+
+def test_notebooks_are_listed():
+    text = (ROOT / "notebooks" / "README.md").read_text()
+    assert [path.name for path in NOTEBOOKS if f"({path.name})" not in text] == []

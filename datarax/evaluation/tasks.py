@@ -237,7 +237,7 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
         MetricInputError: an option is missing or has a value that the metric refuses.
     """
     cls, fields = CLASSES[spec.metric], fields_of(CLASSES[spec.metric])
-    given = dict(spec.options) | {"on_invalid": on_invalid}
+    given: dict[str, Any] = dict(spec.options) | {"on_invalid": on_invalid}
     size_field = TASKS[task].size
     if size_field in fields:
         given[size_field] = size

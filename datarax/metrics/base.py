@@ -126,7 +126,7 @@ class Metric(State):
         results = read(self).checked(name).warned_of_bounds(name).on_host()
         return jsonable(results) if as_json else results
 
-    def invalid_count(self) -> Any:
+    def invalid_count(self) -> jax.Array:
         """How many values or examples could not be used; 0 for a metric that does not check."""
         return unusable(self).total
 

@@ -1,7 +1,9 @@
 """What all figures share: axes, colours, and labels that do not overlap."""
 
+import io
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,8 +41,17 @@ def axes_of(ax: Any, width: float = 5.2, height: float = 4.2) -> "Axes":
 
 def new_figure(width: float, height: float) -> "Figure":
     """A figure that pyplot does not know, so that nobody has to close it."""
-    figure = optional("matplotlib.figure", "plot", "datarax.plot").Figure
-    return figure(figsize=(width, height), layout="constrained")
+    kind_of_figure = optional("matplotlib.figure", "plot", "datarax.plot").Figure
+    figure = kind_of_figure(figsize=(width, height), layout="constrained")
+    # Jupyter shows figures by itself only after pyplot has made one. It asks other objects.
+    vars(figure)["_repr_png_"] = partial(_png, figure)
+    return figure
+
+
+def _png(figure: "Figure") -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
 
 
 def new_axes(figure: "Figure", *place: Any) -> "Axes":

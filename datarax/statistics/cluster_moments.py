@@ -107,8 +107,8 @@ class ClusterMoments(State, kw_only=False):
     def in_one_unit(self) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
         """Weights (C,), means (C, D) and sums of squares (C, D), in one unit that fits all."""
         # Empty clusters have the least exponents.
-        exponents = tuple(jnp.broadcast_to(jnp.max(x), x.shape) for x in self.central.exponents)
-        count, mean, (square,) = self.central.in_units(exponents).doubles()
+        unit, weight_unit = (jnp.broadcast_to(jnp.max(x), x.shape) for x in self.central.exponents)
+        count, mean, (square,) = self.central.in_units((unit, weight_unit)).doubles()
         return count[:, 0], mean, square
 
     def _of(self, x: jax.Array, labels: jax.Array, w: jax.Array) -> CentralMoments:

@@ -41,22 +41,26 @@ _NO_SYNC = (
 )
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(field, state))
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field, state))
 class _StateType(type):
     """Creates an instance: makes its states, runs its constructor, then freezes it."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        self: Any = object.__new__(cls)
-        # A state in a class body is a template: each instance gets a new state with the same
-        # fields. The template itself may have the wrong dtypes, because x64 may have been enabled
-        # or disabled since the class was defined.
-        for name, template in cls.templates.items():  # type: ignore[attr-defined]
-            vars(self)[name] = _made_anew(template)
-        # A constructor of the class itself may set fewer than all fields.
-        fields: dict[str, Field] = cls.fields  # type: ignore[attr-defined]
-        vars(self).update({n: f.default for n, f in fields.items() if f.default is not REQUIRED})
-        self.__init__(*args, **kwargs)
-        return _seal(self)
+    if not TYPE_CHECKING:  # a checker takes the type of an instance from its constructor
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            self: Any = object.__new__(cls)
+            # A state in a class body is a template: each instance gets a new state with the same
+            # fields. The template itself may have the wrong dtypes, because x64 may have been
+            # enabled or disabled since the class was defined.
+            for name, template in cls.templates.items():
+                vars(self)[name] = _made_anew(template)
+            # A constructor of the class itself may set fewer than all fields.
+            fields: dict[str, Field] = cls.fields
+            vars(self).update(
+                {n: f.default for n, f in fields.items() if f.default is not REQUIRED}
+            )
+            self.__init__(*args, **kwargs)
+            return _seal(self)
 
 
 class State(Saveable, metaclass=_StateType):
@@ -99,8 +103,8 @@ class State(Saveable, metaclass=_StateType):
     # The names of the children, sorted. And the static part of the pytree: these names, the names
     # and values of all other attributes, and which of them are NaN. It is None until the instance
     # is frozen.
-    _children: tuple[str, ...] = ()
-    _aux: Any = None
+    _children: ClassVar[tuple[str, ...]] = ()
+    _aux: ClassVar[Any] = None
 
     def __init_subclass__(cls, kw_only: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -5,7 +5,7 @@ import logging
 import threading
 import weakref
 from collections import deque
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 import jax
 
@@ -37,6 +37,9 @@ _log = logging.getLogger("datarax")
 
 _KEPT = 100
 """How many written windows are kept for a loop that reads them too."""
+
+
+M = TypeVar("M", bound=Metric)
 
 
 class ResultsWriter(Protocol):
@@ -196,6 +199,12 @@ class AsyncMetricCollector:
                 self._write_finished()
 
     # Scheduling and reading.
+
+    @overload
+    def schedule_collection(self, metric: M, *, step: Any = None) -> M: ...
+
+    @overload
+    def schedule_collection(self, metric: None = None, *, step: Any = None) -> None: ...
 
     def schedule_collection(self, metric: Metric | None = None, *, step: Any = None) -> Any:
         """Ends a window and returns the empty metric for the next one, which the loop must take.

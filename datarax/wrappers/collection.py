@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -68,6 +68,10 @@ class Collection(Metric):
     # of its metric without arrays, and the index of its group, whose state has the arrays.
     groups: tuple[Metric, ...]
     members: tuple[_Member, ...]
+
+    if TYPE_CHECKING:
+
+        def results(self, *, as_json: bool = False) -> dict[str, Any]: ...
 
     def __init__(self, metrics: Mapping[str, Metric]):
         if not isinstance(metrics, Mapping):

@@ -2,10 +2,11 @@
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
+from datarax.metrics.base import Metric
 from datarax.metrics.routing import Route, refuse_ignored
 from datarax.wrappers.collection import Collection, calls_of
 
@@ -44,6 +45,10 @@ class MultiTask(Collection):
     """
 
     shares: ClassVar[bool] = False
+
+    if TYPE_CHECKING:  # a checker would derive another one from the fields
+
+        def __init__(self, metrics: Mapping[str, Metric]): ...
 
     def update(self, /, *args: Any, **tasks: Mapping[str, Any]) -> Self:
         """The metrics with those of the given tasks updated.

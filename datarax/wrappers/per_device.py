@@ -225,7 +225,7 @@ class PerDevice(Metric):
     def reading(self) -> Reading:
         return self.sync().reading()
 
-    def invalid_count(self) -> Any:
+    def invalid_count(self) -> jax.Array:
         return self.sync().invalid_count()
 
     def synced_in_place(self, axis_name: AxisName | None) -> Self:

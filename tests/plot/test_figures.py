@@ -3,7 +3,9 @@
 # pyright: reportAttributeAccessIssue=false, reportOptionalSubscript=false
 # Matplotlib's types say of an artist only that it is one.
 
+import copy
 import json
+import pickle
 
 import jax.numpy as jnp
 import matplotlib.axes
@@ -460,6 +462,15 @@ def test_it_draws_into_the_axes_that_are_given(draw):
     assert right.has_data()
     assert not left.has_data()
     assert isinstance(right, matplotlib.axes.Axes)
+
+
+def test_a_notebook_shows_a_new_figure():
+    # IPython calls it: "Rich display" in "Integrating your objects with IPython".
+    figure = plot.confusion_matrix([[3, 1], [0, 2]])
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    for other in (pickle.loads(pickle.dumps(figure)), copy.deepcopy(figure)):
+        other.axes[0].clear()
+        assert other._repr_png_() != figure._repr_png_()
 
 
 def lightness(color) -> float:

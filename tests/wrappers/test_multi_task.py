@@ -1,5 +1,7 @@
 """Metrics of several tasks, each with its own outputs."""
 
+from typing import cast
+
 import jax
 import numpy as np
 import pytest
@@ -191,7 +193,7 @@ def test_it_is_a_mapping_of_tasks():
     assert isinstance(metrics | {"new": Mean()}, MultiTask)
     assert repr(MultiTask({"a": Mean()})) == "MultiTask({'a': Mean()})"
     other = metrics.replace(plant=Accuracy(num_classes=5))
-    assert other["plant"].num_classes == 5
+    assert cast(Accuracy, other["plant"]).num_classes == 5
     with pytest.raises(ConfigurationMismatchError, match=r"plant"):
         metrics.merge(other)
     with pytest.raises(ConfigurationMismatchError, match=r"is a .*MultiTask; .* of a .*Collection"):

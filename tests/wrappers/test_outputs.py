@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -218,11 +218,12 @@ def test_the_union_of_collections(rng):
         "top": x.max(),
     }
     assert (a | {"new": Sum()}).keys() == ["new", "sum", "top"]
+    wrong: Any
     for wrong in (Mean(), [Mean()], None):
         with pytest.raises(TypeError, match="unsupported operand"):
             _ = a | wrong
     with pytest.raises(MetricTypeError, match="'x' is str"):
-        _ = a | {"x": "mean"}
+        _ = a | cast(Any, {"x": "mean"})
 
 
 def test_names_with_a_slash(rng):

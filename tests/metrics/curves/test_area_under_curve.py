@@ -1,5 +1,7 @@
 """AUROC, average precision and similar metrics: bounds that hold, exact values, scikit-learn's."""
 
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -432,7 +434,7 @@ def test_wide_bounds_warn_and_are_read_from_a_collection(rng):
     assert sorted(bounds) == ["area", "middle", "narrow"]
     lower, upper = bounds["area"]
     assert lower <= sklearn.metrics.roc_auc_score(target, preds) <= upper
-    assert bounds["area"] == metrics["area"].bounds()
+    assert bounds["area"] == cast(AUROC, metrics["area"]).bounds()
     assert bounds["middle"][0] <= np.median(preds) <= bounds["middle"][1]
     assert upper - lower > 0.01
     ends = f"area: the exact value .* between {lower:.4g} and {upper:.4g}"
