@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from tests import processes
 from tests.test_layers import MODULES, ROOT
 
 pytestmark = pytest.mark.slow
@@ -56,6 +57,26 @@ def test_pages(page):
         code = "\n" * line + textwrap.dedent(block["code"])
         out = printed(code, relative(page), namespace)
         assert out == textwrap.dedent(block["prints"] or ""), f"{relative(page)}:{line}"
+
+
+def _first_block(page: str) -> re.Match[str]:
+    block = BLOCK.search((ROOT / "docs/recipes" / page).read_text())
+    assert block
+    return block
+
+
+def _first_program(page: str) -> str:
+    return printed(_first_block(page)["code"], page, {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize(
+    ("page", "on_all"), [("several-processes.md", False), ("generated-text.md", True)]
+)
+def test_recipes_on_several_processes(page, on_all):
+    prints = _first_block(page)["prints"]
+    first, *others = processes.run(_first_program, 3, page)
+    assert first == prints
+    assert others == [prints if on_all else ""] * 2
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=relative)

@@ -169,6 +169,8 @@ def _padded(calls: PyTree, size: int, wanted: int) -> PyTree:
 
     def padded(call: Call) -> Call:
         args, kwargs = call.by_name
+        if not any(map(np.ndim, jax.tree.leaves((args, kwargs)))):
+            return call  # of one value for the batch, such as its mean loss: it has no rows
         weights = kwargs.get("weights")
         weights = np.ones(size, np.bool_) if weights is None else np.asarray(weights)
         if not weights.ndim:

@@ -75,6 +75,19 @@ def test_a_padded_batch_counts_its_own_rows(rng, metric):
     np.testing.assert_allclose(eager.compute(), want.compute(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("routed", [{}, {"weights": None}], ids=["unweighted", "weighted"])
+def test_a_padded_batch_leaves_one_value_for_the_batch_as_it_is(rng, routed):
+    loss = Mean().from_outputs(values="loss", **routed)
+    metric = Collection({"loss": loss, "acc": Accuracy(num_classes=CLASSES)})
+    batches = [batch_of(rng, size) for size in (8, 5, 12)]
+    losses = [0.5, np.float32(2.0), jnp.float32(8.0)]
+    for batch, value in zip(batches, losses, strict=True):
+        weights = {"weights": np.ones(len(batch["target"]))} if routed else {}
+        metric = metric.update(**batch, **weights, loss=value)
+    right = np.concatenate([b["preds"].argmax(-1) == b["target"] for b in batches])
+    assert metric.results() == pytest.approx({"loss": 3.5, "acc": right.mean()})
+
+
 def test_sharded_batches_stay_sharded(rng):
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
