@@ -77,7 +77,7 @@ def test_the_wheel_holds_the_package_alone(built):
     assert f"{NAME}.dist-info/licenses/LICENSE" in names
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
-    assert metadata.get_payload().strip() == (ROOT / "README.md").read_text().strip()
+    assert str(metadata.get_payload()).strip() == (ROOT / "README.md").read_text().strip()
     assert entries.split() == ["[console_scripts]", "datarax", "=", "datarax.cli:main"]
 
 

@@ -80,7 +80,8 @@ def test_recipes_on_several_processes(page, on_all):
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=relative)
-def test_notebooks(notebook):
+def test_notebooks(notebook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     cells = [c for c in json.loads(notebook.read_text())["cells"] if c["cell_type"] == "code"]
     assert cells
