@@ -169,7 +169,7 @@ TASKS: Mapping[str, Task] = {
 CLASSES: Mapping[str, type[Metric]] = {
     name: each
     for name, each in vars(catalogue).items()
-    if isinstance(each, type) and issubclass(each, Metric)
+    if isinstance(each, type) and issubclass(each, Metric) and name == each.__name__
 }
 # The others have a higher value when predictions are better.
 _LOWER = frozenset(
@@ -210,7 +210,24 @@ _LOWER = frozenset(
 )
 _OF_ERRORS = ("Max", "Mean", "Min", "Std", "Variance")
 """Aggregations that regression has of the prediction minus the target."""
-_NEITHER = frozenset((*_OF_ERRORS, "ClassificationReport", "LikelihoodRatios", "StatScores"))
+_NEITHER = frozenset(
+    (
+        *_OF_ERRORS,
+        "ClassificationReport",
+        "ConfusionMatrix",
+        "CramersV",
+        "DETCurve",
+        "LikelihoodRatios",
+        "PairConfusionMatrix",
+        "PearsonsContingency",
+        "PrecisionRecallCurve",
+        "ROC",
+        "ReliabilityDiagram",
+        "StatScores",
+        "TheilsU",
+        "TschuprowsT",
+    )
+)
 # They take distributions, or ensembles.
 _NOT_COLUMNS = frozenset(
     ("ContinuousRankedProbabilityScore", "JensenShannonDivergence", "KLDivergence")
