@@ -464,6 +464,15 @@ def test_it_draws_into_the_axes_that_are_given(draw):
     assert isinstance(right, matplotlib.axes.Axes)
 
 
+def test_reliability_is_within_the_figure_of_its_axes():
+    rng = np.random.default_rng()
+    bins = {name: rng.random(10).tolist() for name in ("confidence", "accuracy", "weight")}
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    for axes in figure.subplots(1, 2):
+        plot.reliability(bins, axes)
+    assert [found for found in overlapping(figure) if "the edge" in found] == []
+
+
 def test_a_notebook_shows_a_new_figure():
     # IPython calls it: "Rich display" in "Integrating your objects with IPython".
     figure = plot.confusion_matrix([[3, 1], [0, 2]])
