@@ -138,6 +138,17 @@ def test_no_texts_overlap(make, size):
     assert overlapping(make(size)) == []
 
 
+@pytest.mark.parametrize("highest", [0.5, 1.5, 7.6, 30.0])
+def test_numbers_of_a_log_scale_do_not_overlap(highest):
+    records = [{"step": i, "grad_norm": x} for i, x in enumerate((0.13, highest))]
+    figure = plot.health(records)
+    assert overlapping(figure) == []
+    scale = figure.axes[-1].yaxis
+    low, high = scale.get_view_interval()
+    ticks = [*scale.get_major_ticks(), *scale.get_minor_ticks()]
+    assert sum(low <= t.get_loc() <= high and bool(t.label1.get_text()) for t in ticks) >= 2
+
+
 def test_overlapping_texts_are_found():
     figure = plot.history(losses(["a"]))
     figure.axes[0].text(0.5, 0.5, "one thing", transform=figure.axes[0].transAxes)
