@@ -197,7 +197,7 @@ def _panels(ax: "Axes | None") -> "tuple[Axes, Axes]":
         below = inked(figure.add_subplot(places[1], sharex=ax), ink_of(ax))
     else:
         ax = axes_of(ax)
-        below = inked(ax.inset_axes((0, -0.34, 1, 0.28), sharex=ax), ink_of(ax))
+        below = inked(_below(ax), ink_of(ax))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
     grid(ax)
     ax.tick_params(axis="x", labelbottom=False)
@@ -205,6 +205,17 @@ def _panels(ax: "Axes | None") -> "tuple[Axes, Axes]":
     below.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
     grid(below, "y")
     return ax, below
+
+
+def _below(ax: "Axes") -> "Axes":
+    """Axes below these, in their place of a grid of subplots if they have one."""
+    place = ax.get_subplotspec()
+    if place is None:
+        return ax.inset_axes((0, -0.34, 1, 0.28), sharex=ax)
+    # An inset is not known to the layout of the figure, which would cut off its label.
+    upper, lower = place.subgridspec(2, 1, height_ratios=(4, 1))
+    ax.set_subplotspec(upper)
+    return figure_of(ax).add_subplot(lower, sharex=ax)
 
 
 def _rgb(color: str) -> tuple[float, ...]:

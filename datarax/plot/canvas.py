@@ -135,6 +135,11 @@ def opacity(least: float = 0.0) -> Any:
 def color_bar(ax: "Axes", image: Any, label: str) -> Any:
     """A scale for an image, at its right."""
     bar = figure_of(ax).colorbar(image, ax=ax, label=label, shrink=0.8, pad=0.02)
+    log_scale = optional("matplotlib.colors", "plot", "datarax.plot").LogNorm
+    if isinstance(image.norm, log_scale) and image.norm.vmax > 6 * image.norm.vmin:
+        # Matplotlib's labels at 2, 3, 4 and 6 overlap on a scale of more than this.
+        ticker = optional("matplotlib.ticker", "plot", "datarax.plot")
+        bar.minorlocator = ticker.LogLocator(subs=(2, 4))
     ink = ink_of(ax)
     bar.ax.tick_params(which="both", color=ink, labelcolor=ink)
     bar.ax.yaxis.label.set_color(ink)

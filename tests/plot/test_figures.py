@@ -138,6 +138,17 @@ def test_no_texts_overlap(make, size):
     assert overlapping(make(size)) == []
 
 
+@pytest.mark.parametrize("highest", [0.5, 1.5, 7.6, 30.0])
+def test_numbers_of_a_log_scale_do_not_overlap(highest):
+    records = [{"step": i, "grad_norm": x} for i, x in enumerate((0.13, highest))]
+    figure = plot.health(records)
+    assert overlapping(figure) == []
+    scale = figure.axes[-1].yaxis
+    low, high = scale.get_view_interval()
+    ticks = [*scale.get_major_ticks(), *scale.get_minor_ticks()]
+    assert sum(low <= t.get_loc() <= high and bool(t.label1.get_text()) for t in ticks) >= 2
+
+
 def test_overlapping_texts_are_found():
     figure = plot.history(losses(["a"]))
     figure.axes[0].text(0.5, 0.5, "one thing", transform=figure.axes[0].transAxes)
@@ -462,6 +473,15 @@ def test_it_draws_into_the_axes_that_are_given(draw):
     assert right.has_data()
     assert not left.has_data()
     assert isinstance(right, matplotlib.axes.Axes)
+
+
+def test_reliability_is_within_the_figure_of_its_axes():
+    rng = np.random.default_rng()
+    bins = {name: rng.random(10).tolist() for name in ("confidence", "accuracy", "weight")}
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    for axes in figure.subplots(1, 2):
+        plot.reliability(bins, axes)
+    assert [found for found in overlapping(figure) if "the edge" in found] == []
 
 
 def test_a_notebook_shows_a_new_figure():
