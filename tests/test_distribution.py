@@ -1,15 +1,16 @@
 """The wheel and the source distribution hold what they should, and the wheel works elsewhere."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import zipfile
-from email.message import Message
-from email.parser import HeaderParser
 from pathlib import Path
 
+import numpy as np
 import pytest
+from packaging.metadata import Metadata
 
 import datarax
 from tests.test_layers import MODULES, PACKAGE, ROOT
@@ -17,6 +18,29 @@ from tests.test_layers import MODULES, PACKAGE, ROOT
 pytestmark = pytest.mark.slow(together=True)
 
 NAME = f"datarax-{datarax.__version__}"
+TOP = {
+    ".gitignore",
+    ".pre-commit-config.yaml",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "PKG-INFO",
+    "README.md",
+    "SECURITY.md",
+    "benchmarks",
+    "constraints-newest.txt",
+    "constraints-oldest.txt",
+    "constraints.txt",
+    "datarax",
+    "docs",
+    "examples",
+    "mkdocs.yml",
+    "notebooks",
+    "pyproject.toml",
+    "tests",
+}
 PROGRAM = """
 import jax.numpy as jnp
 import datarax
@@ -65,9 +89,8 @@ def installed(built, tmp_path_factory) -> Path:
 def test_the_wheel_holds_the_package_alone(built):
     with zipfile.ZipFile(built / f"{NAME}-py3-none-any.whl") as wheel:
         names = set(wheel.namelist())
-        metadata: Message = HeaderParser().parsestr(
-            wheel.read(f"{NAME}.dist-info/METADATA").decode()
-        )
+        # Raises if a field is unknown or has a value that the standard does not allow.
+        metadata = Metadata.from_email(wheel.read(f"{NAME}.dist-info/METADATA"), validate=True)
         entries = wheel.read(f"{NAME}.dist-info/entry_points.txt").decode()
     package = {name for name in names if name.startswith("datarax/")}
     modules = {path.relative_to(PACKAGE.parent).as_posix() for path in MODULES.values()}
@@ -75,32 +98,35 @@ def test_the_wheel_holds_the_package_alone(built):
     assert package == modules | report | {"datarax/py.typed"}
     assert {name.partition("/")[0] for name in names - package} == {f"{NAME}.dist-info"}
     assert f"{NAME}.dist-info/licenses/LICENSE" in names
-    assert metadata["License-Expression"] == "Apache-2.0"
-    assert metadata["Requires-Python"] == ">=3.11"
-    assert str(metadata.get_payload()).strip() == (ROOT / "README.md").read_text().strip()
+    assert (metadata.name, str(metadata.version)) == ("datarax", datarax.__version__)
+    assert metadata.license_expression == "Apache-2.0"
+    assert str(metadata.requires_python) == ">=3.11"
+    assert metadata.description_content_type == "text/markdown"
+    assert (metadata.description or "").strip() == (ROOT / "README.md").read_text().strip()
+    always = {r.name for r in metadata.requires_dist or () if r.marker is None}
+    assert always == {"flax", "jax", "jaxlib", "numpy"}
     assert entries.split() == ["[console_scripts]", "datarax", "=", "datarax.cli:main"]
 
 
-def test_the_source_distribution_holds_all_that_the_tests_need(built):
+def test_the_source_distribution_holds_what_is_in_the_repository(built):
     with tarfile.open(built / f"{NAME}.tar.gz") as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
+        names = {m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()}
+    assert {name.partition("/")[0] for name in names} == TOP
     for folder in ("datarax", "tests", "docs", "examples", "notebooks", "benchmarks"):
         held = {name for name in names if name.startswith(f"{folder}/")}
         files = {
             path.relative_to(ROOT).as_posix()
             for path in (ROOT / folder).rglob("*")
-            if path.is_file() and "__pycache__" not in path.parts
+            if path.is_file() and not {"__pycache__", ".ipynb_checkpoints"} & set(path.parts)
         }
-        assert files <= held, folder
-    for name in ("README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "Makefile"):
-        assert name in names
-    for name in ("pyproject.toml", "mkdocs.yml", "constraints.txt", "constraints-oldest.txt"):
-        assert name in names
-    assert not [name for name in names if name.startswith((".venv", "site", "datarax-demo"))]
+        assert held == files
 
 
 def test_the_version_is_the_same_everywhere():
     assert f"\nversion: {datarax.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    newest = re.search(r"^## \[(.+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest
+    assert newest[1] == datarax.__version__
 
 
 def test_the_installed_wheel_works_in_an_empty_folder(installed, tmp_path):
@@ -110,3 +136,15 @@ def test_the_installed_wheel_works_in_an_empty_folder(installed, tmp_path):
     assert value == "1.5"
     assert datarax.__version__ in run("-m", "datarax.cli", "--version", cwd=tmp_path, **path)
     assert "jax" in run(installed / "bin/datarax", "info", cwd=tmp_path, **path)
+
+
+def test_the_installed_wheel_writes_a_report(installed, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "rows.npz", score=rng.random(50), label=rng.integers(0, 2, 50))
+    command = (
+        "evaluate rows.npz --task binary --preds score --target label --output out --no-progress"
+    )
+    run(installed / "bin/datarax", *command.split(), cwd=tmp_path, PYTHONPATH=str(installed))
+    report = (tmp_path / "out/report.html").read_text()
+    for kind in ("css", "js"):  # they are read from the package
+        assert (ROOT / f"datarax/evaluation/report.{kind}").read_text().strip() in report

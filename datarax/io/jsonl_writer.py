@@ -36,7 +36,7 @@ class JSONLWriter(Writer):
 
     def __init__(self, path: str | Path, *, on_error: Literal["warn", "raise"] = "warn"):
         super().__init__(on_error=on_error)
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._file = -1
 
     def open(self) -> None:

@@ -39,7 +39,7 @@ class ParquetWriter(Writer):
 
     def __init__(self, path: str | Path, *, on_error: Literal["warn", "raise"] = "warn"):
         super().__init__(on_error=on_error)
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._arrow = optional("pyarrow", "parquet", "ParquetWriter")
         self._parquet = optional("pyarrow.parquet", "parquet", "ParquetWriter")
         self._rows: list[dict[str, Any]] = []

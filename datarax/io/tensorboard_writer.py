@@ -31,7 +31,7 @@ class TensorBoardWriter(Writer):
 
     def __init__(self, folder: str | Path, *, on_error: Literal["warn", "raise"] = "warn"):
         super().__init__(on_error=on_error)
-        self.folder = Path(folder)
+        self.folder: Path = Path(folder)
         self._board = optional("tensorboardX", "tensorboard", "TensorBoardWriter")
         self._events: Any = None
 

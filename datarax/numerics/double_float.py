@@ -7,7 +7,7 @@ result, in units of `u**2`, with `u = 2**-24` (`2**-53` for float64 parts).
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ class DoubleFloat:
     __slots__ = ("_high", "_low", "_wide")
     # NumPy arrays defer to this class in mixed arithmetic.
     __array_priority__ = 200
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __init__(self, high: Any, low: Any):
         self._high, self._low = high, low

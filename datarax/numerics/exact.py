@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -33,10 +33,11 @@ class Exact:
     __slots__ = ("high", "low")
     # NumPy arrays defer to this class in mixed arithmetic.
     __array_priority__ = 200
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __init__(self, high: Any, low: Any):
-        self.high, self.low = high, low
+        self.high: Any = high
+        self.low: Any = low
 
     def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
         return (self.high, self.low), None
@@ -193,7 +194,8 @@ class WholeOrFloat(Exact):
             is_float: whether any number was not an integer; of shape ().
         """
         super().__init__(double.high, double.low)
-        self.whole, self.is_float = whole, is_float
+        self.whole: Any = whole
+        self.is_float: Any = is_float
 
     def tree_flatten(self) -> tuple[Any, None]:
         return (self.whole, self.high, self.low, self.is_float), None

@@ -106,6 +106,10 @@ class State(Saveable, metaclass=_StateType):
     _children: ClassVar[tuple[str, ...]] = ()
     _aux: ClassVar[Any] = None
 
+    # Set for each subclass: its own `update`, wrapped, and the signature of its constructor.
+    update: ClassVar[Callable[..., Any]]
+    __signature__: ClassVar[inspect.Signature]
+
     def __init_subclass__(cls, kw_only: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         inherited: dict[str, Field] = {}

@@ -46,7 +46,7 @@ class StatefulMetric(nnx.Metric):
             metric = Collection(metric)
         if not isinstance(metric, Metric):
             raise MetricTypeError(f"StatefulMetric expects a datarax.Metric; got {kind(metric)}")
-        self.state = MetricState(metric)
+        self.state: MetricState = MetricState(metric)
 
     @property
     def metric(self) -> Metric:
@@ -104,5 +104,5 @@ class StatefulMetric(nnx.Metric):
         self.state.set_value(self.metric.reset())
 
 
-class MetricState(nnx.Variable):
+class MetricState(nnx.Variable[Metric]):
     """The only Variable of a `StatefulMetric`. Its value is the metric, a pytree."""

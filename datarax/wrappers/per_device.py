@@ -113,7 +113,8 @@ class PerDevice(Metric):
                 )
         if not names or len(set(names)) < len(names):
             raise MetricInputError(f"per_device: axis_names={names}; expected distinct names")
-        self.mesh, self.axis_names = mesh, names
+        self.mesh: Mesh = mesh
+        self.axis_names: tuple[str, ...] = names
         empty = metric.reset()
         leaves = zip(jax.tree.leaves(metric), jax.tree.leaves(empty), strict=True)
         fresh = all(a is b for a, b in leaves)
