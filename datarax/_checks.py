@@ -72,12 +72,6 @@ def is_integer(x: jax.Array) -> bool:
     return x.dtype == jnp.bool_ or jnp.issubdtype(x.dtype, jnp.integer)
 
 
-def all_finite(x: jax.Array) -> jax.Array:
-    """A boolean for each row along the last axis: true if it holds neither NaN nor infinity."""
-    # Checking only the maximum would be wrong: a maximum of floats may drop NaN.
-    return jnp.all(jnp.isfinite(x), -1)
-
-
 def as_float(x: jax.Array) -> jax.Array:
     """`x` in the default float dtype, in which values are accumulated."""
     return x.astype(default_float())

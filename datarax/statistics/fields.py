@@ -131,7 +131,10 @@ def bound_fields(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     try:
         given = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
-        takes = ", ".join(signature.parameters) or "no arguments"
+        # Those that are given by name alone end in "=".
+        given_as = {inspect.Parameter.KEYWORD_ONLY: "="}
+        names = [name + given_as.get(p.kind, "") for name, p in signature.parameters.items()]
+        takes = ", ".join(names) or "no arguments"
         raise MetricTypeError(f"{cls.__name__}: {error}; it takes: {takes}") from None
     values = {name: given.get(name, field.default) for name, field in cls.fields.items()}
     for name, value in values.items():

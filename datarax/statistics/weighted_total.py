@@ -126,11 +126,6 @@ class ExactTotal(WeightedTotal):
             is_float=self.is_float.update(1),
         )
 
-    def derive(self, coarser: State) -> State | None:
-        if type(coarser) is not WeightedTotal or coarser.shape != self.shape:
-            return None
-        return coarser.replace(sums=self.sums, invalid=self.invalid)
-
     @property
     def exact(self) -> WholeOrFloat:
         """The total: an integer if values of integer dtype and whole weights make it up."""

@@ -89,7 +89,7 @@ def test_repr_shows_what_differs_from_the_default():
     ("arguments", "error", "match"),
     [
         ({}, datarax.MetricTypeError, "Clipped: missing a required argument: 'limit'"),
-        ({"limit": 1.0, "factr": 2}, datarax.MetricTypeError, "'factr'; it takes: limit, factor"),
+        ({"limit": 1.0, "factr": 2}, datarax.MetricTypeError, "'factr'; it takes: limit, factor="),
         ({"limit": -1.0}, ValueError, "positive"),
         ({"limit": 1.0, "side": "left"}, datarax.MetricInputError, "side='left'; expected one of"),
         ({"limit": 1.0, "strict": "no"}, datarax.MetricInputError, "strict='no'"),
@@ -101,6 +101,11 @@ def test_repr_shows_what_differs_from_the_default():
 def test_a_wrong_argument_is_refused_by_name(arguments, error, match):
     with pytest.raises(error, match=match):
         Clipped(**arguments)
+
+
+def test_an_argument_by_position_is_refused_with_what_is_given_by_name():
+    with pytest.raises(datarax.MetricTypeError, match=r"too many .* it takes: limit, factor=, "):
+        Clipped(1.0, 2.0)
 
 
 def test_replace_changes_how_a_state_is_read_and_not_what_it_was_collected_under():
