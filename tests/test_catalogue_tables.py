@@ -1,8 +1,9 @@
-"""The tables of the catalogue: each metric once, with the range and the direction that it has."""
+"""The tables of the catalogue: each metric once; range, direction and empty value are true."""
 
 import math
 import re
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,108 +12,296 @@ import pytest
 import datarax
 from datarax import metrics
 from datarax.evaluation.tasks import CLASSES, TASKS, Spec, better, of_task
-from tests.registry import BATCH, BUNDLES, GROUPS
+from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case
 from tests.test_laws import value_of
 from tests.test_layers import ROOT
 
 pytestmark = pytest.mark.slow
 
-ROW = re.compile(
-    r"^\| (\[`\w+`\]\[datarax\.metrics\.\w+\][^|]*) \|.* \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$"
-)
+Row = Mapping[str, str]
+COLUMNS = ["name", "formula", "range", "better", "reference", "no data"]
+OF_HEALTH = ["name", "`update` takes", "formula", "range", "better", "no data"]
 LINK = re.compile(r"\[`(\w+)`\]\[datarax\.metrics\.(\w+)\]")
+BOUNDS = {"inf": math.inf, "-inf": -math.inf, "π": math.pi, "log 2": math.log(2)}
+VALUES = "least to greatest value"
+OF_PART = "that of the metric"
+SPOKEN = (VALUES, OF_PART)
+NAMED = re.compile(r"([a-z][a-z-]*) (.+)")
+
+NOT_OF_PREDICTIONS = {"GroupFairness"}  # groups may have other rates of targets
+# The value of perfect predictions is not at the end of the range.
+NOT_AT_THE_END = {
+    "CoverageError": "it is the number of relevant labels",
+    "FallOut": "k may be more than the number of relevant documents",
+    "Gain": "a fraction of the examples may hold fewer than all positives",
+    "PrecisionAtK": "k may be more than the number of relevant documents",
+    "RecallAtK": "k may be less than the number of relevant documents",
+    "KID": "it is an unbiased estimate: of equal sets it is below 0",
+}
+TEXTS = ["the cat sat on the mat", "it rains a lot today", "a dog barks at night", "we are at home"]
+WORSE = ["the cat sat on a mat", "it rains", "a loud dog barks at night", "they were at home"]
+# Metrics that are not in the registry: of images and of strings.
+OF_IMAGES = [
+    metrics.PSNR(data_range=1.0),
+    metrics.PSNRB(data_range=1.0),
+    metrics.MSSSIM(data_range=1.0, betas=(0.5, 0.5)),
+    metrics.UQI(),
+    metrics.VIF(data_range=1.0),
+    metrics.RMSESW(),
+    metrics.SAM(),
+    metrics.ERGAS(),
+    metrics.RASE(),
+    metrics.SpatialCorrelation(),
+    metrics.PerceptualDistance(features=lambda images: [images]),
+]
+OF_TEXTS = [
+    *(metrics.BLEU(), metrics.CHRF(), metrics.TER(), metrics.ROUGE()),
+    *(metrics.WER(), metrics.CER(), metrics.MER(), metrics.WIL(), metrics.WIP()),
+    *(metrics.TextExactMatch(), metrics.TokenF1()),
+]
+OTHERS = [
+    metrics.DistinctN(),
+    metrics.SelfBLEU(),
+    metrics.TreeHealth(like={"a": np.zeros(2, np.float32)}),
+    metrics.LossSpikes(),
+]
 
 
-class Row(NamedTuple):
-    span: str
-    better: str
-    no_data: str
+def pages() -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "docs/metrics").glob("*.md")):
+        if path.stem not in ("names", "index"):
+            yield path.name, path.read_text()
 
 
-def table_rows() -> list[tuple[str, Row]]:
-    found = []
-    for page in sorted((ROOT / "docs/metrics").glob("*.md")):
-        if page.stem in ("names", "index"):
-            continue
-        for line in page.read_text().splitlines():
-            row = ROW.match(line)
-            if row:
-                links = LINK.findall(row[1])
-                assert all(shown == target for shown, target in links), line
-                span, better, no_data = row.groups()[-3:]
-                each = better.split(", ") if better.count(", ") == len(links) - 1 else [better]
-                each = each if len(each) == len(links) else each * len(links)
-                found += [
-                    (name, Row(span, one, no_data))
-                    for (name, _), one in zip(links, each, strict=True)
-                ]
+def rows_of(page: str) -> list[Row]:
+    """The rows of the tables of metrics."""
+    found, head = [], None
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            head = None
+        elif head is None:
+            head = cells
+        elif "better" in head and not line.startswith("| ---"):
+            assert head in (COLUMNS, OF_HEALTH)
+            found.append(dict(zip(head, cells, strict=True)))
     return found
 
 
-ROWS = dict(table_rows())
-NUMBERS = re.compile(r"^(-?[\d.]+|-inf) to (-?[\d.]+|inf)(?:, (?:dB|%|bits))?$")
+def name_of(row: Row) -> str:
+    link = LINK.fullmatch(row["name"])
+    assert link, row
+    assert link[1] == link[2]
+    return link[1]
 
 
-def span_of(name: str) -> tuple[float, float] | None:
-    """The stated range, if it is one of numbers."""
-    found = NUMBERS.match(ROWS[name].span)
-    return (float(found[1]), float(found[2])) if found else None
+ROWS = {name_of(row): row for _, page in pages() for row in rows_of(page)}
 
 
-def test_each_metric_is_in_one_row():
-    names = [name for name, _ in table_rows()]
+def parts_of(text: str) -> Iterator[tuple[str, str]]:
+    """The parts of a cell, each with the numbers that it names, or ""."""
+    for part in text.split("; "):
+        named = NAMED.fullmatch(part)
+        yield (named[1], named[2]) if named and part not in SPOKEN else ("", part)
+
+
+def of_number(text: str, number: str) -> str:
+    """What a cell says of one number of a result."""
+    parts = list(parts_of(text))
+    of_name = [part for name, part in parts if name and name.replace("-", "_") in number]
+    others = [part for name, part in parts if not name]
+    assert of_name or others, f"{text!r} says nothing of {number!r}"
+    return [*of_name, *others][0]
+
+
+def span_of(text: str) -> tuple[float, float]:
+    text = re.sub(r", (dB|%|bits)$", "", text)
+    if text in ("any", OF_PART):
+        return -math.inf, math.inf
+    low, high = (BOUNDS[x] if x in BOUNDS else float(x) for x in text.split(" to "))
+    return low, high
+
+
+def numbers(value: Any) -> Iterator[tuple[str, np.ndarray]]:
+    for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+        yield jax.tree_util.keystr(path).lower(), np.asarray(leaf, np.float64)
+
+
+def check_range(name: str, value: Any, values: Any = None) -> None:
+    for number, x in numbers(value):
+        text = of_number(ROWS[name]["range"], number)
+        low, high = (np.min(values), np.max(values)) if text == VALUES else span_of(text)
+        x = x[~np.isnan(x)]
+        edge = 1e-5 * max([1.0, *(abs(bound) for bound in (low, high) if np.isfinite(bound))])
+        assert (low - edge <= x).all(), f"{name}{number}: {x} in {text}"
+        assert (x <= high + edge).all(), f"{name}{number}: {x} in {text}"
+
+
+def check_better(name: str, before: Any, after: Any) -> None:
+    """The value of perfect predictions is no worse, and at the end of the range if it has one."""
+    row = ROWS[name]
+    for (number, x), (_, best) in zip(numbers(before), numbers(after), strict=True):
+        direction = of_number(row["better"], number)
+        low, high = span_of(of_number(row["range"], number))
+        if direction not in ("higher", "lower") or name in NOT_OF_PREDICTIONS:
+            continue
+        note = f"{name}{number}: {x} before, perfect {best}"
+        sign = 1 if direction == "higher" else -1
+        assert not (sign * (best - x) < -1e-5).any(), note
+        end = high if direction == "higher" else low
+        if np.isfinite(end) and name not in NOT_AT_THE_END:
+            best = best[~np.isnan(best)]
+            np.testing.assert_allclose(best, end, rtol=1e-4, atol=1e-4, err_msg=note)
+
+
+def perfect(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    """The inputs with perfect predictions; None if they have none."""
+    if not {"preds", "target"} <= batch.keys():
+        return None
+    preds, target = batch["preds"], batch["target"]
+    if preds.ndim == target.ndim:
+        best = target
+    elif target.dtype == np.int32:
+        best = np.eye(preds.shape[-1])[np.clip(target, 0, preds.shape[-1] - 1)]
+        if not np.allclose(preds.sum(-1), 1):
+            best = 50 * best  # scores, no probabilities
+    else:
+        best = np.repeat(target[..., None], preds.shape[-1], -1)
+    same = {"pred_lengths": "target_lengths", "num_correct": "num_samples"}
+    others = {name: batch[other] for name, other in same.items() if name in batch}
+    return {**batch, **others, "preds": best.astype(preds.dtype)}
+
+
+def test_each_metric_is_in_one_row_of_its_page():
+    names = [name_of(row) for _, page in pages() for row in rows_of(page)]
     exported = {
         name
         for name, each in vars(metrics).items()
         if isinstance(each, type) and issubclass(each, datarax.Metric)
     }
     assert sorted(names) == sorted(exported - {"WeightedMean"})  # another name of `Mean`
+    for _, page in pages():
+        for row in rows_of(page):
+            assert f"\n::: datarax.metrics.{name_of(row)}\n" in f"{page}\n"
 
 
-def test_ranges_and_directions_are_of_few_forms():
-    spoken = {"any", "that of the values", "that of the metric"}
-    directions = ("higher", "lower", "positive higher", "differences lower")
+def test_the_index_has_the_number_of_metrics_of_each_page():
+    index = (ROOT / "docs/metrics/index.md").read_text()
+    stated = re.findall(r"^\| \[[^]]+\]\((\w+\.md)\) \| (\d+) \|", index, re.MULTILINE)
+    assert sorted(stated) == [(name, str(len(rows_of(page)))) for name, page in pages()]
+
+
+def test_cells_are_of_few_forms():
     for name, row in ROWS.items():
-        assert span_of(name) or row.span in spoken or ";" in row.span, name
-        assert row.better == "—" or row.better.startswith(directions), name
+        assert all(row.values()), name
+        for _, part in parts_of(row["range"]):
+            assert part == VALUES or span_of(part.partition(" if ")[0]), name
+        for _, part in parts_of(row["better"]):
+            assert part in ("higher", "lower", "—", OF_PART), name
 
 
 def test_the_command_has_the_same_directions():
     for task in TASKS:
         for name in of_task(task):
-            stated = ROWS[CLASSES[name].__name__].better.partition(":")[0]
+            stated = ROWS[CLASSES[name].__name__]["better"].partition(";")[0]
             # None: also of a metric that gives several numbers.
             assert better(Spec(name, name, {})) in (None, stated), name
 
 
-@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")  # of other labels as preds
-@pytest.mark.parametrize("name", GROUPS)
-def test_values_are_in_the_range_and_perfect_predictions_are_no_worse(name, rng):
-    group = GROUPS[name]
+def test_no_data():
+    """The tests of laws compare `empty` of each case with what the metric gives."""
+    of_class: dict[str, set[str]] = {}
+    for case in CASES:
+        word = "NaN" if np.isnan(case.empty) else str(int(case.empty))
+        of_class.setdefault(case.cls.__name__, set()).add(word)
+    for name, words in of_class.items():
+        stated = {part.partition(" if ")[0] for part in ROWS[name]["no data"].split("; ")}
+        assert stated == words, name
+    checked = set(of_class)
+    for metric in (*OF_IMAGES, *OF_TEXTS, *OTHERS):
+        name = type(metric).__name__
+        checked.add(name)
+        for number, x in numbers(metric.compute()):
+            stated = float(of_number(ROWS[name]["no data"], number))
+            np.testing.assert_array_equal(x, np.full(x.shape, stated), f"{name}{number}")
+    assert checked == ROWS.keys()
+
+
+def of_new_metrics() -> dict[str, list[Case]]:
+    """The groups that have a metric of inputs that none before has."""
+    seen: set[Any] = set()
+    found = {}
+    for name, group in GROUPS.items():
+        new = {(case.cls, case.inputs.id) for case in group}
+        if not new <= seen:
+            found[name] = group
+        seen |= new
+    return found
+
+
+def check_group(group: list[Case], bundle: datarax.Collection, rng: np.random.Generator) -> None:
     batch = group[0].inputs.draw(rng, BATCH)
-    values = BUNDLES[name].update(**batch).compute()
+    best = perfect(batch)
+    drawn = bundle.update(**batch).compute()
+    ideal = bundle.update(**best).compute() if best else None
     for case in group:
-        span = span_of(case.cls.__name__)
-        low, high = span or (-math.inf, math.inf)
-        for value in jax.tree.leaves(value_of(case, values)):
-            value = np.asarray(value, np.float64)
-            value = value[~np.isnan(value)]
-            edge = 1e-5 * max([1.0, *(abs(x) for x in (low, high) if math.isfinite(x))])
-            assert (low - edge <= value).all(), case.id
-            assert (value <= high + edge).all(), case.id
-    preds, target = batch.get("preds"), batch.get("target")
-    if (
-        preds is None
-        or target is None
-        or preds.shape != target.shape
-        or preds.dtype != target.dtype
-    ):
-        return
-    perfect = BUNDLES[name].update(**batch | {"preds": target}).compute()
-    for case in group:
-        direction = ROWS[case.cls.__name__].better
-        before, after = (jax.tree.leaves(value_of(case, each)) for each in (values, perfect))
-        if direction in ("higher", "lower") and len(before) == 1:
-            sign = 1 if direction == "higher" else -1
-            worse = sign * (np.asarray(after[0]) - np.asarray(before[0])) < -1e-5
-            assert not worse.any(), case.id
+        name, before = case.cls.__name__, value_of(case, drawn)
+        check_range(name, before, batch.get("values"))
+        if ideal is not None:
+            after = value_of(case, ideal)
+            check_range(name, after)
+            if "top_k" not in case.config:  # two predicted classes, one of them wrong
+                check_better(name, before, after)
+
+
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")  # of other labels as preds
+@pytest.mark.parametrize("name", of_new_metrics())
+def test_values_are_in_the_range_and_perfect_predictions_at_its_end(name, rng):
+    check_group(GROUPS[name], BUNDLES[name], rng)
+
+
+def test_queries(rng):
+    """The cases without laws, which are all of `ranking`."""
+    by_inputs: dict[str, list[Case]] = {}
+    for case in CASES:
+        if not case.laws:
+            by_inputs.setdefault(case.inputs.id, []).append(case)
+    for group in by_inputs.values():
+        check_group(group, datarax.Collection({case.id: case.make() for case in group}), rng)
+
+
+def test_images(rng):
+    target = rng.uniform(0.1, 1, (2, 48, 48, 3)).astype(np.float32)
+    preds = rng.uniform(0.1, 1, target.shape).astype(np.float32)
+    for metric in OF_IMAGES:
+        before, after = (metric.update(x, target).compute() for x in (preds, target))
+        for value in (before, after):
+            check_range(type(metric).__name__, value)
+        check_better(type(metric).__name__, before, after)
+
+
+def test_texts():
+    pytest.importorskip("sacrebleu")
+    pytest.importorskip("rapidfuzz")
+    for metric in OF_TEXTS:
+        before, after = (metric.update(x, TEXTS).compute() for x in (WORSE, TEXTS))
+        for value in (before, after):
+            check_range(type(metric).__name__, value)
+        check_better(type(metric).__name__, before, after)
+    for metric in (metrics.DistinctN(), metrics.SelfBLEU()):  # the best texts are all different
+        before, after = (
+            metric.update(x).compute() for x in (["a b c d e"] * 2, ["a b c d e", "f g h i j"])
+        )
+        check_range(type(metric).__name__, before)
+        check_better(type(metric).__name__, before, after)
+
+
+def test_a_false_row_is_found(monkeypatch):
+    monkeypatch.setitem(ROWS, "F1", {**ROWS["F1"], "range": "0 to 0.5"})
+    with pytest.raises(AssertionError, match="F1"):
+        check_range("F1", np.float32(0.75))
+    monkeypatch.setitem(ROWS, "Recall", {**ROWS["Recall"], "better": "lower"})
+    with pytest.raises(AssertionError, match="Recall"):
+        check_better("Recall", np.float32(0.5), np.float32(1))
+    with pytest.raises(AssertionError, match="Precision"):
+        check_better("Precision", np.float32(0.5), np.float32(0.75))

@@ -217,6 +217,8 @@ _NEITHER = frozenset(
         "ConfusionMatrix",
         "CramersV",
         "DETCurve",
+        "GainCurve",
+        "LiftCurve",
         "LikelihoodRatios",
         "PairConfusionMatrix",
         "PearsonsContingency",
