@@ -1,10 +1,40 @@
-"""Reading on one device what all devices hold."""
+"""Where the library's own programs run, whatever mesh the caller has set."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
 
 import jax
+import numpy as np
 from jax.core import Tracer
-from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from datarax._typing import PyTree
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_NO_MESH = Mesh(np.empty((), dtype=object), ())
+
+
+def outside_mesh(function: Function) -> Function:
+    """Wraps a function so that, outside `jit`, its programs run where its arguments are.
+
+    Inside `jax.set_mesh`, JAX refuses programs and single operations on arrays of one device, and
+    puts NumPy arrays on all devices of the mesh. Within a traced function nothing changes.
+    """
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if jax.sharding.get_abstract_mesh().empty:
+            return function(*args, **kwargs)
+        try:
+            no_mesh = jax.set_mesh(_NO_MESH)
+        except ValueError:  # within a traced function
+            return function(*args, **kwargs)
+        with no_mesh:
+            return function(*args, **kwargs)
+
+    return run  # type: ignore[return-value]
 
 
 def mesh_of(tree: PyTree) -> jax.sharding.Mesh | None:

@@ -13,7 +13,7 @@ from jax.core import Tracer
 from datarax._errors import MetricInputError, UnknownMetricError
 from datarax._typing import OnInvalid, PyTree
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.placement import everywhere, mesh_of, on_one_device
+from datarax.distributed.placement import everywhere, mesh_of, on_one_device, outside_mesh
 from datarax.metrics.call import Call
 from datarax.metrics.compiled import compiled
 from datarax.metrics.reading import Reading, jsonable, nan_if, rounded_doubles, unusable
@@ -98,6 +98,7 @@ class Metric(State):
             raise TypeError(f"{type(self).__name__} does not define update()")
         return self.replace(statistic=statistic.update(*args, **kwargs))
 
+    @outside_mesh
     def compute(self) -> PyTree:
         """The value: an array, or a pytree of arrays. NaN where there is no data.
 
@@ -108,6 +109,7 @@ class Metric(State):
         """
         return placed_as(self, read(self).checked(type(self).__name__).rounded())
 
+    @outside_mesh
     def results(self, *, as_json: bool = False) -> Any:
         """The value on the host, as Python numbers and NumPy arrays; waits until it is computed.
 
@@ -126,6 +128,7 @@ class Metric(State):
         results = read(self).checked(name).warned_of_bounds(name).on_host()
         return jsonable(results) if as_json else results
 
+    @outside_mesh
     def invalid_count(self) -> jax.Array:
         """How many values or examples could not be used; 0 for a metric that does not check."""
         return unusable(self).total

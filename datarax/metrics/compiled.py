@@ -14,6 +14,7 @@ from jax.core import Tracer
 
 from datarax._checks import x64_enabled
 from datarax._typing import PyTree
+from datarax.distributed.placement import outside_mesh
 from datarax.metrics.call import Call, is_call, is_numbers
 from datarax.metrics.routing import naming
 from datarax.statistics.argument_checks import ArgumentCheck, kept, recording
@@ -55,6 +56,7 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
     weight zero up to the size of an earlier batch, if every metric of datarax in it takes weights.
     """
 
+    @outside_mesh
     @wraps(update)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         state, metric = jax.tree.flatten(self)

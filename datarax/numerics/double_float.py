@@ -88,12 +88,12 @@ class DoubleFloat:
     @property
     def high(self) -> Any:
         """The nearest float."""
-        return self._high if self._high is not None else _narrow(self._wide)
+        return self._high if self._high is not None or self._wide is None else _narrow(self._wide)
 
     @property
     def low(self) -> Any:
         """The rest, rounded to a float; 0 if `high` is not finite."""
-        return self._low if self._low is not None else _rest(self._wide)
+        return self._low if self._low is not None or self._wide is None else _rest(self._wide)
 
     @property
     def _number(self) -> jax.Array:

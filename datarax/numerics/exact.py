@@ -202,8 +202,10 @@ class WholeOrFloat(Exact):
 
     @classmethod
     def tree_unflatten(cls, _: None, words: Any) -> "WholeOrFloat":
-        whole, high, low, is_float = words
-        return cls(whole, DoubleFloat(high, low), is_float)
+        # JAX may pass any objects as words, so nothing is computed here.
+        self = object.__new__(cls)
+        self.whole, self.high, self.low, self.is_float = words
+        return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if np.asarray(self.is_float).any():

@@ -16,6 +16,7 @@ import jax
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
+from datarax.distributed.placement import outside_mesh
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.device_merge import merge_over_devices
 from datarax.statistics.fields import (
@@ -279,6 +280,7 @@ class State(Saveable, metaclass=_StateType):
 
     # Merging, syncing, saving.
 
+    @outside_mesh
     def merge(self, other: Self) -> Self:
         """The state that results if one state sees the data of both.
 

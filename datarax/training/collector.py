@@ -17,6 +17,7 @@ from datarax._errors import (
     MetricTypeError,
 )
 from datarax._typing import PyTree
+from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, read
 from datarax.statistics.state_dicts import check_same
 from datarax.training.agreement import Barrier, agree
@@ -206,6 +207,7 @@ class AsyncMetricCollector:
     @overload
     def schedule_collection(self, metric: None = None, *, step: Any = None) -> None: ...
 
+    @outside_mesh
     def schedule_collection(self, metric: Metric | None = None, *, step: Any = None) -> Any:
         """Ends a window and returns the empty metric for the next one, which the loop must take.
 

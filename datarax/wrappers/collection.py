@@ -14,6 +14,7 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import PyTree
+from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
 from datarax.metrics.call import Call
 from datarax.metrics.reading import Reading, flat_items
@@ -248,6 +249,7 @@ class Collection(Metric):
         # are merged member by member.
         return type(self)({name: metric.combine(other[name]) for name, metric in self.items()})
 
+    @outside_mesh
     def bounds(self) -> dict[str, tuple[Any, Any]]:
         """The bounds `(lower, upper)` of each metric that has bounds, by its name."""
         return placed_as(self, read(self).bounds)

@@ -17,6 +17,7 @@ from datarax._checks import kind, numeric
 from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax.distributed.collectives import AxisName
+from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_numbers, split_over
 from datarax.metrics.reading import Reading
@@ -86,6 +87,7 @@ class PerDevice(Metric):
     owns_mesh: ClassVar[bool] = True
     copies: Metric = state()
 
+    @outside_mesh
     def __init__(self, metric: Metric, mesh: Mesh, axis_names: AxisName):
         if not isinstance(metric, Metric):
             raise MetricTypeError(f"per_device expects a plain datarax.Metric; got {kind(metric)}")
@@ -211,6 +213,7 @@ class PerDevice(Metric):
             )
             raise
 
+    @outside_mesh
     def sync(self, axis_name: AxisName | None = None) -> Metric:
         """The copies merged into a plain, replicated metric; one collective if they are small."""
         if axis_name is not None:
@@ -226,6 +229,7 @@ class PerDevice(Metric):
     def reading(self) -> Reading:
         return self.sync().reading()
 
+    @outside_mesh
     def invalid_count(self) -> jax.Array:
         return self.sync().invalid_count()
 
@@ -260,6 +264,7 @@ class PerDevice(Metric):
     def combine(self, other: Any) -> Self:
         return self.with_parts({"copies": _combine(self, other)})
 
+    @outside_mesh
     def reset(self) -> Self:
         return self.with_parts({"copies": _reset(self)})
 

@@ -8,6 +8,7 @@ import numpy as np
 from datarax._checks import positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import OnInvalid, PyTree
+from datarax.distributed.placement import outside_mesh
 from datarax.metrics.aggregation.value_metric import ValueMetric
 from datarax.statistics.bin_counts import BinCounts
 from datarax.statistics.fields import field, state
@@ -39,6 +40,7 @@ class HistogramQuantile(ValueMetric):
         q, method = self.definition()
         return self.statistic.quantile(q, method=method)
 
+    @outside_mesh
     def bounds(self) -> tuple[jax.Array, jax.Array]:
         """`(lower, upper)`: certain to contain the exact quantile of the values as float32.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
+from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import placed_as, read
 from datarax.metrics.curves.score_metric import ScoreMetric, fraction, share_among_highest
 from datarax.numerics.double_float import DoubleFloat, stack, where
@@ -43,6 +44,7 @@ class AreaMetric(ScoreMetric):
     def compute(self) -> PyTree:
         return self._averaged(self._areas()[1])
 
+    @outside_mesh
     def bounds(self) -> tuple[jax.Array, jax.Array]:
         """Bounds `(lower, upper)` on the exact value, up to the rounding of a float.
 

@@ -9,6 +9,7 @@ import numpy as np
 from datarax._checks import numeric, same_shape
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.distributed.placement import outside_mesh
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
 from datarax.numerics.limbs import difference
 from datarax.numerics.scaling import nan_where
@@ -89,6 +90,7 @@ class MedianAbsoluteError(RegressionMetric):
     def compute(self) -> PyTree:
         return self.statistic.quantile(0.5, method="averaged_inverted_cdf")
 
+    @outside_mesh
     def bounds(self) -> tuple[jax.Array, jax.Array]:
         """Bounds `(lower, upper)` on the exact median of the errors as float32."""
         return self.statistic.quantile_bounds(0.5, method="averaged_inverted_cdf")

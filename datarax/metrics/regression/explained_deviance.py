@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from datarax._typing import PyTree
+from datarax.distributed.placement import outside_mesh
 from datarax.metrics.regression.loss_means import finite_number
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.scaling import nan_where
@@ -105,6 +106,7 @@ class D2Pinball(RegressionMetric):
     def compute(self) -> PyTree:
         return self._against(self.statistic.targets.least_pinball_loss(self.q)[1])
 
+    @outside_mesh
     def bounds(self) -> tuple[jax.Array, jax.Array]:
         """Bounds `(lower, upper)` on the exact value."""
         lower, _, upper = self.statistic.targets.least_pinball_loss(self.q)

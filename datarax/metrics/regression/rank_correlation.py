@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from datarax._typing import PyTree
+from datarax.distributed.placement import outside_mesh
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.normalized_products import correlation_coefficient
 from datarax.numerics.ranks import (
@@ -79,6 +80,7 @@ class SpearmanCorrCoef(RankCorrelation):
         if self.bits is not None:
             self.statistic = JointHistogram(bits=self.bits)
 
+    @outside_mesh
     def bounds(self) -> tuple[jax.Array, jax.Array]:
         """Bounds `(lower, upper)` on the exact value: of a buffer that is not full, the value.
 
