@@ -5,7 +5,7 @@ import pytest
 
 from datarax import wrappers
 from tests.registry import BATCH
-from tests.registry.entries import ENTRIES, WRAPPERS
+from tests.registry.entries import CATALOGUE, ENTRIES, WRAPPERS
 
 
 def test_every_wrapper_has_an_example():
@@ -22,6 +22,15 @@ def test_batches_are_of_one_shape(name, rng):
         for x, y in zip(*map(jax.tree.leaves, batches), strict=True):
             assert (x.shape, x.dtype) == (y.shape, y.dtype)
             assert not entry.rows or len(x) == BATCH
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_batches_hold_what_the_update_takes(name, rng):
+    entry = CATALOGUE[name]
+    (batch,) = entry.batches(rng, 1)
+    routes = {route.argument: route.required for route in entry.metric().routes()}
+    assert routes.keys() >= batch.keys() >= {each for each, required in routes.items() if required}
+    assert ("weights" in batch) == ("weights" in routes)
 
 
 @pytest.mark.parametrize("name", WRAPPERS)

@@ -12,17 +12,24 @@ that one program updates them: a third of the programs.
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from tests.registry import BUNDLES, CASES, GROUPS, Case
+from tests.registry.entry import Batch, weighted
 from tests.registry.entry import Entry as Entry
-from tests.registry.entry import weighted
 from tests.registry.wrapped import WRAPPED
 
 
 def of_case(case: Case) -> Entry:
     """A case of the registry as an entry."""
-    takes = {route.argument for route in case.make().routes()}
-    weigh = weighted if "weights" in takes else None
-    return Entry(case.id, case.make, case.inputs.draw, weigh)
+    metric = case.make()
+    takes = {route.argument for route in metric.routes()}
+
+    def draw(rng: np.random.Generator, size: int) -> Batch:
+        # The inputs of a group hold what any of its metrics takes.
+        return metric.arguments_from(case.inputs.draw(rng, size))
+
+    return Entry(case.id, case.make, draw, weighted if "weights" in takes else None)
 
 
 def of_group(name: str) -> Entry:
