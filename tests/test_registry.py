@@ -1,0 +1,43 @@
+"""The registry is complete: each public metric has a case, each wrapper an example."""
+
+import jax
+import pytest
+
+from datarax import wrappers
+from tests.registry import BATCH
+from tests.registry.entries import CATALOGUE, ENTRIES, WRAPPERS
+
+
+def test_every_wrapper_has_an_example():
+    exported = {name for name, x in vars(wrappers).items() if callable(x)}
+    assert exported == set(WRAPPERS)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_batches_are_of_one_shape(name, rng):
+    entry = ENTRIES[name]
+    for weights in (True, False):
+        batches = entry.batches(rng, 2, weights=weights)
+        assert jax.tree.structure(batches[0]) == jax.tree.structure(batches[1])
+        for x, y in zip(*map(jax.tree.leaves, batches), strict=True):
+            assert (x.shape, x.dtype) == (y.shape, y.dtype)
+            assert not entry.rows or len(x) == BATCH
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_batches_hold_what_the_update_takes(name, rng):
+    entry = CATALOGUE[name]
+    (batch,) = entry.batches(rng, 1)
+    routes = {route.argument: route.required for route in entry.metric().routes()}
+    assert routes.keys() >= batch.keys() >= {each for each, required in routes.items() if required}
+    assert ("weights" in batch) == ("weights" in routes)
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_examples_of_wrappers_take_their_batches(name, rng):
+    entry = WRAPPERS[name]
+    for weights in (True, False):
+        (batch,) = entry.batches(rng, 1, weights=weights)
+        metric = entry.metric()
+        updated = jax.eval_shape(lambda metric, batch: metric.update(**batch), metric, batch)
+        assert jax.tree.structure(updated) == jax.tree.structure(metric)
