@@ -43,7 +43,9 @@ hypothesis.settings.load_profile("datarax")
 def shares_programs(nodeid: str) -> str:
     """Equal for tests that compile the same programs: a module, or one group of the registry."""
     module, _, test = nodeid.partition("::")
-    return f"{module}{test[test.find('[') :]}" if module.endswith("test_laws.py") else module
+    _, _, parameters = test.partition("[")
+    by_group = module.endswith(("test_laws.py", "test_environments.py"))
+    return f"{module}[{parameters.partition('-')[0]}" if by_group else module
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -253,7 +253,7 @@ def as_floats(x: Any) -> jax.Array:
 def _quantile(x: jax.Array, q: float, value: jax.Array) -> jax.Array:
     """The quantile of replicas that are not NaN, at `q * (n + 1)` of n in order from 1."""
     x = jnp.sort(x, 0)  # NaN is last
-    n = jnp.sum(~jnp.isnan(x), 0)
+    n = jnp.sum(~jnp.isnan(x), 0, dtype=jnp.int32)
     place = jnp.clip(q * (n + 1).astype(x.dtype) - 1, 0, jnp.maximum(n - 1, 0).astype(x.dtype))
     below = jnp.floor(place)
     share = place - below

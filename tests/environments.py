@@ -1,0 +1,293 @@
+"""The environments in which the documentation promises that every metric works: one table.
+
+An environment takes metrics in one collection and the batches of their updates. It folds all
+batches, and returns what users read there: what `compute` gives, and what `results` gives. A new
+environment is a function, and a line in `ENVIRONMENTS`.
+"""
+
+import pickle
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import flax.serialization
+import jax
+import numpy as np
+from flax import nnx
+from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+import datarax
+import datarax.io
+from datarax.distributed import global_batch
+from datarax.training import StatefulMetric
+from tests import processes
+from tests.helpers import make_mesh, place, x64
+
+Read = dict[str, Any]
+"""The values by the name of the method that gave them: "compute", "results", or both."""
+
+
+@dataclass(frozen=True)
+class Members:
+    """Metrics, and what they are updated with.
+
+    Attributes:
+        make: makes the metric without data, for example a collection.
+        batches: the keyword arguments of several updates, of equal shapes.
+        rows: whether all arrays share a leading axis of examples.
+        host: whether the arguments are strings, which are counted on the host.
+    """
+
+    make: Callable[[], datarax.Metric]
+    batches: list[dict[str, Any]]
+    rows: bool = True
+    host: bool = False
+
+    def compiled(self) -> list[Any]:
+        """The batches as `fold` takes them in a program: of strings, their counts."""
+        if not self.host:
+            return self.batches
+        metric = self.make()
+        return [(jax.tree.map(np.asarray, metric.calls((), batch)),) for batch in self.batches]
+
+    def on_mesh(self, mesh: Mesh) -> list[Any]:
+        """Batches for a program, sharded over the axis "data" of a mesh."""
+        return place(self.compiled(), mesh, P("data") if self.rows else P())
+
+
+Environment = Callable[[Members], Read]
+
+
+def read(metric: datarax.Metric) -> Read:
+    return {"compute": metric.compute(), "results": metric.results()}
+
+
+def fold(metric: datarax.Metric, batch: Any) -> datarax.Metric:
+    """The metric after one update, from keyword arguments, or from the counts of strings."""
+    return metric.update(**batch) if isinstance(batch, dict) else metric.apply(*batch)
+
+
+step = jax.jit(fold, donate_argnums=0)
+
+
+def stepped(metric: datarax.Metric, batches: list[Any]) -> datarax.Metric:
+    """A training loop. It waits for each step, because simulated devices deadlock otherwise."""
+    for batch in batches:
+        metric = jax.block_until_ready(step(metric, batch))
+    return metric
+
+
+# The environments.
+
+
+def outside_jit(members: Members) -> Read:
+    metric = members.make()
+    for batch in members.batches:
+        metric = metric.update(**batch)
+    return read(metric)
+
+
+def in_jit(members: Members) -> Read:
+    metric = stepped(members.make(), members.compiled())
+    return {"compute": jax.jit(lambda metric: metric.compute())(metric)}
+
+
+def in_scan(members: Members) -> Read:
+    @jax.jit
+    def scanned(metric: datarax.Metric, stacked: Any) -> datarax.Metric:
+        return lax.scan(lambda state, batch: (fold(state, batch), None), metric, stacked)[0]
+
+    return read(scanned(members.make(), stack(members.compiled())))
+
+
+def in_vmap(members: Members) -> Read:
+    """Two states at once: one gets the batches in their order, the other in the reverse order."""
+    batches, updated = members.compiled(), jax.jit(jax.vmap(fold))
+    states = stack([members.make()] * 2)
+    for both in zip(batches, reversed(batches), strict=True):
+        states = updated(states, stack(both))
+    return read(jax.tree.map(lambda x: x[0], states))
+
+
+def stack(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
+
+
+def sharded(kind: str, members: Members) -> Read:
+    """Global arrays, in a step that is partitioned by the compiler."""
+    return read(stepped(members.make(), members.on_mesh(mesh_of(kind))))
+
+
+def per_device(kind: str, members: Members) -> Read:
+    mesh = mesh_of(kind)
+    copies = datarax.per_device(members.make(), mesh, "data")
+    copies = stepped(copies, members.on_mesh(mesh))
+    return {"compute": copies.sync().compute(), "results": copies.results()}
+
+
+def collected(members: Members) -> Read:
+    """Two windows, of which the first is empty, read while the collector is bound."""
+    metric = members.make()
+    with datarax.AsyncMetricCollector(metric) as collector:
+        metric = collector.schedule_collection(metric)
+        metric = stepped(metric, members.compiled())
+        collector.schedule_collection(metric)
+        collector.collect_results()
+        return {"results": collector.collect_results()}
+
+
+def collected_per_device(members: Members) -> Read:
+    """A window that is read when the collector is not bound any more."""
+    mesh = mesh_of("auto")
+    copies = datarax.per_device(members.make(), mesh, "data")
+    with datarax.AsyncMetricCollector(copies) as collector:
+        collector.schedule_collection(stepped(copies, members.on_mesh(mesh)))
+    return {"results": collector.collect_results()}
+
+
+def in_nnx_jit(members: Members) -> Read:
+    stateful = StatefulMetric(members.make())
+
+    @nnx.jit
+    def train(stateful: StatefulMetric, batch: Any) -> None:
+        stateful.state.set_value(fold(stateful.metric, batch))
+
+    for batch in members.compiled():
+        train(stateful, batch)
+    return {"compute": stateful.compute(), "results": stateful.results()}
+
+
+def in_two_processes(members: Members) -> Read:
+    """A collector on two processes, each of which has half of the rows of each batch."""
+    metric, batches = members.make(), members.compiled()
+    datarax.per_device(metric, mesh_of("auto", 1), "data")  # what is refused is refused here too
+    first, second = processes.run(collected_jointly, 2, metric, batches, members.rows)
+    assert repr(first) == repr(second)
+    return {"results": first}
+
+
+def collected_jointly(metric: datarax.Metric, batches: list[Any], rows: bool) -> Any:
+    mesh = make_mesh("auto", {"data": jax.process_count()})
+
+    def joined(batch: Any) -> Any:
+        if not rows:
+            return place(batch, mesh, P())
+        own = jax.tree.map(lambda x: np.split(x, 2)[jax.process_index()], batch)
+        return global_batch(own, mesh, "data")[0]
+
+    copies = datarax.per_device(metric, mesh, "data")
+    with datarax.AsyncMetricCollector(copies, timeout=100) as collector:
+        collector.schedule_collection(stepped(copies, list(map(joined, batches))))
+        return collector.collect_results()
+
+
+def with_x64(members: Members) -> Read:
+    with x64():
+        return read(stepped(members.make(), members.compiled()))
+
+
+def restored_elsewhere(members: Members) -> Read:
+    """A checkpoint of eight devices, restored on two of them in the middle of the data."""
+    eight, two = mesh_of("auto"), mesh_of("auto", 2)
+    copies = datarax.per_device(members.make(), eight, "data")
+    copies = stepped(copies, members.on_mesh(eight)[:1])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint"
+        datarax.io.save(path, copies)
+        empty = datarax.per_device(members.make(), two, "data")
+        copies = datarax.io.restore(path, like=empty)
+    return {"results": stepped(copies, members.on_mesh(two)[1:]).results()}
+
+
+def through_flax(members: Members) -> Read:
+    """The state goes through `flax.serialization` in the middle of the data."""
+    metric = members.make()
+    first, *rest = members.batches
+    data = flax.serialization.to_bytes(metric.update(**first))
+    metric = flax.serialization.from_bytes(metric, data)
+    return outside_jit(Members(lambda: metric, rest))
+
+
+def through_pickle(members: Members) -> Read:
+    """The metric is pickled in the middle of the data."""
+    first, *rest = members.batches
+    metric = pickle.loads(pickle.dumps(members.make().update(**first)))
+    return outside_jit(Members(lambda: metric, rest))
+
+
+def with_debug_nans(members: Members) -> Read:
+    """Updates under `jax_debug_nans`; and reading, if no result is NaN by the definition."""
+    metric = members.make()
+    with jax.debug_nans(True):
+        for batch in members.batches:
+            metric = metric.update(**batch)
+    values = read(metric)
+    if not any(np.isnan(x).any() for x in jax.tree.leaves(values["compute"])):
+        with jax.debug_nans(True):
+            return read(metric)
+    return values
+
+
+def exported(members: Members) -> Read:
+    """A step that is exported, and called from what was exported."""
+    batches = members.compiled()
+    leaves, structure = jax.tree.flatten(members.make())
+
+    def update(leaves: list[Any], batch: Any) -> list[Any]:
+        return jax.tree.leaves(fold(structure.unflatten(leaves), given.unflatten(batch)))
+
+    # Only plain containers can be exported.
+    flat, given = [jax.tree.leaves(batch) for batch in batches], jax.tree.structure(batches[0])
+    program = jax.export.export(jax.jit(update))(leaves, flat[0])
+    for batch in flat:
+        leaves = program.call(leaves, batch)
+    return read(structure.unflatten(leaves))
+
+
+def inside_set_mesh(environment: Environment, kind: str) -> Environment:
+    def inside(members: Members) -> Read:
+        with jax.set_mesh(mesh_of(kind)):
+            return environment(members)
+
+    return inside
+
+
+def mesh_of(kind: str, devices: int = 8) -> Mesh:
+    types = make_mesh(kind, {"data": 1}).axis_types
+    return jax.make_mesh((devices,), ("data",), types, devices=jax.devices()[:devices])
+
+
+PLAIN: Mapping[str, Environment] = {
+    "outside jit": outside_jit,
+    "jit": in_jit,
+    "scan": in_scan,
+    "vmap": in_vmap,
+    "global arrays, Auto": partial(sharded, "auto"),
+    "global arrays, Explicit": partial(sharded, "explicit"),
+    "per_device, Auto": partial(per_device, "auto"),
+    "per_device, Explicit": partial(per_device, "explicit"),
+    "collector": collected,
+}
+ENVIRONMENTS: Mapping[str, Environment] = {
+    **PLAIN,
+    "collector of per_device, after its block": collected_per_device,
+    "nnx.jit": in_nnx_jit,
+    "two processes": in_two_processes,
+    "x64": with_x64,
+    "checkpoint, 8 to 2 devices": restored_elsewhere,
+    "flax.serialization": through_flax,
+    "pickle": through_pickle,
+    "jax_debug_nans": with_debug_nans,
+    "jax.export": exported,
+    **{
+        f"{name}, inside set_mesh": inside_set_mesh(
+            environment, "explicit" if "Explicit" in name else "auto"
+        )
+        for name, environment in PLAIN.items()
+    },
+}

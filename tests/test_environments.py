@@ -1,0 +1,229 @@
+"""Every metric and every wrapper in every environment that the documentation promises.
+
+Many metrics are in one collection, so that an environment costs one program of each kind for all of
+them. If that fails, each metric is run alone, and the failure names those at fault. The values are
+compared with the oracles of the registry, and with what the same metrics give outside `jit`: equal
+counts, and floats within the tolerance of the laws.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import datarax
+from datarax import wrappers
+from datarax.metrics.base import arguments
+from datarax.testing import assert_within_ulps
+from tests.environments import ENVIRONMENTS, Environment, Members, Read, outside_jit
+from tests.registry import BATCH, CASES, Case
+from tests.registry.entries import WRAPPERS
+from tests.registry.entry import WEIGHTS, Entry
+from tests.test_laws import assert_values, weights_of
+
+TOGETHER = 40
+"""How many cases of the registry are in one collection."""
+UPDATES = 3
+
+# Wrappers whose arguments cannot be fed from outputs of other names are not put into a collection.
+ALONE = ("Best", "Collection", "Compare", "MultiTask", "Transformed", "health")
+# It is an environment here.
+LAYOUT = "per_device"
+
+# What a metric refuses, with an error that names it: a part of the names of environments.
+REFUSED = {"Best": ("per_device", "two processes", "checkpoint")}
+
+
+@dataclass
+class Chunk:
+    """Metrics that are run together, and what they are updated with."""
+
+    cases: list[Case] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    alone: bool = False
+    seed: int = 0
+
+    def prepare(self, rng: np.random.Generator) -> None:
+        """Draws the data of all environments."""
+        if self.alone:
+            (entry,) = self.entries
+            batches = entry.batches(rng, UPDATES)
+            self.members = Members(entry.metric, batches, entry.rows, entry.host)
+            return
+        self.drawn: list[dict[str, dict[str, Any]]] = []
+        batches = []
+        for _ in range(UPDATES):
+            draws = {case.inputs.id: case.inputs.draw for case in self.cases}
+            draws |= {entry.name: entry.draw for entry in self.entries}
+            drawn = {source: draw(rng, BATCH) for source, draw in draws.items()}
+            weights = rng.choice(WEIGHTS, BATCH)
+            weights[0] = 1
+            outputs = {f"{s}.{name}": x for s, given in drawn.items() for name, x in given.items()}
+            batches.append(outputs | {"weights": weights})
+            self.drawn.append(drawn)
+        self.members = self.of(self.made, batches)
+
+    @cached_property
+    def made(self) -> dict[str, Callable[[], datarax.Metric]]:
+        """What makes each metric, fed from the outputs of its own source."""
+
+        def routed(make: Callable[[], datarax.Metric], source: str) -> datarax.Metric:
+            metric = make()
+            arguments = {route.argument for route in metric.routes()} - {"weights"}
+            return metric.from_outputs(**{name: f"{source}.{name}" for name in arguments})
+
+        made = {case.id: (case.make, case.inputs.id) for case in self.cases}
+        made |= {entry.name: (entry.metric, entry.name) for entry in self.entries}
+        return {name: lambda of=of: routed(*of) for name, of in made.items()}
+
+    @staticmethod
+    def of(made: Mapping[str, Callable[[], datarax.Metric]], batches: Any) -> Members:
+        return Members(lambda: datarax.Collection({n: make() for n, make in made.items()}), batches)
+
+    @property
+    def names(self) -> list[str]:
+        return [case.id for case in self.cases] + [entry.name for entry in self.entries]
+
+    def each(self) -> Iterator[tuple[str, Members]]:
+        """Each metric by itself, with the same data."""
+        if self.alone:
+            yield self.entries[0].name, self.members
+            return
+        for name, make in self.made.items():
+            yield name, self.of({name: make}, self.members.batches)
+
+    @cached_property
+    def expected(self) -> Read:
+        """What the metrics give outside `jit`: what their oracles say."""
+        expected = outside_jit(self.members)
+        for case in self.cases:
+            assert_values([case], expected["compute"], self.stream_of(case), "outside jit")
+        return expected
+
+    def stream_of(self, case: Case) -> list[dict[str, Any]]:
+        """The arguments of each update of a case."""
+        takes_weights = "weights" in dict(arguments(case.make()))
+        return [
+            drawn[case.inputs.id] | ({"weights": batch["weights"]} if takes_weights else {})
+            for drawn, batch in zip(self.drawn, self.members.batches, strict=True)
+        ]
+
+    @cached_property
+    def tolerances(self) -> dict[str, tuple[float, float]]:
+        """By member, how far two values may be apart: in units in the last place, and absolutely.
+
+        Each of the two may be that far from the exact value.
+        """
+        found: dict[str, tuple[float, float]] = {entry.name: (8, 0.0) for entry in self.entries}
+        for case in self.cases:
+            batches = self.stream_of(case)
+            w = np.concatenate([weights_of(case, batch) for batch in batches])
+            stream = {
+                name: np.concatenate([np.asarray(b[name]).astype(np.float64) for b in batches])
+                for name in batches[0]
+                if name != "weights"
+            }
+            found[case.id] = 2 * case.ulps, 2 * case.atol(w, **stream)
+        return found
+
+    def differences(self, got: Read) -> list[str]:
+        """Sentences about the members whose values differ from what they give outside `jit`."""
+        found = []
+        for method, values in got.items():
+            want = self.expected[method]
+            for name, (ulps, atol) in self.tolerances.items():
+                both = (values, want) if self.alone else (of(name, values), of(name, want))
+                try:
+                    assert_same(*both, ulps, atol, f"{name}, {method}()")
+                except AssertionError as error:
+                    found.append(str(error))
+        return found
+
+
+def of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of one member of a collection."""
+    return {key: x for key, x in values.items() if key == name or key.startswith(f"{name}/")}
+
+
+def assert_same(got: Any, want: Any, ulps: float, atol: float, name: str) -> None:
+    """Equal strings, None, types and integers; numbers of floats within the tolerance."""
+
+    def number(x: Any) -> Any:
+        return np.float32(x) if np.asarray(x).dtype.kind == "f" else x
+
+    def is_leaf(x: Any) -> bool:
+        return x is None
+
+    text = [str(x) for x in jax.tree.leaves((got, want), is_leaf=is_leaf) if not is_number(x)]
+    assert text[: len(text) // 2] == text[len(text) // 2 :], name
+    numbers = [
+        jax.tree.map(lambda x: number(x) if is_number(x) else 0, tree, is_leaf=is_leaf)
+        for tree in (got, want)
+    ]
+    assert_within_ulps(*numbers, ulps, atol=atol, name=name)
+
+
+def is_number(x: Any) -> bool:
+    return x is not None and not isinstance(x, str)
+
+
+def chunks() -> dict[str, Chunk]:
+    """All cases of the registry and all wrappers, those of one kind of inputs side by side."""
+    cases = sorted(CASES, key=lambda case: case.inputs.id)
+    parts = [cases[i : i + TOGETHER] for i in range(0, len(cases), TOGETHER)]
+    together = [x for name, x in WRAPPERS.items() if name not in (*ALONE, LAYOUT)]
+    return (
+        {f"catalogue {i}": Chunk(cases=part) for i, part in enumerate(parts)}
+        | {"wrappers": Chunk(entries=together)}
+        | {name: Chunk(entries=[WRAPPERS[name]], alone=True) for name in ALONE}
+    )
+
+
+CHUNKS = chunks()
+
+
+@pytest.fixture(scope="module", params=CHUNKS)
+def chunk(request: pytest.FixtureRequest) -> Chunk:
+    """The metrics of one chunk, with the same data in all environments."""
+    seed = int(os.environ.get("DATARAX_TEST_SEED") or secrets.randbits(32))
+    chunk = chunks()[request.param]
+    chunk.prepare(np.random.default_rng(seed))
+    chunk.seed = seed
+    return chunk
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_everywhere(chunk, environment):
+    print(f"to repeat the data: DATARAX_TEST_SEED={chunk.seed}")
+    run = ENVIRONMENTS[environment]
+    if any(part in environment for name in chunk.names for part in REFUSED.get(name, ())):
+        with pytest.raises(datarax.MetricTypeError, match="|".join(chunk.names)):
+            run(chunk.members)
+        return
+    try:
+        got = run(chunk.members)
+    except Exception as error:
+        found = list(failures(chunk, run)) or [f"only together: {type(error).__name__}: {error}"]
+        raise AssertionError("\n".join([f"{environment}:", *found])) from error
+    found = chunk.differences(got)
+    assert not found, "\n".join([f"{environment}:", *found])
+
+
+def failures(chunk: Chunk, run: Environment) -> Iterator[str]:
+    """Which members of a chunk fail alone, and how."""
+    for name, members in chunk.each():
+        try:
+            run(members)
+        except Exception as error:
+            yield f"{name}: {type(error).__name__}: {error}"
+
+
+def test_no_wrapper_is_missing():
+    public = {name for name, x in vars(wrappers).items() if callable(x)}
+    assert public == set(WRAPPERS)
