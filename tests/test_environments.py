@@ -75,8 +75,8 @@ class Chunk:
 
         def routed(make: Callable[[], datarax.Metric], source: str) -> datarax.Metric:
             metric = make()
-            arguments = {route.argument for route in metric.routes()} - {"weights"}
-            return metric.from_outputs(**{name: f"{source}.{name}" for name in arguments})
+            given = [r.argument for r in metric.routes() if r.argument in self.drawn[0][source]]
+            return metric.from_outputs(**{name: f"{source}.{name}" for name in given})
 
         made = {case.id: (case.make, case.inputs.id) for case in self.cases}
         made |= {entry.name: (entry.metric, entry.name) for entry in self.entries}
@@ -222,6 +222,11 @@ def failures(chunk: Chunk, run: Environment) -> Iterator[str]:
             run(members)
         except Exception as error:
             yield f"{name}: {type(error).__name__}: {error}"
+
+
+def test_inputs_of_one_name_are_the_same():
+    inputs = {case.inputs.id: case.inputs for case in CASES}
+    assert all(case.inputs == inputs[case.inputs.id] for case in CASES)
 
 
 def test_no_wrapper_is_missing():

@@ -21,7 +21,7 @@ def with_zeros(rng: np.random.Generator, size: int) -> Arrays:
 
 
 POSITIVE = Inputs(
-    "positive",
+    "positive values",
     draw=positive,
     valid=lambda values: np.isfinite(values) & (values >= 0),
     spoil={"values": (np.nan, np.inf, -np.inf, -1.0)},
