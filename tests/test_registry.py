@@ -1,11 +1,23 @@
 """The registry is complete: each public metric has a case, each wrapper an example."""
 
+from collections import Counter
+
 import jax
 import pytest
 
-from datarax import wrappers
-from tests.registry import BATCH
+import datarax
+from datarax import metrics, wrappers
+from tests.registry import BATCH, CASES
 from tests.registry.entries import CATALOGUE, ENTRIES, WRAPPERS
+
+
+def test_every_metric_has_a_case():
+    exported = {x for x in vars(metrics).values() if isinstance(x, type)}
+    exported = {x.__name__ for x in exported if issubclass(x, datarax.Metric)}
+    assert sorted(exported - {case.cls.__name__ for case in CASES}) == []
+    assert {case.cls.__name__ for case in CASES} <= exported
+    names = Counter(case.id for case in CASES)
+    assert [name for name, times in names.items() if times > 1] == []
 
 
 def test_every_wrapper_has_an_example():

@@ -13,6 +13,7 @@ import numpy as np
 
 import datarax
 from datarax.metrics.base import shares_statistic
+from tests.registry.counted import counted, traceable
 
 BATCH = 16
 """Examples in a batch. Every test uses this shape, so each program is compiled once."""
@@ -31,6 +32,9 @@ class Inputs:
         valid: which examples can be used; of the shape that weights are broadcast to.
         spoil: what to put into some examples, by argument, so that they cannot be used.
         hard: inputs that can be used and are easy to get wrong.
+        least: the fewest examples of an update that has any.
+        rows: whether the examples are rows, in any order. If not, an update is one step, and the
+            laws of rows do not apply: draws are of one step, whatever the size.
     """
 
     id: str
@@ -38,6 +42,8 @@ class Inputs:
     valid: Callable[..., np.ndarray]
     spoil: Mapping[str, tuple[float, ...]]
     hard: Mapping[str, Draw]
+    least: int = 1
+    rows: bool = True
 
     def draw_kind(self, kind: str, rng: np.random.Generator, size: int) -> Arrays:
         return {"plain": self.draw, **self.hard}[kind](rng, size)
@@ -96,6 +102,14 @@ class Case:
 
     def make(self, **config: Any) -> datarax.Metric:
         return self.cls(**{**self.config, **config})
+
+    def traceable(self, **config: Any) -> datarax.Metric:
+        """The metric, or of strings that of what it counts: its `update` takes `arrays`."""
+        return traceable(self.make(**config), self.id)
+
+    def arrays(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """A batch as the `update` of `traceable` takes it."""
+        return counted(self.make(), self.id, batch)
 
     def group(self) -> tuple[Any, ...]:
         """Equal for cases that share a statistic, or are checked together."""
