@@ -15,6 +15,7 @@ import datarax
 from datarax.testing import assert_within_ulps, check_metric, subject
 from tests.helpers import make_mesh, place
 from tests.registry import BATCH, BUNDLES, GROUPS, Case, arrays_of, of_each_statistic
+from tests.registry.case import widened
 from tests.registry.drawn import DrawnGenerator
 
 pytestmark = pytest.mark.slow
@@ -58,21 +59,13 @@ def assert_agrees(name: str, seen: datarax.Metric, batches: list[Arrays], note: 
     assert_values(GROUPS[name], subject.read(seen)[0], batches, note)
 
 
-def wide_of(x: np.ndarray) -> Any:
-    """The dtype in which an oracle takes inputs: numbers in float64, strings as they are."""
-    return x.dtype if x.dtype == np.object_ else np.float64
-
-
 def assert_values(
     group: list[Case], values: Mapping[str, Any], batches: list[Arrays], note: str = ""
 ) -> None:
     """These values of some cases of a group are what their oracles say of the stream."""
     w = np.concatenate([weights_of(group[0], batch) for batch in batches])
-    stream = {
-        key: np.concatenate([np.asarray(b[key]).astype(wide_of(b[key])) for b in batches])
-        for key in batches[0]
-        if key != "weights"
-    }
+    wide = [widened(batch) for batch in batches]
+    stream = {name: np.concatenate([batch[name] for batch in wide]) for name in wide[0]}
     for case in group:
         got = value_of(case, values)
         for leaf in jax.tree.leaves(got):

@@ -44,6 +44,7 @@ from tests.registry import (
     regression,
     report,
     segmentation,
+    steps,
     texts,
     vision,
 )
@@ -79,6 +80,7 @@ CASES: list[Case] = [
     *regression.CASES,
     *report.CASES,
     *segmentation.CASES,
+    *steps.CASES,
     *texts.CASES,
     *vision.CASES,
 ]

@@ -13,6 +13,7 @@ import numpy as np
 
 import datarax
 from datarax.metrics.base import shares_statistic
+from datarax.metrics.language.text_metric import CountedText
 from tests.registry.counted import counted, traceable
 
 BATCH = 16
@@ -63,6 +64,12 @@ class Inputs:
         return spoilt
 
 
+def widened(batch: Mapping[str, np.ndarray]) -> Arrays:
+    """Inputs as an oracle takes them, without weights: numbers in float64, strings as they are."""
+    arrays = {name: np.asarray(x) for name, x in batch.items() if name != "weights"}
+    return {n: x if x.dtype == np.object_ else x.astype(np.float64) for n, x in arrays.items()}
+
+
 @dataclass(frozen=True)
 class Case:
     """A metric, and what it should give.
@@ -102,6 +109,11 @@ class Case:
 
     def make(self, **config: Any) -> datarax.Metric:
         return self.cls(**{**self.config, **config})
+
+    @property
+    def host(self) -> bool:
+        """Whether it takes strings, which are counted on the host."""
+        return issubclass(self.cls, CountedText)
 
     def traceable(self, **config: Any) -> datarax.Metric:
         """The metric, or of strings that of what it counts: its `update` takes `arrays`."""
