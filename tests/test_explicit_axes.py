@@ -52,14 +52,12 @@ def everything(metric, batch):
 @pytest.mark.parametrize("name", GROUPS)
 def test_every_metric_is_traced(name, rng):
     group = GROUPS[name]
-    drawn = arrays_of(group, group[0].inputs.draw(rng, BATCH))
+    drawn = group[0].inputs.draw(rng, BATCH)
     for dtype in ("float32", "bfloat16"):
-        batch = {
-            key: jnp.asarray(x, dtype if x.dtype == np.float32 else None)
-            for key, x in drawn.items()
-        }
-        if dtype == "bfloat16" and not any(x.dtype == dtype for x in batch.values()):
+        halves = {key: x.astype(dtype) for key, x in drawn.items() if x.dtype == np.float32}
+        if dtype == "bfloat16" and not halves:
             continue
+        batch = jax.tree.map(jnp.asarray, arrays_of(group, drawn | halves))
         for axes, spec in LAYOUTS:
             # What is counted of a text is made on the host: only its rows are ever sharded.
             if "model" in axes and (group[0].host or all(x.ndim == 1 for x in batch.values())):
