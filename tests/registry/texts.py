@@ -164,8 +164,8 @@ def bleu_of_corpus(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> floa
     used = w > 0
     if (w != w.round()).any() or not used.any():
         return None
-    preds, target = repeated(w[used], preds[used].tolist(), target[used].tolist())
-    return sacrebleu.BLEU().corpus_score(preds, columns(target)).score
+    texts, references = repeated(w[used], preds[used].tolist(), target[used].tolist())
+    return sacrebleu.BLEU().corpus_score(texts, columns(references)).score
 
 
 @of_some
