@@ -27,8 +27,9 @@ NO_WORK = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
 
 def programs(case: Case) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """The functions that update and read the metric, with their arguments."""
-    metric = case.make()
-    arrays = metric.arguments_from(case.inputs.draw(np.random.default_rng(0), BATCH))
+    metric = case.traceable()
+    inputs = case.inputs.draw(np.random.default_rng(0), BATCH)
+    arrays = metric.arguments_from(case.arrays(inputs))
     update = jax.jit(lambda metric, arrays: metric.update(**arrays))
     return {"update": (update, (metric, arrays)), "read": (read_in_place, (metric,))}
 

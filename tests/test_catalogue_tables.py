@@ -46,28 +46,14 @@ NOT_AT_THE_END = {
 OF_QUERIES = {"NDCG", "MRR", "RetrievalMAP", "HitRate", "RPrecision", "RetrievalAUROC"}
 TEXTS = ["the cat sat on the mat", "it rains a lot today", "a dog barks at night", "we are at home"]
 WORSE = ["the cat sat on a mat", "it rains", "a loud dog barks at night", "they were at home"]
-# Metrics that are not in the registry: of images and of strings.
-OF_IMAGES = [
-    metrics.PSNR(data_range=1.0),
-    metrics.PSNRB(data_range=1.0),
-    metrics.MSSSIM(data_range=1.0, betas=(0.5, 0.5)),
-    metrics.UQI(),
-    metrics.VIF(data_range=1.0),
-    metrics.RMSESW(),
-    metrics.SAM(),
-    metrics.ERGAS(),
-    metrics.RASE(),
-    metrics.SpatialCorrelation(),
-    metrics.PerceptualDistance(features=lambda images: [images]),
-]
+# The best texts of the registry are not best for all: some have no words.
 OF_TEXTS = [
     *(metrics.BLEU(), metrics.CHRF(), metrics.TER(), metrics.ROUGE()),
     *(metrics.WER(), metrics.CER(), metrics.MER(), metrics.WIL(), metrics.WIP()),
     *(metrics.TextExactMatch(), metrics.TokenF1()),
 ]
-OTHERS = [
-    metrics.DistinctN(),
-    metrics.SelfBLEU(),
+# Their results have several values of no data.
+OF_STEPS = [
     metrics.TreeHealth(like={"a": np.zeros(2, np.float32)}),
     metrics.LossSpikes(),
 ]
@@ -217,14 +203,14 @@ def test_the_command_has_the_same_directions():
 def test_no_data():
     """The tests of laws compare `empty` of each case with what the metric gives."""
     of_class: dict[str, set[str]] = {}
-    for case in CASES:
+    for case in (case for case in CASES if case.inputs.rows):
         word = "NaN" if np.isnan(case.empty) else str(int(case.empty))
         of_class.setdefault(case.cls.__name__, set()).add(word)
     for name, words in of_class.items():
         stated = {part.partition(" if ")[0] for part in ROWS[name]["no data"].split("; ")}
         assert stated == words, name
     checked = set(of_class)
-    for metric in (*OF_IMAGES, *OF_TEXTS, *OTHERS):
+    for metric in OF_STEPS:
         name = type(metric).__name__
         checked.add(name)
         for number, x in numbers(metric.compute()):
@@ -238,6 +224,8 @@ def of_new_metrics() -> dict[str, list[Case]]:
     seen: set[Any] = set()
     found = {}
     for name, group in GROUPS.items():
+        if group[0].host:
+            continue
         new = {(case.cls, case.inputs.id) for case in group}
         if not new <= seen:
             found[name] = group
@@ -286,20 +274,10 @@ def test_queries(rng):
     """The cases without laws, which are all of `ranking`."""
     by_inputs: dict[str, list[Case]] = {}
     for case in CASES:
-        if not case.laws:
+        if not case.laws and case.inputs.rows:
             by_inputs.setdefault(case.inputs.id, []).append(case)
     for group in by_inputs.values():
         check_group(group, datarax.Collection({case.id: case.make() for case in group}), rng)
-
-
-def test_images(rng):
-    target = rng.uniform(0.1, 1, (2, 48, 48, 3)).astype(np.float32)
-    preds = rng.uniform(0.1, 1, target.shape).astype(np.float32)
-    for metric in OF_IMAGES:
-        before, after = (metric.update(x, target).compute() for x in (preds, target))
-        for value in (before, after):
-            check_range(type(metric).__name__, value)
-        check_better(type(metric).__name__, before, after)
 
 
 def test_texts():

@@ -62,10 +62,13 @@ class Chunk:
             draws = {case.inputs.id: case.inputs.draw for case in self.cases}
             draws |= {entry.name: entry.draw for entry in self.entries}
             drawn = {source: draw(rng, BATCH) for source, draw in draws.items()}
-            weights = rng.choice(WEIGHTS, BATCH)
-            weights[0] = 1
             outputs = {f"{s}.{name}": x for s, given in drawn.items() for name, x in given.items()}
-            batches.append(outputs | {"weights": weights})
+            if self.rows:
+                outputs["weights"] = rng.choice(WEIGHTS, BATCH)
+                outputs["weights"][0] = 1
+            if self.host:
+                outputs = {k: x if k == "weights" else x.tolist() for k, x in outputs.items()}
+            batches.append(outputs)
             self.drawn.append(drawn)
         self.members = self.of(self.made, batches)
 
@@ -82,9 +85,21 @@ class Chunk:
         made |= {entry.name: (entry.metric, entry.name) for entry in self.entries}
         return {name: lambda of=of: routed(*of) for name, of in made.items()}
 
-    @staticmethod
-    def of(made: Mapping[str, Callable[[], datarax.Metric]], batches: Any) -> Members:
-        return Members(lambda: datarax.Collection({n: make() for n, make in made.items()}), batches)
+    def of(self, made: Mapping[str, Callable[[], datarax.Metric]], batches: Any) -> Members:
+        def make() -> datarax.Metric:
+            return datarax.Collection({name: make() for name, make in made.items()})
+
+        return Members(make, batches, self.rows, self.host)
+
+    @property
+    def rows(self) -> bool:
+        """Whether the examples are rows, which can be sharded."""
+        return all(case.inputs.rows for case in self.cases)
+
+    @property
+    def host(self) -> bool:
+        """Whether the arguments are strings."""
+        return any(case.host for case in self.cases)
 
     @property
     def names(self) -> list[str]:
@@ -175,11 +190,13 @@ def is_number(x: Any) -> bool:
 
 def chunks() -> dict[str, Chunk]:
     """All cases of the registry and all wrappers, those of one kind of inputs side by side."""
-    cases = sorted(CASES, key=lambda case: case.inputs.id)
+    cases = sorted((c for c in CASES if c.inputs.rows and not c.host), key=lambda c: c.inputs.id)
     parts = [cases[i : i + TOGETHER] for i in range(0, len(cases), TOGETHER)]
     together = [x for name, x in WRAPPERS.items() if name not in (*ALONE, LAYOUT)]
     return (
         {f"catalogue {i}": Chunk(cases=part) for i, part in enumerate(parts)}
+        | {"texts": Chunk(cases=[case for case in CASES if case.host])}
+        | {"steps": Chunk(cases=[case for case in CASES if not case.inputs.rows])}
         | {"wrappers": Chunk(entries=together)}
         | {name: Chunk(entries=[WRAPPERS[name]], alone=True) for name in ALONE}
     )

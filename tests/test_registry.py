@@ -1,11 +1,26 @@
 """The registry is complete: each public metric has a case, each wrapper an example."""
 
+from collections import Counter
+
 import jax
+import numpy as np
 import pytest
 
-from datarax import wrappers
-from tests.registry import BATCH
-from tests.registry.entries import CATALOGUE, ENTRIES, WRAPPERS
+import datarax
+from datarax import metrics, wrappers
+from datarax.testing import assert_within_ulps
+from tests.helpers import update
+from tests.registry import BATCH, CASES
+from tests.registry.entries import CATALOGUE, COUNTED, ENTRIES, WRAPPERS
+
+
+def test_every_metric_has_a_case():
+    exported = {x for x in vars(metrics).values() if isinstance(x, type)}
+    exported = {x.__name__ for x in exported if issubclass(x, datarax.Metric)}
+    assert sorted(exported - {case.cls.__name__ for case in CASES}) == []
+    assert {case.cls.__name__ for case in CASES} <= exported
+    names = Counter(case.id for case in CASES)
+    assert [name for name, times in names.items() if times > 1] == []
 
 
 def test_every_wrapper_has_an_example():
@@ -13,12 +28,14 @@ def test_every_wrapper_has_an_example():
     assert exported == set(WRAPPERS)
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_batches_are_of_one_shape(name, rng):
-    entry = ENTRIES[name]
+@pytest.mark.parametrize("entry", [*ENTRIES.values(), *COUNTED.values()], ids=lambda x: x.name)
+def test_batches_are_of_one_shape(entry, rng):
     for weights in (True, False):
         batches = entry.batches(rng, 2, weights=weights)
         assert jax.tree.structure(batches[0]) == jax.tree.structure(batches[1])
+        if entry.host:
+            assert {len(x) for batch in batches for x in batch.values()} == {BATCH}
+            continue
         for x, y in zip(*map(jax.tree.leaves, batches), strict=True):
             assert (x.shape, x.dtype) == (y.shape, y.dtype)
             assert not entry.rows or len(x) == BATCH
@@ -30,7 +47,7 @@ def test_batches_hold_what_the_update_takes(name, rng):
     (batch,) = entry.batches(rng, 1)
     routes = {route.argument: route.required for route in entry.metric().routes()}
     assert routes.keys() >= batch.keys() >= {each for each, required in routes.items() if required}
-    assert ("weights" in batch) == ("weights" in routes)
+    assert ("weights" in batch) == ("weights" in routes and entry.rows)
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
@@ -41,3 +58,14 @@ def test_examples_of_wrappers_take_their_batches(name, rng):
         metric = entry.metric()
         updated = jax.eval_shape(lambda metric, batch: metric.update(**batch), metric, batch)
         assert jax.tree.structure(updated) == jax.tree.structure(metric)
+
+
+@pytest.mark.parametrize("case", [x for x in CASES if not x.inputs.rows], ids=lambda x: x.id)
+def test_metrics_of_steps_agree_with_the_oracle(case, rng):
+    metric, seen = case.make(), []
+    for _ in range(20):
+        seen.append(case.inputs.draw(rng, BATCH))
+        metric = update(metric, **seen[-1])
+    stream = jax.tree.map(lambda *xs: np.stack(xs), *seen)
+    want = case.oracle(np.ones(len(seen)), **stream)
+    assert_within_ulps(metric.compute(), want, case.ulps, name=case.id)

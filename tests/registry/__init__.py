@@ -11,6 +11,7 @@ what cannot be used has weight zero by then. It works from the definition, in pl
 """
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import datarax
@@ -30,6 +31,7 @@ from tests.registry import (
     forecasts,
     health,
     health_loads,
+    images,
     language,
     nominal,
     paired,
@@ -42,6 +44,8 @@ from tests.registry import (
     regression,
     report,
     segmentation,
+    steps,
+    texts,
     vision,
 )
 from tests.registry.case import BATCH as BATCH
@@ -63,6 +67,7 @@ CASES: list[Case] = [
     *fairness.CASES,
     *health.CASES,
     *health_loads.CASES,
+    *images.CASES,
     *language.CASES,
     *nominal.CASES,
     *paired.CASES,
@@ -75,6 +80,8 @@ CASES: list[Case] = [
     *regression.CASES,
     *report.CASES,
     *segmentation.CASES,
+    *steps.CASES,
+    *texts.CASES,
     *vision.CASES,
 ]
 
@@ -107,7 +114,12 @@ def bundle(group: list[Case]) -> datarax.Collection:
     They leave out what cannot be used, so that one program reads them in all tests.
     """
     config = {"on_invalid": "exclude"} if group[0].inputs.spoil else {}
-    return datarax.Collection({case.id: case.make(**config) for case in group})
+    return datarax.Collection({case.id: case.traceable(**config) for case in group})
+
+
+def arrays_of(group: list[Case], batch: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch of inputs as the collection of a group takes it: of strings, what is counted."""
+    return {name: x for case in group for name, x in case.arrays(batch).items()}
 
 
 BUNDLES = {name: bundle(group) for name, group in GROUPS.items()}

@@ -13,6 +13,8 @@ import numpy as np
 
 import datarax
 from datarax.metrics.base import shares_statistic
+from datarax.metrics.language.text_metric import CountedText
+from tests.registry.counted import counted, traceable
 
 BATCH = 16
 """Examples in a batch. Every test uses this shape, so each program is compiled once."""
@@ -31,6 +33,9 @@ class Inputs:
         valid: which examples can be used; of the shape that weights are broadcast to.
         spoil: what to put into some examples, by argument, so that they cannot be used.
         hard: inputs that can be used and are easy to get wrong.
+        least: the fewest examples of an update that has any.
+        rows: whether the examples are rows, in any order. If not, an update is one step, and the
+            laws of rows do not apply: draws are of one step, whatever the size.
     """
 
     id: str
@@ -38,6 +43,8 @@ class Inputs:
     valid: Callable[..., np.ndarray]
     spoil: Mapping[str, tuple[float, ...]]
     hard: Mapping[str, Draw]
+    least: int = 1
+    rows: bool = True
 
     def draw_kind(self, kind: str, rng: np.random.Generator, size: int) -> Arrays:
         return {"plain": self.draw, **self.hard}[kind](rng, size)
@@ -55,6 +62,12 @@ class Inputs:
                 entry = (row, *(rng.integers(0, n) for n in x.shape[1:]))
                 x[entry] = np.asarray(rng.choice(values)).astype(x.dtype)
         return spoilt
+
+
+def widened(batch: Mapping[str, np.ndarray]) -> Arrays:
+    """Inputs as an oracle takes them, without weights: numbers in float64, strings as they are."""
+    arrays = {name: np.asarray(x) for name, x in batch.items() if name != "weights"}
+    return {n: x if x.dtype == np.object_ else x.astype(np.float64) for n, x in arrays.items()}
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,19 @@ class Case:
 
     def make(self, **config: Any) -> datarax.Metric:
         return self.cls(**{**self.config, **config})
+
+    @property
+    def host(self) -> bool:
+        """Whether it takes strings, which are counted on the host."""
+        return issubclass(self.cls, CountedText)
+
+    def traceable(self, **config: Any) -> datarax.Metric:
+        """The metric, or of strings that of what it counts: its `update` takes `arrays`."""
+        return traceable(self.make(**config), self.id)
+
+    def arrays(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """A batch as the `update` of `traceable` takes it."""
+        return counted(self.make(), self.id, batch)
 
     def group(self) -> tuple[Any, ...]:
         """Equal for cases that share a statistic, or are checked together."""

@@ -5,16 +5,17 @@
         for batch in entry.batches(rng, 3):
             metric = metric.update(**batch)
 
-`ENTRIES` has all by name: `CATALOGUE`, one for each case of the registry, and `WRAPPERS`.
-`COLLECTIONS` has all cases of the catalogue too, those of one kind of inputs in one collection, so
-that one program updates them: a third of the programs.
+`ENTRIES` has all by name: `CATALOGUE`, one for each case of the registry, and `WRAPPERS`. `COUNTED`
+has the metrics of strings once more, with what they count of them. `COLLECTIONS` has all cases with
+laws, those of one kind of inputs in one collection, so that one program updates them: a third of
+the programs. There, too, strings are counted.
 """
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from tests.registry import BUNDLES, CASES, GROUPS, Case
+from tests.registry import BUNDLES, CASES, GROUPS, Case, arrays_of
 from tests.registry.entry import Batch, weighted
 from tests.registry.entry import Entry as Entry
 from tests.registry.wrapped import WRAPPED
@@ -27,14 +28,34 @@ def of_case(case: Case) -> Entry:
 
     def draw(rng: np.random.Generator, size: int) -> Batch:
         # The inputs of a group hold what any of its metrics takes.
-        return metric.arguments_from(case.inputs.draw(rng, size))
+        drawn = metric.arguments_from(case.inputs.draw(rng, size))
+        return {name: x.tolist() for name, x in drawn.items()} if case.host else drawn
 
-    return Entry(case.id, case.make, draw, weighted if "weights" in takes else None)
+    rows = case.inputs.rows
+    weigh = weighted if rows and "weights" in takes else None
+    return Entry(case.id, case.make, draw, weigh, rows, case.host)
+
+
+def counted_case(case: Case) -> Entry:
+    """A case of a metric of strings as an entry that takes what is counted of them: arrays.
+
+    Its updates can be traced and sharded, as those of other entries.
+    """
+
+    def draw(rng: np.random.Generator, size: int) -> Batch:
+        return case.arrays(case.inputs.draw(rng, size))
+
+    return Entry(case.id, case.traceable, draw)
 
 
 def of_group(name: str) -> Entry:
     """A group of cases that share their inputs as an entry: one collection of them."""
-    return Entry(name, lambda: BUNDLES[name], GROUPS[name][0].inputs.draw)
+    group = GROUPS[name]
+
+    def draw(rng: np.random.Generator, size: int) -> Batch:
+        return arrays_of(group, group[0].inputs.draw(rng, size))
+
+    return Entry(name, lambda: BUNDLES[name], draw)
 
 
 def by_name(entries: Iterable[Entry]) -> dict[str, Entry]:
@@ -42,6 +63,7 @@ def by_name(entries: Iterable[Entry]) -> dict[str, Entry]:
 
 
 CATALOGUE = by_name(map(of_case, CASES))
+COUNTED = by_name(counted_case(case) for case in CASES if case.host)
 COLLECTIONS = by_name(map(of_group, GROUPS))
 WRAPPERS = by_name(WRAPPED)
 ENTRIES = CATALOGUE | WRAPPERS

@@ -32,8 +32,8 @@ class Entry:
         weigh: adds weights of the rows to them; None if `update` takes none.
         rows: whether all arrays share a leading axis of examples, which can be sharded. If not,
             an update is one step: trees of parameters, or the loss of the step.
-        host: whether the arguments are strings, which are counted on the host: such an update
-            cannot be traced. `counted` of `tests.registry.entries` gives an entry that can.
+        host: whether the arguments are lists of strings, which are counted on the host: such an
+            update cannot be traced. That of the entry in `tests.registry.entries.COUNTED` can.
     """
 
     name: str

@@ -1,8 +1,4 @@
-"""Metrics of the state of a run whose arguments are rows: GradientNoiseScale.
-
-`TreeHealth` takes trees and `LossSpikes` depends on the order of steps: tests/metrics/health checks
-the laws that they obey.
-"""
+"""Metrics of the state of a run whose arguments are rows: GradientNoiseScale."""
 
 from functools import partial
 

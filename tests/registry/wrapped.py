@@ -7,17 +7,16 @@ no example. The metrics inside are small: a program of a wrapper takes long to c
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 import datarax
 from datarax import metrics
 from tests.helpers import make_mesh
 from tests.registry.entry import Array, Batch, Entry
+from tests.registry.steps import tree, trees
 
 CLASSES, OUTPUTS, SLICES, REPLICAS = 3, 2, 3, 4
 NAMES = ("cat", "dog", "bird")
-PARAMS = {"dense": {"bias": (3,), "kernel": (4, 3)}, "head": (5,)}
 
 
 def accuracy() -> datarax.Metric:
@@ -81,24 +80,9 @@ def weighted_tasks(batch: Batch, weights: Array) -> Batch:
     return {task: {**given, "weights": weights} for task, given in batch.items()}
 
 
-def tree(rng: np.random.Generator) -> Any:
-    """Parameters, or their gradients."""
-    return jax.tree.map(
-        lambda shape: rng.normal(size=shape).astype(np.float32),
-        PARAMS,
-        is_leaf=lambda x: isinstance(x, tuple),
-    )
-
-
 def step_of_a_run(rng: np.random.Generator, size: int) -> Batch:
-    return {
-        "params": tree(rng),
-        "grads": tree(rng),
-        "updates": tree(rng),
-        "loss": np.float32(rng.normal(3, 1)),
-        "step": np.int32(rng.integers(0, 2**31 - 1)),
-        "elapsed": np.float32(rng.uniform(1, 100)),
-    }
+    elapsed = np.float32(rng.uniform(1, 100))
+    return {**trees(rng, size), "loss": np.float32(rng.normal(3, 1)), "elapsed": elapsed}
 
 
 WRAPPED = [

@@ -64,13 +64,13 @@ _DECAYS = of_each_statistic(GROUPS)
 def test_each_statistic_decays_or_says_that_it_cannot(name, rng):
     case = _DECAYS[name][0]
     config = {"on_invalid": "exclude"} if case.inputs.spoil else {}
-    metric = case.make(**config)
+    metric = case.traceable(**config)
     if any(isinstance(state, Rows) for state in leaf_states(metric)):
         with pytest.raises(datarax.MetricTypeError, match="cannot be multiplied by a factor"):
             Decayed(metric, 2)
         return
     decayed = Decayed(metric, 2)
-    batches = [case.inputs.draw(rng, ROWS) for _ in range(3)]
+    batches = [case.arrays(case.inputs.draw(rng, ROWS)) for _ in range(3)]
     decayed, plain = folded(decayed, batches), metric
     if "weights" not in {route.argument for route in metric.routes()}:
         return

@@ -14,7 +14,8 @@ import datarax
 from datarax import Collection, Sliced, metrics
 from datarax.testing import assert_within_ulps, check_metric
 from tests.helpers import make_mesh, place
-from tests.registry import BUNDLES, GROUPS, of_each_statistic
+from tests.registry import BUNDLES, GROUPS, arrays_of, of_each_statistic
+from tests.registry.case import widened
 
 pytestmark = pytest.mark.slow
 
@@ -48,13 +49,14 @@ def one_of(values, index):
 def test_each_slice_is_the_metric_of_its_rows(name, rng):
     # One program for each number of rows: all rows of a slice are in one batch.
     group = GROUPS[name]
-    metric, batch = BUNDLES[name], with_ids(rng, group[0].inputs.draw(rng, 16), SLICES - 1)
+    drawn = group[0].inputs.draw(rng, 16)
+    metric, batch = BUNDLES[name], with_ids(rng, arrays_of(group, drawn), SLICES - 1)
     size = len(batch["slices"])
     if "weights" in {route.argument for route in metric.routes()}:
         batch["weights"] = rng.integers(0, 4, size).astype(np.float32) / 3
     got = Sliced(metric, SLICES).update(**batch).compute()
     rest = rows_of(batch, slice(None))
-    inputs = _oracle_inputs(rest)
+    inputs = widened(drawn)
     ones = np.ones(group[0].inputs.valid(**inputs).shape)
     atol = {case.id: 4 * case.atol(ones, **inputs) + 1e-6 for case in group}
     overall = metric.update(**rest).compute()
@@ -62,10 +64,6 @@ def test_each_slice_is_the_metric_of_its_rows(name, rng):
     for index in range(SLICES):
         want = of_rows(metric, [batch], lambda ids, i=index: ids == i)
         assert_close(one_of(got["slices"], index), want, 64, atol, f"{name}, slice {index}")
-
-
-def _oracle_inputs(batch):
-    return {n: np.asarray(x).astype(np.float64) for n, x in batch.items() if n != "weights"}
 
 
 def assert_close(got, want, ulps, atol, name):

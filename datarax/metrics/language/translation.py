@@ -226,19 +226,20 @@ def _pairs(sequences: Sequences, owner: Integers, order: int) -> list[Integers]:
 def f_score(counts: Any, beta: float, smoothed: bool, xp: Any) -> Any:
     """The score of counts (..., orders, 3), with NumPy or `jax.numpy`."""
     own, reference, match = counts[..., 0], counts[..., 1], counts[..., 2]
+    some, others = own > 0, reference > 0
+    # Weighted counts may be below 1: they are divided by as they are, unless they are zero.
+    shares = match / xp.where(some, own, 1), match / xp.where(others, reference, 1)
     weight = beta**2
     if smoothed:
         least = 1e-16
-        precision = xp.where(own > 0, match / xp.maximum(own, 1), least)
-        recall = xp.where(reference > 0, match / xp.maximum(reference, 1), least)
+        precision, recall = xp.where(some, shares[0], least), xp.where(others, shares[1], least)
         below = weight * precision + recall
         positive = xp.where(below > 0, below, 1)
         each = xp.where(below > 0, (1 + weight) * precision * recall / positive, least)
         return 100 * each.mean(-1)
-    both = (own > 0) & (reference > 0)
+    both = some & others
     orders = xp.maximum(both.sum(-1).astype(counts.dtype), 1)
-    precision = xp.where(both, match / xp.maximum(own, 1), 0).sum(-1) / orders
-    recall = xp.where(both, match / xp.maximum(reference, 1), 0).sum(-1) / orders
+    precision, recall = (xp.where(both, share, 0).sum(-1) / orders for share in shares)
     below = weight * precision + recall
     return 100 * (1 + weight) * precision * recall / xp.where(below > 0, below, 1)
 

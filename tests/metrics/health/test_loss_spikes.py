@@ -1,7 +1,6 @@
 """`LossSpikes` against a loop over the losses in plain Python, and the laws that it obeys."""
 
 import copy
-import math
 import pickle
 from typing import Any
 
@@ -16,35 +15,9 @@ from datarax import InvalidValuesWarning, MetricInputError, MetricTypeError
 from datarax.metrics import LossSpikes
 from datarax.testing import assert_within_ulps, subject
 from tests.helpers import collectives, make_mesh, over_shards
+from tests.registry.steps import FENCE, KEPT, LEAST, by_definition, losses
 
-CONFIG = {"fence": 1.5, "window": 12, "min_history": 5}
-
-
-def losses(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Falling, with noise and a few spikes."""
-    values = 3 / np.sqrt(np.arange(1, size + 1)) + rng.normal(0, 0.05, size)
-    return (values + (rng.random(size) < 0.1) * rng.uniform(0.5, 3, size)).astype(np.float32)
-
-
-def by_definition(values: Any, steps: Any, fence=1.5, window=12, min_history=5) -> dict[str, Any]:
-    """Judges each value by the newest values of lesser steps, in the order of steps."""
-    seen: list[tuple[int, float]] = []
-    spikes: list[tuple[int, float]] = []
-    for step, value in sorted(zip(steps, map(float, values), strict=True)):
-        recent = sorted(seen)[-window:]
-        history = sorted(x for s, x in recent if s < step)
-        if len(history) >= min_history:
-            quarter, half, rest = (
-                history[math.ceil(len(history) * q) - 1] for q in (0.25, 0.5, 0.75)
-            )
-            if value > np.float32(rest) + np.float32(fence) * np.float32(rest - quarter):
-                spikes.append((step, float(np.float32(value) - np.float32(half))))
-        seen.append((step, value))
-    return {
-        "count": len(spikes),
-        "largest": max((x for _, x in spikes), default=math.nan),
-        "last_step": max((s for s, _ in spikes), default=None),
-    }
+CONFIG = {"fence": FENCE, "window": KEPT, "min_history": LEAST}
 
 
 def fold(metric: Any, values: Any, steps: Any) -> Any:

@@ -1,9 +1,5 @@
 """Metrics of strings, against the programs that the field takes for their definition."""
 
-import re
-import string
-from collections import Counter
-
 import jiwer
 import numpy as np
 import pytest
@@ -11,7 +7,10 @@ import sacrebleu
 from rouge_score import rouge_scorer
 
 from datarax import metrics
-from tests.metrics.language.texts import WORDS, batches, edited, pairs, text, with_references
+from datarax.testing import assert_within_ulps, subject
+from tests.metrics.language.texts import batches, pairs, with_references
+from tests.registry import BATCH, BUNDLES, GROUPS, arrays_of
+from tests.registry.texts import WORDS
 
 
 def folded(metric, rng, preds, target):
@@ -115,55 +114,29 @@ def test_rouge(rng):
         np.testing.assert_allclose(got[key], want, rtol=1e-6, err_msg=key)
 
 
-def test_error_rates(rng):
-    preds, target = pairs(rng, 40, least=1)
-    preds[3], preds[4] = "", "  a  cat \t sat\n\nx"
-    words = jiwer.process_words(target, preds)
-    characters = jiwer.process_characters(target, preds)
-    want = {"WER": words.wer, "MER": words.mer, "WIL": words.wil, "WIP": words.wip}
-    for name, value in (want | {"CER": characters.cer}).items():
-        got = folded(getattr(metrics, name)(), rng, preds, target)
-        np.testing.assert_allclose(got, value, rtol=1e-6, err_msg=name)
-
-
-def squad_normal(answer):
-    answer = "".join(x for x in answer.lower() if x not in set(string.punctuation))
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", answer).split())
-
-
-def squad_f1(answer, gold):
-    a, b = squad_normal(answer).split(), squad_normal(gold).split()
-    same = sum((Counter(a) & Counter(b)).values())
-    if not a or not b:
-        return float(a == b)
-    precision, recall = same / len(a), same / len(b)
-    return 2 * precision * recall / (precision + recall) if same else 0.0
-
-
-def test_answers(rng):
-    preds, target = with_references(rng, 60)
-    equal = [
-        max(float(squad_normal(p) == squad_normal(t)) for t in ts)
-        for p, ts in zip(preds, target, strict=True)
-    ]
-    f1 = [max(squad_f1(p, t) for t in ts) for p, ts in zip(preds, target, strict=True)]
-    got = folded(metrics.TextExactMatch(), rng, preds, target)
-    np.testing.assert_allclose(got, np.mean(equal), rtol=1e-6)
-    got = folded(metrics.TokenF1(), rng, preds, target)
-    np.testing.assert_allclose(got, np.mean(f1), rtol=1e-6)
+def test_answers_as_they_are():
     exact = metrics.TextExactMatch(normalize=False).update(["A", "b"], ["a", "b"])
     assert exact.results() == 0.5
 
 
-def test_self_bleu(rng):
-    texts = [text(rng) for _ in range(12)]
-    texts += [edited(rng, each) for each in texts] + [texts[0]]
-    each = [
-        sacrebleu.sentence_bleu(one, texts[:i] + texts[i + 1 :]).score
-        for i, one in enumerate(texts)
+def test_white_space_separates_words():
+    words = jiwer.process_words(["a cat sat x"], ["  a  cat \t sat\n\nx y"])
+    assert metrics.WER().update(["  a  cat \t sat\n\nx y"], ["a cat sat x"]).results() == words.wer
+
+
+@pytest.mark.parametrize("name", ["wer", "bleu"])
+def test_weights_far_below_one(name, rng):
+    """Sums of counts times weights may be far below 1, as after many half-lives of `Decayed`."""
+    group = GROUPS[name]
+    batch = group[0].inputs.draw(rng, BATCH)
+    # BLEU is a matter of counts where no n-gram matches: the longest text matches itself.
+    batch["preds"][0] = np.ravel(batch["target"][0])[0]
+    arrays = arrays_of(group, batch)
+    values = [
+        subject.read(subject.fold(BUNDLES[name], [((), {**arrays, "weights": w})]))[0]
+        for w in np.float32([[1.0], [2.0**-40]]) * np.ones(BATCH, np.float32)
     ]
-    got = metrics.SelfBLEU().update(texts).results()
-    np.testing.assert_allclose(got, np.mean(each), rtol=2e-6)
+    assert_within_ulps(values[1], values[0], 64, name="the value")
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

@@ -9,57 +9,11 @@ import pytest
 
 import datarax
 from datarax import Bootstrap, Collection, Compare, Sliced, Window, metrics
-from datarax.metrics.call import Call
-from datarax.testing import check_metric
 from datarax.training import StatefulMetric
-from datarax.wrappers.wrapper import Wrapper
 from tests.helpers import bits, make_mesh
-from tests.metrics.language.texts import edited, pairs, text
+from tests.metrics.language.texts import edited, text
 
 pytestmark = pytest.mark.slow
-
-SCORES = {
-    "bleu": metrics.BLEU(),
-    "chrf": metrics.CHRF(char_order=2, word_order=1),
-    "f1": metrics.TokenF1(),
-    "rouge": metrics.ROUGE(rouge_keys=("rouge1", "rougeL")),
-    "wer": metrics.WER(),
-    "wil": metrics.WIL(),
-}
-SELF = {"distinct": metrics.DistinctN(1), "self_bleu": metrics.SelfBLEU()}
-
-
-class OfCounts(Wrapper):
-    """A metric of strings that is given what it counts of them."""
-
-    def calls(self, args, kwargs):
-        takes = (*(name for name in kwargs if name != "weights"), "weights")
-        return Call((), dict(kwargs), "OfCounts", takes, ())
-
-    def routes(self):
-        names = {"self_bleu": ("numbers",), "distinct": ("hashes", "number")}
-        own = names["distinct" if isinstance(self.metric, metrics.DistinctN) else "self_bleu"]
-        route = self.metric.routes()[0]
-        return [
-            *(route._replace(argument=name, output=name) for name in own),
-            *(each for each in self.metric.routes() if each.argument == "weights"),
-        ]
-
-
-@pytest.mark.parametrize("name", [*SCORES, *SELF])
-def test_laws_of_the_counts(name, rng):
-    metric = (SCORES | SELF)[name]
-    batches = []
-    for _ in range(3):
-        preds, target = pairs(rng, 8, least=4)
-        args = (preds,) if name in SELF else (preds, target)
-        batches.append(metric.calls(args, {}).kwargs)
-    longest = {key: max(x[key].shape[1:] for x in batches) for key in batches[0]}
-    for batch in batches:  # of n-grams, as many places in each batch
-        for key, shape in longest.items():
-            extra = [(0, n - m) for n, m in zip(shape, batch[key].shape[1:], strict=True)]
-            batch[key] = np.pad(batch[key], [(0, 0), *extra])
-    check_metric(OfCounts(metric), batches, ulps=8, state_atol=1e-5)
 
 
 def systems(rng, size):

@@ -4,11 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-_PLAIN = (
-    "the a an cat dog sat on mat, (hi) Rain 3.5 l'eau U.S. don't 1,000 x; y: END state-of-the-art"
-)
-_OTHER = "über 東京 naïve e\u0301 😀"
-WORDS = f"{_PLAIN} {_OTHER}".split()
+from tests.registry.texts import WORDS
 
 
 def text(rng: np.random.Generator, most: int = 12, least: int = 0) -> str:

@@ -1,6 +1,7 @@
 """Metrics of image quality: against scikit-image and against their definitions in float64."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +28,26 @@ from datarax.metrics import (
     TotalVariation,
 )
 from tests.helpers import merge, update, update_all
+from tests.registry.images import (
+    BETAS,
+    RANGE,
+    by_channel,
+    centered_ssim,
+    ergas,
+    ms_ssim,
+    perceptual_distance,
+    psnr,
+    psnr_b,
+    rase,
+    rmse_of_windows,
+    sam,
+    spatial_correlation,
+    uqi,
+    vif,
+)
 
 SHAPE = (4, 43, 46, 2)
 WEIGHTS = np.float32([0.3, 2, 0, 1])
-BETAS = (0.4, 0.6)
-RANGE = 2.0
 
 
 def pixels(rng, kind):
@@ -55,10 +71,6 @@ def by_image(score):
     return of_batch
 
 
-def by_channel(score):
-    return lambda p, t: np.mean([score(p[..., c], t[..., c]) for c in range(p.shape[-1])])
-
-
 def skimage_ssim(p, t):
     return structural_similarity(
         p,
@@ -69,117 +81,6 @@ def skimage_ssim(p, t):
         use_sample_covariance=False,
         channel_axis=-1,
     )
-
-
-def centered_ssim(p, t):
-    """As scikit-image, whose variances cancel where pixels are far from zero; of one channel."""
-
-    def blur(x):
-        return scipy.ndimage.gaussian_filter(x, 1.5, truncate=3.5)[5:-5, 5:-5]
-
-    shift = t.mean()
-    x, y = p - shift, t - shift
-    m, n, c1, c2 = blur(x), blur(y), (0.01 * RANGE) ** 2, (0.03 * RANGE) ** 2
-    xx, yy, xy = blur(x * x) - m * m, blur(y * y) - n * n, blur(x * y) - m * n
-    m, n = m + shift, n + shift
-    contrast = (2 * xy + c2) / (xx + yy + c2)
-    return ((2 * m * n + c1) / (m * m + n * n + c1) * contrast).mean(), contrast.mean()
-
-
-def ms_ssim(p, t, betas=BETAS):
-    product = 1.0
-    for i, beta in enumerate(betas):
-        both, contrast = centered_ssim(p, t)
-        product *= max(both if i == len(betas) - 1 else contrast, 0) ** beta
-        h, w = (n // 2 * 2 for n in p.shape)
-        p, t = (x[:h, :w].reshape(h // 2, 2, w // 2, 2).mean((1, 3)) for x in (p, t))
-    return product
-
-
-def psnr(p, t):
-    return 10 * np.log10(RANGE**2 / np.mean((p - t) ** 2))
-
-
-def psnr_b(p, t, block=8):
-    edges, others = [], []
-    for axis in (0, 1):
-        steps = np.moveaxis(np.diff(p, axis=axis) ** 2, axis, 0)
-        at_edge = np.arange(1, len(steps) + 1) % block == 0
-        edges.append(steps[at_edge].ravel())
-        others.append(steps[~at_edge].ravel())
-    excess = np.concatenate(edges).mean() - np.concatenate(others).mean()
-    effect = max(excess, 0) * np.log2(block) / np.log2(min(p.shape[:2]))
-    return 10 * np.log10(RANGE**2 / (np.mean((p - t) ** 2) + effect))
-
-
-def windows(*images, size=8):
-    views = np.lib.stride_tricks.sliding_window_view(np.stack(images), (size, size), (1, 2))
-    return views.reshape(*views.shape[:-2], -1)
-
-
-def uqi(p, t):
-    x, y = windows(p, t)
-    m, n = x.mean(-1), y.mean(-1)
-    xx, yy = x.var(-1), y.var(-1)
-    xy = ((x - m[:, :, None]) * (y - n[:, :, None])).mean(-1)
-    flat = (np.ptp(x, -1) == 0) & (np.ptp(y, -1) == 0)
-    contrast = np.where(flat, 1, 2 * xy / np.where(flat, 1, xx + yy))
-    return (contrast * 2 * m * n / (m * m + n * n)).mean()
-
-
-def vif(p, t):
-    """As the published code, for pixels from 0 to 255, scale by scale."""
-    ref, dist, noise, least = 255 / RANGE * t, 255 / RANGE * p, 2.0, 1e-10
-    num = den = 0.0
-    for scale in range(1, 5):
-        size = 2 ** (5 - scale) + 1
-        place = np.arange(size) - size // 2
-        window = np.exp(-(place[:, None] ** 2 + place**2) / (2 * (size / 5) ** 2))
-        window /= window.sum()
-        half = size // 2
-
-        def valid(x, window=window, half=half):
-            return scipy.ndimage.correlate(x, window)[half:-half, half:-half]
-
-        if scale > 1:
-            ref, dist = valid(ref)[::2, ::2], valid(dist)[::2, ::2]
-        # The variances do not depend on the offset, which would cancel.
-        x, y = ref - ref.mean(), dist - dist.mean()
-        m, n = valid(x), valid(y)
-        xx, yy = (np.maximum(valid(z * z) - k * k, 0) for z, k in ((x, m), (y, n)))
-        xy = valid(x * y) - m * n
-        g = xy / (xx + least)
-        rest = yy - g * xy
-        g[xx < least], rest[xx < least], xx[xx < least] = 0, yy[xx < least], 0
-        g[yy < least], rest[yy < least] = 0, 0
-        rest[g < 0], g[g < 0] = yy[g < 0], 0
-        rest[rest <= least] = least
-        num += np.log10(1 + g * g * xx / (rest + noise)).sum()
-        den += np.log10(1 + xx / noise).sum()
-    return num / den
-
-
-def sam(p, t):
-    cosine = (p * t).sum(-1) / (np.linalg.norm(p, axis=-1) * np.linalg.norm(t, axis=-1))
-    # The arc cosine is too coarse near 1: the sine of spectra of two bands is their determinant.
-    sine = np.abs(p[..., 0] * t[..., 1] - p[..., 1] * t[..., 0])
-    sine /= np.linalg.norm(p, axis=-1) * np.linalg.norm(t, axis=-1)
-    return np.arctan2(sine, cosine).mean()
-
-
-def ergas(p, t):
-    return 100 / 4 * np.sqrt((((p - t) ** 2).mean((0, 1)) / t.mean((0, 1)) ** 2).mean())
-
-
-def rase(p, t):
-    return 100 / t.mean() * np.sqrt(((p - t) ** 2).mean((0, 1)).mean())
-
-
-def spatial_correlation(p, t):
-    kernel = -np.ones((3, 3))
-    kernel[1, 1] = 8
-    p, t = (scipy.ndimage.correlate(x, kernel)[1:-1, 1:-1].ravel() for x in (p, t))
-    return np.corrcoef(p, t)[0, 1]
 
 
 def variation(p, _):
@@ -197,7 +98,7 @@ METRICS = {
     "ergas": (ERGAS(ratio=4), ergas),
     "rase": (RASE(), rase),
     "correlation": (SpatialCorrelation(), by_channel(spatial_correlation)),
-    "rmse_sw": (RMSESW(), lambda p, t: np.sqrt((windows(p - t)[0] ** 2).mean(-1)).mean()),
+    "rmse_sw": (RMSESW(), rmse_of_windows),
 }
 
 
@@ -321,21 +222,13 @@ def test_perceptual_distance_is_that_of_its_definition(rng):
     preds, target = pixels(rng, "usual")
     weights = ((0.5, 2.0), (1.0, 0.1, 0.2, 3.0, 0.0, 1.0))
 
-    def distance(p, t, weights):
-        total = 0.0
-        maps = zip(feature_maps(p[None]), feature_maps(t[None]), weights, strict=True)
-        for x, y, w in maps:
-            x, y = (np.asarray(z, np.float64) for z in (x, y))
-            x, y = (z / np.linalg.norm(z, axis=-1, keepdims=True) for z in (x, y))
-            total += ((x - y) ** 2 @ np.asarray(w)).mean()
-        return total
-
     metrics = [
         PerceptualDistance(features=feature_maps, channel_weights=w) for w in (weights, None)
     ]
     got = [m.compute() for m in update_all(metrics, preds, target, weights=WEIGHTS)]
-    for value, w in zip(got, (weights, (np.ones(2), np.ones(6))), strict=True):
-        want = by_image(lambda p, t, w=w: distance(p, t, w))(preds, target, WEIGHTS)
+    for value, w in zip(got, (weights, None), strict=True):
+        distance = partial(perceptual_distance, features=feature_maps, weights=w)
+        want = by_image(distance)(preds, target, WEIGHTS)
         np.testing.assert_allclose(float(value), want, 1e-5)
     for wrong in ((1.0,),), ((1.0, 2.0),), ((1.0, 2.0), (1.0,)):
         metric = PerceptualDistance(features=feature_maps, channel_weights=wrong)
