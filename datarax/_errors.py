@@ -41,6 +41,10 @@ class ConfigurationMismatchError(DataraxError, ValueError):
     """Two metrics differ in class or configuration: they cannot be merged, synced or restored."""
 
 
+class DonatedStateError(DataraxError, RuntimeError):
+    """A metric is used again after a compiled step donated its arrays, which deletes them."""
+
+
 class InvalidValuesError(DataraxError, ValueError):
     """The data held NaN, infinities or labels out of range, and `on_invalid` is "raise"."""
 

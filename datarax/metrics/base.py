@@ -17,9 +17,10 @@ from datarax.distributed.placement import everywhere, mesh_of, on_one_device
 from datarax.metrics.call import Call
 from datarax.metrics.compiled import compiled
 from datarax.metrics.reading import Reading, jsonable, nan_if, rounded_doubles, unusable
-from datarax.metrics.routing import Outputs, Route
+from datarax.metrics.routing import Outputs, Route, refuse_unknown_arguments
 from datarax.metrics.row_updates import updated_at
 from datarax.numerics.double_float import DoubleFloat
+from datarax.statistics.donated import unless_donated
 from datarax.statistics.fields import field
 from datarax.statistics.memo import one_reading
 from datarax.statistics.row_merge import Target
@@ -159,12 +160,33 @@ class Metric(State):
 
     # What wrappers use: a `Collection`, `per_device`, the collector. See docs/architecture.md.
 
+    def update_signature(self) -> inspect.Signature:
+        """The arguments that `update` takes."""
+        # Without an `update` of its own, a metric takes the arguments of its statistic.
+        update: Any = self.update
+        if type(self).update is Metric.update and "statistic" in self.children():
+            update = self.children()["statistic"].update
+        return inspect.signature(update)
+
+    def refuse_unknown_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Raises if `update` cannot be called with these arguments.
+
+        Raises:
+            MetricTypeError: an argument is missing, or unknown; lists those that it takes.
+        """
+        refuse_unknown_arguments(type(self).__name__, self.update_signature(), args, kwargs)
+
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
         """The update as a tree of `Call`s: one for each metric that is not a wrapper.
 
         A wrapper may change the arrays in it, for example pad them; `apply` then does the update.
+
+        Raises:
+            MetricTypeError: `update` takes no such arguments.
         """
         takes = tuple(name for name, _ in arguments(self))
+        if len(args) > len(takes) or not kwargs.keys() <= set(takes):
+            self.refuse_unknown_arguments(args, kwargs)
         call = Call(args, dict(kwargs), type(self).__name__, takes, self.broadcast_arguments)
         return replace(call, together=self.together_by) if self.together_by else call
 
@@ -284,6 +306,7 @@ class Metric(State):
         return self.sync(axis_name)
 
 
+@unless_donated
 def read(metric: Metric) -> Reading:
     """The reading of a metric: one program, compiled once per configuration.
 
@@ -337,13 +360,9 @@ def statistic_of(metric: Metric) -> Any:
 
 def arguments(metric: Metric) -> list[tuple[str, bool]]:
     """The named arguments of a metric's `update`, and whether each is required."""
-    # Without an `update` of its own, a metric takes the arguments of its statistic.
-    update = metric.update
-    if type(metric).update is Metric.update and "statistic" in metric.children():
-        update = metric.children()["statistic"].update
     return [
         (name, parameter.default is inspect.Parameter.empty)
-        for name, parameter in inspect.signature(update).parameters.items()
+        for name, parameter in metric.update_signature().parameters.items()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
 

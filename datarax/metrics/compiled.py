@@ -17,6 +17,7 @@ from datarax._typing import PyTree
 from datarax.metrics.call import Call, is_call, is_numbers
 from datarax.metrics.routing import naming
 from datarax.statistics.argument_checks import ArgumentCheck, kept, recording
+from datarax.statistics.donated import refuse_donated
 from datarax.statistics.traversal import walk
 
 # What a program raises when it is traced if it needs the values of its arguments.
@@ -55,7 +56,6 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
     weight zero up to the size of an earlier batch, if every metric of datarax in it takes weights.
     """
 
-    @wraps(update)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         state, metric = jax.tree.flatten(self)
         leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
@@ -70,7 +70,16 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
             return _program(_applied, metric, structure)(self, leaves, (calls,), {})
         return update(self, *args, **kwargs)
 
-    return run
+    @wraps(update)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_donated(self)
+        try:
+            return run(self, *args, **kwargs)
+        except TypeError:
+            self.refuse_unknown_arguments(args, kwargs)
+            raise
+
+    return checked
 
 
 def _applied(metric: Any, calls: PyTree) -> Any:

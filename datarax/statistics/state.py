@@ -18,6 +18,7 @@ from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.device_merge import merge_over_devices
+from datarax.statistics.donated import unless_donated
 from datarax.statistics.fields import (
     REQUIRED,
     Field,
@@ -279,6 +280,7 @@ class State(Saveable, metaclass=_StateType):
 
     # Merging, syncing, saving.
 
+    @unless_donated
     def merge(self, other: Self) -> Self:
         """The state that results if one state sees the data of both.
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from datarax._errors import ConfigurationMismatchError
+from datarax.statistics.donated import unless_donated
 
 FORMAT = 3
 """The version of the layout of `state_dict()`. Version 1 stored no version number, and stored the
@@ -26,6 +27,7 @@ class Saveable:
         """A copy with these parts, named as in `described`; they are not checked."""
         raise TypeError(f"{type(self).__name__} does not define restored()")
 
+    @unless_donated
     def state_dict(self) -> dict[str, Any]:
         """A plain nested dict: format version, class, configuration, and NumPy arrays."""
         return {"format": FORMAT, **self.saved()}

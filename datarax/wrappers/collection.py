@@ -164,8 +164,9 @@ class Collection(Metric):
         Raises:
             MetricInputError: an output that a metric needs is missing; the error names both. Or an
                 output that no metric takes has a name that is used for weights (`mask`, `weight`,
-                `sample_weight`, `sample_weights`, `where`), or one that is similar to an argument
-                that was not given. An error in the update of a metric has its name in the message.
+                `sample_weight`, `sample_weights`, `where`, `valid`, `real`, `padding`, names that
+                end in `_mask` or `_weight`), or one that is similar to an argument that was not
+                given. An error in the update of a metric has its name in the message.
         """
         return self.apply(self.calls(args, outputs))
 

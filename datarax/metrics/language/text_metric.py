@@ -33,6 +33,7 @@ class CountedText(Metric):
         return self.apply(self.calls(args, kwargs))
 
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        self.refuse_unknown_arguments(args, kwargs)
         given = self.counts_of(*args, **kwargs)
         arrays = {name: x for name, x in given.items() if x is not None}
         return Call((), arrays, type(self).__name__, tuple(given), ())
