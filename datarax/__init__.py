@@ -18,6 +18,7 @@ from datarax._errors import MetricTypeError as MetricTypeError
 from datarax._errors import MissingExtraError as MissingExtraError
 from datarax._errors import NotAddressableError as NotAddressableError
 from datarax._errors import PrecisionWarning as PrecisionWarning
+from datarax._errors import ReferencesWarning as ReferencesWarning
 from datarax._errors import ScoresWarning as ScoresWarning
 from datarax._errors import UnknownMetricError as UnknownMetricError
 from datarax._errors import UnknownReductionError as UnknownReductionError

@@ -64,6 +64,10 @@ class ScoresWarning(UserWarning):
     """
 
 
+class ReferencesWarning(UserWarning):
+    """The references of N texts are N lists of N, which may be meant the other way round."""
+
+
 class MetricTimeoutError(DataraxError, TimeoutError):
     """A window did not finish, or another process did not arrive, within the timeout."""
 

@@ -73,7 +73,9 @@ class RowMatches(State):
         """Whether each entry is right, whether it counts, and the invalid entries."""
         index = self.ignore_index
         if self.num_classes is not None:
-            seen = predictions(preds, target, None, self.num_classes, ignore_index=index)
+            seen = predictions(
+                preds, target, None, self.num_classes, ignore_index=index, in_rows=True
+            )
             return seen.chosen[..., 0] == seen.target, seen.weight, seen.invalid
         batch = examples(
             preds,

@@ -106,6 +106,28 @@ def check_known(
         )
 
 
+def check_one_hot(preds: Any, target: Any, axes: tuple[int, ...], name: str) -> None:
+    """Checks that labels that are known outside `jit` are not one-hot along one of some axes.
+
+    Raises:
+        MetricInputError: predictions and targets both hold a single 1 along an axis, and else 0.
+    """
+    if kept() != "all" or not (_is_known(preds) and _is_known(target)):
+        return
+    for axis in axes:
+        # The targets first: of most labels one look at them is enough.
+        if np.shape(target)[axis] > 1 and all(_is_one_hot(x, axis) for x in (target, preds)):
+            raise MetricInputError(
+                f"{name} and target of shape {np.shape(target)} are one-hot along axis {axis}, and "
+                f"expected are labels: give {name}.argmax({axis}) and target.argmax({axis})"
+            )
+
+
+def _is_one_hot(x: Any, axis: int) -> bool:
+    x = np.asarray(x)
+    return bool(((x == 0) | (x == 1)).all() and (x.sum(axis) == 1).all()) and x.size > 0
+
+
 def _refuse_other_labels(labels: ArrayLike, name: str, given: _Given) -> None:
     other = _first(labels, _is_other, given) if kept() == "all" else None
     if other is not None:

@@ -112,13 +112,13 @@ class CountMetric(TaskMetric):
         """A new metric with the batch folded in; no communication.
 
         Args:
-            preds: multiclass: scores (..., C) or predicted labels (...); multilabel: scores
-                (..., L); binary: scores, or 0/1 predictions, (...).
+            preds: multiclass: scores (..., C), of floats or integers, or predicted labels (...);
+                multilabel: scores (..., L); binary: scores, or 0/1 predictions, (...).
             target: multiclass: integer labels (...); multilabel: 0/1 (..., L); binary: 0/1 (...).
             weights: broadcast against the leading axes of `target`; zero excludes an example.
 
         Raises:
-            MetricInputError: the shapes do not fit together; shows both.
+            MetricInputError: the shapes do not fit together; shows both. Or labels may be one-hot.
             MetricTypeError: the labels are not integers.
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))

@@ -14,6 +14,7 @@ from datarax.metrics.language.ngrams import Integers, Sequences, gram_totals, gr
 from datarax.metrics.language.text_metric import TextMetric, TextRatio, flat
 from datarax.metrics.language.text_tokens import (
     apart_from_punctuation,
+    check_tokenizer,
     sacrebleu_tokenizer,
 )
 from datarax.statistics.scaled_total import quotient
@@ -62,6 +63,7 @@ class BLEU(TextMetric):
 
     def __post_init__(self) -> None:
         positive_int(self.max_order, "max_order")
+        check_tokenizer(self.tokenize, "BLEU")
         if self.smooth_value is not None:
             self.smooth_value = real(self.smooth_value, "smooth_value")
             if self.smooth_value < 0:
