@@ -15,6 +15,9 @@ from datarax._errors import MetricInputError, ScoresWarning
 from datarax._typing import ArrayLike, Weights
 from datarax.statistics.argument_checks import kept
 
+HIGHEST_SCORE = "with num_classes=, where the class of the highest score is predicted"
+"""Why a threshold has no effect."""
+
 
 def checked_threshold(threshold: Any, from_logits: bool) -> float:
     """The threshold as a float.

@@ -5,13 +5,16 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import real
+from datarax._checks import real, refuse_ignored
 from datarax._typing import ArrayLike, Average, PyTree, Weights
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
 from datarax.statistics.class_counts import ClassCounts
 from datarax.statistics.fields import state
+
+ONE_CLASS = "in a binary task, whose value is of the positive class (num_classes=2 averages both)"
+"""Why an average has no effect."""
 
 
 class Counts(NamedTuple):
@@ -145,6 +148,8 @@ class CountRatio(TopKCountMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.is_binary:
+            refuse_ignored(self, "average", ONE_CLASS)
         self.zero_division = real(self.zero_division, "zero_division", nan=True)
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
