@@ -269,6 +269,16 @@ class State(Saveable, metaclass=_StateType):
             )
         )
 
+    @property
+    def is_extreme(self) -> bool:
+        """Whether all that it holds of data are maxima and minima, so that repeated data changes
+        nothing. What could not be used does not count."""
+        parts = jax.tree.leaves(
+            {name: child for name, child in self.children().items() if name != "invalid"},
+            is_leaf=lambda x: isinstance(x, State),
+        )
+        return bool(parts) and all(isinstance(x, State) and x.is_extreme for x in parts)
+
     def unusable(self) -> dict[str, Any]:
         """How many values this state could not use, by kind: "NaN", "out of range" and so on.
 

@@ -249,6 +249,11 @@ class Collection(Metric):
         # are merged member by member.
         return type(self)({name: metric.combine(other[name]) for name, metric in self.items()})
 
+    @property
+    def is_extreme(self) -> bool:
+        """Whether a metric is: then a part of the value is an extreme."""
+        return any(metric.is_extreme for metric in self.groups)
+
     def bounds(self) -> dict[str, tuple[Any, Any]]:
         """The bounds `(lower, upper)` of each metric that has bounds, by its name."""
         return placed_as(self, read(self).bounds)
