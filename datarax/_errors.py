@@ -17,6 +17,10 @@ class MetricTypeError(DataraxError, TypeError):
     """An argument has a wrong type or dtype."""
 
 
+class TracedValueError(MetricTypeError):
+    """A value is needed on the host that is traced, and so not known."""
+
+
 class UnknownMetricError(DataraxError, ValueError):
     """A name is not among the names of the given metrics."""
 

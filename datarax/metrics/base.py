@@ -4,13 +4,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from datarax._errors import MetricInputError, UnknownMetricError
+from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
 from datarax._typing import OnInvalid, PyTree
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import everywhere, mesh_of, on_one_device
@@ -122,10 +122,20 @@ class Metric(State):
 
         Raises:
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
+            MetricTypeError: it is called while a function is traced, as within `jit`.
         """
         name = type(self).__name__
-        results = read(self).checked(name).warned_of_bounds(name).on_host()
+        reading = read(self).known(f"{name}.results()")
+        results = reading.checked(name).warned_of_bounds(name).on_host()
         return jsonable(results) if as_json else results
+
+    if not TYPE_CHECKING:  # a checker says itself that it cannot be called
+
+        def __call__(self, *args: Any, **kwargs: Any) -> None:
+            raise MetricTypeError(
+                f"{type(self).__name__}: a metric is updated and then read, not called. Write "
+                f"metric = metric.update(...), and metric.compute() or metric.results()"
+            )
 
     def invalid_count(self) -> jax.Array:
         """How many values or examples could not be used; 0 for a metric that does not check."""

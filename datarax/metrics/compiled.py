@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import x64_enabled
+from datarax._errors import TracedValueError
 from datarax._typing import PyTree
 from datarax.metrics.call import Call, is_call, is_numbers
 from datarax.metrics.routing import naming
@@ -26,6 +27,7 @@ _NEEDS_VALUES = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
     jax.errors.NonConcreteBooleanIndexError,
+    TracedValueError,
 )
 
 _rows: ContextVar[int | None] = ContextVar("_rows", default=None)

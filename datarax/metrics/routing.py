@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from datarax._checks import updated
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError
+from datarax.statistics.fields import listed_arguments
 
 Outputs = tuple[tuple[str, str | None], ...]
 
@@ -133,8 +134,7 @@ def refuse_unknown_arguments(
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        named = [f"{p.name}=" if p.kind is p.KEYWORD_ONLY else p.name for p in _named(signature)]
-        message = f"{metric}.update: {error}; it takes: {', '.join(named) or 'no arguments'}"
+        message = f"{metric}.update: {error}; it takes: {listed_arguments(signature)}"
         free = signature.parameters.keys() - kwargs.keys()
         for name in kwargs.keys() - signature.parameters.keys():
             near = [each for each in sorted(free) if _similar(name, each)]
@@ -144,11 +144,6 @@ def refuse_unknown_arguments(
             elif near:
                 message += f". Did you mean {near[0]}=?"
         raise MetricTypeError(message) from None
-
-
-def _named(signature: inspect.Signature) -> list[inspect.Parameter]:
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [each for each in signature.parameters.values() if each.kind not in variable]
 
 
 def is_taken_for_weights(name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 import jax
 
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._errors import DataraxError, MetricInputError, MetricTypeError
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.numerics.scaled_double import ScaledDouble
@@ -22,6 +22,7 @@ from datarax.statistics.donated import unless_donated
 from datarax.statistics.fields import (
     REQUIRED,
     Field,
+    bound_arguments,
     bound_fields,
     collect_fields,
     constructor_signature,
@@ -60,7 +61,12 @@ class _StateType(type):
             vars(self).update(
                 {n: f.default for n, f in fields.items() if f.default is not REQUIRED}
             )
-            self.__init__(*args, **kwargs)
+            try:
+                self.__init__(*args, **kwargs)
+            except TypeError as error:
+                if not isinstance(error, DataraxError):  # of a constructor of its own
+                    bound_arguments(cls, args, kwargs)
+                raise
             return _seal(self)
 
 
@@ -145,6 +151,14 @@ class State(Saveable, metaclass=_StateType):
 
     def __post_init__(self) -> None:
         """Checks the fields, and makes the states that depend on them."""
+
+    @classmethod
+    def constructor_hint(cls, kwargs: dict[str, Any]) -> str:
+        """What to write in place of arguments that the constructor does not take, if it is known.
+
+        It follows the list of those that it takes.
+        """
+        return ""
 
     @classmethod
     def from_fields(cls, owner: "State", **others: Any) -> Self:

@@ -107,6 +107,11 @@ class Collection(Metric):
         self.groups = tuple(groups)
         self.members = tuple(members)
 
+    @classmethod
+    def constructor_hint(cls, kwargs: dict[str, Any]) -> str:
+        named = ", ".join(f'"{name}": ...' for name in kwargs if name != "metrics")
+        return f". Write {cls.__name__}({{{named}}})" if named else ""
+
     def __getitem__(self, name: str) -> Metric:
         for member, structure, index in self.members:
             if member == name:
