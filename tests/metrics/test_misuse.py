@@ -55,18 +55,18 @@ def test_a_metric_that_is_called():
         with pytest.raises(
             MetricTypeError, match=rf"^{name}: .*not called.*metric\.update\(\.\.\.\)"
         ):
-            metric(np.zeros(3), np.zeros(3))  # type: ignore[operator]
+            metric(np.zeros(3), np.zeros(3))
 
 
 def test_arguments_that_a_constructor_does_not_take():
     with pytest.raises(MetricTypeError, match=r'Write Collection\(\{"acc": \.\.\.\}\)'):
-        Collection(acc=Accuracy())  # type: ignore[call-arg]
+        Collection(acc=Accuracy())
     with pytest.raises(MetricTypeError, match=r'Write MultiTask\(\{"a": \.\.\., "b": \.\.\.\}\)'):
-        datarax.MultiTask(a=Accuracy(), b=Accuracy())  # type: ignore[call-arg]
+        datarax.MultiTask(a=Accuracy(), b=Accuracy())
     with pytest.raises(MetricTypeError, match=r"^Sliced: .*'slices'; it takes: metric, num_slices"):
-        datarax.Sliced(Accuracy(), 3, slices=3)  # type: ignore[call-arg]
+        datarax.Sliced(Accuracy(), 3, slices=3)
     with pytest.raises(MetricTypeError, match=r"^Window: missing.*'size'; it takes: metric, size"):
-        datarax.Window(Accuracy())  # type: ignore[call-arg]
+        datarax.Window(Accuracy())
 
 
 @pytest.mark.parametrize(

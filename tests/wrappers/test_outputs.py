@@ -200,11 +200,11 @@ def test_arguments_that_do_not_fit_name_the_class_of_the_user(rng):
     with pytest.raises(MetricTypeError, match=r"^OwnRatio.*too many.*: preds, target, weights="):
         OwnRatio().update(preds, target, target)
     with pytest.raises(MetricTypeError, match=r"^Mean\.update.*'wieghts'.*Did you mean weights="):
-        Mean().update(preds, wieghts=preds)  # type: ignore[call-arg]
+        Mean().update(preds, wieghts=preds)
     with pytest.raises(MetricTypeError, match=r"^Peak\.update.*Did you mean scaling="):
-        jax.jit(lambda x: Peak().update(x, scalling=x))(preds)  # type: ignore[call-arg]
+        jax.jit(lambda x: Peak().update(x, scalling=x))(preds)
     with pytest.raises(MetricTypeError, match=r"^TreeHealth\.update.*'tree'.*it takes: params"):
-        TreeHealth(like={"w": preds}).update(tree={"w": preds})  # type: ignore[call-arg]
+        TreeHealth(like={"w": preds}).update(tree={"w": preds})
     # A TypeError of the update itself stays as it is.
     with pytest.raises(TypeError, match="not for this batch"):
         Odd().update(preds)

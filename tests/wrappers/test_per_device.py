@@ -1,6 +1,7 @@
 """One copy of the state a device: no communication in an update, one collective in a sync."""
 
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -622,10 +623,12 @@ def test_bounds_are_those_of_the_merged_metric(rng):
     mesh = make_mesh("auto", {"data": 8})
     preds, target = rng.random(32, np.float32), rng.integers(0, 2, 32)
     spread = per_device(AUROC(), mesh, "data").update(preds, target)
-    np.testing.assert_equal(spread.bounds(), spread.sync().bounds())
+    merged: Any = spread.sync()
+    np.testing.assert_equal(spread.bounds(), merged.bounds())
     both = per_device(Collection({"auroc": AUROC(), "mean": Accuracy()}), mesh, "data")
     both = both.update(preds=preds, target=target)
-    np.testing.assert_equal(both.bounds(), both.sync().bounds())
+    merged = both.sync()
+    np.testing.assert_equal(both.bounds(), merged.bounds())
     np.testing.assert_equal(both["auroc"].bounds(), both.bounds()["auroc"])
     with pytest.raises(AttributeError, match=r"^Accuracy has no bounds\(\): .*AUROC"):
         both["mean"].bounds()
