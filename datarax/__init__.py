@@ -8,6 +8,7 @@ from datarax._errors import CheckpointError as CheckpointError
 from datarax._errors import CollectorStateError as CollectorStateError
 from datarax._errors import ConfigurationMismatchError as ConfigurationMismatchError
 from datarax._errors import DataraxError as DataraxError
+from datarax._errors import DonatedStateError as DonatedStateError
 from datarax._errors import EvaluationError as EvaluationError
 from datarax._errors import InvalidValuesError as InvalidValuesError
 from datarax._errors import InvalidValuesWarning as InvalidValuesWarning
@@ -17,6 +18,7 @@ from datarax._errors import MetricTypeError as MetricTypeError
 from datarax._errors import MissingExtraError as MissingExtraError
 from datarax._errors import NotAddressableError as NotAddressableError
 from datarax._errors import PrecisionWarning as PrecisionWarning
+from datarax._errors import ReferencesWarning as ReferencesWarning
 from datarax._errors import ScoresWarning as ScoresWarning
 from datarax._errors import UnknownMetricError as UnknownMetricError
 from datarax._errors import UnknownReductionError as UnknownReductionError
@@ -103,9 +105,21 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"datarax.{name}")
     if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        message = f"module {__name__!r} has no attribute {name!r}"
+        # Only classes are looked for, as `from datarax import cli` also comes here: without JAX.
+        if name[:1].isupper():
+            message += _hint(name)
+        raise AttributeError(message)
     value = globals()[name] = getattr(import_module(_LAZY[name]), name)
     return value
+
+
+def _hint(name: str) -> str:
+    """What a name of no class here may mean, for the end of a message."""
+    metrics = vars(import_module("datarax.metrics"))
+    suggestion = import_module("datarax.metrics.other_names").suggestion
+    own = "" if name in metrics else suggestion(name, __dir__())
+    return own or suggestion(name, metrics, "datarax.metrics.")
 
 
 def __dir__() -> list[str]:

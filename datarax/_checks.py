@@ -105,6 +105,22 @@ def choice(value: Any, allowed: tuple[Any, ...], name: str) -> None:
         raise MetricInputError(f"{name}={value!r}; expected one of {', '.join(map(repr, allowed))}")
 
 
+def refuse_ignored(owner: Any, name: str, where: str) -> None:
+    """Raises if a configuration field was given, by its default, where it has no effect.
+
+    Args:
+        owner: the metric or statistic, with its `fields`.
+        name: the name of the field.
+        where: why it has no effect, for the end of the message.
+
+    Raises:
+        MetricInputError: the value is not the default; shows it.
+    """
+    value, default = getattr(owner, name), owner.fields[name].default
+    if type(value) is not type(default) or value != default:
+        raise MetricInputError(f"{name}={value!r} has no effect {where}; leave it out")
+
+
 def python_int(value: Any) -> Any:
     """A NumPy integer as a Python number, so that it is hashable and compared by value."""
     return value.item() if isinstance(value, np.integer) else value

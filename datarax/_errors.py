@@ -17,6 +17,10 @@ class MetricTypeError(DataraxError, TypeError):
     """An argument has a wrong type or dtype."""
 
 
+class TracedValueError(MetricTypeError):
+    """A value is needed on the host that is traced, and so not known."""
+
+
 class UnknownMetricError(DataraxError, ValueError):
     """A name is not among the names of the given metrics."""
 
@@ -41,6 +45,10 @@ class ConfigurationMismatchError(DataraxError, ValueError):
     """Two metrics differ in class or configuration: they cannot be merged, synced or restored."""
 
 
+class DonatedStateError(DataraxError, RuntimeError):
+    """A metric is used again after a compiled step donated its arrays, which deletes them."""
+
+
 class InvalidValuesError(DataraxError, ValueError):
     """The data held NaN, infinities or labels out of range, and `on_invalid` is "raise"."""
 
@@ -58,6 +66,10 @@ class ScoresWarning(UserWarning):
 
     Only values that are known outside `jit` are looked at.
     """
+
+
+class ReferencesWarning(UserWarning):
+    """The references of N texts are N lists of N, which may be meant the other way round."""
 
 
 class MetricTimeoutError(DataraxError, TimeoutError):

@@ -93,7 +93,7 @@ def assembled(config: Configuration) -> Collection:
     """
     metrics = {spec.name: _metric(spec, config) for spec in config.specs}
     spread = {"replicas": config.bootstrap, "confidence": config.confidence}
-    drawn = _small(config, _REPLICA_BYTES)
+    drawn = _resampled(config, _REPLICA_BYTES)
     if config.compared:
         parts: dict[str, Metric] = {
             model: Collection({name: _of_model(each, model) for name, each in metrics.items()})
@@ -110,7 +110,7 @@ def assembled(config: Configuration) -> Collection:
         by, number = f"slice_{place}", len(slicing.names)
         sliced = _small(config, _SLICE_BYTES) | {"examples": ones}
         parts[by] = Sliced(Collection(sliced), number, by=by)
-        drawn = _small(config, _SLICED_REPLICA_BYTES)
+        drawn = _resampled(config, _SLICED_REPLICA_BYTES)
         if config.bootstrap and drawn:
             of_slices = Sliced(Collection(drawn), number, by=by)
             parts[f"{by}_interval"] = Bootstrap(of_slices, **spread)
@@ -145,6 +145,11 @@ def _small(config: Configuration, limit: int) -> dict[str, Metric]:
         if _bytes(metric) <= limit:
             found[spec.name] = metric
     return found
+
+
+def _resampled(config: Configuration, limit: int) -> dict[str, Metric]:
+    """The metrics of `_small` of which replicas say how uncertain the value is."""
+    return {name: each for name, each in _small(config, limit).items() if not each.is_extreme}
 
 
 def _bytes(metric: Metric) -> int:

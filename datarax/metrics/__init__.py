@@ -1,5 +1,7 @@
 """The catalogue: each metric a statistic, and a formula that reads it."""
 
+from typing import TYPE_CHECKING
+
 from datarax.metrics.aggregation.cardinality import Cardinality as Cardinality
 from datarax.metrics.aggregation.power_means import GeometricMean as GeometricMean
 from datarax.metrics.aggregation.power_means import HarmonicMean as HarmonicMean
@@ -118,6 +120,7 @@ from datarax.metrics.language.token_losses import Perplexity as Perplexity
 from datarax.metrics.language.translation import BLEU as BLEU
 from datarax.metrics.language.translation import CHRF as CHRF
 from datarax.metrics.language.translation import TER as TER
+from datarax.metrics.other_names import suggestion as _suggestion
 from datarax.metrics.probabilistic.calibration import CalibrationError as CalibrationError
 from datarax.metrics.probabilistic.calibration import ReliabilityDiagram as ReliabilityDiagram
 from datarax.metrics.probabilistic.divergence import (
@@ -215,3 +218,10 @@ from datarax.metrics.vision.structural_similarity import MSSSIM as MSSSIM
 from datarax.metrics.vision.structural_similarity import SSIM as SSIM
 from datarax.metrics.vision.structural_similarity import UQI as UQI
 from datarax.metrics.vision.visual_information import VIF as VIF
+
+if not TYPE_CHECKING:  # a checker would take any name
+
+    def __getattr__(name: str) -> None:
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}{_suggestion(name, globals())}"
+        )

@@ -4,22 +4,23 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from datarax._errors import MetricInputError, UnknownMetricError
+from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
 from datarax._typing import OnInvalid, PyTree
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import everywhere, mesh_of, on_one_device, outside_mesh
 from datarax.metrics.call import Call
 from datarax.metrics.compiled import compiled
 from datarax.metrics.reading import Reading, jsonable, nan_if, rounded_doubles, unusable
-from datarax.metrics.routing import Outputs, Route
+from datarax.metrics.routing import Outputs, Route, refuse_unknown_arguments
 from datarax.metrics.row_updates import updated_at
 from datarax.numerics.double_float import DoubleFloat
+from datarax.statistics.donated import unless_donated
 from datarax.statistics.fields import field
 from datarax.statistics.memo import one_reading
 from datarax.statistics.row_merge import Target
@@ -123,10 +124,20 @@ class Metric(State):
 
         Raises:
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
+            MetricTypeError: it is called while a function is traced, as within `jit`.
         """
         name = type(self).__name__
-        results = read(self).checked(name).warned_of_bounds(name).on_host()
+        reading = read(self).known(f"{name}.results()")
+        results = reading.checked(name).warned_of_bounds(name).on_host()
         return jsonable(results) if as_json else results
+
+    if not TYPE_CHECKING:  # a checker says itself that it cannot be called
+
+        def __call__(self, *args: Any, **kwargs: Any) -> None:
+            raise MetricTypeError(
+                f"{type(self).__name__}: a metric is updated and then read, not called. Write "
+                f"metric = metric.update(...), and metric.compute() or metric.results()"
+            )
 
     @outside_mesh
     def invalid_count(self) -> jax.Array:
@@ -162,12 +173,33 @@ class Metric(State):
 
     # What wrappers use: a `Collection`, `per_device`, the collector. See docs/architecture.md.
 
+    def update_signature(self) -> inspect.Signature:
+        """The arguments that `update` takes."""
+        # Without an `update` of its own, a metric takes the arguments of its statistic.
+        update: Any = self.update
+        if type(self).update is Metric.update and "statistic" in self.children():
+            update = self.children()["statistic"].update
+        return inspect.signature(update)
+
+    def refuse_unknown_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Raises if `update` cannot be called with these arguments.
+
+        Raises:
+            MetricTypeError: an argument is missing, or unknown; lists those that it takes.
+        """
+        refuse_unknown_arguments(type(self).__name__, self.update_signature(), args, kwargs)
+
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
         """The update as a tree of `Call`s: one for each metric that is not a wrapper.
 
         A wrapper may change the arrays in it, for example pad them; `apply` then does the update.
+
+        Raises:
+            MetricTypeError: `update` takes no such arguments.
         """
         takes = tuple(name for name, _ in arguments(self))
+        if len(args) > len(takes) or not kwargs.keys() <= set(takes):
+            self.refuse_unknown_arguments(args, kwargs)
         call = Call(args, dict(kwargs), type(self).__name__, takes, self.broadcast_arguments)
         return replace(call, together=self.together_by) if self.together_by else call
 
@@ -287,6 +319,7 @@ class Metric(State):
         return self.sync(axis_name)
 
 
+@unless_donated
 def read(metric: Metric) -> Reading:
     """The reading of a metric: one program, compiled once per configuration.
 
@@ -340,13 +373,9 @@ def statistic_of(metric: Metric) -> Any:
 
 def arguments(metric: Metric) -> list[tuple[str, bool]]:
     """The named arguments of a metric's `update`, and whether each is required."""
-    # Without an `update` of its own, a metric takes the arguments of its statistic.
-    update = metric.update
-    if type(metric).update is Metric.update and "statistic" in metric.children():
-        update = metric.children()["statistic"].update
     return [
         (name, parameter.default is inspect.Parameter.empty)
-        for name, parameter in inspect.signature(update).parameters.items()
+        for name, parameter in metric.update_signature().parameters.items()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
 

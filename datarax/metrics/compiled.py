@@ -13,11 +13,13 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import x64_enabled
+from datarax._errors import TracedValueError
 from datarax._typing import PyTree
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.call import Call, is_call, is_numbers
 from datarax.metrics.routing import naming
 from datarax.statistics.argument_checks import ArgumentCheck, kept, recording
+from datarax.statistics.donated import refuse_donated
 from datarax.statistics.traversal import walk
 
 # What a program raises when it is traced if it needs the values of its arguments.
@@ -26,6 +28,7 @@ _NEEDS_VALUES = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
     jax.errors.NonConcreteBooleanIndexError,
+    TracedValueError,
 )
 
 _rows: ContextVar[int | None] = ContextVar("_rows", default=None)
@@ -57,7 +60,6 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @outside_mesh
-    @wraps(update)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         state, metric = jax.tree.flatten(self)
         leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
@@ -72,7 +74,16 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
             return _program(_applied, metric, structure)(self, leaves, (calls,), {})
         return update(self, *args, **kwargs)
 
-    return run
+    @wraps(update)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_donated(self)
+        try:
+            return run(self, *args, **kwargs)
+        except TypeError:
+            self.refuse_unknown_arguments(args, kwargs)
+            raise
+
+    return checked
 
 
 def _applied(metric: Any, calls: PyTree) -> Any:

@@ -12,7 +12,12 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import is_integer, warn
-from datarax._errors import InvalidValuesError, InvalidValuesWarning, PrecisionWarning
+from datarax._errors import (
+    InvalidValuesError,
+    InvalidValuesWarning,
+    PrecisionWarning,
+    TracedValueError,
+)
 from datarax._typing import PyTree
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.double_float import DoubleFloat
@@ -183,6 +188,20 @@ class Reading:
         if dict(self.policies).get("") != "propagate":
             return value
         return nan_if(self.invalid[""].mask, value)
+
+    def known(self, call: str) -> Self:
+        """This reading, if its values are known.
+
+        Raises:
+            TracedValueError: they are traced; names the call.
+        """
+        if any(isinstance(x, Tracer) for x in jax.tree.leaves(self)):
+            raise TracedValueError(
+                f"{call} gives Python numbers, which are not known while a function is traced "
+                f"(jit, scan, vmap, shard_map). Call compute() there; or return the metric, and "
+                f"call results() outside"
+            )
+        return self
 
     def checked(self, name: str, *, warns: bool = True) -> Self:
         """This reading; warns if some data could not be used. Counts that are traced are ignored.

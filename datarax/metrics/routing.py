@@ -1,18 +1,32 @@
 """Which outputs of a step feed which arguments, and outputs that would be ignored by mistake."""
 
 import difflib
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from datarax._checks import updated
-from datarax._errors import DataraxError, MetricInputError
+from datarax._errors import DataraxError, MetricInputError, MetricTypeError
+from datarax.statistics.fields import listed_arguments
 
 Outputs = tuple[tuple[str, str | None], ...]
 
 # Names that other libraries, and users, give to weights; in lower case without underscores.
-_WEIGHTS = {"mask", "masks", "weight", "sampleweight", "sampleweights", "where"}
+_WEIGHTS = {
+    "mask",
+    "masks",
+    "padding",
+    "real",
+    "sampleweight",
+    "sampleweights",
+    "valid",
+    "weight",
+    "where",
+}
+# And what such names end in.
+_WEIGHTS_END = ("_mask", "_masks", "_weight", "_weights")
 # A name this similar to an argument is taken for a misspelling of it. Two adjacent letters that are
 # swapped, and one letter too many or too few, are above it for names of five letters or more.
 _SIMILAR = 0.8
@@ -98,7 +112,7 @@ def refuse_ignored(routes: list[Route], outputs: Mapping[str, Any], caller: str)
     for name, output in outputs.items():
         if name in named or output is None:
             continue
-        if open_weights and _letters(name) in _WEIGHTS:
+        if open_weights and is_taken_for_weights(name):
             raise MetricInputError(_taken_for_weights(name, weights, caller))
         for each in absent:
             if _similar(name, each.output):
@@ -107,6 +121,34 @@ def refuse_ignored(routes: list[Route], outputs: Mapping[str, Any], caller: str)
                     f"{each.output!r}, which was not given: rename the output, or name it with "
                     f".from_outputs({each.argument}={name!r})"
                 )
+
+
+def refuse_unknown_arguments(
+    metric: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
+    """Raises if `update` of the metric, which has this signature, cannot be called with these.
+
+    Raises:
+        MetricTypeError: an argument is missing, or unknown; lists those that it takes.
+    """
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        message = f"{metric}.update: {error}; it takes: {listed_arguments(signature)}"
+        free = signature.parameters.keys() - kwargs.keys()
+        for name in kwargs.keys() - signature.parameters.keys():
+            near = [each for each in sorted(free) if _similar(name, each)]
+            if is_taken_for_weights(name):
+                weights = "weights" in signature.parameters
+                message += f". Pass {name} as weights=" if weights else ", and no weights"
+            elif near:
+                message += f". Did you mean {near[0]}=?"
+        raise MetricTypeError(message) from None
+
+
+def is_taken_for_weights(name: str) -> bool:
+    """Whether the name of an output is one that is used for weights."""
+    return _letters(name) in _WEIGHTS or name.lower().endswith(_WEIGHTS_END)
 
 
 def _batch_mean_hint(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
@@ -126,7 +168,8 @@ def _taken_for_weights(name: str, weights: list[Route], caller: str) -> str:
         return f"{start}, and no metric here takes weights: leave it out, or give it another name"
     return (
         f"{start}: pass it as weights=, or name it with .from_outputs(weights={name!r}); "
-        f".from_outputs(weights=None) leaves weights out for one metric"
+        f".from_outputs(weights=None) leaves weights out for one metric. If it is not meant for "
+        f"the metrics, leave it out"
     )
 
 

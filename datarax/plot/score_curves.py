@@ -156,7 +156,7 @@ def _curves(
         if not isinstance(metric, kind):
             metric = of_statistic(kind, metric)
         if isinstance(given, area) and getattr(given, "max_fpr", None) is None:
-            whole = given if given.is_pooled else given.replace(average=None)
+            whole = given if given.is_pooled or given.is_binary else given.replace(average=None)
             areas = np.atleast_1d(np.asarray(whole.results(), float))
     points = fields_of(results_of(given if metric is None else metric))
     if points is None or not {*pair, "thresholds"} <= points.keys():

@@ -127,6 +127,10 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         return {"parts": identity(MetricReduceOp(self.reduce_op), self.shape, dtype)}
 
     @property
+    def is_extreme(self) -> bool:  # type: ignore[override]
+        return self.reduce_op != MetricReduceOp.sum
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of `value`."""
         return self.initial_value.shape

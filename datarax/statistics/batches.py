@@ -23,7 +23,7 @@ from datarax._typing import ArrayLike, Weights
 from datarax.statistics.argument_checks import check_values
 from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, out_of_range
 from datarax.statistics.labels import equals, first_highest, in_range
-from datarax.statistics.thresholds import check_known
+from datarax.statistics.thresholds import check_known, check_one_hot
 
 _FLOAT32_EPS = 2.0**-23
 
@@ -127,9 +127,12 @@ def examples(
         if not is_integer(target):
             raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
         if given.shape != (*target.shape, num_classes):
+            one_hot = given.shape == target.shape and target.shape[-1:] == (num_classes,)
+            expected = f"{(*target.shape, num_classes)} for num_classes={num_classes}"
             raise MetricInputError(
                 f"{name} of shape {given.shape} and target of shape {target.shape}; expected "
-                f"{name} of shape {(*target.shape, num_classes)} for num_classes={num_classes}"
+                f"{name} of shape {expected}"
+                + (". If target is one-hot, give target.argmax(-1)" if one_hot else "")
             )
         known = in_range(target, num_classes)
         unusable = out_of_range(~known, target) | (
@@ -187,19 +190,23 @@ def predictions(
     top_k: int = 1,
     ignore_index: int | None = None,
     name: str = "preds",
+    *,
+    in_rows: bool = False,
 ) -> Predictions:
     """Checks a multiclass batch.
 
     Args:
-        preds: scores (..., C), or predicted labels (...).
+        preds: scores (..., C), floats or integers; or predicted labels (...).
         target: integer labels (...).
         weights: broadcast against the leading axes of `target`.
         size: the number of classes C.
         top_k: how many classes are predicted: those of the highest scores.
         ignore_index: examples with this target get weight zero, and are not counted as invalid.
+        name: the name of `preds` in messages.
+        in_rows: whether labels come in rows of any length, so that none are taken for one-hot.
 
     Raises:
-        MetricInputError: the shapes do not fit together; shows both.
+        MetricInputError: the shapes do not fit together; shows both. Or labels may be one-hot.
         MetricTypeError: the labels are not integers.
     """
     if not is_integer(target):
@@ -211,6 +218,11 @@ def predictions(
             f"of shape {(*target.shape, size)} for num_classes={size}"
         )
     if not scores:
+        if preds.shape == target.shape[:-1] and target.shape[-1] == size:
+            raise MetricInputError(
+                f"{name} of shape {preds.shape} and target of shape {target.shape}: expected "
+                f"labels of the same shape. If target is one-hot, give target.argmax(-1)"
+            )
         same_shape(preds, target, (name, "target"))
         if not is_integer(preds):
             hint = "Leave num_classes= out for a binary task; convert labels to integers"
@@ -220,6 +232,8 @@ def predictions(
                 f"{name} has shape {preds.shape} and dtype {preds.dtype}; expected scores of "
                 f"shape {(*target.shape, size)} for num_classes={size}, or integer labels. {hint}"
             )
+        if not in_rows:
+            refuse_one_hot(preds, target, size, name)
         if top_k > 1:
             raise MetricInputError(f"top_k={top_k} needs scores; {name} are labels")
     unusable = out_of_range(~in_range(target, size), target)
@@ -234,6 +248,38 @@ def predictions(
     w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
     # Cast only after the check of the range: a cast may wrap an invalid label to a valid one.
     return Predictions(chosen.astype(jnp.int32), target.astype(jnp.int32), w, invalid)
+
+
+def refuse_one_hot(
+    preds: jax.Array, target: jax.Array, size: int | None, name: str = "preds"
+) -> None:
+    """Raises if labels are one-hot: then each entry would count as a label of an example.
+
+    Integers (N, C), and of four and more axes (..., C), are refused for their shape. Arrays of
+    three axes may be images (N, H, W) whose width is C: they are refused if their values are known
+    outside `jit` and are one-hot, along the last axis, or of channels along the second one.
+
+    Args:
+        preds: integers.
+        target: integers of the same shape.
+        size: the number of classes C; None if it is not known.
+        name: the name of `preds` in messages.
+
+    Raises:
+        MetricInputError: they are, or may be, one-hot.
+    """
+    if target.ndim < 2:
+        return
+    if target.shape[-1] == size and target.ndim != 3:
+        raise MetricInputError(
+            f"{name} and target of shape {target.shape} hold integers, and num_classes={size}, so "
+            f"they may be one-hot. If they are, give {name}.argmax(-1) and target.argmax(-1); if "
+            f"they are labels, give {name}.reshape(-1) and target.reshape(-1)"
+        )
+    axes = {-1, 1} if target.ndim > 2 else set()
+    axes = {axis for axis in axes if size in (None, target.shape[axis])}
+    if axes:
+        check_values(check_one_hot, (preds, target), tuple(sorted(axes)), name)
 
 
 def _top(scores: jax.Array, k: int) -> jax.Array:

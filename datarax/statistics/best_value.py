@@ -29,6 +29,7 @@ class BestValue(ElementwiseState):
     """
 
     rowwise: ClassVar[bool] = False
+    is_extreme: ClassVar[bool] = True
 
     mode: Literal["max", "min"] = "max"
     """Whether the greatest or the least value is the best."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from datarax._checks import default_float, numeric, positive_int
+from datarax._checks import default_float, numeric, positive_int, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.numerics.digit_sums import sum_by_digits
@@ -21,7 +21,12 @@ from datarax.statistics.invalid_counts import Invalid, InvalidCounts
 from datarax.statistics.labels import count_labels
 from datarax.statistics.repetition import invalid_uncounted, repeating, repetitions
 from datarax.statistics.state import State
-from datarax.statistics.thresholds import checked_threshold, is_above, of_probabilities
+from datarax.statistics.thresholds import (
+    HIGHEST_SCORE,
+    checked_threshold,
+    is_above,
+    of_probabilities,
+)
 
 
 class TaskCounts(State):
@@ -63,6 +68,8 @@ class TaskCounts(State):
                 if self.num_classes
                 else f"top_k={self.top_k} is for multiclass scores; give num_classes="
             )
+        if self.num_classes is not None:
+            refuse_ignored(self, "threshold", HIGHEST_SCORE)
         if self.from_logits and self.num_classes is not None:
             raise MetricInputError(
                 "from_logits=True is for binary and multilabel tasks, which have a threshold; the "

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from datarax._checks import is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
-from datarax.statistics.batches import rows_weight
+from datarax.statistics.batches import refuse_one_hot, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
 from datarax.statistics.labels import in_range
 from datarax.statistics.scatter_counts import ScatterCounts
@@ -53,6 +53,7 @@ class Contingency(State, kw_only=False):
             if not is_integer(x):
                 raise MetricTypeError(f"{name} has dtype {x.dtype}; expected integer labels")
         same_shape(preds, target)
+        refuse_one_hot(preds, target, self.rows)
         unusable = out_of_range(~in_range(preds, self.columns), preds)
         unusable |= out_of_range(~in_range(target, self.rows), target)
         w, invalid = rows_weight(unusable, weights)

@@ -1,6 +1,6 @@
 """The least and the greatest value."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,8 @@ class Greatest(ElementwiseState, kw_only=False):
 
     A double-float holds an integer of 32 bits, which a float32 rounds.
     """
+
+    is_extreme: ClassVar[bool] = True
 
     shape: tuple[int, ...] = ()
 

@@ -120,6 +120,33 @@ def constructor_signature(fields: Mapping[str, Field]) -> inspect.Signature:
     return inspect.Signature(sorted(parameters, key=lambda p: p.kind))
 
 
+def bound_arguments(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor by name.
+
+    Raises:
+        MetricTypeError: an argument is missing or unknown; lists the arguments.
+    """
+    signature = inspect.signature(cls)
+    try:
+        return signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise MetricTypeError(
+            f"{cls.__name__}: {error}; it takes: {listed_arguments(signature)}"
+            f"{cls.constructor_hint(kwargs)}"
+        ) from None
+
+
+def listed_arguments(signature: inspect.Signature) -> str:
+    """The names of the arguments; those that are given by name alone end in "="."""
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [
+        f"{name}=" if each.kind is each.KEYWORD_ONLY else name
+        for name, each in signature.parameters.items()
+        if each.kind not in variable
+    ]
+    return ", ".join(names) or "no arguments"
+
+
 def bound_fields(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The value of each field, from the arguments of a constructor.
 
@@ -127,15 +154,7 @@ def bound_fields(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
         MetricTypeError: an argument is missing or unknown; lists the arguments.
         MetricInputError: the annotation does not allow a value.
     """
-    signature = inspect.signature(cls)
-    try:
-        given = signature.bind(*args, **kwargs).arguments
-    except TypeError as error:
-        # Those that are given by name alone end in "=".
-        given_as = {inspect.Parameter.KEYWORD_ONLY: "="}
-        names = [name + given_as.get(p.kind, "") for name, p in signature.parameters.items()]
-        takes = ", ".join(names) or "no arguments"
-        raise MetricTypeError(f"{cls.__name__}: {error}; it takes: {takes}") from None
+    given = bound_arguments(cls, args, kwargs)
     values = {name: given.get(name, field.default) for name, field in cls.fields.items()}
     for name, value in values.items():
         if cls.fields[name].annotation is not Any:  # else the dtype may matter

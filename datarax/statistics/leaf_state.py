@@ -33,6 +33,7 @@ class LeafState(State):
     """
 
     holds_arrays: ClassVar[bool] = True
+    is_extreme: ClassVar[bool] = False  # type: ignore[assignment]
     rowwise: ClassVar[bool] = True
     """Whether a state may be made for each row of a batch: it is small, and so is its update."""
 

@@ -5,14 +5,19 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import numeric
+from datarax._checks import numeric, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions, rows_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts
 from datarax.statistics.state import State
-from datarax.statistics.thresholds import checked_threshold, is_above, of_probabilities
+from datarax.statistics.thresholds import (
+    HIGHEST_SCORE,
+    checked_threshold,
+    is_above,
+    of_probabilities,
+)
 
 
 class RowMatches(State):
@@ -44,6 +49,8 @@ class RowMatches(State):
                 "ExactMatch compares rows: give num_labels= (multilabel), or num_classes= "
                 "(sequences of classes); for single examples use Accuracy"
             )
+        if self.num_classes is not None:
+            refuse_ignored(self, "threshold", HIGHEST_SCORE)
         if self.from_logits and self.num_classes is not None:
             raise MetricInputError(
                 "from_logits=True is for num_labels=, with which scores have a threshold; the "
@@ -73,7 +80,9 @@ class RowMatches(State):
         """Whether each entry is right, whether it counts, and the invalid entries."""
         index = self.ignore_index
         if self.num_classes is not None:
-            seen = predictions(preds, target, None, self.num_classes, ignore_index=index)
+            seen = predictions(
+                preds, target, None, self.num_classes, ignore_index=index, in_rows=True
+            )
             return seen.chosen[..., 0] == seen.target, seen.weight, seen.invalid
         batch = examples(
             preds,

@@ -61,6 +61,10 @@ class Stack(LeafState, kw_only=False):
         """A stack of empty states."""
         return cls(Element(empty), size)
 
+    @property
+    def is_extreme(self) -> bool:  # type: ignore[override]
+        return self.element.empty.is_extreme
+
     def empty(self) -> dict[str, Any]:
         return {"states": _repeated(self.element, self.size)}
 

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 import jax
 
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._errors import DataraxError, MetricInputError, MetricTypeError
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import outside_mesh
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.device_merge import merge_over_devices
+from datarax.statistics.donated import unless_donated
 from datarax.statistics.fields import (
     REQUIRED,
     Field,
+    bound_arguments,
     bound_fields,
     collect_fields,
     constructor_signature,
@@ -60,7 +62,12 @@ class _StateType(type):
             vars(self).update(
                 {n: f.default for n, f in fields.items() if f.default is not REQUIRED}
             )
-            self.__init__(*args, **kwargs)
+            try:
+                self.__init__(*args, **kwargs)
+            except TypeError as error:
+                if not isinstance(error, DataraxError):  # of a constructor of its own
+                    bound_arguments(cls, args, kwargs)
+                raise
             return _seal(self)
 
 
@@ -145,6 +152,14 @@ class State(Saveable, metaclass=_StateType):
 
     def __post_init__(self) -> None:
         """Checks the fields, and makes the states that depend on them."""
+
+    @classmethod
+    def constructor_hint(cls, kwargs: dict[str, Any]) -> str:
+        """What to write in place of arguments that the constructor does not take, if it is known.
+
+        It follows the list of those that it takes.
+        """
+        return ""
 
     @classmethod
     def from_fields(cls, owner: "State", **others: Any) -> Self:
@@ -269,6 +284,16 @@ class State(Saveable, metaclass=_StateType):
             )
         )
 
+    @property
+    def is_extreme(self) -> bool:
+        """Whether all that it holds of data are maxima and minima, so that repeated data changes
+        nothing. What could not be used does not count."""
+        parts = jax.tree.leaves(
+            {name: child for name, child in self.children().items() if name != "invalid"},
+            is_leaf=lambda x: isinstance(x, State),
+        )
+        return bool(parts) and all(isinstance(x, State) and x.is_extreme for x in parts)
+
     def unusable(self) -> dict[str, Any]:
         """How many values this state could not use, by kind: "NaN", "out of range" and so on.
 
@@ -281,6 +306,7 @@ class State(Saveable, metaclass=_StateType):
     # Merging, syncing, saving.
 
     @outside_mesh
+    @unless_donated
     def merge(self, other: Self) -> Self:
         """The state that results if one state sees the data of both.
 

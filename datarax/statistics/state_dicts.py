@@ -7,6 +7,7 @@ import numpy as np
 
 from datarax._errors import ConfigurationMismatchError
 from datarax.distributed.placement import outside_mesh
+from datarax.statistics.donated import unless_donated
 
 FORMAT = 3
 """The version of the layout of `state_dict()`. Version 1 stored no version number, and stored the
@@ -28,6 +29,7 @@ class Saveable:
         raise TypeError(f"{type(self).__name__} does not define restored()")
 
     @outside_mesh
+    @unless_donated
     def state_dict(self) -> dict[str, Any]:
         """A plain nested dict: format version, class, configuration, and NumPy arrays."""
         return {"format": FORMAT, **self.saved()}

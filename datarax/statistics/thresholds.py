@@ -15,6 +15,9 @@ from datarax._errors import MetricInputError, ScoresWarning
 from datarax._typing import ArrayLike, Weights
 from datarax.statistics.argument_checks import kept
 
+HIGHEST_SCORE = "with num_classes=, where the class of the highest score is predicted"
+"""Why a threshold has no effect."""
+
 
 def checked_threshold(threshold: Any, from_logits: bool) -> float:
     """The threshold as a float.
@@ -104,6 +107,28 @@ def check_known(
             f"scores, give a threshold= that is not between 0 and 1, or scale them",
             ScoresWarning,
         )
+
+
+def check_one_hot(preds: Any, target: Any, axes: tuple[int, ...], name: str) -> None:
+    """Checks that labels that are known outside `jit` are not one-hot along one of some axes.
+
+    Raises:
+        MetricInputError: predictions and targets both hold a single 1 along an axis, and else 0.
+    """
+    if kept() != "all" or not (_is_known(preds) and _is_known(target)):
+        return
+    for axis in axes:
+        # The targets first: of most labels one look at them is enough.
+        if np.shape(target)[axis] > 1 and all(_is_one_hot(x, axis) for x in (target, preds)):
+            raise MetricInputError(
+                f"{name} and target of shape {np.shape(target)} are one-hot along axis {axis}, and "
+                f"expected are labels: give {name}.argmax({axis}) and target.argmax({axis})"
+            )
+
+
+def _is_one_hot(x: Any, axis: int) -> bool:
+    x = np.asarray(x)
+    return bool(((x == 0) | (x == 1)).all() and (x.sum(axis) == 1).all()) and x.size > 0
 
 
 def _refuse_other_labels(labels: ArrayLike, name: str, given: _Given) -> None:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import as_float, numeric, real
+from datarax._checks import as_float, numeric, real, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.merge_ops import MetricReduceOp
@@ -61,6 +61,8 @@ class ValueProfile(State):
 
     def __post_init__(self) -> None:
         self.quantiles = checked_quantiles(self.quantiles)
+        if not self.quantiles:
+            refuse_ignored(self, "bits", "without quantiles")
         if self.saturation is not None:
             self.saturation = real(self.saturation, "saturation")
             if self.saturation <= 0:

@@ -19,6 +19,7 @@ from datarax._errors import (
 from datarax._typing import PyTree
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, read
+from datarax.statistics.donated import refuse_donated
 from datarax.statistics.state_dicts import check_same
 from datarax.training.agreement import Barrier, agree
 from datarax.training.collected_window import (
@@ -234,6 +235,7 @@ class AsyncMetricCollector:
         Raises:
             MetricInputError: the metric is the one of the last call, not the one that it returned.
                 If the metric was updated in between, this cannot be detected.
+            DonatedStateError: a step donated the arrays of the metric.
             CollectorStateError: the collector is not bound.
             ConfigurationMismatchError: the collector was made for a metric of another class or
                 configuration, or other processes hold other metrics. The error names the field.
@@ -382,6 +384,7 @@ class AsyncMetricCollector:
                 f"schedule_collection(metric): expected the metric that holds this window; "
                 f"got {kind(metric)}"
             )
+        refuse_donated(metric)
         if jax.tree.structure(metric) != self._structure:
             check_same(self._like, metric, "collect")
         # A reset gives only NumPy arrays, or new arrays, so `_last` never has the arrays of one.

@@ -15,7 +15,7 @@ from datarax._typing import PyTree
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_call, taken_from, with_argument
-from datarax.metrics.reading import Reading, is_wide
+from datarax.metrics.reading import Reading, flat_items, is_wide
 from datarax.metrics.routing import Route
 from datarax.metrics.row_updates import counted_rows, rows_of
 from datarax.numerics.exact import Exact
@@ -27,6 +27,7 @@ from datarax.statistics.fields import state
 from datarax.statistics.replication import axes_of
 from datarax.statistics.row_merge import Target
 from datarax.statistics.stack import Stack
+from datarax.wrappers.collection import Collection
 from datarax.wrappers.wrapper import MultiplyingWrapper
 
 INDEX = "index"
@@ -46,6 +47,7 @@ class Resampled(MultiplyingWrapper):
         """Checks the arguments of the constructor, and makes the states."""
         super().__init__(metric)
         name = type(self).__name__
+        _refuse_extremes(metric, name)
         self.replicas, self.seed = python_int(replicas), python_int(seed)
         positive_int(self.replicas, "replicas", least=2)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
@@ -62,6 +64,22 @@ class Resampled(MultiplyingWrapper):
             )
         self.stack = Stack.of(metric, self.replicas)
         self.seen = MetricAccumulator(0)
+
+    def spread(self, value: PyTree, replicas: PyTree) -> dict[str, PyTree]:
+        """By name, the ends of the interval and the standard error of a value, from its replicas.
+
+        The extremes of a collection are left out.
+        """
+        left_out = extremes_of(self.metric)
+        if left_out:
+            value, replicas = (
+                {name: x for name, x in each.items() if name not in left_out}
+                for each in (value, replicas)
+            )
+        return {
+            name: _of_leaves(lambda value, x, f=f: f(value, x), value, replicas)
+            for name, f in spread_of(self.confidence).items()
+        }
 
     def with_metric(self, metric: Metric) -> Self:
         stack = self.stack.with_element(metric.reset())
@@ -171,6 +189,10 @@ class Bootstrap(Resampled):
     Each has the structure of the metric's value. Replicas in which the value is undefined do not
     count. Without data, and where the value is NaN, all are NaN.
 
+    An extreme (`Max`, `MaxError`, and any metric whose whole state is merged by maximum or minimum)
+    has no valid interval by resampling, because no replica can go beyond the data: it is refused.
+    In a collection, it has a `value` only.
+
     The replicas are updated at once. For sums and counts, the cost is that of the random counts and
     one product of matrices. For metrics that hold scores in bins, or examples, it is that of
     `replicas` updates, and the memory that of as many states.
@@ -182,11 +204,12 @@ class Bootstrap(Resampled):
         confidence: the probability with which the interval covers the true value.
 
     Raises:
-        MetricInputError: the metric has data, or an argument is out of its range.
+        MetricInputError: the metric has data, or is an extreme; or an argument is out of its range.
         MetricTypeError: `metric` is not a metric.
 
     References:
-        Efron, B. and Tibshirani, R. (1993), An Introduction to the Bootstrap, chapter 13.
+        Efron, B. and Tibshirani, R. (1993), An Introduction to the Bootstrap, chapter 13; on
+        extremes, where it fails, section 7.4.
         Hanley, J. and MacGibbon, B. (2006), Creating non-parametric bootstrap samples using
         Poisson frequencies, https://doi.org/10.1016/j.cmpb.2006.04.006.
 
@@ -218,14 +241,42 @@ class Bootstrap(Resampled):
 
     def reading(self) -> Reading:
         whole, replicas = self.metric.reading(), self.stack.map(lambda one: one.reading())
-        spread = {
-            name: _of_leaves(lambda value, x, f=f: f(value, x), whole.value, replicas.value)
-            for name, f in spread_of(self.confidence).items()
-        }
+        spread = self.spread(whole.value, replicas.value)
         bounds = {f"value/{name}".rstrip("/"): ends for name, ends in whole.bounds.items()}
         widest = tuple((f"value/{name}".rstrip("/"), limit) for name, limit in whole.widest)
         return replace(
             whole, value={"value": whole.value, **spread}, bounds=bounds, widest=widest, flat=False
+        )
+
+
+def extremes_of(metric: Metric) -> frozenset[str]:
+    """The names of the results of a collection that are extremes; none of another metric."""
+    if not (isinstance(metric, Collection) and metric.is_extreme):
+        return frozenset()
+    names: set[str] = set()
+    for name, member in metric.items():
+        if isinstance(member, Collection):
+            names |= {f"{name}/{inner}" for inner in extremes_of(member)}
+        elif member.is_extreme:
+            value = jax.eval_shape(lambda member: member.reading().value, member)
+            names |= {key for key, _ in flat_items({name: value})}
+    return frozenset(names)
+
+
+def _refuse_extremes(metric: Metric, caller: str) -> None:
+    """Raises if a metric has no result whose replicas say how uncertain it is."""
+    members: list[Any] = [metric]
+    while any(isinstance(each, Collection) for each in members):
+        members = [
+            inner
+            for each in members
+            for inner in (each.values() if isinstance(each, Collection) else [each])
+        ]
+    if all(each.is_extreme for each in members):
+        raise MetricInputError(
+            f"{caller}({metric!r}): resampling gives no valid interval of a value that maxima and "
+            f"minima of the data make up, because no replica can go beyond the data. Leave out "
+            f"{caller} for this metric"
         )
 
 

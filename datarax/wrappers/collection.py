@@ -108,6 +108,11 @@ class Collection(Metric):
         self.groups = tuple(groups)
         self.members = tuple(members)
 
+    @classmethod
+    def constructor_hint(cls, kwargs: dict[str, Any]) -> str:
+        named = ", ".join(f'"{name}": ...' for name in kwargs if name != "metrics")
+        return f". Write {cls.__name__}({{{named}}})" if named else ""
+
     def __getitem__(self, name: str) -> Metric:
         for member, structure, index in self.members:
             if member == name:
@@ -165,8 +170,9 @@ class Collection(Metric):
         Raises:
             MetricInputError: an output that a metric needs is missing; the error names both. Or an
                 output that no metric takes has a name that is used for weights (`mask`, `weight`,
-                `sample_weight`, `sample_weights`, `where`), or one that is similar to an argument
-                that was not given. An error in the update of a metric has its name in the message.
+                `sample_weight`, `sample_weights`, `where`, `valid`, `real`, `padding`, names that
+                end in `_mask` or `_weight`), or one that is similar to an argument that was not
+                given. An error in the update of a metric has its name in the message.
         """
         return self.apply(self.calls(args, outputs))
 
@@ -248,6 +254,11 @@ class Collection(Metric):
         # After `replace`, two equal collections may share statistics in different ways. Then they
         # are merged member by member.
         return type(self)({name: metric.combine(other[name]) for name, metric in self.items()})
+
+    @property
+    def is_extreme(self) -> bool:
+        """Whether a metric is: then a part of the value is an extreme."""
+        return any(metric.is_extreme for metric in self.groups)
 
     @outside_mesh
     def bounds(self) -> dict[str, tuple[Any, Any]]:

@@ -16,7 +16,7 @@ from datarax.numerics.exact import Exact
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import sum_of_counts
 from datarax.statistics.stack import Stack
-from datarax.wrappers.bootstrap import INDEX, Resampled, as_floats, spread_of
+from datarax.wrappers.bootstrap import INDEX, Resampled, as_floats
 
 _MODELS = ("a", "b")
 
@@ -44,7 +44,8 @@ class Compare(Resampled):
         confidence: the probability with which the interval covers the true difference.
 
     Raises:
-        MetricInputError: the metric has data, or an argument is out of its range.
+        MetricInputError: the metric has data, or is an extreme, as for `Bootstrap`; or an argument
+            is out of its range.
         MetricTypeError: `metric` is not a metric.
 
     Example:
@@ -183,11 +184,8 @@ class Compare(Resampled):
         replicas = [x.map(lambda one: one.reading()).value for x in (self.stack, self.other_stack)]
         difference = _differences(a.value, b.value)
         apart = _differences(*replicas)
-        ends = {
-            name: jax.tree.map(f, difference, apart)
-            for name, f in spread_of(self.confidence).items()
-            if name in ("lower", "upper")
-        }
+        spread = self.spread(difference, apart)
+        ends = {name: spread[name] for name in ("lower", "upper")}
 
         def prefixed(name: str) -> dict[str, Any]:
             parts = ("a", dict(getattr(a, name))), ("b", dict(getattr(b, name)))

@@ -22,6 +22,7 @@ from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_numbers, split_over
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
+from datarax.statistics.donated import unless_donated
 from datarax.statistics.fields import state
 from datarax.statistics.replication import counted_once
 from datarax.statistics.traversal import walk
@@ -214,6 +215,7 @@ class PerDevice(Metric):
             raise
 
     @outside_mesh
+    @unless_donated
     def sync(self, axis_name: AxisName | None = None) -> Metric:
         """The copies merged into a plain, replicated metric; one collective if they are small."""
         if axis_name is not None:
@@ -222,6 +224,21 @@ class PerDevice(Metric):
                 f"got {axis_name!r}"
             )
         return merge_copies(self)
+
+    def bounds(self) -> Any:
+        """The bounds of the metric, as those of `sync()`.
+
+        Raises:
+            AttributeError: the metric has no bounds.
+        """
+        bounds = getattr(self.copies, "bounds", None)
+        if bounds is None:
+            raise AttributeError(
+                f"{type(self.copies).__name__} has no bounds(): its value is no estimate. Those "
+                f"that have bounds are read from scores or values in bins, such as AUROC"
+            )
+        merged: Any = self.sync()
+        return merged.bounds()
 
     def merged(self) -> Metric:
         return self.sync()

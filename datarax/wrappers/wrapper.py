@@ -42,6 +42,10 @@ class Wrapper(Metric):
         return self.metric.on_invalid
 
     @property
+    def is_extreme(self) -> bool:
+        return self.metric.is_extreme
+
+    @property
     def outputs(self) -> Any:  # type: ignore[override]
         """The outputs that `from_outputs` of the metric names."""
         return self.metric.outputs

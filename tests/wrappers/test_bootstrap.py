@@ -73,7 +73,6 @@ def test_the_mean_of_the_counts_is_one():
         (metrics.Accuracy(num_labels=3), "labels"),
         (metrics.Mean(), "values"),
         (metrics.Sum(), "values"),
-        (metrics.Max(), "values"),
         (metrics.Std(), "values"),
         (metrics.Median(), "values"),
     ],
@@ -305,3 +304,73 @@ def test_checkpoint_scan_and_donation(rng):
 def test_misuse(make, message):
     with pytest.raises(datarax.DataraxError, match=message):
         make()
+
+
+class Peak(datarax.Metric):
+    """Of a user: only the way of merging says that it is an extreme."""
+
+    peak = datarax.MetricAccumulator(-jnp.inf, "max")
+    invalid = datarax.MetricAccumulator(0)
+
+    def update(self, values, *, weights=None):
+        return self.replace(peak=self.peak.update(values))
+
+    def compute(self):
+        return self.peak.value
+
+
+EXTREMES = [
+    metrics.Max(),
+    metrics.Min(),
+    metrics.MinMax(),
+    metrics.MaxError(),
+    metrics.MaxError(num_outputs=2),
+    metrics.Norm(ord=float("inf")),
+    metrics.Cardinality(),
+    Peak(),
+    Sliced(metrics.Max(), 2),
+    datarax.Window(metrics.Max(), 2),
+    datarax.Transformed(metrics.Max()),
+    datarax.Classwise(metrics.MaxError(num_outputs=2, multioutput="raw_values"), ("a", "b")),
+    Collection({"a": metrics.Max(), "b": Collection({"c": metrics.Min()})}),
+    Sliced(Collection({"a": metrics.Max(), "b": metrics.Mean()}), 2),
+]
+
+
+@pytest.mark.parametrize("metric", EXTREMES, ids=repr)
+def test_an_extreme_has_no_interval_by_resampling(metric):
+    for wrap in (Bootstrap, datarax.Compare, lambda metric: Bootstrap(Collection({"x": metric}))):
+        with pytest.raises(datarax.MetricInputError, match="no replica can go beyond the data"):
+            wrap(metric)
+
+
+def test_metrics_that_keep_maxima_beside_other_data_are_no_extremes():
+    for metric in (
+        *(metrics.Sum(), metrics.GeometricMean(), metrics.AUROC(), metrics.Median()),
+        *(metrics.NormalizedRootMeanSquaredError(), metrics.KendallTau(), metrics.LogLoss()),
+    ):
+        assert not metric.is_extreme
+        Bootstrap(metric, 2)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_an_extreme_in_a_collection_has_a_value_only(rng, jitted):
+    values = rng.normal(size=40).astype(np.float32)
+    inner = Collection({"least": metrics.Min(), "std": metrics.Std()})
+    both = Collection(
+        {"inner": inner, "ends": metrics.MinMax(), "mean": metrics.Mean(), "peak": Peak()}
+    )
+    seen = Bootstrap(both, 20).update(values=values, index=np.arange(40))
+    alone = Bootstrap(metrics.Mean(), 20).update(values, index=np.arange(40)).results()
+    read = jax.jit(lambda seen: seen.compute())(seen) if jitted else seen.results()
+    assert read["value"].keys() == {
+        *("inner/least", "inner/std", "ends/min", "ends/max", "mean", "peak")
+    }
+    assert read["value"]["ends/max"] == read["value"]["peak"] == values.max()
+    for name in ("lower", "upper", "std_error"):
+        assert read[name].keys() == {"inner/std", "mean"}
+        np.testing.assert_allclose(read[name]["mean"], alone[name], rtol=1e-6)
+    pair = {"values_a": values, "values_b": values + 1}
+    compared = datarax.Compare(both, replicas=20).update(**pair).results()
+    assert compared["difference"].keys() == read["value"].keys()
+    assert compared["lower"].keys() == compared["upper"].keys() == {"inner/std", "mean"}

@@ -12,21 +12,44 @@ from flax import nnx
 
 from datarax import (
     AxisNotBoundError,
+    Best,
+    Bootstrap,
     Collection,
+    Compare,
+    Decayed,
+    Interval,
     Metric,
     MetricAccumulator,
     MetricInputError,
     MetricTypeError,
+    MultiTask,
+    Sliced,
+    Transformed,
     UnknownMetricError,
+    Window,
     per_device,
 )
-from datarax.metrics import Accuracy, ConfusionMatrix, LastValue, Max, Mean, Rate, Sum
+from datarax.metrics import (
+    BLEU,
+    NDCG,
+    Accuracy,
+    ConfusionMatrix,
+    LastValue,
+    Max,
+    Mean,
+    Rate,
+    Sum,
+    TreeHealth,
+)
 from datarax.training import StatefulMetric
 from tests.helpers import draw, make_mesh
 
 pytestmark = pytest.mark.slow
 
-TAKEN_FOR_WEIGHTS = ("mask", "weight", "sample_weight", "sample_weights", "where", "sampleWeight")
+TAKEN_FOR_WEIGHTS = (
+    *("mask", "weight", "sample_weight", "sample_weights", "where", "sampleWeight", "valid"),
+    *("real", "padding", "attention_mask", "loss_mask", "padding_mask", "some_weights"),
+)
 update = jax.jit(lambda metrics, outputs: metrics.update(**outputs))
 
 
@@ -113,8 +136,83 @@ def test_weights_given_or_routed_are_used(rng):
 
 
 def test_other_outputs_are_ignored(rng):
-    outputs = outputs_of(rng) | {"attention_mask": "text", "heights": 3, "mask": None, "logits": 1}
+    outputs = outputs_of(rng) | {"text": "text", "heights": 3, "mask": None, "logits": 1}
+    outputs |= {"unmasked": 1, "validation": 2, "realm": 3, "weighting": 4}
     assert two().update(**outputs).results().keys() == {"loss", "accuracy"}
+
+
+def test_a_name_that_a_metric_takes_is_no_slip(rng):
+    preds, target = rng.random((4, 3), np.float32), rng.integers(0, 2, (4, 3))
+    valid = rng.random((4, 3)) < 0.7
+    ranked = Collection({"ndcg": NDCG(), "loss": Mean().from_outputs(values="preds")})
+    alone = NDCG().update(preds, target, valid=valid).results()
+    # `valid` is an argument of one of them, so it is not taken for weights of the others.
+    seen = ranked.update(preds=preds, target=target, valid=valid).results()
+    np.testing.assert_equal(seen["ndcg"], alone)
+
+
+def test_a_task_refuses_what_is_taken_for_weights(rng):
+    outputs = outputs_of(rng)
+    tasks = MultiTask({"one": Accuracy(), "other": two()})
+    for name in ("loss_mask", "valid"):
+        with pytest.raises(MetricInputError, match=rf"\(other=.*'{name}'.*weights="):
+            tasks.update(other=outputs | {name: outputs["target"]})
+
+
+# Arguments of one metric, and of one within a wrapper.
+
+
+class OwnRatio(Accuracy):
+    """Has no `update` of its own."""
+
+
+@pytest.mark.parametrize("name", TAKEN_FOR_WEIGHTS)
+def test_one_metric_says_weights_too(rng, name):
+    preds, target = (outputs_of(rng)[each] for each in ("preds", "target"))
+    extra: dict[str, Any] = {name: target}
+    for metric in (
+        OwnRatio(),
+        Sliced(OwnRatio(), 2),
+        Bootstrap(OwnRatio(), 2),
+        Interval(OwnRatio()),
+        Window(OwnRatio(), 2),
+        Decayed(OwnRatio(), 2),
+        Transformed(OwnRatio()),
+        Best(OwnRatio()),
+        per_device(OwnRatio(), make_mesh("auto", {"data": 8}), "data"),
+        StatefulMetric(OwnRatio()),
+    ):
+        slices = {"slices": target} if isinstance(metric, Sliced) else {}
+        with pytest.raises(MetricTypeError, match=f"^OwnRatio.update: .*Pass {name} as weights="):
+            metric.update(preds, target, **slices, **extra)
+    with pytest.raises(MetricTypeError, match=f"^OwnRatio.update: .*Pass {name} as weights="):
+        Compare(OwnRatio(), replicas=2).update(preds, preds, target, **extra)
+    with pytest.raises(MetricTypeError, match=f"^BLEU.update: .*Pass {name} as weights="):
+        Sliced(BLEU(), 2).update(["a"], ["a"], slices=[0], **extra)
+    with pytest.raises(MetricTypeError, match=r"^Peak.update: .*, and no weights"):
+        Peak().update(preds, **extra)
+
+
+def test_arguments_that_do_not_fit_name_the_class_of_the_user(rng):
+    preds, target = (outputs_of(rng)[each] for each in ("preds", "target"))
+    with pytest.raises(MetricTypeError, match=r"^OwnRatio\.update: missing .*'target'; it takes: "):
+        OwnRatio().update(preds)
+    with pytest.raises(MetricTypeError, match=r"^OwnRatio.*too many.*: preds, target, weights="):
+        OwnRatio().update(preds, target, target)
+    with pytest.raises(MetricTypeError, match=r"^Mean\.update.*'wieghts'.*Did you mean weights="):
+        Mean().update(preds, wieghts=preds)
+    with pytest.raises(MetricTypeError, match=r"^Peak\.update.*Did you mean scaling="):
+        jax.jit(lambda x: Peak().update(x, scalling=x))(preds)
+    with pytest.raises(MetricTypeError, match=r"^TreeHealth\.update.*'tree'.*it takes: params"):
+        TreeHealth(like={"w": preds}).update(tree={"w": preds})
+    # A TypeError of the update itself stays as it is.
+    with pytest.raises(TypeError, match="not for this batch"):
+        Odd().update(preds)
+
+
+class Odd(Peak):
+    def update(self, values, *, scaling=1.0):
+        raise TypeError("not for this batch")
 
 
 @pytest.mark.parametrize("name", ["weigths", "wieghts", "Weights", "wights", "weights_"])

@@ -1,6 +1,7 @@
 """One copy of the state a device: no communication in an update, one collective in a sync."""
 
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from datarax import (
     MetricTypeError,
     per_device,
 )
-from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum
+from datarax.metrics import AUROC, Accuracy, Max, Mean, Min, Std, Sum
 from datarax.statistics.device_merge import SMALL_BYTES
 from tests.helpers import bits, collectives_in, draw, make_mesh, place
 from tests.wrappers.mixed import CLASSES, Peak, batch_of, check, joined, twenty
@@ -616,3 +617,18 @@ def test_other_arguments_that_are_refused():
         metric.update(loss=np.ones(8, np.float32))
     with pytest.raises(MetricInputError, match="outputs by name"):
         per_device(Collection({"a": Mean()}), mesh, "data").update(np.ones(8, np.float32))
+
+
+def test_bounds_are_those_of_the_merged_metric(rng):
+    mesh = make_mesh("auto", {"data": 8})
+    preds, target = rng.random(32, np.float32), rng.integers(0, 2, 32)
+    spread = per_device(AUROC(), mesh, "data").update(preds, target)
+    merged: Any = spread.sync()
+    np.testing.assert_equal(spread.bounds(), merged.bounds())
+    both = per_device(Collection({"auroc": AUROC(), "mean": Accuracy()}), mesh, "data")
+    both = both.update(preds=preds, target=target)
+    merged = both.sync()
+    np.testing.assert_equal(both.bounds(), merged.bounds())
+    np.testing.assert_equal(both["auroc"].bounds(), both.bounds()["auroc"])
+    with pytest.raises(AttributeError, match=r"^Accuracy has no bounds\(\): .*AUROC"):
+        both["mean"].bounds()

@@ -4,8 +4,14 @@ from typing import Literal
 
 import jax.numpy as jnp
 
+from datarax._checks import refuse_ignored
 from datarax._typing import OnInvalid, PyTree
-from datarax.metrics.classification.count_ratio import CountMetric, Counts, TopKCountMetric
+from datarax.metrics.classification.count_ratio import (
+    ONE_CLASS,
+    CountMetric,
+    Counts,
+    TopKCountMetric,
+)
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.exact import exact
 from datarax.numerics.scaling import nan_where
@@ -85,6 +91,11 @@ class StatScores(TopKCountMetric):
     """As in `Metric`. The default is "exclude" because the results are counts."""
     average: Literal["micro"] | None = None
     """"micro" adds up the counts of all classes, (5,)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.is_binary:
+            refuse_ignored(self, "average", ONE_CLASS)
 
     def compute(self) -> PyTree:
         c = Counts.of(self.statistic)

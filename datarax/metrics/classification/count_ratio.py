@@ -5,13 +5,16 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import real
+from datarax._checks import real, refuse_ignored
 from datarax._typing import ArrayLike, Average, PyTree, Weights
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
 from datarax.statistics.class_counts import ClassCounts
 from datarax.statistics.fields import state
+
+ONE_CLASS = "in a binary task, whose value is of the positive class (num_classes=2 averages both)"
+"""Why an average has no effect."""
 
 
 class Counts(NamedTuple):
@@ -112,13 +115,13 @@ class CountMetric(TaskMetric):
         """A new metric with the batch folded in; no communication.
 
         Args:
-            preds: multiclass: scores (..., C) or predicted labels (...); multilabel: scores
-                (..., L); binary: scores, or 0/1 predictions, (...).
+            preds: multiclass: scores (..., C), of floats or integers, or predicted labels (...);
+                multilabel: scores (..., L); binary: scores, or 0/1 predictions, (...).
             target: multiclass: integer labels (...); multilabel: 0/1 (..., L); binary: 0/1 (...).
             weights: broadcast against the leading axes of `target`; zero excludes an example.
 
         Raises:
-            MetricInputError: the shapes do not fit together; shows both.
+            MetricInputError: the shapes do not fit together; shows both. Or labels may be one-hot.
             MetricTypeError: the labels are not integers.
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
@@ -145,6 +148,8 @@ class CountRatio(TopKCountMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.is_binary:
+            refuse_ignored(self, "average", ONE_CLASS)
         self.zero_division = real(self.zero_division, "zero_division", nan=True)
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from datarax._checks import refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax.distributed.placement import outside_mesh
@@ -36,6 +37,11 @@ class AreaMetric(ScoreMetric):
 
     extremes: ClassVar[tuple[float, float]] = (0.0, 1.0)
     """The least and the greatest value that the metric can have."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.is_binary:
+            refuse_ignored(self, "average", "in a binary task, which has one value")
 
     def areas(self, groups: Groups) -> DoubleFloat:
         """The lower bound, the estimate and the upper bound by class, of shape (3, size)."""

@@ -136,10 +136,9 @@ class TreeHealth(Metric):
 
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
         # The trees become sums here, where a wrapper has not yet split anything into rows.
+        self.refuse_unknown_arguments(args, kwargs)
         takes = tuple(name for name, _ in arguments(self))
         given = dict.fromkeys(takes) | dict(zip(takes, args, strict=False)) | dict(kwargs)
-        if len(args) > len(TREES) or len(given) > len(takes):
-            raise TypeError(f"TreeHealth.update takes {', '.join(takes)}; got {', '.join(given)}")
         step = given.pop("step")
         if all(tree is None for tree in given.values()):
             raise MetricInputError(f"TreeHealth.update: give at least one of {', '.join(TREES)}")

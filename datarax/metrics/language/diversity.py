@@ -19,7 +19,7 @@ from datarax.metrics.language.text_metric import (
     checked_texts,
     unread_where_zero,
 )
-from datarax.metrics.language.text_tokens import sacrebleu_tokenizer
+from datarax.metrics.language.text_tokens import check_tokenizer, sacrebleu_tokenizer
 from datarax.metrics.language.translation import bleu
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.distinct import Distinct
@@ -58,6 +58,7 @@ class SelfBLEU(TextMean):
 
     def __post_init__(self) -> None:
         positive_int(self.max_order, "max_order")
+        check_tokenizer(self.tokenize, "SelfBLEU")
         super().__post_init__()
 
     def update(self, preds: Texts, *, weights: Weights = None) -> Self:  # type: ignore[override]

@@ -3,16 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from datarax._checks import kind, numeric
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import kind, numeric, warn
+from datarax._errors import MetricInputError, MetricTypeError, ReferencesWarning
 from datarax._typing import PyTree, Weights
 from datarax.metrics.base import Metric
-from datarax.metrics.call import Call
+from datarax.metrics.call import Call, is_numbers
 from datarax.numerics.double_float import DoubleFloat
+from datarax.statistics.argument_checks import kept
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
@@ -33,6 +35,7 @@ class CountedText(Metric):
         return self.apply(self.calls(args, kwargs))
 
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        self.refuse_unknown_arguments(args, kwargs)
         given = self.counts_of(*args, **kwargs)
         arrays = {name: x for name, x in given.items() if x is not None}
         return Call((), arrays, type(self).__name__, tuple(given), ())
@@ -74,7 +77,8 @@ class TextMetric(CountedText):
         Args:
             preds: N texts.
             target: the reference of each, or a list of references of each, where several are
-                allowed.
+                allowed. N lists of N references each may be meant the other way round, as
+                sacrebleu takes them, and warn; tuples do not.
             weights: of the texts, (N,), or one for all.
 
         Raises:
@@ -86,8 +90,11 @@ class TextMetric(CountedText):
     def counts_of(
         self, preds: Texts, target: References, *, weights: Weights = None
     ) -> dict[str, Any]:
+        given = target
         preds, target = unread_where_zero(weights, preds, target)
         texts = checked_texts(preds, "preds")
+        if self.several:
+            _warn_of_two_readings(given, len(texts), type(self).__name__)
         references = checked_references(target, len(texts), self.several, type(self).__name__)
         numbers = self.numbers(texts, references) if texts else np.zeros((0, self.width), np.int32)
         return {"numbers": numbers.reshape(len(texts), self.width), "weights": weights}
@@ -149,11 +156,24 @@ def checked_texts(texts: Any, name: str) -> list[str]:
         raise MetricTypeError(f"{name} is a string; expected a list of strings: [{texts[:20]!r}]")
     texts = _as_list(texts)
     if not isinstance(texts, list | tuple):
-        raise MetricTypeError(f"{name} is {kind(texts)}; expected a list of strings")
+        raise MetricTypeError(f"{name} is {_kind(texts)}; expected a list of strings{_hint(texts)}")
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise MetricTypeError(f"{name}[{index}] is {kind(text)}; expected a string")
+            raise MetricTypeError(
+                f"{name}[{index}] is {_kind(text)}; expected a string{_hint(text)}"
+            )
     return list(texts)
+
+
+def _kind(x: Any) -> str:
+    return f"an array of {x.dtype}" if hasattr(x, "dtype") else kind(x)
+
+
+def _hint(x: Any) -> str:
+    """What to do if a number, a list of numbers or an array is given for a text or for texts."""
+    if isinstance(x, int | float) or hasattr(x, "dtype") or (x and is_numbers(x)):
+        return ". Decode token ids to strings first, as batch_decode of a tokenizer does"
+    return ""
 
 
 def checked_references(target: Any, size: int, several: bool, metric: str) -> list[list[str]]:
@@ -165,17 +185,23 @@ def checked_references(target: Any, size: int, several: bool, metric: str) -> li
     """
     target = _as_list(target)
     if not isinstance(target, list | tuple):
-        raise MetricTypeError(f"target is {kind(target)}; expected a list, one entry for each text")
+        raise MetricTypeError(
+            f"target is {_kind(target)}; expected a list, one entry for each text{_hint(target)}"
+        )
     if len(target) != size:
+        hint = ""
+        if several and all(isinstance(x, list | tuple) and len(x) == size for x in target):
+            hint = f". If {_TRANSPOSED}"
         raise MetricInputError(
             f"{size} preds and {len(target)} targets; expected one target for each of the preds"
+            f"{hint}"
         )
     references = []
     for index, each in enumerate(target):
         if not isinstance(each, str) and not several:
             raise MetricTypeError(
                 f"target[{index}] is {kind(each)}; expected a string: {metric} takes one reference "
-                f"for each text"
+                f"for each text{_hint(each)}"
             )
         each = [each] if isinstance(each, str) else checked_texts(each, f"target[{index}]")
         if not each:
@@ -184,6 +210,25 @@ def checked_references(target: Any, size: int, several: bool, metric: str) -> li
             )
         references.append(each)
     return references
+
+
+_TRANSPOSED = (
+    "target has a list for each set of references, as sacrebleu takes them, give list(zip(*target))"
+)
+
+
+def _warn_of_two_readings(target: Any, size: int, metric: str) -> None:
+    """Warns if the references of N texts are N lists of N, which may be meant in two ways."""
+    if size < 2 or not isinstance(target, list | tuple) or len(target) != size:
+        return
+    if kept() != "none" and all(isinstance(x, list) and len(x) == size for x in target):
+        warn(
+            f"{metric}: {size} preds and {size} lists of {size} references can be read in two "
+            f"ways. target[0] is taken for the references of preds[0], and so on. If "
+            f"{_TRANSPOSED}. If it is right, give tuples, which do not warn: "
+            f"[tuple(each) for each in target]",
+            ReferencesWarning,
+        )
 
 
 def unread_where_zero(weights: Any, *lists: Any) -> tuple[Any, ...]:
@@ -209,7 +254,8 @@ def _as_list(x: Any) -> Any:
     # An update outside `jit` makes an array of an empty list.
     if getattr(x, "shape", None) == (0,):
         return []
-    return x.tolist() if isinstance(x, np.ndarray) else x
+    is_known = isinstance(x, np.ndarray | jax.Array) and not isinstance(x, Tracer)
+    return np.asarray(x).tolist() if is_known else x
 
 
 def flat(references: list[list[str]]) -> tuple[list[str], np.ndarray[Any, Any]]:

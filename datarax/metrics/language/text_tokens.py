@@ -5,12 +5,26 @@ import string
 from collections.abc import Callable
 from functools import lru_cache
 
+from datarax._checks import choice
 from datarax._optional import optional
 
+_IN_ALL_VERSIONS = ("13a", "intl", "char", "zh", "none")
 _PUNCTUATION = frozenset(string.punctuation)
 _SPACES = re.compile(r"\s\s+")
 _NOT_ROUGE = re.compile(r"[^a-z0-9]+")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def check_tokenizer(name: str, metric: str) -> None:
+    """Raises unless sacrebleu has a tokenizer of this name.
+
+    Raises:
+        MetricInputError: it has none; lists those that it has.
+        ImportError: sacrebleu is not installed, and the name is not one that all versions have.
+    """
+    if name not in _IN_ALL_VERSIONS:
+        known = optional("sacrebleu.metrics", "text", metric).BLEU.TOKENIZERS
+        choice(name, tuple(known), f"{metric}: tokenize")
 
 
 @lru_cache

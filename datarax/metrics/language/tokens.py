@@ -7,7 +7,7 @@ from datarax._checks import is_integer, numeric, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.numerics.special import score_of
-from datarax.statistics.batches import rows_weight
+from datarax.statistics.batches import refuse_one_hot, rows_weight
 from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
 from datarax.statistics.labels import equals, in_range
 
@@ -21,9 +21,11 @@ def check_tokens(preds: jax.Array, target: jax.Array) -> int:
     if preds.ndim == 0 or preds.shape[-1] == 0:
         raise MetricInputError(f"preds of shape {preds.shape}; expected logits of shape (..., V)")
     if preds.shape[:-1] != target.shape:
+        same = preds.shape == target.shape
+        hint = ". If target is one-hot, give target.argmax(-1)" if same else ""
         raise MetricInputError(
             f"preds of shape {preds.shape} and target of shape {target.shape}; expected logits of "
-            f"shape (..., V) and token ids of shape (...)"
+            f"shape (..., V) and token ids of shape (...){hint}"
         )
     return preds.shape[-1]
 
@@ -70,6 +72,7 @@ def tokens_right(
     if preds.ndim == target.ndim:
         same_shape(preds, target)
         preds = token_ids(preds, "preds")
+        refuse_one_hot(preds, target, None)
         if top_k > 1:
             raise MetricInputError(f"top_k={top_k} needs logits (..., V); preds are ids")
         right = preds == target.astype(preds.dtype)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import positive_int, real
+from datarax._checks import positive_int, real, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._optional import optional
 from datarax._typing import PyTree
@@ -14,6 +14,7 @@ from datarax.metrics.language.ngrams import Integers, Sequences, gram_totals, gr
 from datarax.metrics.language.text_metric import TextMetric, TextRatio, flat
 from datarax.metrics.language.text_tokens import (
     apart_from_punctuation,
+    check_tokenizer,
     sacrebleu_tokenizer,
 )
 from datarax.statistics.scaled_total import quotient
@@ -62,6 +63,9 @@ class BLEU(TextMetric):
 
     def __post_init__(self) -> None:
         positive_int(self.max_order, "max_order")
+        check_tokenizer(self.tokenize, "BLEU")
+        if self.smooth_method not in _SMOOTHING_VALUES:
+            refuse_ignored(self, "smooth_value", f"with smooth_method={self.smooth_method!r}")
         if self.smooth_value is not None:
             self.smooth_value = real(self.smooth_value, "smooth_value")
             if self.smooth_value < 0:
@@ -271,6 +275,11 @@ class TER(TextRatio):
     """Whether Asian characters are words of their own."""
     case_sensitive: bool = False
     """Whether upper and lower case differ."""
+
+    def __post_init__(self) -> None:
+        if not (self.normalized or self.no_punct):
+            refuse_ignored(self, "asian_support", "without normalized=True or no_punct=True")
+        super().__post_init__()
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
         options = ("normalized", "no_punct", "asian_support", "case_sensitive")

@@ -5,7 +5,7 @@ from typing import Literal, Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import positive_int
+from datarax._checks import positive_int, refuse_ignored
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import where
@@ -109,6 +109,11 @@ class CalibrationError(CalibrationMetric):
     average: Literal["macro"] | None = "macro"
     """Classwise and multilabel: "macro" is the mean over the classes or labels that have data;
     `None` gives one value per class or label."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.has_one_group:
+            refuse_ignored(self, "average", "without classwise=True or num_labels=")
 
     def compute(self) -> PyTree:
         error = _error(self.bins(), self.norm)

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import positive_int
+from datarax._checks import positive_int, refuse_ignored
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.scaled_double import ScaledDouble
@@ -45,7 +45,9 @@ class PerOutput(RegressionMetric):
     gives one value per output."""
 
     def __post_init__(self) -> None:
-        if self.num_outputs is not None:
+        if self.num_outputs is None:
+            refuse_ignored(self, "multioutput", "without num_outputs=, the number of outputs")
+        else:
             positive_int(self.num_outputs, "num_outputs")
 
     @property

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from datarax._checks import refuse_ignored
 from datarax._typing import PyTree
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.regression.per_output import RegressionMetric
@@ -78,6 +79,7 @@ class SpearmanCorrCoef(RankCorrelation):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bits is not None:
+            refuse_ignored(self, "capacity", "with bits=, which keep no examples")
             self.statistic = JointHistogram(bits=self.bits)
 
     @outside_mesh

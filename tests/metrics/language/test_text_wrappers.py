@@ -11,7 +11,7 @@ import datarax
 from datarax import Bootstrap, Collection, Compare, Sliced, Window, metrics
 from datarax.training import StatefulMetric
 from tests.helpers import bits, make_mesh
-from tests.metrics.language.texts import edited, text
+from tests.metrics.language.texts import edited, pairs, text, with_references
 
 pytestmark = pytest.mark.slow
 
@@ -131,6 +131,61 @@ def test_misuse(given, message):
         extra = {"slices": np.zeros(2, np.int32)} if isinstance(metric, Sliced) else {}
         with pytest.raises(datarax.DataraxError, match=re.escape(message)):
             metric.update(*given, **extra)
+
+
+SEVERAL = ("BLEU", "CHRF", "TER", "ROUGE", "TextExactMatch", "TokenF1")
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_references_that_can_be_read_in_two_ways(name, rng):
+    metric = getattr(metrics, name)()
+    preds, target = with_references(rng, 3)
+    lists = [list(each) for each in target]
+    said = pytest.warns(
+        datarax.ReferencesWarning, match=rf"^{name}: 3 preds .*target\[0\] is taken"
+    )
+    # They are read in the documented way, whatever their number.
+    with said:
+        seen = metric.update(preds, lists)
+    assert seen.results() == metric.update(preds, target).results()
+    # What the warning says turns the other way into this one, and does not warn again.
+    transposed = [list(each) for each in zip(*target, strict=True)]
+    with said as caught:
+        metric.update(preds, transposed)
+    (warning,) = caught
+    assert "list(zip(*target))" in str(warning.message)
+    turned = metric.update(preds, list(zip(*transposed, strict=True)))
+    assert turned.results() == seen.results()
+    # Rows of weight zero, wrappers and collections do not hide it.
+    with said:
+        metric.update(preds, lists, weights=np.array([1, 0, 1]))
+    with said:
+        Sliced(metric, 2).update(preds, lists, slices=np.array([0, 1, 0]))
+    with pytest.warns(datarax.ReferencesWarning, match=f"^metric 'a': {name}: 3 preds"):
+        datarax.Collection({"a": metric}).update(preds=preds, target=lists)
+    # Elsewhere the other form is an error, which says the same.
+    preds, target = with_references(rng, 4)
+    with pytest.raises(datarax.MetricInputError, match=r"4 preds and 3 .*list\(zip\(\*target\)\)"):
+        metric.update(preds, [list(each) for each in zip(*target, strict=True)])
+    # One reading, no warning: one text, and texts of different numbers of references.
+    metric.update(preds[:1], [[target[0][0]]])
+    metric.update(preds[:2], [list(target[0][:2]), [target[1][0]]])
+
+
+def test_token_ids_in_place_of_texts(rng):
+    ids = rng.integers(0, 9, (3, 5))
+    for given in (ids, jnp.asarray(ids), ids.tolist(), ids[0], [1, 2, 3], list(ids)):
+        for target in (["a"] * 3, ids):
+            with pytest.raises(datarax.MetricTypeError, match="Decode token ids to strings first"):
+                metrics.BLEU().update(given, target)
+    with pytest.raises(datarax.MetricTypeError, match=r"target\[0\].*Decode token ids"):
+        metrics.WER().update(["a"], [5])
+
+
+@pytest.mark.parametrize("name", ["BLEU", "SelfBLEU"])
+def test_an_unknown_tokenizer_is_refused_when_the_metric_is_made(name):
+    with pytest.raises(datarax.MetricInputError, match=rf"^{name}: tokenize='bpe'.*'13a'.*'char'"):
+        getattr(metrics, name)(tokenize="bpe")
 
 
 def test_more_misuse():

@@ -28,9 +28,10 @@ def pairs(rng: np.random.Generator, size: int, *, least: int = 0) -> tuple[list[
 
 def with_references(
     rng: np.random.Generator, size: int, several: int = 3
-) -> tuple[list[str], list[list[str]]]:
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    # Tuples, because N lists of N references warn.
     preds, target = pairs(rng, size)
-    return preds, [[each, *(edited(rng, each) for _ in range(several - 1))] for each in target]
+    return preds, [(each, *(edited(rng, each) for _ in range(several - 1))) for each in target]
 
 
 def batches(rng: np.random.Generator, size: int, count: int) -> list[slice]:

@@ -1,0 +1,86 @@
+"""Names by which a metric is known elsewhere, for the error of a name that is not exported."""
+
+import difflib
+import re
+from collections.abc import Iterable
+
+# In lower case, without underscores and the parts in `_PARTS`. A name that differs from that of its
+# class in these only needs no entry.
+_KNOWN_AS = {
+    "acc": "Accuracy",
+    "ami": "AdjustedMutualInfo",
+    "ap": "AveragePrecision",
+    "ari": "AdjustedRand",
+    "auc": "AUROC",
+    "aucpr": "AveragePrecision",
+    "aucroc": "AUROC",
+    "auprc": "AveragePrecision",
+    "average": "Mean",
+    "balancedaccuracy": 'Accuracy(num_classes=..., average="macro")',
+    "bce": "LogLoss",
+    "crossentropy": "LogLoss",
+    "crps": "ContinuousRankedProbabilityScore",
+    "ece": "CalibrationError",
+    "eer": "EqualErrorRate",
+    "em": "TextExactMatch, or ExactMatch of rows of labels",
+    "ema": "ExponentialMovingAverage",
+    "jaccard": "JaccardIndex",
+    "kappa": "CohenKappa",
+    "kendall": "KendallTau",
+    "ks": "KolmogorovSmirnov",
+    "mae": "MeanAbsoluteError",
+    "map": "MeanAveragePrecision of boxes, or RetrievalMAP",
+    "mape": "MeanAbsolutePercentageError",
+    "mcc": "MatthewsCorrCoef",
+    "miou": "MeanIoU",
+    "mse": "MeanSquaredError",
+    "msle": "MeanSquaredLogError",
+    "nll": "LogLoss",
+    "nmi": "NormalizedMutualInfo",
+    "npv": "NegativePredictiveValue",
+    "pcc": "PearsonCorrCoef",
+    "pearson": "PearsonCorrCoef",
+    "ppl": "Perplexity",
+    "ppv": "Precision",
+    "prauc": "AveragePrecision",
+    "rmse": "MeanSquaredError(squared=False), or RootMeanSquaredError",
+    "rmsle": "MeanSquaredLogError(squared=False)",
+    "rocauc": "AUROC",
+    "sensitivity": "Recall",
+    "smape": "SymmetricMeanAbsolutePercentageError",
+    "spearman": "SpearmanCorrCoef",
+    "tnr": "Specificity",
+    "topkaccuracy": "Accuracy(num_classes=..., top_k=...)",
+    "tpr": "Recall",
+    "wmape": "WeightedMeanAbsolutePercentageError",
+}
+_PARTS = ("binary", "multiclass", "multilabel", "score", "metric", "curve")
+
+
+def suggestion(name: str, exported: Iterable[str], module: str = "") -> str:
+    """What to write in place of a name, for the end of a message; empty if nothing is like it.
+
+    Args:
+        name: the name that is not exported.
+        exported: the names that are.
+        module: what is put before the name, for a name of another module.
+    """
+    # Of those that differ in such parts only, the shortest.
+    longest = sorted((each for each in exported if each[:1].isupper()), key=len, reverse=True)
+    names = {_plain(each): each for each in longest}
+    plain = _plain(name)
+    meant = names.get(plain)
+    known = _KNOWN_AS.get(plain, "")
+    if re.split(r"\W", known)[0] in names.values():
+        meant = known
+    if meant is None:
+        near = difflib.get_close_matches(plain, names, 1, cutoff=0.75)
+        meant = names[near[0]] if near else None
+    return f". Did you mean {module}{meant}?" if meant else ""
+
+
+def _plain(name: str) -> str:
+    plain = name.lower().replace("_", "")
+    for part in _PARTS:
+        plain = plain.removeprefix(part).removesuffix(part) or plain
+    return plain

@@ -1,0 +1,115 @@
+"""Slips of those who are new to the library: each error says what to write."""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+import datarax
+from datarax import Collection, Metric, MetricAccumulator, MetricTypeError, metrics, per_device
+from datarax.metrics import AUROC, Accuracy, Mean
+from datarax.metrics.other_names import _KNOWN_AS, suggestion
+from datarax.training import StatefulMetric
+from tests.helpers import make_mesh
+
+
+class AboveMean(Metric):
+    """An update that needs a value on the host, which works outside `jit`."""
+
+    mean: Mean = Mean()
+    above = MetricAccumulator(0)
+
+    def update(self, values):
+        new = sum(x > self.mean.results() for x in np.asarray(values))
+        return self.replace(mean=self.mean.update(values), above=self.above.update(int(new)))
+
+    def compute(self):
+        return self.above.value
+
+
+def test_results_while_a_function_is_traced(rng):
+    preds, target = rng.random(16, np.float32), rng.integers(0, 2, 16)
+    plain = Accuracy()
+    for metric in (
+        plain,
+        AUROC(),
+        Collection({"a": plain, "auroc": AUROC()}),
+        per_device(plain, make_mesh("auto", {"data": 8}), "data"),
+    ):
+        message = rf"^{type(metric).__name__}\.results\(\) .*Call compute\(\) there"
+        with pytest.raises(MetricTypeError, match=message):
+            jax.jit(lambda metric: metric.update(preds=preds, target=target).results())(metric)
+    with pytest.raises(MetricTypeError, match="Call compute"):
+        nnx.jit(lambda metric: metric.results())(StatefulMetric(plain))
+    # Values that are known are known within a traced function, too.
+    seen = plain.update(preds, target)
+    assert AboveMean().update(preds).update(preds).results() == (preds > preds.mean()).sum()
+    assert seen.results() == np.mean((preds > 0.5) == target)
+
+
+def test_a_metric_that_is_called():
+    for metric in (Accuracy(), Collection({"a": Accuracy()})):
+        name = type(metric).__name__
+        with pytest.raises(
+            MetricTypeError, match=rf"^{name}: .*not called.*metric\.update\(\.\.\.\)"
+        ):
+            metric(np.zeros(3), np.zeros(3))
+
+
+def test_arguments_that_a_constructor_does_not_take():
+    with pytest.raises(MetricTypeError, match=r'Write Collection\(\{"acc": \.\.\.\}\)'):
+        Collection(acc=Accuracy())
+    with pytest.raises(MetricTypeError, match=r'Write MultiTask\(\{"a": \.\.\., "b": \.\.\.\}\)'):
+        datarax.MultiTask(a=Accuracy(), b=Accuracy())
+    with pytest.raises(MetricTypeError, match=r"^Sliced: .*'slices'; it takes: metric, num_slices"):
+        datarax.Sliced(Accuracy(), 3, slices=3)
+    with pytest.raises(MetricTypeError, match=r"^Window: missing.*'size'; it takes: metric, size"):
+        datarax.Window(Accuracy())
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("RMSE", "MeanSquaredError(squared=False)"),
+        ("MSE", "MeanSquaredError"),
+        ("mAP", "MeanAveragePrecision"),
+        ("PRAUC", "AveragePrecision"),
+        ("AUC", "AUROC"),
+        ("roc_auc_score", "AUROC"),
+        ("F1Score", "F1"),
+        ("BinaryAUROC", "AUROC"),
+        ("MulticlassF1Score", "F1"),
+        ("mean_squared_error", "MeanSquaredError"),
+        ("Acuracy", "Accuracy"),
+        ("R2", "R2Score"),
+    ],
+)
+def test_names_of_other_libraries(name, meant):
+    with pytest.raises(AttributeError, match=re.escape(f"{name!r}. Did you mean {meant}")):
+        getattr(metrics, name)
+    if name[:1].isupper():
+        message = re.escape(f"{name!r}. Did you mean datarax.metrics.{meant}")
+        with pytest.raises(AttributeError, match=message):
+            getattr(datarax, name)
+
+
+def message_of(module, name):
+    with pytest.raises(AttributeError) as caught:
+        getattr(module, name)
+    return str(caught.value)
+
+
+def test_every_suggestion_is_a_class_and_other_names_have_none():
+    for known, meant in _KNOWN_AS.items():
+        for each in re.findall(r"(?:^|or )(\w+)", meant):
+            assert isinstance(getattr(metrics, each), type), known
+    assert message_of(metrics, "Foo") == "module 'datarax.metrics' has no attribute 'Foo'"
+    assert message_of(datarax, "Foo") == "module 'datarax' has no attribute 'Foo'"
+    assert message_of(datarax, "Accuracy").endswith("Did you mean datarax.metrics.Accuracy?")
+    assert message_of(datarax, "Colection").endswith("Did you mean Collection?")
+    # A name that is written in another way; of two that are alike, the shorter.
+    assert suggestion("AUROCScore", vars(metrics)) == ". Did you mean AUROC?"
+    assert suggestion("gain_score", vars(metrics)) == ". Did you mean Gain?"
+    assert suggestion("GIOU", vars(metrics)) == ". Did you mean GIoU?"

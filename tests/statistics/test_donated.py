@@ -1,0 +1,71 @@
+"""A metric that is used again after a step donated it says so, wherever it is used."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from datarax import (
+    AsyncMetricCollector,
+    Collection,
+    DonatedStateError,
+    Sliced,
+    per_device,
+)
+from datarax.metrics import Max, Mean, Sum
+from datarax.training import StatefulMetric
+from tests.helpers import draw, make_mesh
+
+
+@jax.jit(donate_argnums=0)
+def step(metric, values):
+    return metric.update(values=values)
+
+
+def donated(metric, values):
+    """A metric whose arrays a step has deleted, and the one that the step returned."""
+    metric = jax.tree.map(jnp.array, metric)
+    return metric, jax.block_until_ready(step(metric, values))
+
+
+@pytest.mark.parametrize("metric", [Mean(), Collection({"a": Sum(), "b": Max()})], ids=repr)
+def test_every_use_names_the_metric_and_the_donation(rng, metric):
+    values = draw(rng, (8,))
+    old, new = donated(metric, values)
+    expected = f"^{type(metric).__name__}: .*deleted.*donate.*the metric that the step returned"
+    for use in (
+        lambda: old.update(values=values),
+        lambda: old.merge(new),
+        lambda: new.merge(old),
+        old.compute,
+        old.results,
+        old.state_dict,
+        StatefulMetric(old).results,
+    ):
+        with pytest.raises(DonatedStateError, match=expected):
+            use()
+    with AsyncMetricCollector(metric) as collector:
+        with pytest.raises(DonatedStateError, match=expected):
+            collector.schedule_collection(old)
+        # The collector is as before: the metric that the step returned is collected.
+        collector.schedule_collection(new)
+        assert collector.collect_results() == new.results()
+    assert old.reset().update(values=values).results() == new.results()
+
+
+def test_a_metric_with_copies_and_one_that_is_wrapped(rng):
+    values, mesh = draw(rng, (8,)), make_mesh("auto", {"data": 8})
+    old = per_device(Mean(), mesh, "data")
+    new = jax.block_until_ready(step(old, values))
+    # A compiled program of several devices may crash on deleted arrays, so the check comes before.
+    for read in (new.compute, new.results, new.sync, lambda: new.merge(new), new.state_dict):
+        jax.block_until_ready(read())
+    uses = (lambda: old.update(values), lambda: new.merge(old), lambda: old.merge(new))
+    for use in (*uses, old.compute, old.results, old.sync, old.state_dict):
+        with pytest.raises(DonatedStateError, match=r"^PerDevice: .*donate"):
+            use()
+    inner, _ = donated(Mean(), values)
+    with pytest.raises(DonatedStateError, match=r"^Collection: .*donate"):
+        Collection({"a": inner}).results()
+    # Another error of a state that is there stays as it is.
+    with pytest.raises(ValueError, match="needs the slice"):
+        Sliced(Mean(), 2).update(values)
