@@ -11,7 +11,7 @@ import datarax
 from datarax import Bootstrap, Collection, Compare, Sliced, Window, metrics
 from datarax.training import StatefulMetric
 from tests.helpers import bits, make_mesh
-from tests.metrics.language.texts import edited, pairs, text, with_references
+from tests.metrics.language.texts import edited, text, with_references
 
 pytestmark = pytest.mark.slow
 
