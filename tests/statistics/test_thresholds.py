@@ -252,7 +252,7 @@ def test_what_sums_to_1_in_its_dtype_does_not_warn(rng):
     nan[3, 5] = np.nan
     silent(metric.replace(on_invalid="exclude").update, nan, target)
     ignoring = metrics.AUROC(num_classes=100, bits=10, ignore_index=7)
-    nan[3, 5], nan[7] = 0, 3
+    nan[3], nan[7] = 0.01, 3
     with pytest.warns(ScoresWarning, match="a sum of 300"):
         metric.update(nan, target)
     silent(ignoring.update, nan, target)
