@@ -62,9 +62,11 @@ class PrecisionWarning(UserWarning):
 
 
 class ScoresWarning(UserWarning):
-    """Scores that are not from 0 to 1 are compared with a threshold, as if they were probabilities.
+    """Scores are probably of another kind than the metric takes them for.
 
-    Only values that are known outside `jit` are looked at.
+    Scores that are not from 0 to 1 are compared with a threshold of probabilities; logits of
+    different rows are compared; probabilities are taken for logits; a loss is negative. Only values
+    that are known outside `jit` are looked at.
     """
 
 

@@ -131,11 +131,13 @@ def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
     """`-log(softmax(logits)[target])` of logits (..., C) and labels (...).
 
     Within 4 ulp for few classes, if the differences of the logits are exact; also for results near
-    zero. Infinite where it exceeds the range of floats.
+    zero. Infinite where it exceeds the range of floats, and where the logit of the target is -inf.
     """
     # Maxima and selections are exact in half precision. So the only float32 array of the size of
     # the logits holds the terms of a sum, which a compiler may fuse.
     own = as_float(score_of(logits, target))
+    is_impossible = own == -jnp.inf
+    own = jnp.where(is_impossible, 0, own)
     top = as_float(jnp.max(logits, -1, keepdims=True)) - own  # not negative
     above = as_float(logits) - own
     # A difference of finite logits may be infinite, and the difference of two such is NaN.
@@ -143,9 +145,32 @@ def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
     below_top = jnp.minimum(above, greatest) - jnp.minimum(top, greatest)
     classes = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
     others = jnp.where(classes == target[..., None], 0, jnp.exp(below_top))
-    top = top[..., 0]
+    top = jnp.where(is_impossible, jnp.inf, top)[..., 0]
     # log(exp(top) * (others + exp(-top))), where exp(-top) is the share of the target itself.
     return top + jnp.log1p(jnp.sum(others, -1) + jnp.expm1(-top))
+
+
+def softmax_log_odds(logits: jax.Array) -> jax.Array:
+    """`log(p / (1 - p))` of the softmax p of logits (..., C), for each class.
+
+    It has the order of p, also where p itself rounds to 0 or 1. Of two classes it is the difference
+    of the logits, rounded once. A logit of -inf gives -inf; a class beside which all others have
+    -inf gives infinity.
+    """
+    classes = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
+    top = jnp.max(logits, -1, keepdims=True)
+    highest = jnp.min(jnp.where(logits == top, classes, logits.shape[-1]), -1, keepdims=True)
+    is_highest = classes == highest  # one class, the first of equal ones
+    below = logits - top
+    others = jnp.where(is_highest, -jnp.inf, below)
+    second = jnp.max(others, -1, keepdims=True)
+    start = jnp.where(second > -jnp.inf, second, 0)
+    terms = jnp.exp(others - start)
+    total = jnp.sum(terms, -1, keepdims=True)
+    # Beside a class that is not the highest, the highest has the weight 1, which is at least that
+    # of the class: so the difference of the sums loses no digits of the logarithm.
+    beside = jnp.log1p(jnp.exp(second) * (total - terms))
+    return jnp.where(is_highest, -(start + jnp.log(total)), below - beside)
 
 
 def kl_div(p: jax.Array, q: jax.Array, difference: jax.Array) -> jax.Array:

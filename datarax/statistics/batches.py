@@ -21,9 +21,9 @@ from datarax._checks import (
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.statistics.argument_checks import check_values
-from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, out_of_range
+from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, not_logits, out_of_range
 from datarax.statistics.labels import equals, first_highest, in_range
-from datarax.statistics.thresholds import check_known, check_one_hot
+from datarax.statistics.thresholds import check_known, check_logits, check_one_hot
 
 _FLOAT32_EPS = 2.0**-23
 
@@ -71,6 +71,7 @@ def examples(
     ignore_index: int | None = None,
     threshold: float | None = None,
     infinite: bool = False,
+    from_logits: bool = False,
     name: str = "preds",
 ) -> Examples:
     """Checks a batch of scores and targets.
@@ -89,6 +90,9 @@ def examples(
             or predicted labels 0 and 1. Then other integers are invalid, and other scores that are
             known outside `jit` give a warning.
         infinite: whether infinite scores are valid.
+        from_logits: whether `preds` are logits, of a softmax for multiclass, else of a sigmoid.
+            Then -inf is valid, and multiclass rows that are known outside `jit` to be probabilities
+            give a warning.
         name: the name of `preds` in messages.
 
     Raises:
@@ -99,8 +103,9 @@ def examples(
     as_given = target, weights, preds
     given, target = numeric(preds, name), numeric(target, "target")
     scores = as_float(given)
-    unusable_scores = is_nan if infinite else not_finite
+    unusable_scores = not_logits if from_logits else is_nan if infinite else not_finite
     if num_classes is None:
+        unusable_scores = is_nan if infinite else unusable_scores
         if given.ndim == target.ndim + 1 and given.shape[:-1] == target.shape != given.shape[-1:]:
             size = given.shape[-1]
             hint = f"for scores of {size} classes, give num_classes={size}"
@@ -146,6 +151,8 @@ def examples(
     weight = jnp.where(ignored, jnp.zeros((), weight.dtype), weight)
     if num_classes is None:
         check_values(check_known, as_given, ignore_index, threshold, name)
+    elif from_logits:
+        check_values(check_logits, as_given, ignore_index, name)
     return Examples(scores, labels, weight, invalid, min(_eps_of(given), _FLOAT32_EPS))
 
 
@@ -238,7 +245,7 @@ def predictions(
             raise MetricInputError(f"top_k={top_k} needs scores; {name} are labels")
     unusable = out_of_range(~in_range(target, size), target)
     if scores:
-        unusable |= not_finite(preds, -1)
+        unusable |= not_logits(preds, -1)
         chosen = _top(preds, top_k)
     else:
         unusable |= out_of_range(~in_range(preds, size), preds)

@@ -104,6 +104,7 @@ class CalibrationBins(State):
             num_classes=self.num_classes,
             num_labels=self.num_labels,
             probabilities=not self.from_logits,
+            from_logits=self.from_logits,
             ignore_index=self.ignore_index,
         )
         confidence, correct = self._judged(seen)

@@ -133,6 +133,7 @@ class PredictionCounts(TaskCounts):
             num_labels=self.num_labels,
             ignore_index=self.ignore_index,
             threshold=of_probabilities(self.threshold, self.from_logits),
+            from_logits=self.from_logits,
         )
         chosen = is_above(preds, self.threshold, self.from_logits)
         if self.num_labels is None:  # one class, the positive one

@@ -10,10 +10,12 @@ from datarax._checks import as_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.numerics.double_float import DoubleFloat
+from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import not_distribution, rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import InvalidCounts, not_logits
 from datarax.statistics.scaled_total import ScaledTotal
 from datarax.statistics.state import State
+from datarax.statistics.thresholds import check_logits
 
 
 class Distributions(NamedTuple):
@@ -63,8 +65,10 @@ class EntropyTotals(State, kw_only=False):
                 f"num_classes={self.num_classes}: give num_classes= for more"
             )
         x = as_float(given)
-        unusable = not_finite(x, 1) if self.from_logits else not_distribution(given)
+        unusable = not_logits(x, 1) if self.from_logits else not_distribution(given)
         w, invalid = rows_weight(unusable, weights)
+        if self.from_logits:
+            check_values(check_logits, (None, weights, preds), None, "preds")
         if self.from_logits:
             log_p = jax.nn.log_softmax(jnp.where(w.astype(jnp.bool_)[:, None], x, 0), -1)
             p = jnp.exp(log_p)

@@ -78,6 +78,7 @@ class GroupCounts(State):
             weights,
             ignore_index=self.ignore_index,
             threshold=of_probabilities(self.threshold, self.from_logits),
+            from_logits=self.from_logits,
         )
         same_shape(batch.preds, groups, ("preds", "groups"))
         if not is_integer(groups):

@@ -67,6 +67,20 @@ def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     return Invalid(jnp.max(code, axes, initial=0) if axes != () else code)
 
 
+def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
+    """The rows that are no logits; a row extends along `axes`.
+
+    -inf is a logit: the class is impossible. A row that holds a NaN, infinity, or nothing but -inf
+    is not of logits; a single number without `axes` may be -inf.
+    """
+    if is_integer(x):
+        return not_finite(x, axes)
+    if axes == ():
+        return not_finite(jnp.where(x == -jnp.inf, 0, x))
+    beyond = jnp.isinf(jnp.max(x, axes))
+    return is_nan(x, axes) | Invalid(beyond.astype(jnp.int8) * _INFINITE)
+
+
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     """The rows that hold a NaN; a row extends along `axes`."""
     if axes != ():

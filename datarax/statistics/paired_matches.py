@@ -89,6 +89,7 @@ class PairedMatches(TaskCounts):
             num_labels=self.num_labels,
             ignore_index=self.ignore_index,
             threshold=of_probabilities(self.threshold, self.from_logits),
+            from_logits=self.from_logits,
             name=name,
         )
         chosen = is_above(scores, self.threshold, self.from_logits)

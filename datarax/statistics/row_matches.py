@@ -91,6 +91,7 @@ class RowMatches(State):
             num_labels=self.num_labels,
             ignore_index=index,
             threshold=of_probabilities(self.threshold, self.from_logits),
+            from_logits=self.from_logits,
         )
         chosen = is_above(batch.preds, self.threshold, self.from_logits)
         return chosen == batch.target, batch.weight.astype(jnp.bool_), batch.invalid

@@ -9,7 +9,7 @@ from datarax._checks import as_float
 from datarax.numerics.float_grid import default_bits
 from datarax.statistics.adaptive_bins import AdaptiveBins
 from datarax.statistics.fields import state
-from datarax.statistics.scores import Groups, Scores
+from datarax.statistics.scores import LOG_ODDS_OCTAVES, Groups, Scores
 
 _MOST_WITH_EXTREMES = 16
 
@@ -45,12 +45,15 @@ class ScoreHistogram(Scores):
             self.bits = default_bits(self.size)
         # With few bins, more powers of two would make the bins of logits too wide.
         octaves = 20 if self.bits >= 14 else 10
+        mirrored = octaves
+        if self.from_logits:
+            octaves, mirrored = LOG_ODDS_OCTAVES, 0
         self.bins = AdaptiveBins(
             size=self.size,
             rows=2,
             bits=self.bits,
             octaves=octaves,
-            mirrored=octaves,
+            mirrored=mirrored,
             keeps_extremes=self.size <= _MOST_WITH_EXTREMES,
         )
 

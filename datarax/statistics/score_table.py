@@ -12,7 +12,7 @@ from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.statistics.adaptive_bins import AdaptiveBins
 from datarax.statistics.fields import state
 from datarax.statistics.memo import computed_once
-from datarax.statistics.scores import Groups, Scores, sums_above
+from datarax.statistics.scores import LOG_ODDS_OCTAVES, Groups, Scores, sums_above
 
 
 class OrderedPairs(NamedTuple):
@@ -57,8 +57,9 @@ class ScoreTable(Scores):
         super().__post_init__()
         if self.bits is None:
             self.bits = default_bits(self.size * self.size)
+        octaves, mirrored = (LOG_ODDS_OCTAVES, 0) if self.from_logits else (20, 20)
         self.bins = AdaptiveBins(
-            size=self.size, rows=self.size, bits=self.bits, octaves=20, mirrored=20
+            size=self.size, rows=self.size, bits=self.bits, octaves=octaves, mirrored=mirrored
         )
 
     def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:

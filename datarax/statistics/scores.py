@@ -11,12 +11,15 @@ from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaling import power_of_two_near_reciprocal
+from datarax.numerics.special import softmax_log_odds
 from datarax.numerics.sums import suffix_sums
+from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import check_task, examples
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.labels import is_class
 from datarax.statistics.memo import computed_once
 from datarax.statistics.state import State
+from datarax.statistics.thresholds import check_sums
 
 
 class Groups(NamedTuple):
@@ -93,12 +96,20 @@ def sums_above(weights: DoubleFloat) -> DoubleFloat:
     return suffix_sums(weights.map(next_group))
 
 
+LOG_ODDS_OCTAVES = 7
+"""The powers of two of log-odds with the bins of floats. Probabilities are nearly even over
+log-odds, and these over a few powers of two, so bins of one width are best below."""
+
+
 class Scores(State):
     """For each class, the scores of its positives and of its negatives.
 
     A multiclass task compares each class with the rest. A subclass defines `add`, which stores a
     batch, and `groups`, from which metrics are computed. Examples with NaN scores, or with a target
     that is out of range, are excluded and counted in `invalid`.
+
+    With `from_logits`, the scores that are stored are the log-odds `log(p / (1 - p))` of the
+    probabilities: they have the same order, also where probabilities round to 0 or 1.
     """
 
     num_classes: int | None = None
@@ -109,6 +120,9 @@ class Scores(State):
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted in `invalid`."""
 
+    from_logits: bool | None = None
+    """Whether scores are logits: of a softmax for multiclass, else of a sigmoid. `None` is as
+    `False`, but warns if rows of a multiclass task that are known outside `jit` do not sum to 1."""
     pooled: bool = False
     """Whether the classes of an example are examples of one binary task."""
 
@@ -116,6 +130,8 @@ class Scores(State):
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)
+        if self.num_classes is None:
+            self.from_logits = bool(self.from_logits)
 
     @property
     def size(self) -> int:
@@ -129,6 +145,7 @@ class Scores(State):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the scores are not floats, or the labels are not integers.
         """
+        as_given = target, weights, preds
         preds = numeric(preds, "preds")
         if is_integer(preds):
             raise MetricTypeError(f"preds has dtype {preds.dtype}; expected scores, as floats")
@@ -140,7 +157,12 @@ class Scores(State):
             num_labels=self.num_labels,
             ignore_index=self.ignore_index,
             infinite=True,
+            from_logits=bool(self.from_logits),
         )
+        if self.from_logits is None:
+            check_values(check_sums, as_given, self.ignore_index, "preds")
+        if self.from_logits:
+            scores = _log_odds(scores, self.num_classes is not None)
         if self.num_classes is not None:
             target = is_class(target, self.num_classes)
             w = jnp.broadcast_to(w[..., None], scores.shape)
@@ -166,5 +188,21 @@ class Scores(State):
 
     @computed_once
     def scaled_groups(self) -> Groups:
-        """The groups, all weights times one power of two."""
-        return self.groups().scaled()
+        """The groups, all weights times one power of two; with `from_logits` of probabilities."""
+        groups = self.groups().scaled()
+        if not self.from_logits:
+            return groups
+        return groups._replace(lowest=jax.nn.sigmoid(groups.lowest))
+
+
+_MOST_LOG_ODDS = 700.0
+"""The range of the log-odds of float64 probabilities."""
+
+
+def _log_odds(logits: jax.Array, of_softmax: bool) -> jax.Array:
+    """The log-odds of logits; beyond the range of float64, of probabilities that are 0 or 1.
+
+    So an impossible class may have a logit of -1e9, and does not widen the bins of other scores.
+    """
+    z = softmax_log_odds(logits) if of_softmax else logits
+    return jnp.where(jnp.abs(z) > _MOST_LOG_ODDS, jnp.sign(z) * jnp.inf, z)

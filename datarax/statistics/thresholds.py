@@ -70,7 +70,7 @@ def of_probabilities(threshold: float, from_logits: bool) -> float | None:
 class _Given(NamedTuple):
     """The arguments of an update as they were given, and which examples are left out."""
 
-    target: ArrayLike
+    target: ArrayLike | None
     weights: Weights
     ignore_index: int | None
 
@@ -121,14 +121,82 @@ def check_one_hot(preds: Any, target: Any, axes: tuple[int, ...], name: str) -> 
         # The targets first: of most labels one look at them is enough.
         if np.shape(target)[axis] > 1 and all(_is_one_hot(x, axis) for x in (target, preds)):
             raise MetricInputError(
-                f"{name} and target of shape {np.shape(target)} are one-hot along axis {axis}, and "
-                f"expected are labels: give {name}.argmax({axis}) and target.argmax({axis})"
+                f"{name} and target of shape {np.shape(target)} are one-hot along axis {axis}; "
+                f"expected labels: give {name}.argmax({axis}) and target.argmax({axis})"
             )
 
 
 def _is_one_hot(x: Any, axis: int) -> bool:
     x = np.asarray(x)
     return bool(((x == 0) | (x == 1)).all() and (x.sum(axis) == 1).all()) and x.size > 0
+
+
+def check_logits(
+    target: ArrayLike | None,
+    weights: Weights,
+    preds: ArrayLike,
+    ignore_index: int | None,
+    name: str,
+) -> None:
+    """Warns if logits (..., C) of a softmax are probabilities, as far as they are known.
+
+    That is: there are several rows that count, and all hold numbers from 0 to 1 with a sum of 1, up
+    to a few roundings of their dtype.
+    """
+    given = _Given(target, weights, ignore_index)
+    if not all(_is_known(x) for x in (preds, target, weights)):
+        return
+    if np.ndim(preds) < 2 or not np.size(preds) or np.shape(preds)[-1] < 2:
+        return
+    counted = _counted(np.ones(np.shape(preds)[:-1], np.bool_), given)
+    if np.sum(counted) < 2 or not _are_probabilities(preds, counted):
+        return
+    warn(
+        f"all rows of {name} hold numbers from 0 to 1 with a sum of 1, and their softmax is "
+        f"computed, as of logits. If they are probabilities, give from_logits=False, or, to a "
+        f"metric that takes only logits, log({name})",
+        ScoresWarning,
+    )
+
+
+def check_sums(
+    target: ArrayLike,
+    weights: Weights,
+    preds: ArrayLike,
+    ignore_index: int | None,
+    name: str,
+) -> None:
+    """Warns if a row of scores (..., C) does not sum to 1, as far as it is known.
+
+    The tolerance is the root of the eps of the dtype. Rows with NaN pass: they are invalid.
+    """
+    condition = _OtherThanOne(_tolerance(preds))
+    total = _first(preds, condition, _Given(target, weights, ignore_index), _row_sums)
+    if total is not None:
+        warn(
+            f"{name} holds a row with a sum of {total:g}, so it holds no probabilities, and the "
+            f"scores of different rows are compared as they are. If {name} are logits, give "
+            f"from_logits=True, which compares their softmax; if not, give from_logits=False",
+            ScoresWarning,
+        )
+
+
+def check_losses(
+    target: ArrayLike | None,
+    weights: Weights,
+    losses: ArrayLike,
+    ignore_index: int | None,
+    name: str,
+) -> None:
+    """Warns if a loss `-log(p)` is negative beyond rounding, as far as it is known."""
+    condition = _Below(-_tolerance(losses))
+    loss = _first(losses, condition, _Given(target, weights, ignore_index))
+    if loss is not None:
+        warn(
+            f"{name} holds {loss:g}, and a loss -log(p) is not negative. If {name} are logits, "
+            f"leave out from_losses=True; if they are logarithms of probabilities, give -{name}",
+            ScoresWarning,
+        )
 
 
 def _refuse_other_labels(labels: ArrayLike, name: str, given: _Given) -> None:
@@ -153,34 +221,118 @@ def _is_outside(x: Any, /) -> Any:
     return ((x < 0) | (x > 1)) & (abs(x) < np.inf)
 
 
-_any_other = jax.jit(lambda x: jnp.any(_is_other(x.astype(jnp.float32))))
-_any_outside = jax.jit(lambda x: jnp.any(_is_outside(x.astype(jnp.float32))))
-_ON_DEVICE = {_is_other: _any_other, _is_outside: _any_outside}
+class _Below(NamedTuple):
+    """The finite numbers below a limit."""
+
+    limit: float
+
+    def __call__(self, x: Any, /) -> Any:
+        return (x < self.limit) & (abs(x) < np.inf)
 
 
-def _first(x: Any, condition: Callable[[Any], Any], given: _Given) -> float | None:
-    """The first number for which a condition holds, of those that count; None if there is none."""
+class _OtherThanOne(NamedTuple):
+    """The numbers, also infinite ones, that differ from 1 by more than a tolerance."""
+
+    tolerance: float
+
+    def __call__(self, x: Any, /) -> Any:
+        return abs(x - 1) > self.tolerance
+
+
+def _tolerance(x: Any) -> float:
+    """The root of the eps of a dtype; that of float32 for a finer one and for integers."""
+    return max(_eps(x), 2.0**-23) ** 0.5
+
+
+def _eps(x: Any) -> float:
+    dtype = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+    return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.floating) else 0.0
+
+
+def _are_probabilities(preds: Any, counted: np.ndarray[Any, Any]) -> bool:
+    """Whether all rows that are counted are distributions."""
+    tolerance = max(_tolerance(0.0), 4 * _eps(preds))
+    if _is_on_accelerator(preds):
+        return bool(_distributions_on_device(preds, counted, tolerance))
+    preds, counted = np.asarray(preds).reshape(-1, np.shape(preds)[-1]), counted.reshape(-1)
+    # The first rows of logits are enough to tell them, so the others are not read.
+    return all(
+        _distributions(_numbers(preds[rows]), counted[rows], tolerance)
+        for rows in (slice(64), slice(None))
+    )
+
+
+def _distributions(x: Any, counted: Any, tolerance: float) -> Any:
+    is_one = abs(_row_sums(x) - 1) <= tolerance
+    return ((is_one & (x.min(-1) >= 0)) | ~counted).all()
+
+
+_distributions_on_device = jax.jit(
+    lambda x, counted, tolerance: _distributions(x.astype(jnp.float32), counted, tolerance),
+    static_argnums=2,
+)
+
+
+def _row_sums(x: Any, /) -> Any:
+    """The sum of each row along the last axis."""
+    if isinstance(x, jax.Array):
+        return jnp.sum(x, -1)
+    x = x.astype(np.float32) if x.dtype.itemsize < 4 else x
+    # For short rows a product takes a tenth of the time of NumPy's sums.
+    with np.errstate(all="ignore"):
+        return x @ np.ones(x.shape[-1], x.dtype)
+
+
+def _same(x: Any, /) -> Any:
+    return x
+
+
+@lru_cache(maxsize=64)
+def _any_on_device(condition: Callable[[Any], Any], of: Callable[[Any], Any]) -> Any:
+    return jax.jit(lambda x: jnp.any(condition(of(x.astype(jnp.float32)))))
+
+
+def _is_on_accelerator(x: Any) -> bool:
+    return isinstance(x, jax.Array) and any(d.platform != "cpu" for d in x.devices())
+
+
+def _first(
+    x: Any,
+    condition: Callable[[Any], Any],
+    given: _Given,
+    of: Callable[[Any], Any] = _same,
+) -> float | None:
+    """The first number for which a condition holds, of those that count; None if there is none.
+
+    The numbers are those of `x`, or what `of` computes of its rows.
+    """
     if not all(_is_known(each) for each in (x, given.target, given.weights)):
         return None
     # From an accelerator, one number is read, not the array, unless there is something to report.
-    on_device = isinstance(x, jax.Array) and any(d.platform != "cpu" for d in x.devices())
-    if on_device and not bool(_ON_DEVICE[condition](x)):
+    if _is_on_accelerator(x) and not bool(_any_on_device(condition, of)(x)):
         return None
     x = _numbers(x)
     if x.dtype == np.bool_:
         return None
-    # Of integers, both conditions hold for those beyond 0 and 1; NumPy finds extremes faster.
-    if x.dtype.kind in "iu" and x.size and x.min() >= 0 and x.max() <= 1:
+    # Of integers, each condition holds for some beyond 0 and 1; NumPy finds extremes faster.
+    if of is _same and x.dtype.kind in "iu" and x.size and x.min() >= 0 and x.max() <= 1:
         return None
+    x = of(x)
     found = condition(x)
     if not found.any():
         return None
-    if given.ignore_index is not None:
-        found &= _numbers(given.target) != given.ignore_index
+    found = _counted(found, given)
+    return float(x[found][0]) if found.any() else None
+
+
+def _counted(mask: np.ndarray[Any, Any], given: _Given) -> np.ndarray[Any, Any]:
+    """The examples of a mask that are not left out."""
+    if given.ignore_index is not None and given.target is not None:
+        mask = mask & (_numbers(given.target) != given.ignore_index)
     if given.weights is not None:
         weights = _numbers(given.weights)
-        found = found & (weights.reshape(weights.shape + (1,) * (x.ndim - weights.ndim)) != 0)
-    return float(x[found][0]) if found.any() else None
+        mask = mask & (weights.reshape(weights.shape + (1,) * (mask.ndim - weights.ndim)) != 0)
+    return mask
 
 
 def _numbers(x: Any) -> np.ndarray[Any, Any]:

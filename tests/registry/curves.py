@@ -1,11 +1,13 @@
 """Curves and areas, of scores that each have a bin of their own, so that areas are exact."""
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
+import scipy.special
 import scipy.stats
 import sklearn.metrics
 
@@ -21,6 +23,7 @@ from tests.registry.predictions import (
     binary,
     multiclass,
     multilabel,
+    target_labels,
 )
 from tests.registry.reference import Reference, several_classes, sklearn_of
 
@@ -291,11 +294,13 @@ def one_against_one_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> 
     return ratio(fsum(kept * by), fsum(by))
 
 
-def sklearn_by_class(score: Any, average: str | None) -> Reference:
+def sklearn_by_class(
+    score: Any, average: str | None, scores: Callable[[np.ndarray], np.ndarray] = np.asarray
+) -> Reference:
     def indicators(preds: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if target.ndim == 1:
             target = target[:, None] == np.arange(preds.shape[-1])
-        return preds, target.astype(int)
+        return scores(preds), target.astype(int)
 
     def some_of_each(preds: np.ndarray, target: np.ndarray) -> bool:
         positives = target.sum(0)  # of none or all, scikit-learn raises, or gives 0
@@ -314,6 +319,67 @@ CLASS_SCORES = Inputs(
         "absent classes": partial(multiclass, scores=GRID, labels=(0, 3)),
         "ties": partial(multiclass, scores=(0.0, 0.5, 1.0)),
         "logits": partial(multiclass, scores=(-1e30, -40.0, 0.75, 1e30)),
+    },
+)
+AS_THEY_ARE: dict[str, Any] = {"num_classes": 5, "from_logits": False}
+
+# The probabilities of a class are equal or far apart, so that a bin holds one of them.
+LOGITS = np.array(
+    [
+        [2.0, 0.5, -1.0, -3.0, 0.25],
+        [-1.0, 3.0, 0.0, 1.5, -2.0],
+        [0.75, -2.0, 4.0, -1.0, 1.0],
+        [-4.0, 1.0, 2.5, 3.0, -0.5],
+        [-2.5, -1.25, 1.25, -5.0, 6.0],
+        [0.0, 0.0, 0.0, 0.0, 0.0],
+    ]
+)
+
+
+# Of each row a class, and of the last one all but one.
+IMPOSSIBLE = np.where(np.eye(6, 5, dtype=bool), -np.inf, 0.0)
+IMPOSSIBLE[5, 1:] = -np.inf
+
+
+def logits(
+    rng: np.random.Generator,
+    size: int,
+    *,
+    labels: Any = range(5),
+    scale: float = 1.0,
+    impossible: Any = 0.0,
+) -> Arrays:
+    """Logits whose rows are offset by a whole number each, which changes no probability."""
+    rows = rng.choice(scale * LOGITS + impossible, size) + rng.integers(-99, 100, (size, 1))
+    return {"preds": rows.astype(np.float32), "target": target_labels(rng, size, labels)}
+
+
+def log_odds(preds: np.ndarray) -> np.ndarray:
+    """The log-odds of the softmax, so that nearly equal ones are equal."""
+    columns = range(preds.shape[-1])
+    others = [scipy.special.logsumexp(np.delete(preds, c, -1), axis=-1) for c in columns]
+    return np.round(preds - np.stack(others, -1), 10)
+
+
+def roc_of_logits(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> Any:
+    points = by_class(roc_curve_of, w, log_odds(preds), target)
+    # Nothing is predicted positive at the first threshold, also if a probability is 1.
+    thresholds = scipy.special.expit(points.thresholds)
+    thresholds[:, 0] = points.thresholds[:, 0]
+    return points._replace(thresholds=thresholds)
+
+
+CLASS_LOGITS = Inputs(
+    "class_logits",
+    draw=logits,
+    valid=lambda preds, target: (
+        ~np.isnan(preds).any(-1) & np.isfinite(preds.max(-1)) & (target >= 0) & (target < 5)
+    ),
+    spoil={"preds": (np.nan, np.inf), "target": MULTICLASS.spoil["target"]},
+    hard={
+        "absent classes": partial(logits, labels=(0, 3)),
+        "saturated": partial(logits, scale=32.0),
+        "impossible classes": partial(logits, impossible=IMPOSSIBLE),
     },
 )
 LABEL_SCORES = Inputs(
@@ -507,13 +573,13 @@ CASES = [
             cls,
             inputs,
             partial(by_class, oracle, average=average),
-            BITS | {size: 5 if size == "num_classes" else 3, "average": average},
+            BITS | size | {"average": average},
             reference=sklearn_by_class(score, average),
             # By class, as above; then the weights, the products, two sums and a quotient.
             ulps=ulps if average is None else ulps + 2 * 5 + 2,
             exact=True,
         )
-        for inputs, size in ((CLASS_SCORES, "num_classes"), (LABEL_SCORES, "num_labels"))
+        for inputs, size in ((CLASS_SCORES, AS_THEY_ARE), (LABEL_SCORES, {"num_labels": 3}))
         for id, (cls, oracle, score, ulps) in AREAS.items()
         for average in ("macro", "weighted", None)
     ),
@@ -523,7 +589,7 @@ CASES = [
             cls,
             CLASS_SCORES,
             partial(pooled, oracle),
-            BITS | {"num_classes": 5, "average": "micro"},
+            BITS | AS_THEY_ARE | {"average": "micro"},
             reference=sklearn_by_class(score, "micro"),
             ulps=ulps,
             exact=True,
@@ -535,7 +601,7 @@ CASES = [
         metrics.AUROC,
         CLASS_SCORES,
         one_against_one_of,
-        {"bits": 12, "num_classes": 5, "average": "weighted", "multi_class": "ovo"},
+        AS_THEY_ARE | {"bits": 12, "average": "weighted", "multi_class": "ovo"},
         # scikit-learn only takes scores that sum to one, and no weights: see the tests of areas.
         reference=None,
         ulps=2 * 10 + 4,  # ten areas and weights, their products, two sums and a quotient
@@ -546,8 +612,29 @@ CASES = [
         metrics.ROC,
         CLASS_SCORES,
         partial(by_class, roc_curve_of),
-        BITS | {"num_classes": 5, "num_points": POINTS},
+        BITS | AS_THEY_ARE | {"num_points": POINTS},
         **POINT,
+    ),
+    Case(
+        "auroc_class_logits",
+        metrics.AUROC,
+        CLASS_LOGITS,
+        lambda w, preds, target: by_class(auroc_of, w, log_odds(preds), target, "macro"),
+        BITS | {"num_classes": 5, "from_logits": True},
+        reference=sklearn_by_class(
+            sklearn.metrics.roc_auc_score, "macro", lambda preds: np.nan_to_num(log_odds(preds))
+        ),
+        ulps=1 + 2 * 5 + 2,  # as of other scores
+    ),
+    Case(
+        "roc_class_logits",
+        metrics.ROC,
+        CLASS_LOGITS,
+        roc_of_logits,
+        BITS | {"num_classes": 5, "from_logits": True, "num_points": POINTS},
+        # A threshold: two units of log-odds below 16, and a few roundings of the sigmoid.
+        ulps=40,
+        atol=lambda w, **inputs: 1e-12,
     ),
     Case(
         "precision_recall_curve_label_scores",
@@ -563,7 +650,7 @@ CASES = [
             cls,
             CLASS_SCORES,
             partial(by_class, oracle),
-            BITS | {"num_classes": 5, name: 0.6},
+            BITS | AS_THEY_ARE | {name: 0.6},
             **POINT,
         )
         for id, (cls, name, oracle) in CHOSEN.items()

@@ -46,7 +46,7 @@ TOKENS = Inputs(
     valid=lambda preds, target, num_bytes: (
         np.isfinite(preds).all(-1) & (target >= 0) & (target < VOCABULARY)
     ),
-    spoil={"preds": (np.nan, np.inf, -np.inf), "target": (-1, VOCABULARY, -100, 2**31 - 1)},
+    spoil={"preds": (np.nan, np.inf), "target": (-1, VOCABULARY, -100, 2**31 - 1)},
     hard={
         "one id": partial(tokens, ids=(2,)),
         "ties": partial(tokens, logits=(-0.0, 0.0, 1.0)),

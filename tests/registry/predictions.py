@@ -57,7 +57,7 @@ MULTICLASS = Inputs(
     "multiclass",
     draw=multiclass,
     valid=lambda preds, target: np.isfinite(preds).all(-1) & (target >= 0) & (target < CLASSES),
-    spoil={"preds": (np.nan, np.inf, -np.inf), "target": (-1, CLASSES, -100, 2**31 - 1)},
+    spoil={"preds": (np.nan, np.inf), "target": (-1, CLASSES, -100, 2**31 - 1)},
     hard={
         "one class": partial(multiclass, labels=(2,)),
         "absent classes": partial(multiclass, labels=(0, 3)),

@@ -36,6 +36,11 @@ class ScoreMetric(Metric):
     """With `exact`: how many examples to keep. Examples that do not fit are counted as invalid."""
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
+    from_logits: bool | None = None
+    """Whether scores are logits: of a softmax for multiclass, else of a sigmoid. Then probabilities
+    are compared, by their log-odds, which do not round to 0 and 1, and thresholds are
+    probabilities. If not, scores are compared as they are. `None` is as `False`, but warns if rows
+    of a multiclass task that are known outside `jit` do not sum to 1."""
 
     statistic: Any = state()
     """A `ScoreHistogram`; with `exact`, a `ScoreBuffer`."""
@@ -68,6 +73,10 @@ class ScoreMetric(Metric):
         Raises:
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the scores are not floats, or the labels are not integers.
+
+        Warns:
+            ScoresWarning: without `from_logits`, rows of several classes that do not sum to 1; with
+                it, rows that are probabilities.
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 

@@ -13,10 +13,12 @@ from datarax.metrics.base import Metric
 from datarax.metrics.language.tokens import check_tokens
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.special import softmax_cross_entropy
+from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import examples, rows_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
 from datarax.statistics.labels import equals
 from datarax.statistics.scaled_total import ScaledTotal, stacked
+from datarax.statistics.thresholds import check_losses
 from datarax.statistics.weighted_total import WeightedTotal
 
 
@@ -24,7 +26,9 @@ class TokenLoss(Metric):
     """A metric of the losses `-log(p)` of tokens, p being the probability of the token.
 
     Logits may be sharded over their last axis, and may be in half precision: they are neither
-    gathered nor copied, and losses are computed in float32.
+    gathered nor copied, and losses are computed in float32. A logit of -inf is valid: the token is
+    impossible. Outside `jit`, probabilities that are given as logits give a `ScoresWarning`, and so
+    do losses below 0.
     """
 
     ignore_index: int | None = None
@@ -37,6 +41,7 @@ class TokenLoss(Metric):
         self, preds: ArrayLike, target: ArrayLike | None, weights: Weights
     ) -> tuple[jax.Array, jax.Array, Invalid]:
         """The loss of each token, its weight, and the invalid tokens."""
+        given = target, weights, preds
         preds = numeric(preds, "preds")
         if not self.from_losses:
             if target is None:
@@ -46,7 +51,12 @@ class TokenLoss(Metric):
                 )
             size = check_tokens(preds, numeric(target, "target"))
             seen = examples(
-                preds, target, weights, num_classes=size, ignore_index=self.ignore_index
+                preds,
+                target,
+                weights,
+                num_classes=size,
+                from_logits=True,
+                ignore_index=self.ignore_index,
             )
             # In the dtype in which they are given; integers as floats.
             logits = seen.preds if is_integer(preds) else preds
@@ -63,6 +73,7 @@ class TokenLoss(Metric):
             )
         loss = as_float(preds)
         w, invalid = rows_weight(not_finite(loss).where(~ignored), weights)
+        check_values(check_losses, given, self.ignore_index, "preds")
         return loss, jnp.where(ignored, jnp.zeros((), w.dtype), w), invalid
 
 

@@ -46,7 +46,12 @@ class TaskScore(MeanScore):
 
     @property
     def takes_probabilities(self) -> bool:
-        """Whether `preds` must be probabilities; if not, they are any finite scores."""
+        """Whether `preds` must be probabilities."""
+        return False
+
+    @property
+    def takes_logits(self) -> bool:
+        """Whether `preds` are logits. If neither, they are any finite scores."""
         return False
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
@@ -70,6 +75,7 @@ class TaskScore(MeanScore):
             num_classes=self.num_classes,
             num_labels=self.num_labels,
             probabilities=self.takes_probabilities,
+            from_logits=self.takes_logits,
             ignore_index=self.ignore_index,
         )
         return self.with_scores(seen)
@@ -88,8 +94,9 @@ class ProbabilityScore(TaskScore):
     """The weighted mean of a score of predicted probabilities; a subclass defines `score`.
 
     Examples are invalid if their probabilities are outside 0 to 1, if a row of them does not sum to
-    one (multiclass: within 3.5e-4, or the root of the eps of a coarser dtype), if their logits are
-    not finite, or if their label is out of range. Valid rows are not divided by their sums.
+    one (multiclass: within 3.5e-4, or the root of the eps of a coarser dtype), if a logit is NaN or
+    infinity, if all logits of a row are -inf, or if their label is out of range. A logit of -inf is
+    valid: the class is impossible. Valid rows are not divided by their sums.
     """
 
     from_logits: bool = False
@@ -99,3 +106,7 @@ class ProbabilityScore(TaskScore):
     @property
     def takes_probabilities(self) -> bool:
         return not self.from_logits
+
+    @property
+    def takes_logits(self) -> bool:
+        return self.from_logits
