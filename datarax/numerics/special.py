@@ -131,11 +131,14 @@ def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
     """`-log(softmax(logits)[target])` of logits (..., C) and labels (...).
 
     Within 4 ulp for few classes, if the differences of the logits are exact; also for results near
-    zero. Infinite where it exceeds the range of floats.
+    zero. Infinite where it exceeds the range of floats, and where the logit of the target is -inf.
+    Other logits may be -inf: those of classes that are ruled out.
     """
     # Maxima and selections are exact in half precision. So the only float32 array of the size of
     # the logits holds the terms of a sum, which a compiler may fuse.
     own = as_float(score_of(logits, target))
+    possible = own > -jnp.inf
+    own = jnp.where(possible, own, 0)
     top = as_float(jnp.max(logits, -1, keepdims=True)) - own  # not negative
     above = as_float(logits) - own
     # A difference of finite logits may be infinite, and the difference of two such is NaN.
@@ -145,7 +148,8 @@ def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
     others = jnp.where(classes == target[..., None], 0, jnp.exp(below_top))
     top = top[..., 0]
     # log(exp(top) * (others + exp(-top))), where exp(-top) is the share of the target itself.
-    return top + jnp.log1p(jnp.sum(others, -1) + jnp.expm1(-top))
+    loss = top + jnp.log1p(jnp.sum(others, -1) + jnp.expm1(-top))
+    return jnp.where(possible[..., 0], loss, jnp.inf)
 
 
 def kl_div(p: jax.Array, q: jax.Array, difference: jax.Array) -> jax.Array:

@@ -21,7 +21,13 @@ from datarax._checks import (
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.statistics.argument_checks import check_values
-from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, out_of_range
+from datarax.statistics.invalid_counts import (
+    Invalid,
+    is_nan,
+    not_finite,
+    not_logits,
+    out_of_range,
+)
 from datarax.statistics.labels import equals, first_highest, in_range
 from datarax.statistics.thresholds import check_known
 
@@ -83,11 +89,12 @@ def examples(
         weights: broadcast against the leading axes of `target`.
         num_classes: the number of classes of a multiclass task.
         num_labels: the number of labels of a multilabel task. With neither, the task is binary.
-        probabilities: whether `preds` must be probabilities. If not, any finite score is valid.
+        probabilities: whether `preds` must be probabilities. If not, any finite score is valid, and
+            so is -inf, the logit of a class that is ruled out.
         ignore_index: examples with this target get weight zero, and are not counted as invalid.
         threshold: the threshold with which `preds` are compared, if they should be probabilities,
-            or predicted labels 0 and 1. Then other integers are invalid, and other scores that are
-            known outside `jit` give a warning.
+            or predicted labels 0 and 1. Then infinities and other integers are invalid, and other
+            scores that are known outside `jit` give a warning.
         infinite: whether infinite scores are valid.
         name: the name of `preds` in messages.
 
@@ -99,7 +106,7 @@ def examples(
     as_given = target, weights, preds
     given, target = numeric(preds, name), numeric(target, "target")
     scores = as_float(given)
-    unusable_scores = is_nan if infinite else not_finite
+    unusable_scores = is_nan if infinite else not_logits if threshold is None else not_finite
     if num_classes is None:
         if given.ndim == target.ndim + 1 and given.shape[:-1] == target.shape != given.shape[-1:]:
             size = given.shape[-1]
@@ -191,7 +198,7 @@ def predictions(
     """Checks a multiclass batch.
 
     Args:
-        preds: scores (..., C), or predicted labels (...).
+        preds: scores (..., C), of which some may be -inf, or predicted labels (...).
         target: integer labels (...).
         weights: broadcast against the leading axes of `target`.
         size: the number of classes C.
@@ -224,7 +231,7 @@ def predictions(
             raise MetricInputError(f"top_k={top_k} needs scores; {name} are labels")
     unusable = out_of_range(~in_range(target, size), target)
     if scores:
-        unusable |= not_finite(preds, -1)
+        unusable |= not_logits(preds, -1)
         chosen = _top(preds, top_k)
     else:
         unusable |= out_of_range(~in_range(preds, size), preds)

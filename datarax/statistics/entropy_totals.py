@@ -11,7 +11,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import not_distribution, rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import InvalidCounts, not_logits
 from datarax.statistics.scaled_total import ScaledTotal
 from datarax.statistics.state import State
 
@@ -63,7 +63,7 @@ class EntropyTotals(State, kw_only=False):
                 f"num_classes={self.num_classes}: give num_classes= for more"
             )
         x = as_float(given)
-        unusable = not_finite(x, 1) if self.from_logits else not_distribution(given)
+        unusable = not_logits(x, 1) if self.from_logits else not_distribution(given)
         w, invalid = rows_weight(unusable, weights)
         if self.from_logits:
             log_p = jax.nn.log_softmax(jnp.where(w.astype(jnp.bool_)[:, None], x, 0), -1)

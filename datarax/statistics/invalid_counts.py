@@ -67,6 +67,21 @@ def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     return Invalid(jnp.max(code, axes, initial=0) if axes != () else code)
 
 
+def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
+    """The rows that cannot be logits; a row extends along `axes`.
+
+    -inf is a legal logit, of a class that is ruled out; but not of all classes of a row.
+    """
+    if is_integer(x):
+        return not_finite(x, axes)
+    code = jnp.where(jnp.isnan(x), jnp.int8(_NAN), jnp.isposinf(x).astype(jnp.int8) * _INFINITE)
+    if axes == ():
+        return Invalid(code)
+    # A row that is ruled out as a whole keeps the code -1.
+    code = jnp.where(jnp.isneginf(x), jnp.int8(-_INFINITE), code)
+    return Invalid(jnp.abs(jnp.max(code, axes, initial=-_INFINITE)))
+
+
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     """The rows that hold a NaN; a row extends along `axes`."""
     if axes != ():

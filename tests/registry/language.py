@@ -10,6 +10,7 @@ from rapidfuzz.distance import Levenshtein
 from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.predictions import are_logits
 
 VOCABULARY, LENGTH, LONGER, DRAWN = 6, 4, 6, 2
 
@@ -40,18 +41,27 @@ def tokens(
     }
 
 
+def padded_tokens(rng: np.random.Generator, size: int) -> Arrays:
+    """Tokens of a vocabulary that is padded with one that never is."""
+    drawn = tokens(rng, size, ids=range(VOCABULARY - 1))
+    drawn["preds"][..., -1] = -np.inf
+    return drawn
+
+
 TOKENS = Inputs(
     "tokens",
     draw=tokens,
     valid=lambda preds, target, num_bytes: (
-        np.isfinite(preds).all(-1) & (target >= 0) & (target < VOCABULARY)
+        are_logits(preds) & (target >= 0) & (target < VOCABULARY)
     ),
-    spoil={"preds": (np.nan, np.inf, -np.inf), "target": (-1, VOCABULARY, -100, 2**31 - 1)},
+    spoil={"preds": (np.nan, np.inf), "target": (-1, VOCABULARY, -100, 2**31 - 1)},
     hard={
         "one id": partial(tokens, ids=(2,)),
         "ties": partial(tokens, logits=(-0.0, 0.0, 1.0)),
         "certain": partial(tokens, logits=(-8.0, 8.0)),
         "no bytes": partial(tokens, sizes=(0,)),
+        "ruled out": padded_tokens,
+        "impossible": partial(tokens, logits=(-np.inf, 0.0, 1.0)),
     },
 )
 
@@ -59,7 +69,7 @@ TOKENS = Inputs(
 def losses(preds: np.ndarray, target: np.ndarray) -> np.ndarray:
     """`-log softmax(preds)[target]` of each token."""
     own = np.take_along_axis(preds, target.astype(int)[..., None], -1)
-    return np.log(np.exp(preds - own).sum(-1))
+    return np.where(own == -np.inf, np.inf, np.log(np.exp(preds - own).sum(-1)))
 
 
 def usable(w: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:

@@ -23,7 +23,7 @@ BINARY = Inputs(
     "binary",
     draw=binary,
     valid=lambda preds, target: np.isfinite(preds) & np.isin(target, (0, 1)),
-    spoil={"preds": (np.nan, np.inf, -np.inf), "target": (-1, 2, -100, 2**31 - 1)},
+    spoil={"preds": (np.nan, np.inf), "target": (-1, 2, -100, 2**31 - 1)},
     hard={
         "no positives": partial(binary, prevalence=0.0),
         "no negatives": partial(binary, prevalence=1.0),
@@ -53,17 +53,23 @@ def multiclass(
     return {"preds": preds.astype(np.float32), "target": target}
 
 
+def are_logits(preds: np.ndarray) -> np.ndarray:
+    """Which rows have no NaN, no +inf, and not only -inf."""
+    return (preds < np.inf).all(-1) & (preds > -np.inf).any(-1)
+
+
 MULTICLASS = Inputs(
     "multiclass",
     draw=multiclass,
-    valid=lambda preds, target: np.isfinite(preds).all(-1) & (target >= 0) & (target < CLASSES),
-    spoil={"preds": (np.nan, np.inf, -np.inf), "target": (-1, CLASSES, -100, 2**31 - 1)},
+    valid=lambda preds, target: are_logits(preds) & (target >= 0) & (target < CLASSES),
+    spoil={"preds": (np.nan, np.inf), "target": (-1, CLASSES, -100, 2**31 - 1)},
     hard={
         "one class": partial(multiclass, labels=(2,)),
         "absent classes": partial(multiclass, labels=(0, 3)),
         "ties": partial(multiclass, scores=(0.0, 0.5, 1.0)),
         "all tied": partial(multiclass, scores=(0.25,)),
         "subnormal": partial(multiclass, scores=(0.0, 1e-30, -1e-30)),
+        "ruled out": partial(multiclass, scores=(-np.inf, -1.0, 1.0)),
     },
 )
 

@@ -8,7 +8,7 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.numerics.special import score_of
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
+from datarax.statistics.invalid_counts import Invalid, not_logits, out_of_range
 from datarax.statistics.labels import equals, in_range
 
 
@@ -82,7 +82,7 @@ def tokens_right(
         own = score_of(preds, target.astype(jnp.int32))
         before = (preds > own) | ((preds == own) & (ids < target[..., None].astype(jnp.int32)))
         right = jnp.sum(before, -1, dtype=jnp.int32) < top_k
-        unusable = not_finite(preds, -1) | out_of_range(~in_range(target, size), target)
+        unusable = not_logits(preds, -1) | out_of_range(~in_range(target, size), target)
     ignored = equals(target, ignore_index)
     w, invalid = rows_weight(unusable.where(~ignored), weights)
     return right, jnp.where(ignored, jnp.zeros((), w.dtype), w), invalid

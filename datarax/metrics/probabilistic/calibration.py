@@ -28,8 +28,9 @@ class CalibrationMetric(Metric):
     by at most twice their share of the examples.
 
     Examples are invalid if their probabilities are outside 0 to 1, if a row of them does not sum to
-    one (multiclass: within 3.5e-4, or the root of the eps of a coarser dtype), if their logits are
-    not finite, or if their label is out of range.
+    one (multiclass: within 3.5e-4, or the root of the eps of a coarser dtype), if a logit is NaN or
+    +inf, or if their label is out of range. A logit of -inf is a probability of zero, but not all
+    logits of a row may be -inf.
     """
 
     num_bins: int = 15

@@ -46,7 +46,7 @@ class TaskScore(MeanScore):
 
     @property
     def takes_probabilities(self) -> bool:
-        """Whether `preds` must be probabilities; if not, they are any finite scores."""
+        """Whether `preds` must be probabilities; if not, they are finite scores or -inf."""
         return False
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
@@ -88,8 +88,9 @@ class ProbabilityScore(TaskScore):
     """The weighted mean of a score of predicted probabilities; a subclass defines `score`.
 
     Examples are invalid if their probabilities are outside 0 to 1, if a row of them does not sum to
-    one (multiclass: within 3.5e-4, or the root of the eps of a coarser dtype), if their logits are
-    not finite, or if their label is out of range. Valid rows are not divided by their sums.
+    one (multiclass: within 3.5e-4, or the root of the eps of a coarser dtype), if a logit is NaN or
+    +inf, or if their label is out of range. A logit of -inf is a probability of zero, but not all
+    logits of a row may be -inf. Valid rows are not divided by their sums.
     """
 
     from_logits: bool = False

@@ -171,7 +171,8 @@ class InceptionScore(Metric):
     """Maps inputs (N, ...) to class probabilities or logits (N, C), each input by itself; `None` if
     inputs are those. A function is configuration, see `FID`."""
     from_logits: bool = False
-    """Whether they are logits of a softmax or probabilities; values are never inspected."""
+    """Whether they are logits of a softmax or probabilities; values are never inspected. A logit of
+    -inf is a probability of zero."""
     num_classes: int = 1008
     """The most classes; fewer are filled up with zeros, which change nothing. Inception networks
     have 1000 or 1008."""
@@ -188,7 +189,8 @@ class InceptionScore(Metric):
 
         Args:
             preds: inputs of `features`, (N, ...), or probabilities or logits (N, C). A row is
-                invalid if it holds a NaN, or probabilities that do not sum to 1.
+                invalid if it holds a NaN, probabilities that do not sum to 1, a logit of +inf, or
+                only logits of -inf.
             weights: by row, (N,); zero excludes a row, whatever it holds.
 
         Raises:
