@@ -69,7 +69,7 @@ TOKENS = Inputs(
 def losses(preds: np.ndarray, target: np.ndarray) -> np.ndarray:
     """`-log softmax(preds)[target]` of each token."""
     own = np.take_along_axis(preds, target.astype(int)[..., None], -1)
-    return np.where(own == -np.inf, np.inf, np.log(np.exp(preds - own).sum(-1)))
+    return np.where(own[..., 0] == -np.inf, np.inf, np.log(np.exp(preds - own).sum(-1)))
 
 
 def usable(w: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
