@@ -20,6 +20,7 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax.numerics.limbs import difference, is_wide
 from datarax.statistics.argument_checks import check_values
 from datarax.statistics.invalid_counts import (
     Invalid,
@@ -38,7 +39,8 @@ class Examples(NamedTuple):
     """A checked batch. Examples of weight zero must be ignored: they may hold any value."""
 
     preds: jax.Array
-    """Scores in the default float dtype, of the given shape."""
+    """Scores in the default float dtype, of the given shape. Of several classes, integers that
+    floats would round are less the highest score of their example."""
     target: jax.Array
     """Multiclass: int32 labels from 0 to C - 1. Otherwise booleans, true for the positive class."""
     weight: jax.Array
@@ -138,6 +140,8 @@ def examples(
                 f"{name} of shape {given.shape} and target of shape {target.shape}; expected "
                 f"{name} of shape {(*target.shape, num_classes)} for num_classes={num_classes}"
             )
+        if is_wide(given):  # before they are rounded: only differences of scores matter
+            scores = difference(given, jnp.max(given, -1, keepdims=True))
         known = in_range(target, num_classes)
         unusable = out_of_range(~known, target) | (
             not_distribution(given) if probabilities else unusable_scores(scores, -1)

@@ -48,6 +48,13 @@ def padded_tokens(rng: np.random.Generator, size: int) -> Arrays:
     return drawn
 
 
+def impossible_tokens(rng: np.random.Generator, size: int) -> Arrays:
+    """Tokens of which some have a logit of -inf."""
+    drawn = tokens(rng, size)
+    drawn["preds"][..., 0], drawn["target"][0] = -np.inf, 0
+    return drawn
+
+
 TOKENS = Inputs(
     "tokens",
     draw=tokens,
@@ -61,7 +68,7 @@ TOKENS = Inputs(
         "certain": partial(tokens, logits=(-8.0, 8.0)),
         "no bytes": partial(tokens, sizes=(0,)),
         "ruled out": padded_tokens,
-        "impossible": partial(tokens, logits=(-np.inf, 0.0, 1.0)),
+        "impossible": impossible_tokens,
     },
 )
 
@@ -69,7 +76,9 @@ TOKENS = Inputs(
 def losses(preds: np.ndarray, target: np.ndarray) -> np.ndarray:
     """`-log softmax(preds)[target]` of each token."""
     own = np.take_along_axis(preds, target.astype(int)[..., None], -1)
-    return np.where(own[..., 0] == -np.inf, np.inf, np.log(np.exp(preds - own).sum(-1)))
+    possible = own > -np.inf
+    loss = np.log(np.exp(preds - np.where(possible, own, 0)).sum(-1))
+    return np.where(possible[..., 0], loss, np.inf)
 
 
 def usable(w: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:

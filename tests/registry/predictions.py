@@ -58,6 +58,14 @@ def are_logits(preds: np.ndarray) -> np.ndarray:
     return (preds < np.inf).all(-1) & (preds > -np.inf).any(-1)
 
 
+def some_ruled_out(rng: np.random.Generator, size: int) -> Arrays:
+    """Classes with a score of -inf, also targets; never all of a row."""
+    drawn = multiclass(rng, size)
+    out = rng.random((size, CLASSES)) < 0.5
+    out[np.arange(size), rng.integers(0, CLASSES, size)] = False
+    return drawn | {"preds": np.where(out, np.float32(-np.inf), drawn["preds"])}
+
+
 MULTICLASS = Inputs(
     "multiclass",
     draw=multiclass,
@@ -69,7 +77,7 @@ MULTICLASS = Inputs(
         "ties": partial(multiclass, scores=(0.0, 0.5, 1.0)),
         "all tied": partial(multiclass, scores=(0.25,)),
         "subnormal": partial(multiclass, scores=(0.0, 1e-30, -1e-30)),
-        "ruled out": partial(multiclass, scores=(-np.inf, -1.0, 1.0)),
+        "ruled out": some_ruled_out,
     },
 )
 

@@ -117,9 +117,9 @@ class KID(TwoSets):
     The unbiased estimate with the kernel (x . y / F + 1)^3: the mean of the kernel over pairs
     within each set, plus that within the other, minus twice that between both. 0 is expected for
     equal distributions, so it may be negative. One estimate over all rows that are kept, not a
-    mean over subsets. The first `capacity` rows of each set are kept. The value is an estimate from
-    these: it stays unbiased if images come in random order. Reading it warns how many did not fit.
-    Fewer than two images in a set give NaN.
+    mean over subsets. The first `capacity` rows of each set are kept, as floats, which round
+    integers above 2^24. The value is an estimate from these: it stays unbiased if images come in
+    random order. Reading it warns how many did not fit. Fewer than two images in a set give NaN.
     M. Binkowski and others (2018), https://arxiv.org/abs/1801.01401.
 
     Raises:
