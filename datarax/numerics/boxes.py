@@ -25,23 +25,20 @@ class PairSizes(NamedTuple):
 
     @classmethod
     def of(cls, first: jax.Array, second: jax.Array) -> Self:
-        """The sizes of pairs of boxes (..., 4) of one dtype; their shapes broadcast.
+        """The sizes of pairs of boxes (..., 4) of any dtypes; their shapes broadcast.
 
         Differences of integers are not rounded, and differences of floats do not overflow.
         """
-        a_low, a_high, b_low, b_high = (
-            first[..., :2],
-            first[..., 2:],
-            second[..., :2],
-            second[..., 2:],
-        )
-        low, high = jnp.maximum(a_low, b_low), jnp.minimum(a_high, b_high)
+        # A quarter of each, so that no difference overflows.
+        a, b = (as_double(x) * 0.25 for x in (first, second))
+        a_low, a_high, b_low, b_high = a[..., :2], a[..., 2:], b[..., :2], b[..., 2:]
+        low, high = _greater(a_low, b_low), _less(a_high, b_high)
         return cls(
-            _quarter(a_high, a_low),
-            _quarter(b_high, b_low),
-            _quarter(jnp.maximum(low, high), low),
-            _quarter(jnp.maximum(a_high, b_high), jnp.minimum(a_low, b_low)),
-            (_quarter(a_low, b_low) + _quarter(a_high, b_high)) * 0.5,
+            a_high - a_low,
+            b_high - b_low,
+            _greater(low, high) - low,
+            _greater(a_high, b_high) - _less(a_low, b_low),
+            (a_low - b_low + (a_high - b_high)) * 0.5,
         )
 
     def scaled(self, *, by_axis: bool) -> Self:
@@ -56,8 +53,12 @@ class PairSizes(NamedTuple):
         return type(self)(*(x * unit for x in self))
 
 
-def _quarter(high: jax.Array, low: jax.Array) -> DoubleFloat:
-    return as_double(high) * 0.25 - as_double(low) * 0.25
+def _greater(a: DoubleFloat, b: DoubleFloat) -> DoubleFloat:
+    return where(a < b, b, a)
+
+
+def _less(a: DoubleFloat, b: DoubleFloat) -> DoubleFloat:
+    return where(a < b, a, b)
 
 
 def product(sizes: DoubleFloat) -> DoubleFloat:

@@ -112,6 +112,13 @@ def difference(x: jax.Array, y: jax.Array) -> jax.Array:
     return (a - b).to_float() if is_wide(x) or is_wide(y) else a.high - b.high
 
 
+def equal_integers(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Where integers of any dtypes are equal; none is wrapped."""
+    cast = y.astype(x.dtype)
+    # Casting back is not enough: a large uint32 wraps to a negative int32, and back to itself.
+    return (x == cast) & (cast.astype(y.dtype) == y) & ((cast < 0) == (y < 0))
+
+
 def double_from_limbs(a: Limbs) -> DoubleFloat:
     """An integer in limbs as a double-float of float32 parts: exact below 2**48, then rounded."""
     high, low = (double_from_int(limb, jnp.dtype(jnp.float32)) for limb in a)

@@ -132,12 +132,13 @@ def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
 
     Within 4 ulp for few classes, if the differences of the logits are exact; also for results near
     zero. Infinite where it exceeds the range of floats, and where the logit of the target is -inf.
+    Other logits may be -inf: those of classes that are ruled out.
     """
     # Maxima and selections are exact in half precision. So the only float32 array of the size of
     # the logits holds the terms of a sum, which a compiler may fuse.
     own = as_float(score_of(logits, target))
-    is_impossible = own == -jnp.inf
-    own = jnp.where(is_impossible, 0, own)
+    possible = own > -jnp.inf
+    own = jnp.where(possible, own, 0)
     top = as_float(jnp.max(logits, -1, keepdims=True)) - own  # not negative
     above = as_float(logits) - own
     # A difference of finite logits may be infinite, and the difference of two such is NaN.
@@ -145,9 +146,10 @@ def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
     below_top = jnp.minimum(above, greatest) - jnp.minimum(top, greatest)
     classes = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
     others = jnp.where(classes == target[..., None], 0, jnp.exp(below_top))
-    top = jnp.where(is_impossible, jnp.inf, top)[..., 0]
+    top = top[..., 0]
     # log(exp(top) * (others + exp(-top))), where exp(-top) is the share of the target itself.
-    return top + jnp.log1p(jnp.sum(others, -1) + jnp.expm1(-top))
+    loss = top + jnp.log1p(jnp.sum(others, -1) + jnp.expm1(-top))
+    return jnp.where(possible[..., 0], loss, jnp.inf)
 
 
 def softmax_log_odds(logits: jax.Array) -> jax.Array:

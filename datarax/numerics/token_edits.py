@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from datarax.numerics.limbs import equal_integers
+
 
 def edit_distance(
     a: jax.Array, b: jax.Array, a_lengths: jax.Array, b_lengths: jax.Array
@@ -14,7 +16,7 @@ def edit_distance(
     its entry j is the distance of the tokens of `a` so far from the first j tokens of `b`.
 
     Args:
-        a: sequences (N, T), of which the first `a_lengths` (N,) tokens count; from 0 to T.
+        a: sequences (N, T), of which the first `a_lengths` (N,) tokens count; from 0 to T, int32.
         b: sequences (N, U), likewise.
 
     Returns:
@@ -28,7 +30,7 @@ def edit_distance(
 
     def row(above: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         number, token = step
-        changed = (token[:, None] != b).astype(jnp.int32)
+        changed = (~equal_integers(b, token[:, None])).astype(jnp.int32)
         other = jnp.minimum(above[:, 1:] + 1, above[:, :-1] + changed)
         entries = jnp.concatenate([above[:, :1] + 1, other], 1)
         entries = lax.cummin(entries - place, 1) + place

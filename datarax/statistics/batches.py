@@ -20,6 +20,7 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax.numerics.limbs import difference, is_wide
 from datarax.statistics.argument_checks import check_values
 from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, not_logits, out_of_range
 from datarax.statistics.labels import equals, first_highest, in_range
@@ -32,7 +33,8 @@ class Examples(NamedTuple):
     """A checked batch. Examples of weight zero must be ignored: they may hold any value."""
 
     preds: jax.Array
-    """Scores in the default float dtype, of the given shape."""
+    """Scores in the default float dtype, of the given shape. Of several classes, integers that
+    floats would round are less the highest score of their example."""
     target: jax.Array
     """Multiclass: int32 labels from 0 to C - 1. Otherwise booleans, true for the positive class."""
     weight: jax.Array
@@ -84,11 +86,12 @@ def examples(
         weights: broadcast against the leading axes of `target`.
         num_classes: the number of classes of a multiclass task.
         num_labels: the number of labels of a multilabel task. With neither, the task is binary.
-        probabilities: whether `preds` must be probabilities. If not, any finite score is valid.
+        probabilities: whether `preds` must be probabilities. If not, any finite score is valid, and
+            so is -inf, the logit of a class that is ruled out.
         ignore_index: examples with this target get weight zero, and are not counted as invalid.
         threshold: the threshold with which `preds` are compared, if they should be probabilities,
-            or predicted labels 0 and 1. Then other integers are invalid, and other scores that are
-            known outside `jit` give a warning.
+            or predicted labels 0 and 1. Then infinities and other integers are invalid, and other
+            scores that are known outside `jit` give a warning.
         infinite: whether infinite scores are valid.
         from_logits: whether `preds` are logits, of a softmax for multiclass, else of a sigmoid.
             Then -inf is valid, and multiclass rows that are known outside `jit` to be probabilities
@@ -103,9 +106,13 @@ def examples(
     as_given = target, weights, preds
     given, target = numeric(preds, name), numeric(target, "target")
     scores = as_float(given)
-    unusable_scores = not_logits if from_logits else is_nan if infinite else not_finite
+    if from_logits and num_classes is not None:
+        unusable_scores = not_logits
+    elif infinite:
+        unusable_scores = is_nan
+    else:
+        unusable_scores = not_logits if from_logits or threshold is None else not_finite
     if num_classes is None:
-        unusable_scores = is_nan if infinite else unusable_scores
         if given.ndim == target.ndim + 1 and given.shape[:-1] == target.shape != given.shape[-1:]:
             size = given.shape[-1]
             hint = f"for scores of {size} classes, give num_classes={size}"
@@ -139,6 +146,8 @@ def examples(
                 f"{name} of shape {expected}"
                 + (". If target is one-hot, give target.argmax(-1)" if one_hot else "")
             )
+        if is_wide(given):  # before they are rounded: only differences of scores matter
+            scores = difference(given, jnp.max(given, -1, keepdims=True))
         known = in_range(target, num_classes)
         unusable = out_of_range(~known, target) | (
             not_distribution(given) if probabilities else unusable_scores(scores, -1)
@@ -203,7 +212,7 @@ def predictions(
     """Checks a multiclass batch.
 
     Args:
-        preds: scores (..., C), floats or integers; or predicted labels (...).
+        preds: scores (..., C), of which some may be -inf, or predicted labels (...).
         target: integer labels (...).
         weights: broadcast against the leading axes of `target`.
         size: the number of classes C.

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, is_integer, numeric
+from datarax._checks import is_integer, numeric
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike
 from datarax.distributed.collectives import replicated, unsharded
@@ -33,14 +33,20 @@ def unusable_boxes(boxes: jax.Array) -> Invalid:
     A box without area can be used.
     """
     reversed_ = jnp.any(boxes[..., :2] > boxes[..., 2:], -1)
-    return not_finite(as_float(boxes), -1) | out_of_range(reversed_)
+    return not_finite(boxes, -1) | out_of_range(reversed_)
+
+
+def without_area(boxes: jax.Array) -> jax.Array:
+    """The boxes whose width or height is zero, of those that can be used."""
+    low, high = boxes[..., :2], boxes[..., 2:]
+    return jnp.any(low == high, -1) & jnp.all(low <= high, -1)
 
 
 class BoxSet(NamedTuple):
     """The boxes of images, (N, K, ...), of which some may be padding."""
 
     boxes: jax.Array
-    """(N, K, 4), in the default float dtype."""
+    """(N, K, 4)."""
     labels: jax.Array
     """int32."""
     valid: jax.Array
@@ -69,7 +75,7 @@ class BoxSet(NamedTuple):
             MetricInputError: shapes that do not fit together; shows both.
             MetricTypeError: labels or a mask that are floats.
         """
-        boxes = replicated(as_float(boxes))
+        boxes = replicated(boxes)
         labels = integers_of(boxes, labels, f"{prefix}labels")
         mask = mask_of(boxes, valid, f"{prefix}valid", default=True)
         bad = unusable_boxes(boxes) | out_of_range(~in_range(labels, size), labels)
@@ -79,7 +85,7 @@ class BoxSet(NamedTuple):
     def among(self, images: jax.Array) -> Self:
         """The boxes of a mask of images (N,); all others, and all padding, are zero boxes."""
         valid = self.valid & images[:, None]
-        boxes = jnp.where(valid[..., None], self.boxes, 0)
+        boxes = jnp.where(valid[..., None], self.boxes, jnp.zeros((), self.boxes.dtype))
         return self._replace(boxes=boxes, labels=jnp.where(valid, self.labels, 0), valid=valid)
 
 

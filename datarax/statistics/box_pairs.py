@@ -5,7 +5,7 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, is_integer, same_shape
+from datarax._checks import same_shape
 from datarax._typing import ArrayLike, Weights
 from datarax.numerics.boxes import Overlaps, PairSizes
 from datarax.numerics.double_float import DoubleFloat
@@ -30,8 +30,6 @@ class BoxPairs(State):
         preds, target = checked_boxes(preds, "preds", "N"), checked_boxes(target, "target", "N")
         same_shape(preds, target)
         w, invalid = rows_weight(unusable_boxes(preds) | unusable_boxes(target), weights)
-        if preds.dtype != target.dtype or not is_integer(preds) or preds.dtype == jnp.bool_:
-            preds, target = as_float(preds), as_float(target)
         # What is not used may hold NaN.
         used = w.astype(jnp.bool_)[:, None]
         preds, target = (jnp.where(used, x, jnp.zeros((), x.dtype)) for x in (preds, target))

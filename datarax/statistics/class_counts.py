@@ -35,8 +35,10 @@ class TaskCounts(State):
     Counts are sums of weights, kept as double-floats. Without weights or with a mask, they are
     exact to 2**48. With other weights, each count is within a few units of 2**-46 of itself: no
     count is a difference of rounded sums, so a small count beside large ones keeps its digits, and
-    zero is exactly zero. Examples with NaN or infinite scores, or with a label out of range, are
-    excluded and counted in `invalid`.
+    zero is exactly zero. Examples with a score of NaN or +inf, or with a label out of range, are
+    excluded and counted in `invalid`. A score of -inf rules a class out, which is invalid if it
+    rules out all classes of an example, or if scores should be probabilities: binary and
+    multilabel, with a threshold between 0 and 1 and without `from_logits`.
     """
 
     num_classes: int | None = None

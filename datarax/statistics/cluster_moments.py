@@ -5,11 +5,12 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, is_integer, numeric, positive_int
+from datarax._checks import is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.limbs import float_parts
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import power_of_two
 from datarax.statistics.batches import rows_weight
@@ -60,7 +61,7 @@ class ClusterMoments(State, kw_only=False):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the labels are not integers.
         """
-        x, labels = as_float(numeric(features, "features")), numeric(labels, "labels")
+        x, labels = numeric(features, "features"), numeric(labels, "labels")
         if not is_integer(labels):
             raise MetricTypeError(f"labels has dtype {labels.dtype}; expected integer labels")
         if x.shape != (*labels.shape, self.num_features):
@@ -71,8 +72,9 @@ class ClusterMoments(State, kw_only=False):
             )
         known = in_range(labels, self.num_clusters)
         w, invalid = rows_weight(not_finite(x, -1) | out_of_range(~known, labels), weights)
+        counts = w.astype(jnp.bool_)[..., None]
         batch = self._of(
-            jnp.where(w.astype(jnp.bool_)[..., None], x, 0).reshape(-1, x.shape[-1]),
+            [jnp.where(counts, part, 0).reshape(-1, x.shape[-1]) for part in float_parts(x)],
             jnp.where(known, labels.astype(jnp.int32), 0).reshape(-1),
             w.reshape(-1),
         )
@@ -111,10 +113,10 @@ class ClusterMoments(State, kw_only=False):
         count, mean, (square,) = self.central.in_units((unit, weight_unit)).doubles()
         return count[:, 0], mean, square
 
-    def _of(self, x: jax.Array, labels: jax.Array, w: jax.Array) -> CentralMoments:
-        """The moments of one batch: points (N, D), labels (N,) and weights (N,)."""
+    def _of(self, parts: list[jax.Array], labels: jax.Array, w: jax.Array) -> CentralMoments:
+        """The moments of one batch: points (N, D) in `float_parts`, labels (N,), weights (N,)."""
         clusters, features = self.num_clusters, self.num_features
-        x, labels, w = map(replicated, (x, labels, w))
+        (x, *rest), labels, w = replicated((parts, labels, w))
         place = labels[:, None] * features + jnp.arange(features, dtype=jnp.int32)[None, :]
         w, weight_unit = in_unit_of_greatest(w[:, None], (0,), x.dtype)
         counts = w.astype(jnp.bool_)
@@ -122,7 +124,8 @@ class ClusterMoments(State, kw_only=False):
         greatest = jnp.zeros((clusters, features), x.dtype)
         greatest = greatest.at[labels].max(jnp.where(counts, jnp.abs(x), 0))
         unit = unit_exponent(greatest, DIGITS)
-        x = jnp.where(counts, x, 0) * power_of_two(-unit, x.dtype)[labels]
+        scale = power_of_two(-unit, x.dtype)[labels]
+        x = jnp.where(counts, x, 0) * scale
 
         def total(values: jax.Array) -> DoubleFloat:
             return scatter_sum(place, values, clusters * features).reshape(clusters, features)
@@ -135,6 +138,8 @@ class ClusterMoments(State, kw_only=False):
         first = (total(w * x) / divisor).to_float()
         first = jax.lax.reduce_precision(first, info.nexp, info.nmant - 1)
         d = x - first[labels]
+        for part in rest:
+            d = d + jnp.where(counts, part, 0) * scale
         second = (total(w * d) / divisor).to_float()
         d = d - second[labels]
         mean = DoubleFloat.of(first) + second

@@ -17,8 +17,9 @@ class ConfusionCounts(State):
     """The weight of examples by target (rows) and predicted class (columns).
 
     An update adds each example to one cell, in place. It makes no array of the size of the matrix,
-    nor of N by C. Exact to 2**48 without weights or with a mask. Examples with
-    NaN or infinite scores, or with a label out of range, are excluded and counted in `invalid`.
+    nor of N by C. Exact to 2**48 without weights or with a mask. Examples with a score of NaN or
+    +inf, without any score above -inf, or with a label out of range, are excluded and counted in
+    `invalid`.
 
     Example:
         >>> import jax.numpy as jnp

@@ -28,7 +28,13 @@ from datarax.numerics.exact import Exact
 from datarax.numerics.recall_levels import Ranking
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.box_batches import BoxSet, checked_boxes, mask_of, numbers_of
+from datarax.statistics.box_batches import (
+    BoxSet,
+    checked_boxes,
+    mask_of,
+    numbers_of,
+    without_area,
+)
 from datarax.statistics.buffer import WeightedRows
 from datarax.statistics.fields import field
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
@@ -109,7 +115,7 @@ class Detections(State, kw_only=False):
     ) -> Self:
         """Folds in images: see `MeanAveragePrecision.update`."""
         boxes = checked_boxes(boxes, "boxes", "N, D")
-        target_boxes = checked_boxes(target_boxes, "target_boxes", "N, G")
+        target_boxes = replicated(checked_boxes(target_boxes, "target_boxes", "N, G"))
         if boxes.shape[0] != target_boxes.shape[0]:
             raise MetricInputError(
                 f"boxes of shape {boxes.shape} and target_boxes of shape {target_boxes.shape}; "
@@ -117,9 +123,12 @@ class Detections(State, kw_only=False):
             )
 
         found = BoxSet.of(boxes, labels, valid, self.num_classes)
-        truth = BoxSet.of(target_boxes, target_labels, target_valid, self.num_classes, "target_")
+        there = mask_of(target_boxes, target_valid, "target_valid", default=True)
+        is_crowd = mask_of(target_boxes, crowd, "crowd", default=False)
+        # Such as padding that `target_valid` does not name.
+        flat = there & ~is_crowd & without_area(target_boxes)
+        truth = BoxSet.of(target_boxes, target_labels, there & ~flat, self.num_classes, "target_")
         scores = as_float(numbers_of(found.boxes, scores, "scores"))
-        is_crowd = mask_of(truth.boxes, crowd, "crowd", default=False)
         unusable = (found.unusable | not_finite(scores).where(found.valid)).any((1,))
         unusable |= truth.unusable.any((1,))
         if area is not None:
@@ -170,7 +179,7 @@ class Detections(State, kw_only=False):
         return self.replace(
             rows=self.rows.append(rows.reshape(-1, rows.shape[-1]), keep.reshape(-1)),
             counts=self.counts.with_value(self.counts.double + sum_by_digits(w, count)),
-            invalid=self.invalid.update(invalid),
+            invalid=self.invalid.update(invalid).update(flat & used[:, None]),
         )
 
     @property

@@ -12,6 +12,7 @@ from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, stack
+from datarax.numerics.limbs import float_or_double
 from datarax.numerics.matrix_product import matrix_product
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.statistics.accumulator import MetricAccumulator
@@ -175,10 +176,10 @@ class FeatureMoments(State, kw_only=False):
         Raises:
             MetricInputError: another shape.
         """
-        x = as_float(numeric(features, "features"))
-        check_features(x, self.num_features)
-        w, invalid = rows_weight(not_finite(x, 1), weights)
-        x, w = replicated((x, w))
+        given = numeric(features, "features")
+        check_features(given, self.num_features)
+        w, invalid = rows_weight(not_finite(as_float(given), 1), weights)
+        x, w = replicated((float_or_double(given), w))
         return self.replace(
             central=self.central.combine(self.central.of(x, w[:, None])),
             invalid=self.invalid.update(invalid),

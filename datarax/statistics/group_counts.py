@@ -22,8 +22,8 @@ from datarax.statistics.thresholds import checked_threshold, is_above, of_probab
 class GroupCounts(State):
     """For each group: true positives, false positives, false negatives and true negatives.
 
-    Examples with NaN or infinite scores, with a target other than 0 and 1, or with a group out of
-    range, are excluded and counted in `invalid`.
+    Examples with NaN or infinite scores (logits may be -inf), with a target other than 0 and 1, or
+    with a group out of range, are excluded and counted in `invalid`.
     """
 
     num_groups: int

@@ -68,17 +68,18 @@ def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
 
 
 def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
-    """The rows that are no logits; a row extends along `axes`.
+    """The rows that cannot be logits; a row extends along `axes`.
 
-    -inf is a logit: the class is impossible. A row that holds a NaN, infinity, or nothing but -inf
-    is not of logits; a single number without `axes` may be -inf.
+    -inf is a legal logit, of a class that is ruled out; but not of all classes of a row.
     """
     if is_integer(x):
         return not_finite(x, axes)
+    code = jnp.where(jnp.isnan(x), jnp.int8(_NAN), jnp.isposinf(x).astype(jnp.int8) * _INFINITE)
     if axes == ():
-        return not_finite(jnp.where(x == -jnp.inf, 0, x))
-    beyond = jnp.isinf(jnp.max(x, axes))
-    return is_nan(x, axes) | Invalid(beyond.astype(jnp.int8) * _INFINITE)
+        return Invalid(code)
+    # A row that is ruled out as a whole keeps the code -1.
+    code = jnp.where(jnp.isneginf(x), jnp.int8(-_INFINITE), code)
+    return Invalid(jnp.abs(jnp.max(code, axes, initial=-_INFINITE)))
 
 
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:

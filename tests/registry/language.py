@@ -10,6 +10,7 @@ from rapidfuzz.distance import Levenshtein
 from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.predictions import are_logits
 
 VOCABULARY, LENGTH, LONGER, DRAWN = 6, 4, 6, 2
 
@@ -40,11 +41,25 @@ def tokens(
     }
 
 
+def padded_tokens(rng: np.random.Generator, size: int) -> Arrays:
+    """Tokens of a vocabulary that is padded with one that never is."""
+    drawn = tokens(rng, size, ids=range(VOCABULARY - 1))
+    drawn["preds"][..., -1] = -np.inf
+    return drawn
+
+
+def impossible_tokens(rng: np.random.Generator, size: int) -> Arrays:
+    """Tokens of which some have a logit of -inf."""
+    drawn = tokens(rng, size)
+    drawn["preds"][..., 0], drawn["target"][0] = -np.inf, 0
+    return drawn
+
+
 TOKENS = Inputs(
     "tokens",
     draw=tokens,
     valid=lambda preds, target, num_bytes: (
-        np.isfinite(preds).all(-1) & (target >= 0) & (target < VOCABULARY)
+        are_logits(preds) & (target >= 0) & (target < VOCABULARY)
     ),
     spoil={"preds": (np.nan, np.inf), "target": (-1, VOCABULARY, -100, 2**31 - 1)},
     hard={
@@ -52,6 +67,8 @@ TOKENS = Inputs(
         "ties": partial(tokens, logits=(-0.0, 0.0, 1.0)),
         "certain": partial(tokens, logits=(-8.0, 8.0)),
         "no bytes": partial(tokens, sizes=(0,)),
+        "ruled out": padded_tokens,
+        "impossible": impossible_tokens,
     },
 )
 
@@ -59,7 +76,9 @@ TOKENS = Inputs(
 def losses(preds: np.ndarray, target: np.ndarray) -> np.ndarray:
     """`-log softmax(preds)[target]` of each token."""
     own = np.take_along_axis(preds, target.astype(int)[..., None], -1)
-    return np.log(np.exp(preds - own).sum(-1))
+    possible = own > -np.inf
+    loss = np.log(np.exp(preds - np.where(possible, own, 0)).sum(-1))
+    return np.where(possible[..., 0], loss, np.inf)
 
 
 def usable(w: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:

@@ -23,7 +23,7 @@ BINARY = Inputs(
     "binary",
     draw=binary,
     valid=lambda preds, target: np.isfinite(preds) & np.isin(target, (0, 1)),
-    spoil={"preds": (np.nan, np.inf, -np.inf), "target": (-1, 2, -100, 2**31 - 1)},
+    spoil={"preds": (np.nan, np.inf), "target": (-1, 2, -100, 2**31 - 1)},
     hard={
         "no positives": partial(binary, prevalence=0.0),
         "no negatives": partial(binary, prevalence=1.0),
@@ -53,10 +53,23 @@ def multiclass(
     return {"preds": preds.astype(np.float32), "target": target}
 
 
+def are_logits(preds: np.ndarray) -> np.ndarray:
+    """Which rows have no NaN, no +inf, and not only -inf."""
+    return (preds < np.inf).all(-1) & (preds > -np.inf).any(-1)
+
+
+def some_ruled_out(rng: np.random.Generator, size: int) -> Arrays:
+    """Classes with a score of -inf, also targets; never all of a row."""
+    drawn = multiclass(rng, size)
+    out = rng.random((size, CLASSES)) < 0.5
+    out[np.arange(size), rng.integers(0, CLASSES, size)] = False
+    return drawn | {"preds": np.where(out, np.float32(-np.inf), drawn["preds"])}
+
+
 MULTICLASS = Inputs(
     "multiclass",
     draw=multiclass,
-    valid=lambda preds, target: np.isfinite(preds).all(-1) & (target >= 0) & (target < CLASSES),
+    valid=lambda preds, target: are_logits(preds) & (target >= 0) & (target < CLASSES),
     spoil={"preds": (np.nan, np.inf), "target": (-1, CLASSES, -100, 2**31 - 1)},
     hard={
         "one class": partial(multiclass, labels=(2,)),
@@ -64,6 +77,7 @@ MULTICLASS = Inputs(
         "ties": partial(multiclass, scores=(0.0, 0.5, 1.0)),
         "all tied": partial(multiclass, scores=(0.25,)),
         "subnormal": partial(multiclass, scores=(0.0, 1e-30, -1e-30)),
+        "ruled out": some_ruled_out,
     },
 )
 

@@ -5,7 +5,7 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, numeric, same_shape
+from datarax._checks import numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import unsharded
@@ -44,7 +44,7 @@ class SignalMetric(MeanScore):
         pairs have none."""
         if not preds.shape[-1:] or not preds.shape[-1]:
             raise MetricInputError(f"preds of shape {preds.shape}; expected signals (..., T)")
-        preds, target = unsharded(as_float(preds), -1), unsharded(as_float(target), -1)
+        preds, target = unsharded(preds, -1), unsharded(target, -1)
         score = jnp.vectorize(self.score, signature="(t),(t)->(),()")
         values, defined = in_float64(score, preds, target)
         bad = jnp.maximum(not_finite(preds, -1).code, not_finite(target, -1).code)

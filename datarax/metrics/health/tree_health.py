@@ -124,7 +124,8 @@ class TreeHealth(Metric):
             params: the parameters, a pytree with the float leaves of `like`.
             grads: their gradients, likewise.
             updates: what is added to the parameters, likewise.
-            step: an integer of shape (); by default, one more than the newest step.
+            step: an integer of shape (); by default, one more than the newest step. Beyond the
+                range of int32 it counts as the end of that range.
 
         Raises:
             MetricInputError: no tree is given; the leaves or shapes of a tree are not those of
@@ -151,7 +152,7 @@ class TreeHealth(Metric):
             name: None if tree is None else self.like.leaves_of(tree, name)
             for name, tree in given.items()
         }
-        batch = _batch(trees, number.astype(jnp.int32), self.like, self._rows)
+        batch = _batch(trees, _as_int32(number), self.like, self._rows)
         call = {"numbered": batch} if step is not None else {"unnumbered": batch}
         return Call((), call, type(self).__name__, takes, (), rows=False)
 
@@ -197,6 +198,11 @@ class TreeHealth(Metric):
             "first_nonfinite_step": OrNone(some, self.first.step),
         }
         return ByGroup(columns, others, prefixes)
+
+
+def _as_int32(step: jax.Array) -> jax.Array:
+    held, most = jnp.iinfo(step.dtype), jnp.iinfo(jnp.int32).max
+    return jnp.clip(step, max(held.min, -most), min(held.max, most)).astype(jnp.int32)
 
 
 @partial(jax.jit, static_argnames=("layout", "rows"))

@@ -14,6 +14,7 @@ from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.token_edits import edit_distance
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import out_of_range
+from datarax.statistics.labels import in_range
 
 
 class EditDistance(MeanScore):
@@ -72,9 +73,12 @@ class EditDistance(MeanScore):
         a_lengths = _lengths(pred_lengths, a, "pred_lengths")
         b_lengths = _lengths(target_lengths, b, "target_lengths")
         wrong = [
-            out_of_range((n < 0) | (n > x.shape[1]), n) for n, x in ((a_lengths, a), (b_lengths, b))
+            out_of_range(~in_range(n, x.shape[1] + 1), n)
+            for n, x in ((a_lengths, a), (b_lengths, b))
         ]
         w, invalid = rows_weight(wrong[0] | wrong[1], weights)
+        # Cast only after the check of the range: a cast may wrap an invalid length to a valid one.
+        a_lengths, b_lengths = (n.astype(jnp.int32) for n in (a_lengths, b_lengths))
         # The loop is over the shorter axis.
         pair = (a, a_lengths), (b, b_lengths)
         (a, a_lengths), (b, b_lengths) = sorted(pair, key=lambda x: x[0].shape[1])
@@ -97,4 +101,4 @@ def _lengths(lengths: ArrayLike | None, ids: jax.Array, name: str) -> jax.Array:
         raise MetricInputError(
             f"{name} of shape {lengths.shape}; expected {ids.shape[:1]}, one for each sequence"
         )
-    return lengths.astype(jnp.int32)
+    return lengths

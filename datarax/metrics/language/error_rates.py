@@ -162,16 +162,16 @@ class WIL(Alignment):
         return (1 - kept).to_float()
 
 
-def numbered_words(texts: list[str], references: list[list[str]]) -> list[tuple[str, str]]:
-    """The words of each text and of its reference; each word is one character."""
-    numbers: dict[str, str] = {}
+def numbered_words(
+    texts: list[str], references: list[list[str]]
+) -> list[tuple[list[int], list[int]]]:
+    """The words of each text and of its reference as integers, equal for equal words."""
+    # Not as characters, of which there are about a million.
+    numbers: dict[str, int] = {}
 
-    def characters(text: str) -> str:
-        return "".join(
-            [numbers.setdefault(word, chr(len(numbers) + 1)) for word in spoken_words(text)]
-        )
+    def integers(text: str) -> list[int]:
+        return [numbers.setdefault(word, len(numbers)) for word in spoken_words(text)]
 
     return [
-        (characters(text), characters(other))
-        for text, (other,) in zip(texts, references, strict=True)
+        (integers(text), integers(other)) for text, (other,) in zip(texts, references, strict=True)
     ]

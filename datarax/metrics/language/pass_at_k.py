@@ -6,7 +6,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from datarax._checks import as_float, is_integer, numeric, positive_int, same_shape
+from datarax._checks import (
+    as_float,
+    is_integer,
+    numeric,
+    positive_int,
+    same_shape,
+    x64_enabled,
+)
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax.metrics.probabilistic.mean_score import MeanScore
@@ -59,7 +66,10 @@ class PassAtK(MeanScore):
         """
         c, n = _count(num_correct, "num_correct"), _count(num_samples, "num_samples")
         same_shape(c, n, ("num_correct", "num_samples"))
-        unusable = out_of_range((c < 0) | (c > n), c) | out_of_range(n < self.k, n)
+        # The cast wraps negative numbers, so they are looked for first.
+        unusable = out_of_range(c < 0, c) | out_of_range(n < 0, n)
+        c, n = _as_unsigned(c), _as_unsigned(n)
+        unusable |= out_of_range(c > n, c) | out_of_range(n < self.k, n)
         w, invalid = rows_weight(unusable, weights)
         valid = ~unusable.mask
         score = pass_at_k(jnp.where(valid, c, 0), jnp.where(valid, n, self.k), self.k)
@@ -67,9 +77,9 @@ class PassAtK(MeanScore):
 
 
 def pass_at_k(c: jax.Array, n: jax.Array, k: int) -> jax.Array:
-    """`1 - C(n - c, k) / C(n, k)` for integers `0 <= c <= n` and `n >= k`."""
+    """`1 - C(n - c, k) / C(n, k)` for integers of one dtype, `0 <= c <= n` and `n >= k`."""
     # The product of 1 - c / (n - i) over i < k. A factor that is not positive: the value is 1.
-    rest = as_float(n[..., None] - lax.broadcasted_iota(jnp.int32, (*n.shape, k), n.ndim))
+    rest = as_float(n[..., None] - lax.broadcasted_iota(n.dtype, (*n.shape, k), n.ndim))
     share = as_float(c)[..., None] / rest
     some = share < 1
     log = jnp.sum(jnp.log1p(-jnp.where(some, share, 0)), -1)
@@ -80,4 +90,9 @@ def _count(x: ArrayLike, name: str) -> jax.Array:
     x = numeric(x, name)
     if not is_integer(x) or x.dtype == jnp.bool_:
         raise MetricTypeError(f"{name} has dtype {x.dtype}; expected integers")
-    return x.astype(jnp.int32)
+    return x
+
+
+def _as_unsigned(x: jax.Array) -> jax.Array:
+    """Integers in the widest unsigned dtype, which holds all that are not negative."""
+    return x.astype(jnp.uint64 if x64_enabled() else jnp.uint32)

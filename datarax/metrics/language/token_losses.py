@@ -81,7 +81,8 @@ class Perplexity(TokenLoss):
     """The exponential of the mean of `-log(p)` over all tokens, p being the token's probability.
 
     The mean is over all tokens of all batches; the mean of the perplexities of the batches would be
-    another number. It is the exponential of `LogLoss` of the same logits. No data gives NaN.
+    another number. It is the exponential of `LogLoss` of the same logits. Infinite if the logit of
+    a target is -inf. No data gives NaN.
 
     F. Jelinek and others (1977), https://doi.org/10.1121/1.2016299.
 
@@ -128,7 +129,8 @@ class BitsPerByte(TokenLoss):
     `sum(w * -log2(p)) / sum(w * num_bytes)`: unlike perplexity it does not depend on how a
     tokenizer cuts a text into tokens. A token without text, such as a mark of the end, has zero
     bytes, and its loss counts; exclude it with `ignore_index` or weights if it should not. A number
-    of bytes that is negative or not finite is invalid. No data, or no bytes, gives NaN.
+    of bytes that is negative or not finite is invalid. Infinite if the logit of a target is -inf.
+    No data, or no bytes, gives NaN.
 
     L. Gao and others (2020), The Pile, section 3.1, https://arxiv.org/abs/2101.00027.
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from datarax._checks import is_integer, numeric, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax.numerics.limbs import equal_integers
 from datarax.numerics.special import score_of
 from datarax.statistics.batches import refuse_one_hot, rows_weight
 from datarax.statistics.invalid_counts import Invalid, not_logits, out_of_range
@@ -75,7 +76,7 @@ def tokens_right(
         refuse_one_hot(preds, target, None)
         if top_k > 1:
             raise MetricInputError(f"top_k={top_k} needs logits (..., V); preds are ids")
-        right = preds == target.astype(preds.dtype)
+        right = equal_integers(preds, target)
         unusable = out_of_range(preds < 0, preds) | out_of_range(target < 0, target)
     else:
         size = check_tokens(preds, target)

@@ -29,7 +29,8 @@ class CalibrationMetric(Metric):
 
     Examples are invalid if their probabilities are outside 0 to 1, if a row of them does not sum to
     one (multiclass: within 3.5e-4, or the root of the eps of a coarser dtype), if a logit is NaN or
-    infinity, if all logits of a row are -inf, or if their label is out of range.
+    +inf, if all logits of a row are -inf, or if their label is out of range. A logit of -inf is a
+    probability of zero.
     """
 
     num_bins: int = 15

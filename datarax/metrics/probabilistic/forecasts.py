@@ -11,6 +11,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore, ProbabilityScore
+from datarax.numerics.limbs import difference
 from datarax.statistics.batches import Examples, rows_weight
 from datarax.statistics.fields import field
 from datarax.statistics.invalid_counts import not_finite, out_of_range
@@ -123,13 +124,13 @@ class ContinuousRankedProbabilityScore(MeanScore):
                 f"preds of shape {preds.shape}: expected at least {least} "
                 f"{'member' if least == 1 else 'members'} along the last axis"
             )
-        x, y = as_float(preds), as_float(target)
-        unusable = not_finite(x, -1) | not_finite(y)
+        unusable = not_finite(preds, -1) | not_finite(target)
         if is_normal:
-            unusable |= out_of_range(x[..., 1] < 0, x[..., 1])
-            score = _normal_score(y - x[..., 0], x[..., 1])
+            std = as_float(preds[..., 1])
+            unusable |= out_of_range(std < 0, std)
+            score = _normal_score(difference(target, preds[..., 0]), std)
         else:
-            distance = unsharded(x - y[..., None], -1)
+            distance = unsharded(difference(preds, target[..., None]), -1)
             score = _ensemble_score(jnp.sort(distance, -1), fair=self.fair)
         return self.replace(statistic=self.statistic.add(score, *rows_weight(unusable, weights)))
 

@@ -51,7 +51,7 @@ class TaskScore(MeanScore):
 
     @property
     def takes_logits(self) -> bool:
-        """Whether `preds` are logits. If neither, they are any finite scores."""
+        """Whether `preds` are logits. If neither, they are finite scores or -inf."""
         return False
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
@@ -95,8 +95,8 @@ class ProbabilityScore(TaskScore):
 
     Examples are invalid if their probabilities are outside 0 to 1, if a row of them does not sum to
     one (multiclass: within 3.5e-4, or the root of the eps of a coarser dtype), if a logit is NaN or
-    infinity, if all logits of a row are -inf, or if their label is out of range. A logit of -inf is
-    valid: the class is impossible. Valid rows are not divided by their sums.
+    +inf, if all logits of a row are -inf, or if their label is out of range. A logit of -inf is a
+    probability of zero. Valid rows are not divided by their sums.
     """
 
     from_logits: bool = False

@@ -18,7 +18,8 @@ class LogLoss(ProbabilityScore):
 
     As `sklearn.metrics.log_loss`, which takes probabilities. Probabilities are clipped to
     `[eps, 1 - eps]` with the eps of their dtype (half precision: that of float32, 2**-23), so
-    that an example of weight 1 adds at most 15.95. Logits are not clipped. Rows that do not sum to
+    that an example of weight 1 adds at most 15.95. Logits are not clipped: where that of the target
+    is -inf, the loss is infinite, and so is the mean. Rows that do not sum to
     one are invalid; scikit-learn warns and uses them. I. J. Good (1952), Rational
     decisions.
 
@@ -89,7 +90,8 @@ class HingeLoss(TaskScore):
 
     Binary and multilabel: the margin is the score, negated if the target is 0. Multiclass: the
     score of the target minus the highest score of the other classes (Crammer and Singer). Scores
-    are any finite numbers, such as those of a support vector machine. No data gives NaN.
+    are any finite numbers, such as those of a support vector machine, or -inf for a class that is
+    ruled out. No data gives NaN.
 
     As `sklearn.metrics.hinge_loss`, which has no `squared`. K. Crammer and Y. Singer (2001), On the
     algorithmic implementation of multiclass kernel-based vector machines.

@@ -117,9 +117,9 @@ class KID(TwoSets):
     The unbiased estimate with the kernel (x . y / F + 1)^3: the mean of the kernel over pairs
     within each set, plus that within the other, minus twice that between both. 0 is expected for
     equal distributions, so it may be negative. One estimate over all rows that are kept, not a
-    mean over subsets. The first `capacity` rows of each set are kept. The value is an estimate from
-    these: it stays unbiased if images come in random order. Reading it warns how many did not fit.
-    Fewer than two images in a set give NaN.
+    mean over subsets. The first `capacity` rows of each set are kept, as floats, which round
+    integers above 2^24. The value is an estimate from these: it stays unbiased if images come in
+    random order. Reading it warns how many did not fit. Fewer than two images in a set give NaN.
     M. Binkowski and others (2018), https://arxiv.org/abs/1801.01401.
 
     Raises:
@@ -171,7 +171,8 @@ class InceptionScore(Metric):
     """Maps inputs (N, ...) to class probabilities or logits (N, C), each input by itself; `None` if
     inputs are those. A function is configuration, see `FID`."""
     from_logits: bool = False
-    """Whether they are logits of a softmax or probabilities; values are never inspected."""
+    """Whether they are logits of a softmax or probabilities; values are never inspected. A logit of
+    -inf is a probability of zero."""
     num_classes: int = 1008
     """The most classes; fewer are filled up with zeros, which change nothing. Inception networks
     have 1000 or 1008."""
@@ -188,7 +189,8 @@ class InceptionScore(Metric):
 
         Args:
             preds: inputs of `features`, (N, ...), or probabilities or logits (N, C). A row is
-                invalid if it holds a NaN, or probabilities that do not sum to 1.
+                invalid if it holds a NaN, probabilities that do not sum to 1, a logit of +inf, or
+                only logits of -inf.
             weights: by row, (N,); zero excludes a row, whatever it holds.
 
         Raises:

@@ -12,6 +12,7 @@ from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.double_float import DoubleFloat, stack
+from datarax.numerics.limbs import as_double
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite
 
@@ -93,7 +94,7 @@ class ImageScore(ImageMean):
         return self.scored(weights, preds=preds, target=target)
 
     def image_scores(self, *images: jax.Array) -> jax.Array:
-        both = stack([DoubleFloat.of(as_float(x)) for x in images])
+        both = stack([as_double(x) for x in images])
         return both.evaluated(lambda x: self.scores(x[0], x[1]))
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
@@ -116,7 +117,7 @@ class RangedScore(ImageScore):
 
     def image_scores(self, *images: jax.Array) -> jax.Array:
         unit = self.data_range or self._range_of({x.dtype for x in images})
-        both = stack([DoubleFloat.of(as_float(x)) for x in images])
+        both = stack([as_double(x) for x in images])
         return both.evaluated(lambda x: self.scores(x[0] / unit, x[1] / unit))
 
     def _range_of(self, dtypes: set[Any]) -> float:

@@ -92,7 +92,9 @@ class MeanAveragePrecision(Metric):
 
         All detections and the whole ground truth of an image must be in one update. An image is
         invalid if one of its boxes has NaN, infinities, x2 < x1 or y2 < y1, a score that is not
-        finite, a label out of range, or an area that is negative or not finite.
+        finite, a label out of range, or an area that is negative or not finite. A box of the ground
+        truth without width or height, unless it is a crowd, is invalid by itself: there is nothing
+        to be found, and the rest of the image counts.
 
         Args:
             boxes: the detections (N, D, 4): x1, y1, x2, y2.

@@ -6,11 +6,11 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import as_float, positive_int
+from datarax._checks import positive_int
 from datarax._typing import ArrayLike, Weights
 from datarax.metrics.vision.image_score import ImageMean, ImageScore, RangedScore, VolumeScore
-from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.image_windows import uniform_taps, window_means
+from datarax.numerics.limbs import as_double
 
 
 class PSNR(VolumeScore):
@@ -152,7 +152,7 @@ class TotalVariation(ImageMean):
             steps = (jnp.sum(jnp.abs(jnp.diff(x, axis=a)), (1, 2, 3)) for a in self.axes)
             return sum(steps, start=jnp.zeros(len(x), x.dtype))
 
-        return DoubleFloat.of(as_float(images[0])).evaluated(variation)
+        return as_double(images[0]).evaluated(variation)
 
 
 def _mean_square(difference: jax.Array) -> jax.Array:

@@ -107,6 +107,48 @@ def test_images_without_boxes(rng):
     np.testing.assert_array_equal(value["mar_100"], [0, 0, np.nan])
 
 
+def test_a_true_box_without_area_is_absent_and_counted(rng):
+    batch = images(rng)
+    batch["crowd"][:, 0], batch["target_valid"][:, :2] = True, True
+    padding = ~batch["target_valid"]
+    padded = {name: x.copy() for name, x in batch.items() if name != "target_valid"}
+    kinds = rng.integers(0, 3, padding.sum())
+    flat = np.zeros((padding.sum(), 4), np.float32)
+    flat[kinds > 0] = padded["target_boxes"][padding][kinds > 0]
+    flat[kinds == 1, 2], flat[kinds == 2, 3] = flat[kinds == 1, 0], flat[kinds == 2, 1]
+    padded["target_boxes"][padding], padded["crowd"][padding] = flat, False
+    padded["target_labels"][padding] = -1  # absent: neither its label nor its area is read
+    padded["area"][padding] = np.nan
+    batch["target_boxes"][0, 0, 2:] = padded["target_boxes"][0, 0, 2:] = batch["target_boxes"][
+        0, 0, :2
+    ]  # a crowd may be without area
+    want = coco.by_class(batch, CLASSES)
+    seen = update(METRIC, **padded)
+    assert int(seen.invalid_count()) == padding.sum()
+    with pytest.warns(datarax.InvalidValuesWarning, match="out of range"):
+        got = seen.replace(on_invalid="exclude").compute()
+    for name, value in got.items():
+        np.testing.assert_allclose(value, want[name], atol=1e-7, err_msg=name)
+    # Not of images that do not count, and not where a mask says that it is padding.
+    assert int(update(METRIC, **padded, weights=np.zeros(SHAPE["images"])).invalid_count()) == 0
+    masked = update(METRIC, **padded, target_valid=batch["target_valid"])
+    assert int(masked.invalid_count()) == 0
+    jax.tree.map(np.testing.assert_array_equal, masked.compute(), got)
+
+
+@pytest.mark.parametrize("dtypes", [("int32", "int32"), ("uint32", "int32"), ("uint32", "uint32")])
+def test_integer_corners_are_subtracted_before_they_are_rounded(rng, dtypes):
+    batch = images(rng)
+    far = dict(batch)
+    for name, dtype in zip(("boxes", "target_boxes"), dtypes, strict=True):
+        batch[name] = np.round(batch[name]) + [0, 0, 1, 1]
+        offset = 3 * 10**9 if dtypes == ("uint32", "uint32") else 2**30
+        far[name] = (batch[name] + offset).astype(dtype)
+        batch[name] = batch[name].astype(np.float32)
+    want = update(METRIC, **batch).compute()
+    jax.tree.map(np.testing.assert_array_equal, update(METRIC, **far).compute(), want)
+
+
 def test_slices(rng):
     batch = images(rng)
     slices = np.int32([0, 1, 1, 0, 1, 0, 0, 1])
