@@ -13,6 +13,7 @@ from datarax.numerics.limbs import difference, float_or_double
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import pairs
+from datarax.statistics.example_count import ExampleCount
 from datarax.statistics.extremes import Greatest
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
@@ -196,6 +197,7 @@ class Residuals(TwoVariables):
         super().__post_init__()
         self.moments = TwoMoments(self.shape)
         self.sums = ScaledTotal((2, *self.shape))
+        self.examples = ExampleCount()
         if self.extremes:
             self.greatest, self.negated = Greatest(self.shape), Greatest(self.shape)
 
@@ -207,12 +209,14 @@ class Residuals(TwoVariables):
         _, t, w, invalid = pairs(preds, target, weights, self.shape)
         e = difference(*(numeric(each, "preds") for each in (preds, target)))
         y = float_or_double(numeric(target, "target"))
+        examples = self.examples.combine(self.examples.of(w))
         one, w = ScaledTotal(self.shape), jnp.broadcast_to(w, t.shape)
         sums = stacked([one.of(jnp.abs(e), w), one.of(w)])
         counts = w.astype(jnp.bool_)
         updated = self.replace(
             moments=self.moments.combine(self.moments.of_two(e, y, w)),
             sums=self.sums.combine(sums),
+            examples=examples,
             invalid=self.invalid.update(invalid),
         )
         if not self.extremes:
