@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,14 @@ from datarax._checks import as_float, choice, default_float, numeric, positive_i
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
-from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.scaling import nan_where
+from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.scaled_double import ScaledDouble
+from datarax.numerics.scaling import (
+    exponent_of,
+    nan_where,
+    power_of_two_near_reciprocal,
+    times_power_of_two,
+)
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins, Contents
 from datarax.statistics.batches import rows_weight
@@ -28,6 +34,17 @@ Method = Literal["inverted_cdf", "averaged_inverted_cdf"]
 # The relative tolerance for a cumulative weight that reaches its target. No float is exactly 0.1:
 # without the tolerance, 0.1 of a weight of 10 would not be 1.
 _NEAR = 2.0**-40
+
+
+class LeastLoss(NamedTuple):
+    """The mean pinball loss of a histogram; of shape (), and NaN where there is no data.
+
+    The bounds hold for finite values as float32, up to the rounding of a float.
+    """
+
+    lower: ScaledDouble
+    estimate: ScaledDouble
+    upper: ScaledDouble
 
 
 class ValueHistogram(State):
@@ -113,13 +130,10 @@ class ValueHistogram(State):
         return lower, upper
 
     @computed_once
-    def least_pinball_loss(self, q: float) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The mean pinball loss of the values about their own quantile `q`, the best constant.
-
-        Returns a lower bound, an estimate and an upper bound, of shape (). The bounds hold for
-        finite values as float32, up to the rounding of a float. NaN where there is no data.
-        """
-        return _least_pinball_loss(self, *_checked(q, "inverted_cdf"))
+    def least_pinball_loss(self, q: float) -> "LeastLoss":
+        """The mean pinball loss of the values about their own quantile `q`, the best constant."""
+        doubles, exponent = _least_pinball_loss(self, *_checked(q, "inverted_cdf"))
+        return LeastLoss(*(ScaledDouble(double, exponent) for double in doubles))
 
     @computed_once
     def _quantiles(self, q: float | tuple[float, ...], method: str) -> tuple[jax.Array, ...]:
@@ -204,8 +218,13 @@ def _at_rank(
 def _least_pinball_loss(seen: ValueHistogram, q: DoubleFloat, method: str) -> Any:
     bins, middle = seen.bins.contents(), _quantiles(seen, q, method)[1]
     ends: Any = bins.least, bins.greatest
-    weights, (least, greatest) = bins.weights[0, 0], (x[0] for x in ends)
-    some, dtype = weights.high > 0, middle.dtype
+    weights, ends = bins.weights[0, 0], jnp.stack([x[0] for x in ends])
+    some = weights.high > 0
+    # In a unit in which no difference overflows, nor a sum. Weights are in units of the greatest.
+    weights = weights * power_of_two_near_reciprocal(jnp.max(weights.high))
+    exponent = exponent_of(jnp.max(jnp.where(some, jnp.abs(ends), 0)))
+    least, greatest = times_power_of_two(ends, -exponent)
+    middle = times_power_of_two(middle, -exponent)
     # The best constant is in the bin of the quantile, at any place in it.
     inside = some & (least <= middle) & (middle <= greatest)
     first = jnp.min(jnp.where(inside, least, jnp.inf))
@@ -219,12 +238,13 @@ def _least_pinball_loss(seen: ValueHistogram, q: DoubleFloat, method: str) -> An
         return (weights * distance).sum()
 
     # The sum is linear in the constant, so the least one is at an end of the bin.
-    at_ends = [loss(least, greatest, end).to_float() for end in (first, last)]
+    at_ends = [loss(least, greatest, end) for end in (first, last)]
     own = jnp.maximum(above * (last - middle), below * (middle - first))
     own = (weights * jnp.where(inside, own, 0)).sum()
     center = least * 0.5 + greatest * 0.5
     total = weights.sum()
-    upper = ((loss(greatest, least, middle) + own) / total).to_float()
-    lower = (DoubleFloat.of(jnp.minimum(*at_ends), dtype) / total).to_float()
-    estimate = ((loss(center, center, middle) + own * 0.5) / total).to_float()
-    return lower, jnp.clip(estimate, lower, upper), upper
+    upper = (loss(greatest, least, middle) + own) / total
+    lower = where(at_ends[0] < at_ends[1], *at_ends) / total
+    estimate = (loss(center, center, middle) + own * 0.5) / total
+    estimate = where(estimate < lower, lower, where(upper < estimate, upper, estimate))
+    return (lower, estimate, upper), exponent
