@@ -116,10 +116,10 @@ class PinballTotal(LossTotal):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.targets = ValueHistogram(bits=self.bits, octaves=15)
+        self.targets = ValueHistogram(bits=self.bits, octaves=15, integers=True)
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         seen = super().update(preds, target, weights=weights)
-        _, t, w, _ = pairs(preds, target, weights, self.shape)
+        _, _, w, _ = pairs(preds, target, weights, self.shape)
         examples = self.examples.combine(self.examples.of(w))
-        return seen.replace(targets=self.targets.update(t, weights=w), examples=examples)
+        return seen.replace(targets=self.targets.update(target, weights=w), examples=examples)

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import as_float, choice, default_float, numeric, positive_int
+from datarax._checks import choice, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
-from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.double_float import DoubleFloat, stack, where
+from datarax.numerics.limbs import as_double
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import (
     exponent_of,
@@ -27,6 +28,7 @@ from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, is_nan
 from datarax.statistics.memo import computed_once
 from datarax.statistics.state import State
+from datarax.statistics.wide_bins import WideBins
 
 Method = Literal["inverted_cdf", "averaged_inverted_cdf"]
 """The definition of the quantile, by its name in `numpy.quantile`."""
@@ -79,12 +81,17 @@ class ValueHistogram(State):
     """How many powers of two, from the greatest value down, have bins of equal relative width.
     Below them, bins have equal width. Fewer make all bins narrower: 15 by a factor of 8."""
 
+    integers: bool = False
+    """Whether integers of 32 bits are not rounded. The extremes of the bins then take twice the
+    memory."""
+
     bins: AdaptiveBins = state()
     invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.octaves, "octaves")
-        self.bins = AdaptiveBins(bits=self.bits, octaves=self.octaves)
+        bins = WideBins if self.integers else AdaptiveBins
+        self.bins = bins(bits=self.bits, octaves=self.octaves)
 
     @property
     def relative_error(self) -> jax.Array:
@@ -102,8 +109,9 @@ class ValueHistogram(State):
 
         NaN is excluded, and counted in `invalid` unless its weight is zero.
         """
-        x = as_float(numeric(values, "values"))
-        w, invalid = rows_weight(is_nan(x), weights)
+        x = as_double(numeric(values, "values"))
+        w, invalid = rows_weight(is_nan(x.high), weights)
+        x = x if self.integers else x.high
         # Replicated first: JAX does not flatten several axes of a type that is sharded.
         x, w = replicated((x, jnp.broadcast_to(w, x.shape)))
         bins = self.bins.add(x.reshape(-1, 1), w.reshape(-1, 1))
@@ -165,8 +173,11 @@ def _checked(q: float | Sequence[float], method: str) -> tuple[DoubleFloat, str]
 @partial(jax.jit, static_argnames="method")
 def _quantiles(seen: ValueHistogram, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
     """The lower bound, the estimate and the upper bound of the quantiles, of the shape of `q`."""
+    return _quantiles_of(seen.bins.contents(), q, method)
+
+
+def _quantiles_of(bins: Contents, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
     flat = q.reshape(-1)
-    bins = seen.bins.contents()
     counts = bins.weights[0, 0]
     up_to = suffix_sums(counts[::-1])[::-1]  # the cumulative weight, each bin included
     found = _at_rank(bins, up_to, flat, above=False)
@@ -216,15 +227,24 @@ def _at_rank(
 
 @partial(jax.jit, static_argnames="method")
 def _least_pinball_loss(seen: ValueHistogram, q: DoubleFloat, method: str) -> Any:
-    bins, middle = seen.bins.contents(), _quantiles(seen, q, method)[1]
-    ends: Any = bins.least, bins.greatest
-    weights, ends = bins.weights[0, 0], jnp.stack([x[0] for x in ends])
+    bins = seen.bins.contents()
+    weights = bins.weights[0, 0]
     some = weights.high > 0
     # In a unit in which no difference overflows, nor a sum. Weights are in units of the greatest.
     weights = weights * power_of_two_near_reciprocal(jnp.max(weights.high))
-    exponent = exponent_of(jnp.max(jnp.where(some, jnp.abs(ends), 0)))
-    least, greatest = times_power_of_two(ends, -exponent)
-    middle = times_power_of_two(middle, -exponent)
+    # Values are relative to one near the quantile, subtracted before they are rounded.
+    near: Any = _quantiles_of(bins, q, method)[1]
+    ends: Any = bins.ends
+    if ends is None:
+        ends = stack([DoubleFloat.of(x) for x in (bins.least, bins.greatest)])
+    exponent = exponent_of(jnp.max(jnp.where(some, jnp.abs(ends.high[:, 0]), 0)))
+    near, ends = (
+        x.map(lambda x: times_power_of_two(x, -exponent)) for x in (DoubleFloat.of(near), ends)
+    )
+    ends = (ends - near).to_float()
+    bins = bins._replace(least=ends[0], greatest=ends[1])
+    middle = _quantiles_of(bins, q, method)[1]
+    least, greatest = ends[:, 0]
     # The best constant is in the bin of the quantile, at any place in it.
     inside = some & (least <= middle) & (middle <= greatest)
     first = jnp.min(jnp.where(inside, least, jnp.inf))

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+import scipy.stats
 import sklearn.metrics
 
 from datarax import Collection
@@ -15,7 +16,6 @@ from datarax.metrics import (
     RootMeanSquaredError,
     SpearmanCorrCoef,
     Std,
-    TweedieDeviance,
 )
 from tests.helpers import merge, update
 
@@ -56,16 +56,6 @@ def test_d2_tweedie_does_not_depend_on_the_scale(rng, power):
         )
         for got in halves(D2Tweedie(power), preds, target, w):
             assert float(got) == pytest.approx(want, abs=1e-4 * (1 + abs(1 - want)))
-
-
-def test_a_deviance_whose_terms_leave_the_range_of_floats():
-    # Powers 1e-60 and 1e-76 of which the mean is a float, by their greatest term.
-    preds, target = np.float32([1e-20, 2e-20]), np.float32([2e-20, 2e-20])
-    got = update(TweedieDeviance(3.5), preds, target).compute()
-    want = sklearn.metrics.mean_tweedie_deviance(
-        np.float64(target) * 2.0**66, np.float64(preds) * 2.0**66, power=3.5
-    )
-    assert float(got) == pytest.approx(want * 2.0**99, rel=1e-5)
 
 
 def test_errors_greater_than_any_float():
@@ -161,3 +151,43 @@ def test_rank_correlation_of_a_constant_with_float_weights(rng):
                 seen = update(SpearmanCorrCoef(bits=6), preds, target, weights=weights)
                 value, bounds = read(seen)
                 assert np.isnan([value, *bounds]).all()
+
+
+BASES = {np.int32: 2**30, np.uint32: 2**31 + 2**30}
+
+
+@pytest.mark.parametrize("dtype", BASES)
+def test_integers_that_differ_by_one_and_that_floats_round(rng, dtype):
+    # Of uint32, 256 of them round to one float32.
+    base = BASES[dtype]
+    offsets = rng.integers(0, 40, (2, SIZE)).astype(dtype)
+    offsets[:, 0] = 0, 40
+    preds, target = offsets + np.asarray(base, dtype)
+    p, t = offsets.astype(np.float64)
+    for metric, want in (
+        (D2AbsoluteError(), sklearn.metrics.d2_absolute_error_score(t, p)),
+        (D2Pinball(0.9), sklearn.metrics.d2_pinball_score(t, p, alpha=0.9)),
+        # The bins are over the floats around the range: 256 integers or more.
+        (SpearmanCorrCoef(bits=9), scipy.stats.spearmanr(p, t)[0]),
+    ):
+        for got in halves(metric, preds, target):
+            assert float(got) == pytest.approx(want, abs=1e-5 * (1 + abs(1 - want)))
+        _, bounds = read(update(update(metric, preds, target), preds, target))
+        np.testing.assert_allclose(bounds, want, rtol=0, atol=1e-5 * (1 + abs(1 - want)))
+
+
+def test_bins_of_integers_are_joined_and_hold_the_value(rng):
+    # The range grows to all of int32, so integers share bins.
+    near = rng.integers(2**30, 2**30 + 2000, (2, SIZE)).astype(np.int32)
+    far = rng.integers(-(2**31), 2**31 - 1, (2, SIZE), np.int64).astype(np.int32)
+    preds, target = np.concatenate([near, far], 1)
+    p, t = np.float64(preds), np.float64(target)
+    for metric, want in (
+        (D2AbsoluteError(bits=10), sklearn.metrics.d2_absolute_error_score(t, p)),
+        (SpearmanCorrCoef(bits=6), scipy.stats.spearmanr(p, t)[0]),
+    ):
+        one = update(update(metric, *near), *far)
+        for seen in (one, merge(update(metric, *near), update(metric, *far))):
+            value, (lower, upper) = read(seen)
+            assert lower - 1e-5 <= want <= upper + 1e-5
+            assert lower <= value <= upper
