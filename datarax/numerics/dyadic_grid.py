@@ -188,8 +188,15 @@ class WideGrid(DyadicGrid):
         return cls(least, greatest, *ints, bits, octaves, mirrored)
 
     def _in_float64(self) -> DyadicGrid:
-        ends = (x.astype(jnp.float64) for x in (self.least, self.greatest))
-        return DyadicGrid(*ends, *(x.astype(jnp.int64) for x in self.arrays[2:]), *self[4:])
+        return DyadicGrid(
+            self.least.astype(jnp.float64),
+            self.greatest.astype(jnp.float64),
+            self.bottom.astype(jnp.int64),
+            self.shift.astype(jnp.int64),
+            self.bits,
+            self.octaves,
+            self.mirrored,
+        )
 
     def place(self, x: DoubleFloat) -> jax.Array:  # type: ignore[reportIncompatibleMethodOverride]
         if not has_wide(self.least.dtype):

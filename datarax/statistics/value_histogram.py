@@ -41,7 +41,7 @@ _NEAR = 2.0**-40
 class LeastLoss(NamedTuple):
     """The mean pinball loss of a histogram; of shape (), and NaN where there is no data.
 
-    The bounds hold for finite values as float32, up to the rounding of a float.
+    The bounds hold for finite values as they are binned, up to the rounding of a float.
     """
 
     lower: ScaledDouble
@@ -57,8 +57,8 @@ class ValueHistogram(State):
     quantile is exact if its bin holds copies of one value, and if `q` is 0 or 1. Infinities are
     values like others.
 
-    Values are rounded to float32 (float64 with x64). Weights count as repetitions. `method` is as
-    in `numpy.quantile`, definitions 1 and 2 of R. J. Hyndman and Y. Fan (1996), https://doi.org/10.2307/2684934:
+    Values are rounded to float32 (float64 with x64), see `integers`. Weights count as repetitions.
+    `method` is as in `numpy.quantile`, definitions 1 and 2 of R. J. Hyndman and Y. Fan (1996), https://doi.org/10.2307/2684934:
 
     - "inverted_cdf": the least value such that the values up to it have at least a fraction `q` of
       the weight.
