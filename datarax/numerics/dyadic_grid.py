@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from datarax.numerics.double_float import DoubleFloat, has_wide
+
 SPECIAL = 2
 """How many bins there are besides the `2**bits` of the range: for -infinity and infinity."""
 
@@ -110,6 +112,11 @@ class DyadicGrid(NamedTuple):
         below = -_float(_bits(self._from_key(jnp.maximum(-key, 1), bottom)) - 1)
         return jnp.where(key < 0, below, self._from_key(jnp.maximum(key, 0), bottom, mirror=True))
 
+    def places_on(self, other: "DyadicGrid") -> jax.Array:
+        """The place on another grid, of which the bins are unions of these, of each place but the
+        special ones: (size, bins)."""
+        return other.place(self.lowest(self.ranks()).T).T
+
     def relative_width(self) -> jax.Array:
         """The width of a bin relative to its values, (size,), in the powers of two of `octaves`."""
         return jnp.exp2((self.shift - _digits(self.least.dtype)).astype(self.least.dtype))
@@ -159,6 +166,56 @@ class DyadicGrid(NamedTuple):
         one = jnp.where(bottom < bias, middle + (1 << digits), (1 << digits) >> (bottom - bias))
         above = jnp.maximum(plain(jnp.maximum(key - extra, one), bottom), 1)
         return jnp.where(is_near, near, jnp.where(key <= one, plain(key, bottom), above))
+
+
+class WideGrid(DyadicGrid):
+    """The bins of float64 numbers, for double-floats of float32: x64 may be disabled.
+
+    Its own arrays are float32 and int32. Where devices have no float64, the grid is that of the
+    upper parts.
+    """
+
+    @classmethod
+    def of(
+        cls, least: jax.Array, greatest: jax.Array, bits: int, octaves: int, mirrored: int
+    ) -> "WideGrid":
+        if not has_wide(least.dtype):
+            return cls(*DyadicGrid.of(least, greatest, bits, octaves, mirrored))
+        with jax.enable_x64(True):
+            ends = least.astype(jnp.float64), greatest.astype(jnp.float64)
+            bottom, shift = DyadicGrid.of(*ends, bits, octaves, mirrored).arrays[2:]
+            ints = bottom.astype(jnp.int32), shift.astype(jnp.int32)
+        return cls(least, greatest, *ints, bits, octaves, mirrored)
+
+    def _in_float64(self) -> DyadicGrid:
+        return DyadicGrid(
+            self.least.astype(jnp.float64),
+            self.greatest.astype(jnp.float64),
+            self.bottom.astype(jnp.int64),
+            self.shift.astype(jnp.int64),
+            self.bits,
+            self.octaves,
+            self.mirrored,
+        )
+
+    def place(self, x: DoubleFloat) -> jax.Array:  # type: ignore[reportIncompatibleMethodOverride]
+        if not has_wide(self.least.dtype):
+            return super().place(x.high)
+        high, low = x
+        with jax.enable_x64(True):
+            return self._in_float64().place(high.astype(jnp.float64) + low.astype(jnp.float64))
+
+    def ranks(self) -> jax.Array:
+        if not has_wide(self.least.dtype):
+            return super().ranks()
+        with jax.enable_x64(True):
+            return self._in_float64().ranks().astype(jnp.int32)
+
+    def places_on(self, other: DyadicGrid) -> jax.Array:
+        if not (has_wide(self.least.dtype) and isinstance(other, WideGrid)):
+            return DyadicGrid(*self).places_on(DyadicGrid(*other))
+        with jax.enable_x64(True):
+            return self._in_float64().places_on(other._in_float64())
 
 
 def _steps(bits: jax.Array, bottom: jax.Array) -> jax.Array:

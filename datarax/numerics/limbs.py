@@ -119,6 +119,16 @@ def equal_integers(x: jax.Array, y: jax.Array) -> jax.Array:
     return (x == cast) & (cast.astype(y.dtype) == y) & ((cast < 0) == (y < 0))
 
 
+def difference_in_unit(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`x - y` in units of `2**unit`: 0, or 1 where a difference in the batch would overflow."""
+    e = difference(x, y)
+    if not any(jnp.issubdtype(each.dtype, jnp.floating) for each in (x, y)):
+        return e, jnp.int32(0)
+    a, b = (as_double(each).high for each in (x, y))
+    is_far = jnp.any(jnp.isinf(e) & jnp.isfinite(a) & jnp.isfinite(b))
+    return jnp.where(is_far, a * 0.5 - b * 0.5, e), is_far.astype(jnp.int32)
+
+
 def double_from_limbs(a: Limbs) -> DoubleFloat:
     """An integer in limbs as a double-float of float32 parts: exact below 2**48, then rounded."""
     high, low = (double_from_int(limb, jnp.dtype(jnp.float32)) for limb in a)

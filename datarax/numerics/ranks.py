@@ -104,8 +104,11 @@ def rank_correlation_of_bins(
     center, square, spare, slack = [], [], [], []
     for table, tie in ((shares, is_tie[0]), (shares.map(jnp.transpose), is_tie[1])):
         own = table.sum(1)
-        # The mean rank of each bin, over the total weight, from -1/2 to 1/2.
+        # The mean rank of each bin, over the total weight, from -1/2 to 1/2. Of one bin it is 0,
+        # although the shares of float weights may not add up to 1.
+        several = jnp.sum(own.high > 0) > 1
         rank = own * 0.5 + 0.5 - suffix_sums(own)
+        rank = rank.map(lambda x, several=several: jnp.where(several, x, 0))
         center.append(rank)
         square.append((own * rank * rank).sum())
         spare.append((own * own * own).map(lambda x, tie=tie: jnp.where(tie, 0, x)).sum() / 12)

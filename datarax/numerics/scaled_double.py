@@ -7,10 +7,17 @@ import jax
 import jax.numpy as jnp
 
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.scaling import power_of_two, times_power_of_two
+from datarax.numerics.scaling import (
+    exponent_of,
+    power_of_two,
+    real_power,
+    significand,
+    times_power_of_two,
+)
 
 _NONE = -(2**30)  # the exponent of zero in a sum
 _NEGLIGIBLE = 2.0**-100
+_FAR = 100  # a power up to which that of 1/2 is far from overflow and underflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +88,23 @@ class ScaledDouble:
 def scaled_by(x: DoubleFloat, exponent: jax.Array) -> DoubleFloat:
     """`x * 2**exponent` for exponents below 128 (1024 for float64); 0 if that is not normal."""
     return x * power_of_two(exponent, x.dtype)
+
+
+def scaled_power(x: jax.Array, power: float) -> tuple[jax.Array, jax.Array]:
+    """`x**power` for `x > 0` and any power: `part * 2**exponent`, with int32 exponents.
+
+    The parts are far from overflow and underflow. Where `x` is not positive, they mean nothing.
+    """
+    whole = DoubleFloat.of(exponent_of(x).astype(x.dtype)) * float(power)
+    exponents = jnp.floor(whole.to_float())
+    factor = (whole - exponents).evaluated(jnp.exp2)
+    part = jnp.where(x > 0, significand(x), 1)
+    if abs(power) <= _FAR:
+        part = real_power(part, power)
+    else:
+        log = jnp.log2(part) * jnp.asarray(power, x.dtype)
+        part, exponents = jnp.exp2(log - jnp.floor(log)), exponents + jnp.floor(log)
+    return part * factor, exponents.astype(jnp.int32)
 
 
 def multiplied(x: DoubleFloat, factor: ScaledDouble) -> DoubleFloat:

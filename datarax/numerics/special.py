@@ -9,7 +9,8 @@ from jax import lax
 
 from datarax._checks import as_float
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.scaling import real_power
+from datarax.numerics.scaled_double import scaled_power
+from datarax.numerics.scaling import exponent_of, significand
 from datarax.numerics.sums import sum_floats
 
 
@@ -205,19 +206,22 @@ def log_cosh(x: jax.Array) -> jax.Array:
 
 
 def tweedie_deviance(
-    p: jax.Array, t: jax.Array, power: float, e: jax.Array | None = None
-) -> jax.Array:
+    p: jax.Array, t: jax.Array, power: float, e: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """The deviance of a target `t` from the mean `p` of a Tweedie distribution.
 
     `2 (t**(2 - k) / ((1 - k) (2 - k)) - t p**(1 - k) / (1 - k) + p**(2 - k) / (2 - k))` with k the
     power; for k of 1 and 2, the limit. `p` must be positive unless the power is 0; `t` must not be
     negative if the power is at least 1, and must be positive if it is at least 2. Within 64 ulp, or
     `20 / |power - 1|` ulp if that is more, also if `p` and `t` are nearly equal. `e` is `p - t`,
-    where it is known more exactly.
+    which may be known more exactly than both.
+
+    The deviance is `part * 2**exponent` of the two arrays that are returned, floats and int32: at
+    most scales of `p` and `t` it leaves the range of floats.
     """
-    e = p - t if e is None else e
     if power == 0:
-        return e**2
+        part = significand(e)
+        return part * part, 2 * exponent_of(e)
     # The deviance is 2 p**a g(t / p), where g(1) = g'(1) = 0 and g''(1) = 1.
     a = 2 - power
     u = -e / p
@@ -243,4 +247,5 @@ def tweedie_deviance(
         grown = jnp.where(is_positive, jnp.expm1(a * log), -1)
         terms = (grown - a * u) / (a * (a - 1))
     g = jnp.where(is_near, v * v / 2 * series, terms)
-    return 2 * g if a == 0 else 2 * g * real_power(p, a)
+    scale, exponents = scaled_power(p, a)
+    return significand(g) * scale, exponents + exponent_of(g) + 1

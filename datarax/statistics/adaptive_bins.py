@@ -36,6 +36,9 @@ class Contents(NamedTuple):
     """The least value of each bin, or infinity if it is empty; None if extremes are not kept."""
     greatest: jax.Array | None
     """The greatest value of each bin, or -infinity."""
+    ends: DoubleFloat | None = None
+    """The least and the greatest values without rounding, (2, size, slots), where floats would be
+    rounded."""
 
 
 class AdaptiveBins(LeafState):
@@ -139,20 +142,28 @@ class AdaptiveBins(LeafState):
 
         Only those values matter that are `counted`; both are (N, size).
         """
-        # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
-        # so that every device gives the same result.
-        x = jnp.where(counted & (jnp.abs(x) >= float(jnp.finfo(x.dtype).tiny)), x, 0)
-        finite = counted & jnp.isfinite(x)
+        x, both = self.as_binned(x, counted)
+        finite = counted & jnp.isfinite(both[0])
         reach = self.reach.parts[0]
 
         def extended() -> jax.Array:
-            ends = [jnp.min(jnp.where(finite, y, jnp.inf), 0, initial=jnp.inf) for y in (x, -x)]
+            ends = [jnp.min(jnp.where(finite, y, jnp.inf), 0, initial=jnp.inf) for y in both]
             ends = jnp.minimum(reach, jnp.stack(ends))
             return jnp.where(ends == 0, 0, ends)  # -0.0 becomes 0.0
 
-        is_beyond = finite & ((x < reach[:1]) | (-x < reach[1:]))
+        is_beyond = finite & ((both[0] < reach[:1]) | (both[1] < reach[1:]))
         reach = lax.cond(jnp.any(is_beyond), extended, lambda: reach)
         return x, *self.reaching(reach)
+
+    def as_binned(self, x: Any, counted: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+        """Values as they are binned; and floats that are at most x, and at most -x, for the reach.
+
+        They mean nothing where they are not `counted`.
+        """
+        # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
+        # so that every device gives the same result.
+        x = jnp.where(counted & (jnp.abs(x) >= float(jnp.finfo(x.dtype).tiny)), x, 0)
+        return x, (x, -x)
 
     def reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
         """The same weights in the bins of a range that includes the present one; and its grid."""
@@ -191,7 +202,7 @@ class AdaptiveBins(LeafState):
         """The arrays that are laid out by the bins."""
         tables = {"recent": self.counts.recent, "flushed": self.counts.flushed}
         if self.keeps_extremes:
-            tables["extremes"] = self.extremes.parts[0]
+            tables["extremes"] = self.extremes.parts
         return tables
 
     def with_tables(self, tables: dict[str, Any], reach: jax.Array) -> Self:
@@ -201,7 +212,7 @@ class AdaptiveBins(LeafState):
             "reach": self.reach.with_parts({"parts": (reach,)}),
         }
         if self.keeps_extremes:
-            changes["extremes"] = self.extremes.with_parts({"parts": (tables["extremes"],)})
+            changes["extremes"] = self.extremes.with_parts({"parts": tables["extremes"]})
         return self.with_parts(changes)
 
     def joined(self, tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[str, Any]:
@@ -292,7 +303,7 @@ def places_of(old: DyadicGrid, new: DyadicGrid) -> tuple[jax.Array, jax.Array]:
     special = jnp.broadcast_to(
         jnp.arange(ring, old.slots, dtype=jnp.int32), (size, old.slots - ring)
     )
-    place = new.place(old.lowest(old.ranks()).T).T
+    place = old.places_on(new)
     # Unsigned, because JAX looks for negative indices.
     place = jnp.concatenate([place, special], -1).astype(jnp.uint32)
     return lax.broadcasted_iota(jnp.uint32, place.shape, 0), place
@@ -313,5 +324,5 @@ def joined_extremes(tables: dict[str, Any], place: tuple[jax.Array, jax.Array]) 
     """The table of extremes in other places, if there is one."""
     if "extremes" not in tables:
         return {}
-    extremes = tables["extremes"]
-    return {"extremes": jnp.full_like(extremes, -jnp.inf).at[:, *place].max(extremes)}
+    (extremes,) = tables["extremes"]
+    return {"extremes": (jnp.full_like(extremes, -jnp.inf).at[:, *place].max(extremes),)}

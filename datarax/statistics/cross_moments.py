@@ -9,10 +9,11 @@ from datarax._checks import default_float, numeric
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, stack
-from datarax.numerics.limbs import difference, float_or_double
+from datarax.numerics.limbs import difference_in_unit, float_or_double
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import pairs
+from datarax.statistics.example_count import ExampleCount
 from datarax.statistics.extremes import Greatest
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
@@ -65,6 +66,11 @@ class TwoMoments(CentralMoments):
         held = self.holding(weight, batch.mean, [squares], (batch.exponent, units))
         co = tuple(sum_floats(w * d[0] * d[1], axes)) if self.crossed else ()
         return held.with_parts({"co": co})
+
+    def in_unit_of_first(self, unit: jax.Array) -> Self:
+        """The moments of a first variable that is in units of `2**unit`."""
+        first, second = jnp.asarray(self.exponent)
+        return self.with_parts({"exponent": jnp.stack([first + unit, second])})
 
     def in_units(self, exponents: tuple[jax.Array, jax.Array]) -> Self:
         held = super().in_units(exponents)
@@ -196,6 +202,7 @@ class Residuals(TwoVariables):
         super().__post_init__()
         self.moments = TwoMoments(self.shape)
         self.sums = ScaledTotal((2, *self.shape))
+        self.examples = ExampleCount()
         if self.extremes:
             self.greatest, self.negated = Greatest(self.shape), Greatest(self.shape)
 
@@ -205,14 +212,17 @@ class Residuals(TwoVariables):
         Examples that hold a NaN or an infinity are excluded and counted.
         """
         _, t, w, invalid = pairs(preds, target, weights, self.shape)
-        e = difference(*(numeric(each, "preds") for each in (preds, target)))
+        e, unit = difference_in_unit(*(numeric(each, "preds") for each in (preds, target)))
         y = float_or_double(numeric(target, "target"))
+        examples = self.examples.combine(self.examples.of(w))
         one, w = ScaledTotal(self.shape), jnp.broadcast_to(w, t.shape)
-        sums = stacked([one.of(jnp.abs(e), w), one.of(w)])
+        sums = stacked([one.of(jnp.abs(e), w).in_unit(unit), one.of(w)])
+        batch = self.moments.of_two(e, y, w).in_unit_of_first(unit)
         counts = w.astype(jnp.bool_)
         updated = self.replace(
-            moments=self.moments.combine(self.moments.of_two(e, y, w)),
+            moments=self.moments.combine(batch),
             sums=self.sums.combine(sums),
+            examples=examples,
             invalid=self.invalid.update(invalid),
         )
         if not self.extremes:

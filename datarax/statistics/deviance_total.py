@@ -5,16 +5,15 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from datarax._checks import default_float, numeric
+from datarax._checks import numeric
 from datarax._typing import ArrayLike, Weights
-from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_or_double
-from datarax.numerics.scaled_double import ScaledDouble, scaled_by
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import times_power_of_two
 from datarax.numerics.special import tweedie_deviance
-from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import pairs
+from datarax.statistics.example_count import ExampleCount
 from datarax.statistics.fields import state
 from datarax.statistics.loss_total import LossTotal
 from datarax.statistics.losses import LOSSES
@@ -25,6 +24,7 @@ from datarax.statistics.moments import (
     about_mean,
     in_unit_of_greatest,
 )
+from datarax.statistics.scaled_total import ScaledTotal
 
 
 class DevianceMoments(CentralMoments):
@@ -39,60 +39,78 @@ class DevianceMoments(CentralMoments):
     """The power of the deviance: 0, or at least 1."""
 
     deviance: Parts = state()
-    """`sum(w * deviance(x, mean))`, in the unit of the weights."""
+    """`sum(w * deviance(x, mean))`, in units of `2**deviance_exponent`."""
+    deviance_exponent: jax.Array = state()
 
     def empty(self) -> dict[str, Any]:
-        zero = zeros(self.shape, default_float().name)
-        return super().empty() | {"deviance": (zero, zero)}
+        none = ScaledTotal(self.shape).empty()
+        parts = {"deviance": none["parts"], "deviance_exponent": none["exponent"]}
+        return super().empty() | parts
 
     def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
         axes = tuple(range(x.ndim - len(self.shape)))
-        w, unit = in_unit_of_greatest(jnp.broadcast_to(w, x.shape), axes, x.dtype)
+        given = w = jnp.broadcast_to(w, x.shape)
+        w, unit = in_unit_of_greatest(w, axes, x.dtype)
         batch, d = about_mean(x, w, axes)
         held = self.holding(batch.weight, batch.mean, [], (batch.exponent, unit))
-        wide = jax.lax.expand_dims(batch.exponent, axes)
+        wide = jnp.broadcast_to(jax.lax.expand_dims(batch.exponent, axes), x.shape)
         high = x.high if isinstance(x, DoubleFloat) else x
         mean = jax.lax.expand_dims(held._mean, axes)
-        deviance = self._deviance(high, mean, times_power_of_two(-d, wide))
-        total = sum_floats(jnp.where(w > 0, w * deviance, 0), axes)
-        return held.with_parts({"deviance": tuple(total)})
+        total = ScaledTotal(self.shape).of_scaled(*self._deviance(high, mean, -d, wide), given)
+        return held._with_total(total)
 
     @property
     def _mean(self) -> jax.Array:
         return self.scaled()[1].to_float()
 
     @property
-    def total(self) -> ScaledDouble:
+    def total(self) -> ScaledTotal:
         """The sum of the deviances."""
-        return ScaledDouble(DoubleFloat(*map(jnp.asarray, self.deviance)), self.exponents[1])
+        parts = {"parts": self.deviance, "exponent": self.deviance_exponent}
+        return ScaledTotal(self.shape).with_parts(parts)
 
-    def _deviance(self, x: jax.Array, mean: jax.Array, apart: jax.Array) -> jax.Array:
-        """The deviance of each value from a mean that is `apart` above it."""
+    def _with_total(self, total: ScaledTotal) -> Self:
+        parts = {"deviance": total.parts, "deviance_exponent": total.exponent}
+        return self.with_parts(parts)
+
+    def _deviance(
+        self, x: jax.Array, mean: jax.Array, apart: jax.Array, unit: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """The deviance of each value from a mean that is `apart * 2**unit` above it.
+
+        It is `part * 2**exponent`, see `tweedie_deviance`.
+        """
         if self.power == 0:
-            return tweedie_deviance(mean, x, 0, apart)
+            # Of errors in the unit: these may be too large for a float.
+            part, exponents = tweedie_deviance(mean, x, 0, apart)
+            return part, exponents + 2 * unit
         # A mean of 0 is that of no values, or of zeros alone.
         some = mean > 0
+        apart = times_power_of_two(apart, unit)
         mean, x, apart = (jnp.where(some, y, z) for y, z in ((mean, 1), (x, 1), (apart, 0)))
-        return jnp.where(apart == 0, 0, tweedie_deviance(mean, x, self.power, apart))
-
-    def in_units(self, exponents: tuple[jax.Array, jax.Array]) -> Self:
-        total = scaled_by(self.total.double, self.exponents[1] - exponents[1])
-        return super().in_units(exponents).with_parts({"deviance": tuple(total)})
+        part, exponents = tweedie_deviance(mean, x, self.power, apart)
+        return jnp.where(apart == 0, 0, part), exponents
 
     def plus(self, other: Any, total: DoubleFloat, apart: Apart) -> Self:
         merged = super().plus(other, total, apart)
-        gained = self.total.double + other.total.double
-        mean, unit = merged._mean, self.exponents[0]
+        deviances = self.total.combine(other.total)
+        mean, (unit, weight_unit) = merged._mean, self.exponents
         for part, share in ((self, apart.share), (other, -apart.rest)):
-            weight, _, _ = part.doubles()
-            above = times_power_of_two(apart.means.high * share, unit)
-            deviance = self._deviance(part._mean, mean, above)
-            gained = gained + weight * jnp.where(weight.high > 0, deviance, 0)
-        return merged.with_parts({"deviance": tuple(gained)})
+            weight = part.doubles()[0].high
+            deviance, exponents = self._deviance(part._mean, mean, apart.means.high * share, unit)
+            gained = ScaledTotal(self.shape).of_scaled(
+                deviance[None], (exponents + weight_unit)[None], weight[None]
+            )
+            deviances = deviances.combine(gained)
+        return merged._with_total(deviances)
 
-    def _with_weights_times(self, number: DoubleFloat) -> Self:
-        held = super()._with_weights_times(number)
-        return held.with_parts({"deviance": tuple(self.total.double * number)})
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        held = super().weighted_by(factor)
+        return held._with_total(held.total.weighted_by(factor))
+
+    def canonical(self) -> Self:
+        held = super().canonical()
+        return held._with_total(held.total.canonical())
 
 
 class DevianceTotal(LossTotal):
@@ -103,11 +121,12 @@ class DevianceTotal(LossTotal):
         >>> from datarax.statistics.deviance_total import DevianceTotal
         >>> seen = DevianceTotal("tweedie", 0.0)
         >>> seen = seen.update(jnp.array([1.0, 5.0]), jnp.array([2.0, 4.0]))
-        >>> print(seen.total.value, seen.targets.total.to_float())
+        >>> print(seen.total.value, seen.targets.total.value)
         2.0 2.0
     """
 
     targets: DevianceMoments = state()
+    examples = ExampleCount()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,5 +140,7 @@ class DevianceTotal(LossTotal):
 
         seen = super().update(preds, target, weights=weights)
         _, t, w, _ = pairs(preds, target, weights, self.shape, usable)
+        examples = self.examples.combine(self.examples.of(w))
         y, w = float_or_double(numeric(target, "target")), jnp.broadcast_to(w, t.shape)
-        return seen.replace(targets=self.targets.combine(self.targets.of(y, w)))
+        targets = self.targets.combine(self.targets.of(y, w))
+        return seen.replace(targets=targets, examples=examples)

@@ -6,16 +6,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from datarax._checks import numeric
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import DyadicGrid
-from datarax.statistics.adaptive_bins import (
-    AdaptiveBins,
-    joined_counts,
-    joined_extremes,
-    places_of,
-)
+from datarax.numerics.limbs import as_double
+from datarax.statistics.adaptive_bins import joined_counts, places_of
 from datarax.statistics.batches import pairs
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
@@ -23,6 +20,7 @@ from datarax.statistics.memo import computed_once
 from datarax.statistics.replication import folding
 from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.state import State
+from datarax.statistics.wide_bins import WideBins, joined_doubles
 
 
 class JointTable(NamedTuple):
@@ -34,10 +32,10 @@ class JointTable(NamedTuple):
     """The mask of the bins that hold at most one distinct value, (2, slots)."""
 
 
-class JointBins(AdaptiveBins):
+class JointBins(WideBins):
     """The weight of pairs of values, by the bins of both.
 
-    The two values are the two classes of `AdaptiveBins`, with one table over the bins of both.
+    The two values are the two classes of `WideBins`, with one table over the bins of both.
     """
 
     bits_allowed: ClassVar[tuple[int, int]] = 6, 13
@@ -46,7 +44,7 @@ class JointBins(AdaptiveBins):
         return super().empty() | {"counts": ScatterCounts((self.slots, self.slots))}
 
     @folding
-    def add(self, x: jax.Array, w: jax.Array, row: None = None) -> Self:
+    def add(self, x: Any, w: jax.Array, row: None = None) -> Self:
         """Adds pairs (N, 2) of finite values, each with its weight (N,)."""
         x, w, self = replicated((x, w, self))
         counted = jnp.broadcast_to(w.astype(jnp.bool_)[:, None], x.shape)
@@ -79,24 +77,25 @@ class JointBins(AdaptiveBins):
             first, second = place[1]
             return jnp.zeros_like(x).at[..., first[:, None], second[None, :]].add(x)
 
-        return joined_counts(tables, count) | joined_extremes(tables, place)
+        return joined_counts(tables, count) | joined_doubles(tables, place)
 
     def table(self) -> JointTable:
         """The table with the bins in ascending order."""
         first, second = order = self.order(self.grid)
         weights = self.counts.double.map(lambda x: x[first][:, second])
-        least, greatest = (
-            jnp.take_along_axis(x, order, -1) for x in jnp.asarray(self.extremes.value)
+        negated, greatest = (
+            self.extremes.double[i].map(lambda x: jnp.take_along_axis(x, order, -1))
+            for i in range(2)
         )
-        return JointTable(weights, -least >= greatest)
+        return JointTable(weights, -negated >= greatest)
 
 
 class JointHistogram(State):
     """The weight of pairs of a prediction and a target, by the bins of both.
 
     The bins of each adapt to its range, as those of `ValueHistogram`, so memory is constant:
-    `4**bits` cells of 12 bytes. Values are rounded to float32 (float64 with x64). Pairs with NaN or
-    infinite values are excluded, and counted in `invalid`.
+    `4**bits` cells of 12 bytes. Integers of 32 bits are not rounded. Pairs with NaN or infinite
+    values are excluded, and counted in `invalid`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -117,9 +116,10 @@ class JointHistogram(State):
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `preds` and `target`, both of any one shape."""
-        p, t, w, invalid = pairs(preds, target, weights, ())
-        p, t, w = replicated((p, t, jnp.broadcast_to(w, p.shape)))
-        both = jnp.stack([p.reshape(-1), t.reshape(-1)], -1)
+        p, _, w, invalid = pairs(preds, target, weights, ())
+        x, y = (as_double(numeric(each, "preds")) for each in (preds, target))
+        x, y, w = replicated((x, y, jnp.broadcast_to(w, p.shape)))
+        both = stack([x.reshape(-1), y.reshape(-1)], -1)
         return self.replace(
             bins=self.bins.add(both, w.reshape(-1)), invalid=self.invalid.update(invalid)
         )

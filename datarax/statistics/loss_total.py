@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from datarax._checks import numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax.numerics.limbs import difference, float_or_double
+from datarax.numerics.limbs import difference, difference_in_unit, float_or_double
 from datarax.statistics.batches import pairs
+from datarax.statistics.example_count import ExampleCount
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.losses import LOSSES, LossName
@@ -62,15 +63,19 @@ class LossTotal(State, kw_only=False):
         p, t, w, invalid = pairs(preds, target, weights, shape, domain)
         # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
         counts = jnp.broadcast_to(w.astype(jnp.bool_), p.shape)
-        e = jnp.where(counts, difference(*(numeric(x, "preds") for x in (preds, target))), 0)
+        given, degree = [numeric(x, "preds") for x in (preds, target)], row.degree(parameter)
+        e, unit = difference_in_unit(*given) if degree else (difference(*given), jnp.int32(0))
+        e = jnp.where(counts, e, 0)
         if row.compares:
-            p, t = (float_or_double(numeric(x, "preds")) for x in (preds, target))
+            p, t = map(float_or_double, given)
         p, t = jax.tree.map(lambda x: jnp.where(counts, x, 1), (p, t))
         w = w[..., 0] if row.of_rows else jnp.broadcast_to(w, p.shape)
         value = row.value(p, t, e, parameter)
-        scale = row.scale(p, t, parameter) if row.scale else jnp.ones(value.shape, jnp.bool_)
+        scale = row.scale(p, t, parameter) if row.scale else jnp.ones(w.shape, jnp.bool_)
         one = ScaledTotal(self.shape)
-        total = one.of_powers(value, parameter, w) if row.is_power else one.of(value, w)
+        total = one.of_scaled(*value, w) if isinstance(value, tuple) else one.of(value, w)
+        if degree:
+            total = total.in_unit(unit * degree)
         return self.replace(
             sums=self.sums.combine(stacked([total, one.of(scale, w)])),
             invalid=self.invalid.update(invalid),
@@ -107,12 +112,14 @@ class PinballTotal(LossTotal):
     bits: int = 16
     """The resolution of the bins; see `datarax.statistics.ValueHistogram`."""
     targets: ValueHistogram = state()
+    examples = ExampleCount()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.targets = ValueHistogram(bits=self.bits, octaves=15)
+        self.targets = ValueHistogram(bits=self.bits, octaves=15, integers=True)
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         seen = super().update(preds, target, weights=weights)
-        _, t, w, _ = pairs(preds, target, weights, self.shape)
-        return seen.replace(targets=self.targets.update(t, weights=w))
+        _, _, w, _ = pairs(preds, target, weights, self.shape)
+        examples = self.examples.combine(self.examples.of(w))
+        return seen.replace(targets=self.targets.update(target, weights=w), examples=examples)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from datarax.numerics.normalized_products import row_cosines
+from datarax.numerics.scaled_double import scaled_power
 from datarax.numerics.special import log_cosh, tweedie_deviance
 
 LossName = Literal[
@@ -24,7 +25,8 @@ LossName = Literal[
 ]
 
 Function = Callable[[jax.Array, jax.Array, float], jax.Array]
-OfError = Callable[[jax.Array, jax.Array, jax.Array, float], jax.Array]
+Scaled = tuple[jax.Array, jax.Array]
+OfError = Callable[[jax.Array, jax.Array, jax.Array, float], jax.Array | Scaled]
 
 
 class Loss(NamedTuple):
@@ -32,13 +34,15 @@ class Loss(NamedTuple):
 
     value: OfError
     """The loss, which is summed. It also takes the errors, `preds - target`, after the targets:
-    for large integers they are more exact than the difference of both as floats."""
+    for large integers they are more exact than the difference of both as floats. A loss that may
+    leave the range of floats is two arrays: `part * 2**exponent`."""
     scale: Function | None = None
     """The divisor, which is summed too; `None` for the weight, which gives the mean."""
     domain: Function | None = None
     """The mask of the finite values for which the loss is defined; `None` for all."""
-    is_power: bool = False
-    """Whether the loss is raised to the power of the parameter."""
+    degree: Callable[[float], int] = lambda parameter: 0
+    """If it is not 0: the power of the unit of the errors that is the unit of the value. Such
+    losses get the errors in a unit in which none of them overflows."""
     of_rows: bool = False
     """Whether an example is a row, of any length, with one loss."""
     compares: bool = False
@@ -73,6 +77,11 @@ def _quantile(p: jax.Array, t: jax.Array, e: jax.Array, q: float) -> jax.Array:
     return jnp.abs(e) * jnp.where(e > 0, 1 - q, q).astype(e.dtype)
 
 
+def _power(p: jax.Array, t: jax.Array, e: jax.Array, power: float) -> Scaled:
+    part, exponents = scaled_power(jnp.abs(e), power)
+    return jnp.where(e == 0, 0, part), exponents
+
+
 def _tweedie_domain(p: jax.Array, t: jax.Array, power: float) -> jax.Array:
     if power == 0:
         return jnp.ones(t.shape, jnp.bool_)
@@ -85,13 +94,17 @@ LOSSES: dict[LossName, Loss] = {
     "squared log": Loss(_squared_log, domain=lambda p, t, _: (p > -1) & (t > -1)),
     "absolute percentage": Loss(_absolute_percentage),
     "symmetric percentage": Loss(_symmetric_percentage),
-    "weighted percentage": Loss(lambda p, t, e, _: jnp.abs(e), lambda p, t, _: jnp.abs(t)),
+    "weighted percentage": Loss(
+        lambda p, t, e, _: jnp.abs(e), lambda p, t, _: jnp.abs(t), degree=lambda _: 1
+    ),
     "log cosh": Loss(lambda p, t, e, _: log_cosh(jnp.abs(e))),
     "huber": Loss(_huber),
-    "quantile": Loss(_quantile),
-    "power": Loss(lambda p, t, e, _: jnp.abs(e), is_power=True),
+    "quantile": Loss(_quantile, degree=lambda _: 1),
+    "power": Loss(_power),
     "tweedie": Loss(
-        lambda p, t, e, power: tweedie_deviance(p, t, power, e), domain=_tweedie_domain
+        lambda p, t, e, power: tweedie_deviance(p, t, power, e),
+        domain=_tweedie_domain,
+        degree=lambda power: 2 if power == 0 else 0,
     ),
     # Events are values of at least the threshold: hits, and hits, misses and false alarms.
     "critical success": Loss(

@@ -15,6 +15,7 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_or_double
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, power_of_two
+from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
@@ -275,7 +276,8 @@ def about_mean(
     infinity = jnp.asarray(jnp.inf, x.dtype)
     least = jnp.min(x, axes, initial=infinity, where=counts)
     greatest = jnp.max(x, axes, initial=-infinity, where=counts)
-    n = jnp.sum(w, axes)
+    total = sum_floats(w, axes)
+    n = total.to_float()
     some = n != 0
     least, greatest = (jnp.where(some, end, zero) for end in (least, greatest))
     unit = unit_exponent(jnp.maximum(-least, greatest), DIGITS)
@@ -296,7 +298,7 @@ def about_mean(
         d = d + jnp.where(counts, low, zero) * wide
     second = jnp.sum(w * d, axes) / safe
     d = d - jax.lax.expand_dims(second, axes)
-    return BatchMean(DoubleFloat.of(n), DoubleFloat.of(first) + second, unit), d
+    return BatchMean(total, DoubleFloat.of(first) + second, unit), d
 
 
 class Moments(State, kw_only=False):

@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import default_float, is_integer
-from datarax.distributed.collectives import looked_up
 from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, where
 from datarax.numerics.exact import exact
 from datarax.numerics.limbs import float_parts
-from datarax.numerics.scaled_double import ScaledDouble
+from datarax.numerics.scaled_double import ScaledDouble, scaled_power
 from datarax.numerics.scaling import (
     exponent_of,
     power_of_two,
@@ -96,23 +95,16 @@ class ScaledTotal(ElementwiseState, kw_only=False):
 
     def of_powers(self, x: jax.Array, power: float, w: jax.Array) -> Self:
         """The sum of `w * x**power` for `x >= 0` and any power of at least 1."""
-        info = jnp.finfo(x.dtype)
-        # The power of each power of two: its exponent, and a factor from 1 to 2.
-        powers = power * np.arange(info.minexp, info.maxexp + 1, dtype=np.float64)
-        whole = np.floor(powers)
-        at = jnp.where(x > 0, exponent_of(x), jnp.int32(info.minexp)) - jnp.int32(info.minexp)
-        factor = looked_up(np.exp2(powers - whole).astype(x.dtype), at)
-        exponents = looked_up(whole.astype(np.int32), at)
-        part = jnp.where(x > 0, significand(x), 1)
-        if power <= _FAR:
-            terms = real_power(part, power)
-        else:  # a power of 1/2 may underflow
-            log = jnp.log2(part) * jnp.asarray(power, x.dtype)
-            terms = jnp.exp2(log - jnp.floor(log))
-            exponents += jnp.floor(log).astype(jnp.int32)
-        terms = jnp.where((x > 0) & w.astype(jnp.bool_), terms * factor, 0)
+        part, exponents = scaled_power(x, power)
+        return self.of_scaled(jnp.where(x > 0, part, 0), exponents, w)
+
+    def of_scaled(self, part: jax.Array, exponents: jax.Array, w: jax.Array) -> Self:
+        """The sum of `w * part * 2**exponents`; where `w` is zero, of anything."""
+        terms = jnp.where(w.astype(jnp.bool_), part, 0)
         if w.dtype != jnp.bool_:
-            terms, exponents = terms * significand(w), exponents + exponent_of(w)
+            exponents = exponents + exponent_of(terms) + exponent_of(w)
+            terms = significand(terms) * significand(w)
+        exponents = jnp.where(jnp.isfinite(terms), exponents, jnp.int32(INFINITE))
         return self.of_terms(terms, exponents)
 
     def root(self, power: float) -> jax.Array:
@@ -140,6 +132,12 @@ class ScaledTotal(ElementwiseState, kw_only=False):
 
     def _holding(self, total: DoubleFloat, exponent: jax.Array) -> Self:
         return self.with_parts({"parts": tuple(total), "exponent": exponent})
+
+    def in_unit(self, unit: jax.Array) -> Self:
+        """The sum of numbers that are in units of `2**unit`."""
+        exponent = jnp.asarray(self.exponent)
+        unit = jnp.where(self.scaled.high == 0, jnp.int32(0), unit)
+        return self._holding(self.scaled, exponent + unit)
 
     def __getitem__(self, index: int) -> "ScaledTotal":
         """One of several sums that are stacked."""

@@ -2,18 +2,25 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import as_float, choice, default_float, numeric, positive_int
+from datarax._checks import choice, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax.distributed.collectives import replicated
-from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.scaling import nan_where
+from datarax.numerics.double_float import DoubleFloat, stack, where
+from datarax.numerics.limbs import as_double
+from datarax.numerics.scaled_double import ScaledDouble
+from datarax.numerics.scaling import (
+    exponent_of,
+    nan_where,
+    power_of_two_near_reciprocal,
+    times_power_of_two,
+)
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins, Contents
 from datarax.statistics.batches import rows_weight
@@ -21,6 +28,7 @@ from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, is_nan
 from datarax.statistics.memo import computed_once
 from datarax.statistics.state import State
+from datarax.statistics.wide_bins import WideBins
 
 Method = Literal["inverted_cdf", "averaged_inverted_cdf"]
 """The definition of the quantile, by its name in `numpy.quantile`."""
@@ -28,6 +36,17 @@ Method = Literal["inverted_cdf", "averaged_inverted_cdf"]
 # The relative tolerance for a cumulative weight that reaches its target. No float is exactly 0.1:
 # without the tolerance, 0.1 of a weight of 10 would not be 1.
 _NEAR = 2.0**-40
+
+
+class LeastLoss(NamedTuple):
+    """The mean pinball loss of a histogram; of shape (), and NaN where there is no data.
+
+    The bounds hold for finite values as they are binned, up to the rounding of a float.
+    """
+
+    lower: ScaledDouble
+    estimate: ScaledDouble
+    upper: ScaledDouble
 
 
 class ValueHistogram(State):
@@ -38,8 +57,8 @@ class ValueHistogram(State):
     quantile is exact if its bin holds copies of one value, and if `q` is 0 or 1. Infinities are
     values like others.
 
-    Values are rounded to float32 (float64 with x64). Weights count as repetitions. `method` is as
-    in `numpy.quantile`, definitions 1 and 2 of R. J. Hyndman and Y. Fan (1996), https://doi.org/10.2307/2684934:
+    Values are rounded to float32 (float64 with x64), see `integers`. Weights count as repetitions.
+    `method` is as in `numpy.quantile`, definitions 1 and 2 of R. J. Hyndman and Y. Fan (1996), https://doi.org/10.2307/2684934:
 
     - "inverted_cdf": the least value such that the values up to it have at least a fraction `q` of
       the weight.
@@ -62,12 +81,17 @@ class ValueHistogram(State):
     """How many powers of two, from the greatest value down, have bins of equal relative width.
     Below them, bins have equal width. Fewer make all bins narrower: 15 by a factor of 8."""
 
+    integers: bool = False
+    """Whether integers of 32 bits are not rounded. The extremes of the bins then take twice the
+    memory."""
+
     bins: AdaptiveBins = state()
     invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.octaves, "octaves")
-        self.bins = AdaptiveBins(bits=self.bits, octaves=self.octaves)
+        bins = WideBins if self.integers else AdaptiveBins
+        self.bins = bins(bits=self.bits, octaves=self.octaves)
 
     @property
     def relative_error(self) -> jax.Array:
@@ -85,8 +109,9 @@ class ValueHistogram(State):
 
         NaN is excluded, and counted in `invalid` unless its weight is zero.
         """
-        x = as_float(numeric(values, "values"))
-        w, invalid = rows_weight(is_nan(x), weights)
+        x = as_double(numeric(values, "values"))
+        w, invalid = rows_weight(is_nan(x.high), weights)
+        x = x if self.integers else x.high
         # Replicated first: JAX does not flatten several axes of a type that is sharded.
         x, w = replicated((x, jnp.broadcast_to(w, x.shape)))
         bins = self.bins.add(x.reshape(-1, 1), w.reshape(-1, 1))
@@ -113,13 +138,10 @@ class ValueHistogram(State):
         return lower, upper
 
     @computed_once
-    def least_pinball_loss(self, q: float) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The mean pinball loss of the values about their own quantile `q`, the best constant.
-
-        Returns a lower bound, an estimate and an upper bound, of shape (). The bounds hold for
-        finite values as float32, up to the rounding of a float. NaN where there is no data.
-        """
-        return _least_pinball_loss(self, *_checked(q, "inverted_cdf"))
+    def least_pinball_loss(self, q: float) -> "LeastLoss":
+        """The mean pinball loss of the values about their own quantile `q`, the best constant."""
+        doubles, exponent = _least_pinball_loss(self, *_checked(q, "inverted_cdf"))
+        return LeastLoss(*(ScaledDouble(double, exponent) for double in doubles))
 
     @computed_once
     def _quantiles(self, q: float | tuple[float, ...], method: str) -> tuple[jax.Array, ...]:
@@ -151,8 +173,11 @@ def _checked(q: float | Sequence[float], method: str) -> tuple[DoubleFloat, str]
 @partial(jax.jit, static_argnames="method")
 def _quantiles(seen: ValueHistogram, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
     """The lower bound, the estimate and the upper bound of the quantiles, of the shape of `q`."""
+    return _quantiles_of(seen.bins.contents(), q, method)
+
+
+def _quantiles_of(bins: Contents, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
     flat = q.reshape(-1)
-    bins = seen.bins.contents()
     counts = bins.weights[0, 0]
     up_to = suffix_sums(counts[::-1])[::-1]  # the cumulative weight, each bin included
     found = _at_rank(bins, up_to, flat, above=False)
@@ -202,10 +227,24 @@ def _at_rank(
 
 @partial(jax.jit, static_argnames="method")
 def _least_pinball_loss(seen: ValueHistogram, q: DoubleFloat, method: str) -> Any:
-    bins, middle = seen.bins.contents(), _quantiles(seen, q, method)[1]
-    ends: Any = bins.least, bins.greatest
-    weights, (least, greatest) = bins.weights[0, 0], (x[0] for x in ends)
-    some, dtype = weights.high > 0, middle.dtype
+    bins = seen.bins.contents()
+    weights = bins.weights[0, 0]
+    some = weights.high > 0
+    # In a unit in which no difference overflows, nor a sum. Weights are in units of the greatest.
+    weights = weights * power_of_two_near_reciprocal(jnp.max(weights.high))
+    # Values are relative to one near the quantile, subtracted before they are rounded.
+    near: Any = _quantiles_of(bins, q, method)[1]
+    ends: Any = bins.ends
+    if ends is None:
+        ends = stack([DoubleFloat.of(x) for x in (bins.least, bins.greatest)])
+    exponent = exponent_of(jnp.max(jnp.where(some, jnp.abs(ends.high[:, 0]), 0)))
+    near, ends = (
+        x.map(lambda x: times_power_of_two(x, -exponent)) for x in (DoubleFloat.of(near), ends)
+    )
+    ends = (ends - near).to_float()
+    bins = bins._replace(least=ends[0], greatest=ends[1])
+    middle = _quantiles_of(bins, q, method)[1]
+    least, greatest = ends[:, 0]
     # The best constant is in the bin of the quantile, at any place in it.
     inside = some & (least <= middle) & (middle <= greatest)
     first = jnp.min(jnp.where(inside, least, jnp.inf))
@@ -219,12 +258,13 @@ def _least_pinball_loss(seen: ValueHistogram, q: DoubleFloat, method: str) -> An
         return (weights * distance).sum()
 
     # The sum is linear in the constant, so the least one is at an end of the bin.
-    at_ends = [loss(least, greatest, end).to_float() for end in (first, last)]
+    at_ends = [loss(least, greatest, end) for end in (first, last)]
     own = jnp.maximum(above * (last - middle), below * (middle - first))
     own = (weights * jnp.where(inside, own, 0)).sum()
     center = least * 0.5 + greatest * 0.5
     total = weights.sum()
-    upper = ((loss(greatest, least, middle) + own) / total).to_float()
-    lower = (DoubleFloat.of(jnp.minimum(*at_ends), dtype) / total).to_float()
-    estimate = ((loss(center, center, middle) + own * 0.5) / total).to_float()
-    return lower, jnp.clip(estimate, lower, upper), upper
+    upper = (loss(greatest, least, middle) + own) / total
+    lower = where(at_ends[0] < at_ends[1], *at_ends) / total
+    estimate = (loss(center, center, middle) + own * 0.5) / total
+    estimate = where(estimate < lower, lower, where(upper < estimate, upper, estimate))
+    return (lower, estimate, upper), exponent

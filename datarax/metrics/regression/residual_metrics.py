@@ -200,8 +200,8 @@ class R2Score(ExplainedMetric):
     `sklearn.metrics.r2_score`, also for a constant target: see `force_finite`.
 
     Weights count as repetitions: one example of weight 2 is a constant target of two examples;
-    scikit-learn counts it as one example, and gives NaN. Constant targets with a total weight of at
-    most 1 are a single example.
+    scikit-learn counts it as one example, and gives NaN. Of a weight up to 1, each row is one
+    example, so weights may be normalised.
 
     Raises:
         MetricInputError: `adjusted` is not an integer of at least 0.
@@ -224,17 +224,20 @@ class R2Score(ExplainedMetric):
 
     def by_output(self) -> jax.Array:
         residuals = self.statistic
-        constant = residuals.target_squares.double.high == 0
-        single = (residuals.count.to_float() <= 1) & constant
-        return nan_where(single, self.explained(residuals.squares))
+        return nan_where(residuals.examples.is_single, self.explained(residuals.squares))
 
     def compute(self) -> PyTree:
         value = super().compute()
         if not self.adjusted:
             return value
-        n = jnp.max(self.statistic.count.to_float())  # the same for all outputs
-        freedom = n - (self.adjusted + 1)
-        return nan_where(freedom <= 0, 1 - (1 - value) * ((n - 1) / one_where_zero(freedom)))
+        n = self.statistic.count
+        if self.num_outputs is not None:
+            n = n[0]  # the same for all outputs
+        # Subtracted before they are rounded: of float weights, n may be just above k + 1.
+        one = ScaledDouble.of(jnp.ones((), n.double.dtype))
+        freedom, others = n - one * (self.adjusted + 1), n - one
+        is_positive = freedom.double.high > 0
+        return nan_where(~is_positive, 1 - (1 - value) * (others / freedom).to_float())
 
 
 class ExplainedVariance(ExplainedMetric):
