@@ -25,8 +25,6 @@ from tests.cli.evaluations import (
     write,
 )
 
-pytestmark = pytest.mark.slow
-
 BINARY = (
     "--task", "binary", "--preds", "score", "--target", "label", "--metrics", "accuracy,brier_score"
 )  # fmt: skip

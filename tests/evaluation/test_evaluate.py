@@ -33,8 +33,6 @@ from datarax.metrics import (
 from tests.evaluation.written import FORMATS, binary, multiclass, write
 from tests.helpers import x64
 
-pytestmark = pytest.mark.slow
-
 BINARY = {"preds": "score", "target": "label"}
 BOTH = datarax.Collection({"accuracy": Accuracy(), "log_loss": LogLoss()})
 TWELVE = Accuracy(num_classes=12)

@@ -21,8 +21,6 @@ from tests.helpers import make_mesh
 from tests.helpers import x64 as with_x64
 from tests.io.kinds import Kept, Ratio, assert_same_bits, random_batch, several
 
-pytestmark = pytest.mark.slow
-
 # Saved, restored into, and what the error says.
 OTHERS = {
     "class": (Max(), Min(), "Min is a datarax.*Min; the saved state is of a datarax.*Max"),

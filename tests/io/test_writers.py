@@ -30,7 +30,6 @@ from datarax.io.drawn_arrays import image_of
 from tests.test_layers import ROOT
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning:(mlflow|wandb|sqlalchemy|alembic)"),
     pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated"),
 ]

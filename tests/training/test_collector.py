@@ -16,8 +16,6 @@ from datarax.metrics import Accuracy, Mean, Sum
 from tests.helpers import make_mesh
 from tests.training.loops import LAYOUTS, Seen, busy, in_flight, made, scheduled, value_of
 
-pytestmark = pytest.mark.slow
-
 # It never waits.
 
 
