@@ -106,7 +106,7 @@ def test_the_wheel_holds_the_package_alone(built):
     assert (metadata.description or "").strip() == (ROOT / "README.md").read_text().strip()
     always = {r.name for r in metadata.requires_dist or () if r.marker is None}
     assert always == {"flax", "jax", "jaxlib", "numpy"}
-    assert entries.split() == ["[console_scripts]", "datarax", "=", "datarax.cli:main"]
+    assert entries.split() == ["[console_scripts]", "datarax", "=", "datarax.cli:program"]
 
 
 def test_the_source_distribution_holds_what_is_in_the_repository(built):
