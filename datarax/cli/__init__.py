@@ -24,7 +24,11 @@ _DEMO_PACKAGES = ("matplotlib", "optax", "rich", "sklearn")  # as they are impor
 
 def program() -> NoReturn:
     """The command `datarax`: runs `main`, and ends the process with its exit code."""
-    interrupts.end(main())
+    try:
+        code = main()
+    except KeyboardInterrupt:  # a second one, while the first was handled
+        code = interrupts.INTERRUPTED
+    interrupts.end(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

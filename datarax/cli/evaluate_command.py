@@ -89,7 +89,9 @@ def _stopped(folder: Path | None, outcome: Outcome) -> int:
     hint = "with --output, --resume continues"
     if folder is not None:
         save_state(folder, outcome)
-        hint = f"--resume continues, and datarax merge {shlex.quote(str(folder))} has the others"
+        hint = "--resume continues"
+        if outcome.done:
+            hint += f", and datarax merge {shlex.quote(str(folder))} --output DIR shows the others"
     left = outcome.total - len(outcome.done)
     print(f"interrupted: {left} of {outcome.total} parts are left; {hint}", file=sys.stderr)
     return INTERRUPTED

@@ -95,6 +95,7 @@ def promptly(call: Callable[[], T]) -> T:
 def end(code: int) -> NoReturn:
     """Ends the program; after an interrupt at once, also if a thread of `beside` is still busy."""
     if code == INTERRUPTED:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # one more Ctrl-C ends the process
         busy = [thread for thread in threading.enumerate() if thread.name == _THREAD]
         for thread in busy:
             thread.join(_SECONDS_TO_STOP / len(busy))

@@ -23,6 +23,9 @@ def stop() -> None:
     if HOW == "SIGKILL":
         os.kill(command, signal.SIGKILL)
     os.kill(command, signal.SIGINT)
+    while HOW == "again and again":
+        time.sleep(0.01)
+        os.kill(command, signal.SIGINT)
 
 
 class Slow(NpzFile):
