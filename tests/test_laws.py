@@ -18,8 +18,6 @@ from tests.registry import BATCH, BUNDLES, GROUPS, Case, arrays_of, of_each_stat
 from tests.registry.case import widened
 from tests.registry.drawn import DrawnGenerator
 
-pytestmark = pytest.mark.slow
-
 each_group = pytest.mark.parametrize("name", GROUPS)
 each_spoilable = pytest.mark.parametrize(
     "name", [name for name, group in GROUPS.items() if group[0].inputs.spoil]

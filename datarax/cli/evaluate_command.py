@@ -2,13 +2,15 @@
 
 import argparse
 import re
+import shlex
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -18,6 +20,7 @@ from rich.text import Text
 from datarax import __version__
 from datarax._errors import MetricInputError
 from datarax.cli import console_tables
+from datarax.cli.interrupts import INTERRUPTED, beside, promptly
 from datarax.cli.one_line import printable
 from datarax.evaluation.assembly import (
     Configuration,
@@ -42,15 +45,18 @@ from datarax.evaluation.outcome import (
 from datarax.evaluation.planning import Request, planned
 
 SECONDS_BETWEEN_SAVES = 2.0
-INTERRUPTED = 130
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command, and returns its exit code."""
     check(args)
     console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
-    files = Files(args.sources, lambda available: columns_of(args, available))
-    fresh = prepared(args, files)
+
+    def read_first() -> tuple[Files, Outcome]:
+        files = Files(args.sources, lambda available: columns_of(args, available))
+        return files, prepared(args, files)
+
+    files, fresh = promptly(read_first)
     folder: Path | None = args.output
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,27 +64,36 @@ def run(args: argparse.Namespace) -> int:
             for name in (STATE, SUMMARY, REPORT):  # of an earlier run
                 (folder / name).unlink(missing_ok=True)
     outcome = resumed(folder, fresh) if folder and args.resume else fresh
-    interrupted = False
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             outcome = _folded(args, files, outcome, errors)
         except _Interrupted as stopped:
-            outcome, interrupted = stopped.outcome, True
+            return _stopped(folder, stopped.outcome)
     if folder is not None:
         save_state(folder, outcome)
-    if not outcome.done:
-        raise KeyboardInterrupt
-    summary = outcome.summary(__version__) | {"notes": _notes(outcome.config, caught)}
-    written = write_outcome(folder, outcome, summary) if folder else []
+
+    def finish() -> tuple[Any, list[Path]]:
+        summary = outcome.summary(__version__) | {"notes": _notes(outcome.config, caught)}
+        return summary, write_outcome(folder, outcome, summary) if folder else []
+
+    summary, written = promptly(finish)
     console_tables.show(console, summary)
     if folder is not None:
         console.print(Text(f" {folder / written[-1].name}", style="dim"), soft_wrap=True)
-    if not interrupted:
-        return 0
-    parts_left = outcome.total - len(outcome.done)
-    hint = "--resume continues" if folder else "with --output, --resume continues"
-    print(f"interrupted: {parts_left} of {outcome.total} parts are left; {hint}", file=sys.stderr)
+    return 0
+
+
+def _stopped(folder: Path | None, outcome: Outcome) -> int:
+    """Keeps what was computed until Ctrl-C. Its results are not read: that may compile for long."""
+    hint = "with --output, --resume continues"
+    if folder is not None:
+        save_state(folder, outcome)
+        hint = "--resume continues"
+        if outcome.done:
+            hint += f", and datarax merge {shlex.quote(str(folder))} --output DIR shows the others"
+    left = outcome.total - len(outcome.done)
+    print(f"interrupted: {left} of {outcome.total} parts are left; {hint}", file=sys.stderr)
     return INTERRUPTED
 
 
@@ -170,25 +185,31 @@ def _folded(args: argparse.Namespace, files: Files, outcome: Outcome, errors: Co
         outcome.metric, outcome.rows, dict(outcome.excluded or {}), outcome.done, outcome.total
     )
 
-    def advanced(now: Progress) -> None:
-        nonlocal latest
-        latest = replace(
-            latest, metric=now.metric, rows=now.rows, excluded=now.excluded, done=now.done
-        )
-        show(latest)
-        save(latest)
-
     try:
         with executor as pool, _progress_bar(errors, not args.no_progress) as show:
-            fold(
-                files.paths,
-                assembled(outcome.config),
-                replace(files.columns, encode=outcome.config.encoding),
-                batch_size=args.batch_size,
-                executor=pool,
-                start=start,
-                progress=advanced,
-            )
+
+            def folding(give: Callable[[Progress], None]) -> None:
+                fold(
+                    files.paths,
+                    assembled(outcome.config),
+                    replace(files.columns, encode=outcome.config.encoding),
+                    batch_size=args.batch_size,
+                    executor=pool,
+                    start=start,
+                    progress=give,
+                )
+
+            with closing(beside(folding)) as steps:
+                for now in steps:
+                    latest = replace(
+                        latest,
+                        metric=now.metric,
+                        rows=now.rows,
+                        excluded=now.excluded,
+                        done=now.done,
+                    )
+                    show(latest)
+                    save(latest)
     except KeyboardInterrupt:
         raise _Interrupted(latest) from None
     return latest

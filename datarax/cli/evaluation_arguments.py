@@ -6,6 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from datarax.cli.interrupts import promptly
+
 TASKS = ("binary", "multiclass", "multilabel", "regression", "ranking", "text", "detection")
 ENGINES = ("processes", "dask", "ray")
 _EXAMPLES = {
@@ -229,6 +231,9 @@ def _runs(module: str) -> Callable[[argparse.Namespace], int]:
 
         with one_line.errors(args.parser):
             optional("rich", "evaluate", f"datarax {args.command}")
-            return import_module(f"datarax.cli.{module}").run(args)
+            command = import_module(f"datarax.cli.{module}")
+            if args.command == "evaluate":  # it keeps what was computed
+                return command.run(args)
+            return promptly(lambda: command.run(args))
 
     return run

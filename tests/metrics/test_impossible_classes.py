@@ -12,8 +12,6 @@ from datarax import InvalidValuesError, Metric, metrics
 from datarax.testing import assert_within_ulps
 from tests.helpers import update, update_all
 
-pytestmark = pytest.mark.slow
-
 ROWS, CLASSES = 12, 4
 LOW = -1e30
 """A finite logit whose probability is zero in float32 and float64."""

@@ -9,8 +9,6 @@ import pytest
 from datarax import Metric, metrics
 from tests.helpers import update
 
-pytestmark = pytest.mark.slow
-
 OFFSETS = {"int32": 2**30, "uint32": 3 * 10**9}
 KINDS = pytest.mark.parametrize("kind", OFFSETS)
 

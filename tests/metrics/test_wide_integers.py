@@ -13,8 +13,6 @@ from datarax import metrics
 from datarax.numerics.limbs import equal_integers
 from tests.helpers import update, x64
 
-pytestmark = pytest.mark.slow
-
 WRAPS = 2**32  # as int32 it is 0
 
 

@@ -44,8 +44,6 @@ from datarax.metrics import (
 from datarax.training import StatefulMetric
 from tests.helpers import draw, make_mesh
 
-pytestmark = pytest.mark.slow
-
 TAKEN_FOR_WEIGHTS = (
     *("mask", "weight", "sample_weight", "sample_weights", "where", "sampleWeight", "valid"),
     *("real", "padding", "attention_mask", "loss_mask", "padding_mask", "some_weights"),

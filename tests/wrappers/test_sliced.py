@@ -17,8 +17,6 @@ from tests.helpers import make_mesh, place
 from tests.registry import BUNDLES, GROUPS, arrays_of, of_each_statistic
 from tests.registry.case import widened
 
-pytestmark = pytest.mark.slow
-
 SLICES = 3
 
 

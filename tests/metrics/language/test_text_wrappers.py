@@ -13,8 +13,6 @@ from datarax.training import StatefulMetric
 from tests.helpers import bits, make_mesh
 from tests.metrics.language.texts import edited, text, with_references
 
-pytestmark = pytest.mark.slow
-
 
 def systems(rng, size):
     target = [text(rng, least=3) for _ in range(size)]
