@@ -26,7 +26,7 @@ _WEIGHTS = {
     "where",
 }
 # And what such names end in.
-_WEIGHTS_END = ("_mask", "_masks", "_weight", "_weights")
+_WEIGHTS_END = ("_mask", "_weight")
 # A name this similar to an argument is taken for a misspelling of it. Two adjacent letters that are
 # swapped, and one letter too many or too few, are above it for names of five letters or more.
 _SIMILAR = 0.8

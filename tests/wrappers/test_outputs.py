@@ -46,7 +46,7 @@ from tests.helpers import draw, make_mesh
 
 TAKEN_FOR_WEIGHTS = (
     *("mask", "weight", "sample_weight", "sample_weights", "where", "sampleWeight", "valid"),
-    *("real", "padding", "attention_mask", "loss_mask", "padding_mask", "some_weights"),
+    *("real", "padding", "attention_mask", "loss_mask", "padding_mask", "loss_weight"),
 )
 update = jax.jit(lambda metrics, outputs: metrics.update(**outputs))
 
