@@ -88,7 +88,11 @@ def beside(call: Callable[[Callable[[T], None]], Any]) -> Generator[T, None, Non
 
 def promptly(call: Callable[[], T]) -> T:
     """What `call` returns. It runs on a thread, as in `beside`."""
-    (result,) = beside(lambda give: give(call()))
+
+    def give_result(give: Callable[[T], None]) -> None:
+        give(call())
+
+    (result,) = beside(give_result)
     return result
 
 
