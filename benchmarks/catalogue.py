@@ -30,7 +30,7 @@ def collection() -> datarax.Collection:
         {
             "accuracy": metrics.Accuracy(num_classes=CLASSES),
             "f1": metrics.F1(num_classes=CLASSES, average="macro"),
-            "auroc": metrics.AUROC(num_classes=CLASSES),
+            "auroc": metrics.AUROC(num_classes=CLASSES, from_logits=True),
             "confusion": metrics.ConfusionMatrix(num_classes=CLASSES),
             "calibration": metrics.CalibrationError(num_classes=CLASSES, from_logits=True),
             "loss": metrics.Mean().from_outputs(values="loss"),
@@ -52,7 +52,7 @@ def by_hand(state: Any, preds: jax.Array, target: jax.Array, loss: jax.Array) ->
     confidence = 1 / jnp.sum(jnp.exp(preds - jnp.max(preds, -1, keepdims=True)), -1)
     place = jnp.minimum((confidence * BINS).astype(jnp.int32), BINS - 1)
     columns = jnp.stack([jnp.ones_like(confidence), confidence, chosen == target])
-    bits = jax.lax.bitcast_convert_type(preds, jnp.int32)
+    bits = jax.lax.bitcast_convert_type(jax.nn.softmax(preds), jnp.int32)
     ordered = jnp.where(bits < 0, ~bits, bits | jnp.int32(-(2**31)))
     key = jax.lax.shift_right_logical(ordered, jnp.int32(32 - KEY_BITS))
     classes = jnp.arange(CLASSES)[None, :]
@@ -104,12 +104,13 @@ def main() -> None:
     print(f"\nresults of all batches: {time.perf_counter() - start:.2f} s, with compilation")
     start = time.perf_counter()
     preds, labels = logits.reshape(-1, CLASSES), target.reshape(-1)
+    scores = np.asarray(jax.nn.softmax(preds.astype(np.float32)))
     chosen = preds.argmax(-1)
     want = {
         "accuracy": sklearn.metrics.accuracy_score(labels, chosen),
         "f1": sklearn.metrics.f1_score(labels, chosen, average="macro"),
         "auroc": np.mean(
-            [sklearn.metrics.roc_auc_score(labels == c, preds[:, c]) for c in range(CLASSES)]
+            [sklearn.metrics.roc_auc_score(labels == c, scores[:, c]) for c in range(CLASSES)]
         ),
         "loss": loss.mean(dtype=np.float64),
     }

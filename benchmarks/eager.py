@@ -47,7 +47,7 @@ def metrics() -> dict[str, tuple[Metric, Callable[[Batch], dict[str, Any]]]]:
             "top 5": Accuracy(num_classes=CLASSES, top_k=5),
             "f1": F1(num_classes=CLASSES),
             "cells": ConfusionMatrix(num_classes=CLASSES),
-            "auroc": AUROC(num_classes=CLASSES),
+            "auroc": AUROC(num_classes=CLASSES, from_logits=True),
         }
     )
     return {

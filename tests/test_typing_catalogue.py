@@ -151,6 +151,7 @@ def clustering() -> None:
 
 def curves() -> None:
     assert_type(metrics.AUROC().update(PREDS, TARGET), metrics.AUROC)
+    assert_type(metrics.AUROC(from_logits=True).from_logits, bool | None)
     assert_type(metrics.AveragePrecision().update(PREDS, TARGET), metrics.AveragePrecision)
     assert_type(metrics.Gini().update(PREDS, TARGET), metrics.Gini)
     assert_type(metrics.LogAUC().update(PREDS, TARGET), metrics.LogAUC)

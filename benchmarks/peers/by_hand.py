@@ -47,7 +47,7 @@ def update(state: State, batch: Batch) -> State:
     if "auroc" in state:
         classes = jnp.arange(preds.shape[-1])[None, :]
         positive = (target[:, None] == classes).astype(jnp.int32)
-        key = ordered_key(preds, key_bits(preds.shape[-1]))
+        key = ordered_key(jax.nn.softmax(preds), key_bits(preds.shape[-1]))
         new["auroc"] = state["auroc"].at[positive, classes, key].add(1)
     return new
 

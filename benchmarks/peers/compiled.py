@@ -24,7 +24,7 @@ def report(task: Task, runs: int) -> None:
     for name, each in contestants(task).items():
         update = each.compile(each.update)
         values = each.all_of(task, update=update)
-        wrong[name] = str(errors(task, values, ranks_softmax=each.ranks_softmax))
+        wrong[name] = str(errors(task, values))
         calls[name] = repeated(each.empty(), update, [each.convert(b) for b in task.batches])
     batches = [jax.tree.map(jax.numpy.asarray, b) for b in task.batches]
     calls["reading the inputs once"] = repeated(

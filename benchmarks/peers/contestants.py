@@ -42,7 +42,6 @@ class Contestant:
     """The values on the host."""
     compile: Callable[[Update], Update] = _donating
     convert: Callable[[Batch], Batch] = _to_jax
-    ranks_softmax: bool = False
 
     def all_of(self, task: Task, *, update: Update | None = None) -> Values:
         """The values over all batches of a task."""
@@ -90,7 +89,7 @@ def datarax_collection(task: Task) -> datarax.Collection:
         "calibration": metrics.CalibrationError(
             num_classes=classes, num_bins=BINS, from_logits=True
         ),
-        "auroc": metrics.AUROC(num_classes=classes),
+        "auroc": metrics.AUROC(num_classes=classes, from_logits=True),
     }
     return datarax.Collection({name: found[name] for name in task.metrics})
 
@@ -135,7 +134,6 @@ def torchmetrics(task: Task, thresholds: int | None = None) -> Contestant:
         read,
         compile=lambda update: update,
         convert=convert,
-        ranks_softmax=True,
     )
 
 

@@ -22,7 +22,7 @@ def main() -> None:
 def report(task: Task, runs: int) -> None:
     calls, wrong = {}, {}
     for name, each in contestants(task).items():
-        wrong[name] = errors(task, each.all_of(task), ranks_softmax=each.ranks_softmax)
+        wrong[name] = errors(task, each.all_of(task))
         batches = [each.convert(b) for b in task.batches]
         calls[name] = repeated(each.empty(), each.update, batches)
     times = interleaved(calls, runs)

@@ -24,7 +24,7 @@ def report(task: Task, runs: int) -> None:
         for batch in task.batches:
             state = update(state, each.convert(batch))
         reads[name] = lambda each=each, state=state: each.read(state)
-        wrong[name] = errors(task, reads[name](), ranks_softmax=each.ranks_softmax)
+        wrong[name] = errors(task, reads[name]())
     name = "scikit-learn, from the stored batches"
     reads[name] = lambda: scikit_learn(task)
     wrong[name] = errors(task, reads[name]())
@@ -58,7 +58,7 @@ def scikit_learn(task: Task) -> dict[str, Any]:
         gaps = np.bincount(place, (chosen == target) - confidence, BINS)
         found["calibration"] = np.abs(gaps).sum() / len(target)
     if "auroc" in task.metrics:
-        found["auroc"] = one_vs_rest(preds, target)
+        found["auroc"] = one_vs_rest(softmax(preds), target)
     return found
 
 

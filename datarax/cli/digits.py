@@ -173,7 +173,7 @@ def make_quality(mesh: Mesh, slices: bool) -> Metric:
     headline = {"accuracy": accuracy, "macro_f1": F1(num_classes=NUM_CLASSES, average="macro")}
     metrics = headline | {
         "recall": Recall(num_classes=NUM_CLASSES, average=None),
-        "auroc": AUROC(num_classes=NUM_CLASSES),
+        "auroc": AUROC(num_classes=NUM_CLASSES, from_logits=True),
         "calibration_error": CalibrationError(num_classes=NUM_CLASSES, from_logits=True),
         "interval": Bootstrap(Collection(headline), REPLICAS),
     }

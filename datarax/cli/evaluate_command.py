@@ -299,4 +299,5 @@ def _notes(config: Configuration, caught: Sequence[warnings.WarningMessage]) -> 
 def _of_command(message: str) -> str:
     """A warning, with the metric's name and the option as the command has them."""
     message = re.sub(r"^metric '[^'/]*/([^']*)'", r"\1", message)
-    return message.replace("give from_logits=True", "give --scores logits")
+    message = message.replace("give from_logits=True", "give --scores logits")
+    return message.replace("give from_logits=False", "give --scores probabilities")

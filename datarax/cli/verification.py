@@ -93,13 +93,8 @@ def quality_reference(predictions: Predictions, num_bins: int = 15) -> dict[str,
     return {
         "accuracy": sklearn_metrics.accuracy_score(labels, chosen),
         "macro_f1": sklearn_metrics.f1_score(labels, chosen, average="macro"),
-        # The AUROC of a class ranks examples by its logits, as the metric does. Ranking by the
-        # probabilities would be different, because softmax normalises each example by itself.
         "auroc": np.mean(
-            [
-                sklearn_metrics.roc_auc_score(labels == c, logits[:, c])
-                for c in range(logits.shape[1])
-            ]
+            [sklearn_metrics.roc_auc_score(labels == c, probs[:, c]) for c in range(probs.shape[1])]
         ),
         "calibration_error": float(np.sum(share[share > 0] * abs(accuracies - means))),
         "recall": sklearn_metrics.recall_score(labels, chosen, average=None),  # type: ignore[arg-type]

@@ -13,11 +13,13 @@ from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.special import softmax_log_odds
 from datarax.numerics.sums import suffix_sums
+from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import check_task, examples
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.labels import is_class
 from datarax.statistics.memo import computed_once
 from datarax.statistics.state import State
+from datarax.statistics.thresholds import check_sums
 
 
 class Groups(NamedTuple):
@@ -118,8 +120,9 @@ class Scores(State):
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted in `invalid`."""
 
-    from_logits: bool = False
-    """Whether scores are logits: of a softmax for multiclass, else of a sigmoid."""
+    from_logits: bool | None = None
+    """Whether scores are logits: of a softmax for multiclass, else of a sigmoid. `None` is as
+    `False`, but warns if rows of a multiclass task that are known outside `jit` do not sum to 1."""
     pooled: bool = False
     """Whether the classes of an example are examples of one binary task."""
 
@@ -127,6 +130,8 @@ class Scores(State):
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)
+        if self.num_classes is None:
+            self.from_logits = bool(self.from_logits)
 
     @property
     def size(self) -> int:
@@ -140,6 +145,7 @@ class Scores(State):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the scores are not floats, or the labels are not integers.
         """
+        as_given = target, weights, preds
         preds = numeric(preds, "preds")
         if is_integer(preds):
             raise MetricTypeError(f"preds has dtype {preds.dtype}; expected scores, as floats")
@@ -151,8 +157,10 @@ class Scores(State):
             num_labels=self.num_labels,
             ignore_index=self.ignore_index,
             infinite=True,
-            from_logits=self.from_logits,
+            from_logits=bool(self.from_logits),
         )
+        if self.from_logits is None:
+            check_values(check_sums, as_given, self.ignore_index, "preds")
         if self.from_logits:
             scores = _log_odds(scores, self.num_classes is not None)
         if self.num_classes is not None:

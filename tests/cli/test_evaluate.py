@@ -137,7 +137,7 @@ def test_multiclass_predictions_with_names(rng, tmp_path, capsys):
         },
     )
     assert values(summary)["auroc"] == pytest.approx(
-        np.mean([sk.roc_auc_score(target == c, logits[:, c]) for c in range(3)]), abs=1e-3
+        np.mean([sk.roc_auc_score(target == c, chances[:, c]) for c in range(3)]), abs=1e-3
     )
     assert summary["config"]["scores"] == "logits"
     by_class = summary["by_class"]

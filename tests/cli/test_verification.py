@@ -93,7 +93,8 @@ def test_quality_against_its_definition(rng):
         if (inside := (confidence > low) & (confidence <= high)).any()
     ]
     assert found["calibration_error"] == pytest.approx(sum(gaps) / 200)
-    above = [(logits[labels == c, c][:, None] > logits[labels != c, c]).mean() for c in range(10)]
+    probs = softmax(logits, axis=1)
+    above = [(probs[labels == c, c][:, None] > probs[labels != c, c]).mean() for c in range(10)]
     assert found["auroc"] == pytest.approx(np.mean(above))
 
 

@@ -7,7 +7,13 @@ import scipy.special
 import scipy.stats
 
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.special import entropy, fair_coin_p_value, relative_deviance, stirling_ratio
+from datarax.numerics.special import (
+    entropy,
+    fair_coin_p_value,
+    relative_deviance,
+    softmax_log_odds,
+    stirling_ratio,
+)
 from datarax.testing import assert_within_ulps
 
 
@@ -68,3 +74,23 @@ def test_fair_coin_p_value_of_any_numbers(rng):
     with jax.enable_x64(True):
         got = jax.jit(fair_coin_p_value)(more + less, more - less)
     np.testing.assert_allclose(got, want, rtol=1e-8)
+
+
+def test_softmax_log_odds(rng):
+    for classes in (2, 3, 100):
+        for scale, offset in ((1, 0), (1, 100), (10, 0), (1e-3, 0)):
+            x = (scale * rng.normal(size=(200, classes)) + offset).astype(np.float32)
+            wide = x.astype(np.float64)
+            others = [
+                scipy.special.logsumexp(np.delete(wide, c, 1), axis=1) for c in range(classes)
+            ]
+            want = wide - np.stack(others, 1)
+            error = np.abs(np.asarray(jax.jit(softmax_log_odds)(x)) - want)
+            # Roundings of the differences, and a few of the logarithm of a sum up to 100.
+            assert (error <= 2.0**-23 * (np.abs(want) + 40)).all()
+            if classes == 2:
+                np.testing.assert_array_equal(softmax_log_odds(x), x - x[:, ::-1])
+    inf = np.inf
+    rows = np.float32([[0, -inf, -inf], [1, 2, -inf], [3e38, -3e38, 0], [7, 7, -inf]])
+    want = np.float32([[inf, -inf, -inf], [-1, 1, -inf], [3e38, -inf, -3e38], [0, 0, -inf]])
+    np.testing.assert_array_equal(softmax_log_odds(rows), want)

@@ -3,6 +3,7 @@
 import math
 import warnings
 from decimal import Decimal, localcontext
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -188,3 +189,148 @@ def test_the_warning_names_the_metric_of_a_collection():
         outer.update(preds=jnp.array([0.2, 3.0]), target=jnp.array([0, 1]))
     with pytest.warns(ScoresWarning, match="^preds holds 3"):
         metrics.Accuracy().update(jnp.array([0.2, 3.0]), jnp.array([0, 1]))
+
+
+# Scores of several classes.
+
+LOGITS = np.float32([[2, 0.3, -1], [0.2, 4, 1], [1, -2, 0.5], [0, 1, 3]])
+CLASSES = np.array([0, 1, 0, 2])
+CURVES = {
+    "auroc": metrics.AUROC,
+    "exact": partial(metrics.AveragePrecision, exact=True, capacity=8),
+    "ovo": partial(metrics.AUROC, multi_class="ovo"),
+    "micro": partial(metrics.AveragePrecision, average="micro"),
+    "det": metrics.DETCurve,
+    "point": partial(metrics.PrecisionAtFixedRecall, min_recall=0.5),
+}
+OF_LOGITS = {
+    "auroc": metrics.AUROC,
+    "exact": CURVES["exact"],
+    "log loss": metrics.LogLoss,
+    "brier": metrics.BrierScore,
+    "ranked": metrics.RankedProbabilityScore,
+    "calibration": metrics.CalibrationError,
+}
+
+
+def softmax(x):
+    e = np.exp(x.astype(np.float64))
+    return e / e.sum(-1, keepdims=True)
+
+
+def silent(update, *args, **kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return update(*args, **kwargs)
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_rows_that_do_not_sum_to_1_warn(name):
+    metric, p = CURVES[name](num_classes=3), softmax(LOGITS).astype(np.float32)
+    for preds, weights in ((LOGITS, None), (LOGITS, np.array([0, 0, 1, 0]))):
+        with pytest.warns(ScoresWarning, match="give from_logits=True.*give from_logits=False"):
+            metric.update(preds, CLASSES, weights=weights)
+    with pytest.warns(ScoresWarning, match=r"a sum of 1\.3"):  # of another size, which is padded
+        metric.update(LOGITS[:1], CLASSES[:1])
+    mixed = np.where(np.arange(4)[:, None] == 1, LOGITS, p)
+    silent(metric.update, mixed, CLASSES, weights=np.array([1, 0, 1, 1]))
+    silent(metric.update, p, CLASSES)
+    for from_logits in (True, False):
+        silent(CURVES[name](num_classes=3, from_logits=from_logits).update, LOGITS, CLASSES)
+    silent(jax.jit(lambda m, x: m.update(x, CLASSES)), metric, LOGITS)
+
+
+def test_what_sums_to_1_in_its_dtype_does_not_warn(rng):
+    metric, target = metrics.AUROC(num_classes=100, bits=10), np.arange(64)
+    for dtype in ("float32", "bfloat16", "float16"):
+        logits = jnp.asarray(5 * rng.normal(size=(64, 100)), dtype)
+        silent(metric.update, jax.nn.softmax(logits), target)
+        silent(metric.update, jnp.eye(64, 100, dtype=dtype), target)
+        with pytest.warns(ScoresWarning, match="from_logits"):
+            metric.update(logits, target)
+    nan = softmax(rng.normal(size=(64, 100))).astype(np.float32)
+    nan[3, 5] = np.nan
+    silent(metric.replace(on_invalid="exclude").update, nan, target)
+    ignoring = metrics.AUROC(num_classes=100, bits=10, ignore_index=7)
+    nan[3], nan[7] = 0.01, 3
+    with pytest.warns(ScoresWarning, match="a sum of 300"):
+        metric.update(nan, target)
+    silent(ignoring.update, nan, target)
+
+
+@pytest.mark.parametrize("name", OF_LOGITS)
+def test_probabilities_that_are_given_as_logits_warn(name):
+    metric, p = OF_LOGITS[name](num_classes=3, from_logits=True), softmax(LOGITS)
+    for preds in (p.astype(np.float32), np.eye(3, dtype=np.float32)[CLASSES]):
+        with pytest.warns(ScoresWarning, match="sum of 1.*give from_logits=False"):
+            metric.update(preds, CLASSES)
+    half = np.concatenate([p[:2], LOGITS[2:]]).astype(np.float32)
+    silent(metric.update, half, CLASSES)
+    with pytest.warns(ScoresWarning, match="from_logits=False"):
+        metric.update(half, CLASSES, weights=np.array([1, 1, 0, 0]))
+    # One row may be so by chance.
+    silent(metric.update, half, CLASSES, weights=np.array([1, 0, 0, 0]))
+    silent(metric.update, LOGITS, CLASSES)
+    silent(metric.update, p[:1].astype(np.float32), CLASSES[:1])
+
+
+def test_many_rows_of_probabilities_that_are_given_as_logits(rng):
+    p = rng.dirichlet(np.ones(3), 500).astype(np.float32)
+    metric, target = metrics.LogLoss(num_classes=3, from_logits=True), np.zeros(500, int)
+    with pytest.warns(ScoresWarning, match="from_logits=False"):
+        metric.update(p, target)
+    p[400] = [3, -1, 2]
+    silent(metric.update, p, target)
+
+
+def test_tokens_that_are_given_as_something_else():
+    logits, ids = LOGITS.reshape(2, 2, 3), CLASSES.reshape(2, 2)
+    p = softmax(logits).astype(np.float32)
+    losses = -np.log(np.take_along_axis(p, ids[..., None], -1)[..., 0])
+    for cls, more in ((metrics.Perplexity, {}), (metrics.BitsPerByte, {"num_bytes": ids + 1})):
+        with pytest.warns(ScoresWarning, match=r"sum of 1.*log\(preds\)"):
+            cls().update(p, ids, **more)
+        silent(cls().update, logits, ids, **more)
+        silent(cls().update, np.log(p), ids, **more)
+        metric = cls(from_losses=True)
+        silent(metric.update, losses, **more)
+        with pytest.warns(ScoresWarning, match=r"a loss -log\(p\) is not negative"):
+            metric.update(-losses, **more)
+        silent(metric.update, np.full_like(losses, -1e-6), **more)  # by rounding
+        silent(metric.update, -losses, **more, weights=np.zeros((2, 2)))
+    with pytest.warns(ScoresWarning, match="sum of 1"):
+        metrics.InceptionScore(num_classes=3, from_logits=True).update(p.reshape(4, 3))
+
+
+def test_minus_infinity_is_a_logit(rng):
+    logits, target = rng.normal(size=(40, 4)).astype(np.float32), np.resize([0, 1, 3], 40)
+    logits[:, 2] = -np.inf
+    possible, among = logits[:, [0, 1, 3]], np.resize([0, 1, 2], 40)
+    for cls in (metrics.LogLoss, metrics.BrierScore, metrics.CalibrationError):
+        got = cls(num_classes=4, from_logits=True).update(logits, target).compute()
+        want = cls(num_classes=3, from_logits=True).update(possible, among).compute()
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+    right = (logits.argmax(-1) == target).mean()
+    for metric in (metrics.Accuracy(num_classes=4), metrics.TokenAccuracy()):
+        np.testing.assert_allclose(metric.update(logits, target).compute(), right, rtol=1e-6)
+    got = metrics.Perplexity().update(logits, target).compute()
+    np.testing.assert_allclose(got, metrics.Perplexity().update(possible, among).compute(), 1e-5)
+    assert np.isinf(metrics.Perplexity().update(logits, np.full(40, 2)).compute())
+    assert np.isinf(
+        metrics.LogLoss(num_classes=4, from_logits=True).update(logits, [2] * 40).compute()
+    )
+    scores = metrics.InceptionScore(num_classes=4, from_logits=True).update(logits).compute()
+    want = metrics.InceptionScore(num_classes=4, from_logits=True).update(possible).compute()
+    np.testing.assert_allclose(scores, want, rtol=1e-5)
+    one = np.float32([-np.inf, 2.0])
+    assert metrics.Accuracy(from_logits=True).update(one, [0, 1]).compute() == 1
+    np.testing.assert_allclose(
+        metrics.LogLoss(from_logits=True).update(one, [0, 1]).compute(),
+        np.log1p(np.exp(-2)) / 2,
+        rtol=1e-6,
+    )
+    for row in ([-np.inf] * 4, [np.inf, 0, 0, 0], [np.nan, 0, 0, 0]):
+        logits[3] = row
+        for metric in (metrics.LogLoss(num_classes=4, from_logits=True), metrics.Perplexity(),
+                       metrics.Accuracy(num_classes=4)):  # fmt: skip
+            assert int(update(metric, logits, target).invalid_count()) == 1

@@ -154,7 +154,7 @@ class AUROC(AreaMetric):
     def __post_init__(self) -> None:
         if self.multi_class == "ovo":
             self._check_pairs()
-            self.statistic = ScoreTable.from_fields(self, from_logits=bool(self.from_logits))
+            self.statistic = ScoreTable.from_fields(self)
             return
         super().__post_init__()
         if self.max_fpr is not None:

@@ -9,12 +9,10 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat, where
-from datarax.statistics.argument_checks import check_values
 from datarax.statistics.fields import state
 from datarax.statistics.score_buffer import ScoreBuffer
 from datarax.statistics.score_histogram import ScoreHistogram
 from datarax.statistics.scores import Groups
-from datarax.statistics.thresholds import check_sums
 
 
 class ScoreMetric(Metric):
@@ -41,29 +39,26 @@ class ScoreMetric(Metric):
     from_logits: bool | None = None
     """Whether scores are logits: of a softmax for multiclass, else of a sigmoid. Then probabilities
     are compared, by their log-odds, which do not round to 0 and 1, and thresholds are
-    probabilities. If not, scores are compared as they are. `None` is `False`, but warns if rows of
-    a multiclass task that are known outside `jit` do not sum to 1."""
+    probabilities. If not, scores are compared as they are. `None` is as `False`, but warns if rows
+    of a multiclass task that are known outside `jit` do not sum to 1."""
 
     statistic: Any = state()
     """A `ScoreHistogram`; with `exact`, a `ScoreBuffer`."""
 
     def __post_init__(self) -> None:
-        logits = bool(self.from_logits)
         if not self.exact:
             if self.capacity is not None:
                 raise MetricInputError(
                     f"capacity={self.capacity!r} is for exact=True; leave it out"
                 )
-            self.statistic = ScoreHistogram.from_fields(
-                self, pooled=self.is_pooled, from_logits=logits
-            )
+            self.statistic = ScoreHistogram.from_fields(self, pooled=self.is_pooled)
             return
         if self.capacity is None or self.bits is not None:
             raise MetricInputError(
                 f"exact=True with capacity={self.capacity!r} and bits={self.bits!r}; expected "
                 f"capacity=, how many examples to keep, and no bits="
             )
-        self.statistic = ScoreBuffer.from_fields(self, pooled=self.is_pooled, from_logits=logits)
+        self.statistic = ScoreBuffer.from_fields(self, pooled=self.is_pooled)
 
     @shareable
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
@@ -83,10 +78,7 @@ class ScoreMetric(Metric):
             ScoresWarning: without `from_logits`, rows of several classes that do not sum to 1; with
                 it, rows that are probabilities.
         """
-        updated = self.statistic.update(preds, target, weights=weights)
-        if self.num_classes is not None and self.from_logits is None:
-            check_values(check_sums, (target, weights, preds), self.ignore_index, "preds")
-        return self.replace(statistic=updated)
+        return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 
     @property
     def is_binary(self) -> bool:

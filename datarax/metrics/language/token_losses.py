@@ -26,7 +26,9 @@ class TokenLoss(Metric):
     """A metric of the losses `-log(p)` of tokens, p being the probability of the token.
 
     Logits may be sharded over their last axis, and may be in half precision: they are neither
-    gathered nor copied, and losses are computed in float32.
+    gathered nor copied, and losses are computed in float32. A logit of -inf is valid: the token is
+    impossible. Outside `jit`, probabilities that are given as logits give a `ScoresWarning`, and so
+    do losses below 0.
     """
 
     ignore_index: int | None = None

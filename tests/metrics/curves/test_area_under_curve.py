@@ -1,6 +1,6 @@
 """AUROC, average precision and similar metrics: bounds that hold, exact values, scikit-learn's."""
 
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import scipy.special
 import sklearn.metrics
 
 import datarax
-from datarax import MetricInputError, MetricTypeError
+from datarax import MetricInputError, MetricTypeError, ScoresWarning, metrics
 from datarax.metrics import AUROC, AveragePrecision, Gini, LogAUC, Max, Median
 from datarax.testing import check_metric
 from tests.helpers import update, x64
@@ -366,7 +366,7 @@ def test_nan_is_excluded_from_batches_of_any_shape(rng):
         preds = rng.normal(size=shape).astype(np.float32)
         preds[0, shape[1] // 2] = np.nan
         target = rng.integers(0, shape[1], shape[0])
-        metric = AUROC(num_classes=shape[1], bits=10).update(preds, target)
+        metric = AUROC(num_classes=shape[1], bits=10, from_logits=False).update(preds, target)
         assert metric.invalid_count() == 1
 
 
@@ -493,3 +493,140 @@ def test_labels_as_one_task(rng, exact):
     assert (upper == lower) == bool(exact)
     assert upper - lower < 1e-3
     assert lower <= float(metric.compute()) <= upper
+
+
+# Logits.
+
+
+def log_odds(logits):
+    """Of the softmax of logits, in float64: log(p / (1 - p))."""
+    x = logits.astype(np.float64)
+    others = [scipy.special.logsumexp(np.delete(x, c, 1), axis=1) for c in range(x.shape[1])]
+    return x - np.stack(others, 1)
+
+
+def close_pairs(z, target):
+    """The share of the pairs of a positive and a negative whose log-odds are nearly equal.
+
+    Rounding may change their order: that of the float32 log-odds, and that of float64 probabilities
+    near 1, of which reference values are computed.
+    """
+    (p, n), near_one = (z[target], z[~target]), 2.0**-52 * np.exp(np.minimum(z, 700))
+    error = 2.0**-19 * np.maximum(1, np.abs(z)) + near_one
+    close = np.abs(p[:, None] - n) <= error[target][:, None] + error[~target]
+    return close.mean()
+
+
+@pytest.mark.parametrize("classes", [2, 3, 100])
+def test_logits_are_compared_by_their_softmax(rng, classes):
+    size, configs = 1000, [("float32", 1, 0), ("float32", 1, 100), ("float32", 10, 0)]
+    target = np.resize(np.arange(classes), size).astype(np.int32)
+    empty = {cls: cls(num_classes=classes, average=None, from_logits=True) for cls in AREAS}
+    for dtype, scale, offset in [*configs, ("bfloat16", 3, 0)]:
+        x = rng.normal(size=(size, classes)) + rng.normal(size=(size, 1))
+        x[np.arange(size), target] += 1.5
+        logits = jnp.asarray(scale * x + offset, dtype)
+        seen = empty[AUROC].update(logits, target)
+        x = np.asarray(logits, np.float64)
+        p, z = scipy.special.softmax(x, -1), log_odds(x)
+        close = np.array([close_pairs(z[:, c], target == c) for c in range(classes)])
+        for cls, metric in zip(AREAS, read(seen, *empty.values()), strict=True):
+            want = [AREAS[cls](target == c, p[:, c]) for c in range(classes)]
+            lower, upper = map(np.asarray, metric.bounds())
+            # A negative that passes a positive changes its precision by at most 1.
+            allowed = close * (1 if cls is AUROC else size) + 1e-6
+            assert (lower - allowed <= want).all()
+            assert (want <= upper + allowed).all()
+            if cls is AUROC:
+                assert (upper - lower < 0.02).all()
+
+
+def test_probabilities_near_0_and_1_keep_their_order():
+    # In float32 the softmax of the first three is 1, and that of the others is below 1e-38.
+    logits = np.float32([[90, 0], [60, 0], [30, 0], [-90, 0], [-200, 0], [-1e9, 0], [-np.inf, 0]])
+    target = np.array([1, 0, 1, 0, 1, 0, 0]) == 0
+    for config in ({}, {"exact": True, "capacity": 7}):
+        metric = AUROC(num_classes=2, average=None, from_logits=True, **config)
+        lower, upper = metric.update(logits, target.astype(np.int32)).bounds()
+        # Of the last two, which are impossible, both are of one class.
+        order = np.array([7, 6, 5, 4, 3, 2, 2])
+        want = sklearn.metrics.roc_auc_score(~target, order)
+        np.testing.assert_allclose(lower, [want, want], rtol=1e-6)
+        np.testing.assert_allclose(upper, [want, want], rtol=1e-6)
+
+
+def test_the_forms_of_logits(rng):
+    """Pooled classes, pairs of classes, labels, and one class."""
+    logits = 4 * rng.normal(size=(300, 3)).astype(np.float32)
+    target = np.resize(np.arange(3), 300).astype(np.int32)
+    p = scipy.special.softmax(logits.astype(np.float64), -1)
+    micro = AUROC(num_classes=3, average="micro", from_logits=True).update(logits, target)
+    want = sklearn.metrics.roc_auc_score(np.eye(3)[target].ravel(), p.ravel())
+    pairs = AUROC(num_classes=3, multi_class="ovo", from_logits=True).update(logits, target)
+    of_pairs = sklearn.metrics.roc_auc_score(target, p, multi_class="ovo")
+    ones = np.eye(3, dtype=np.int32)[target]
+    labels = AUROC(num_labels=3, from_logits=True).update(logits, ones)
+    of_labels = sklearn.metrics.roc_auc_score(ones, logits)
+    one = AUROC(from_logits=True).update(logits[:, 0], ones[:, 0])
+    of_one = sklearn.metrics.roc_auc_score(ones[:, 0], logits[:, 0])
+    for metric, expected in zip(
+        (micro, pairs, labels, one), (want, of_pairs, of_labels, of_one), strict=True
+    ):
+        lower, upper = map(float, metric.bounds())
+        assert lower - 1e-4 <= expected <= upper + 1e-4  # of 100 * 200 pairs, one is 5e-5
+        assert upper - lower < 2e-3
+
+
+def test_thresholds_of_logits_are_probabilities(rng):
+    logits = np.float32([-np.inf, -2.0, 0.5, 3.0, 40.0])
+    target = np.array([0, 1, 0, 1, 1])
+    points = {"num_points": 6, "from_logits": True}
+    for of_two in (False, True):
+        preds, config = logits, points
+        if of_two:  # the first class has the score 0
+            preds = np.stack([np.zeros(5, np.float32), logits], -1)
+            config = points | {"num_classes": 2}
+        curve = metrics.ROC(**config).update(preds, target).compute()
+        thresholds = np.asarray(curve.thresholds)
+        want = [np.inf, *scipy.special.expit(np.float64(logits[::-1]))]
+        np.testing.assert_allclose(thresholds[1] if of_two else thresholds, want, rtol=1e-6)
+    point = metrics.RecallAtFixedPrecision(min_precision=0.9, from_logits=True)
+    point = point.update(logits, target).compute()
+    np.testing.assert_allclose(point["threshold"], scipy.special.expit(3.0), rtol=1e-6)
+
+
+def test_rows_that_are_no_logits_are_invalid():
+    inf, nan = np.inf, np.nan
+    rows = np.float32([[0, -inf, 1], [-inf] * 3, [0, inf, 1], [nan, 0, 1], [3, 1, 2], [0, 0, 9]])
+    for config in ({}, {"exact": True, "capacity": 6}, {"multi_class": "ovo"}):
+        metric = AUROC(num_classes=3, from_logits=True, on_invalid="exclude", **config)
+        seen = metric.update(rows, np.array([0, 0, 0, 0, 1, 2]))
+        assert seen.invalid_count() == 3
+        with pytest.warns(datarax.InvalidValuesWarning, match="1 NaN, 2 infinite"):
+            assert np.isfinite(seen.compute())
+
+
+def test_what_logits_share_in_a_collection(rng):
+    members = {
+        "left out": AUROC(num_classes=3),
+        "as they are": AveragePrecision(num_classes=3, from_logits=False),
+        "true": AUROC(num_classes=3, from_logits=True),
+        "also": metrics.ROC(num_classes=3, from_logits=True),
+    }
+    together = datarax.Collection(members)
+    states: Any = together.children()["groups"]
+    assert len(states) == 3
+    p = rng.dirichlet(np.ones(3), 40).astype(np.float32)
+    batch = {"preds": np.log(p) + 3, "target": np.resize(np.arange(3), 40)}
+    with pytest.warns(ScoresWarning, match="left out.*from_logits=True.*from_logits=False") as seen:
+        together = together.update(**batch)
+    assert len(seen) == 1
+    for name in ("true", "also"):
+        alone = members[name].update(**batch)
+        jax.tree.map(np.testing.assert_array_equal, together[name].compute(), alone.compute())
+    with pytest.raises(datarax.ConfigurationMismatchError, match="from_logits"):
+        members["true"].merge(members["left out"])
+    # Of one class or of labels, nothing is checked.
+    of_one = datarax.Collection({"a": AUROC(), "b": AUROC(from_logits=False)})
+    states = of_one.children()["groups"]
+    assert len(states) == 1
