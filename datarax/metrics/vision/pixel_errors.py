@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from datarax._checks import positive_int
 from datarax._typing import ArrayLike, Weights
 from datarax.metrics.vision.image_score import ImageMean, ImageScore, RangedScore, VolumeScore
-from datarax.numerics.limbs import as_double
 from datarax.numerics.image_windows import uniform_taps, window_means
+from datarax.numerics.limbs import as_double
 
 
 class PSNR(VolumeScore):

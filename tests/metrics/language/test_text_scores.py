@@ -2,6 +2,7 @@
 
 import re
 import string
+import sys
 from collections import Counter
 
 import jiwer
@@ -191,3 +192,18 @@ def test_nothing_and_empty_texts():
     assert metrics.TokenF1().update(["the"], [""]).results() == 1
     assert metrics.WER().update([""], ["a b"]).results() == 1
     assert np.isnan(metrics.WER().update([""], [""]).results())
+
+
+def test_more_distinct_words_than_there_are_characters():
+    # Each text is equal to its reference but for the last words, so that the alignment is fast.
+    many = sys.maxunicode + 1
+    words = [f"w{i}" for i in range(many)]
+    half = many // 2
+    target = [" ".join(words[:half]), " ".join(words[half:])]
+    preds = [target[0] + " more", target[1].rsplit(" ", 1)[0] + " other"]
+    assert metrics.WER().update(preds, target).compute() == np.float32(2 / many)
+    assert metrics.MER().update(preds, target).compute() == np.float32(2 / (many + 1))
+    hits = many - 1
+    kept = hits / many * hits / (many + 1)
+    np.testing.assert_allclose(metrics.WIP().update(preds, target).compute(), kept, rtol=1e-6)
+    np.testing.assert_allclose(metrics.WIL().update(preds, target).compute(), 1 - kept, rtol=1e-6)
