@@ -10,14 +10,15 @@ import numpy as np
 def power_of_two_near_reciprocal(x: jax.Array) -> jax.Array:
     """The power of two that scales `x > 0` to a value from 1/2 to 1; 1 where `x` is zero.
 
-    Use it to scale values before they are multiplied, so that products neither overflow nor
-    underflow. Scaling by a power of two does not round.
+    It is a normal float, so the greatest `x` are scaled to values below 4, and subnormal ones to
+    values below 1/2. Use it to scale values before they are multiplied, so that products neither
+    overflow nor underflow. Scaling by a power of two does not round.
     """
     # The power is made of its bits. A compiler may turn a quotient into a product with a reciprocal
     # that is rounded.
     info = jnp.finfo(x.dtype)
     bits = jnp.dtype(f"int{info.bits}")
-    exponent = jnp.frexp(x)[1].astype(bits)
+    exponent = jnp.clip(jnp.frexp(x)[1], info.minexp - 1, -info.minexp).astype(bits)
     field = (jnp.asarray(1 - info.minexp, bits) - exponent) << jnp.asarray(info.nmant, bits)
     power = jax.lax.bitcast_convert_type(field, x.dtype)
     return jnp.where(x > 0, power, jnp.ones_like(x))

@@ -115,19 +115,19 @@ class Detections(State, kw_only=False):
     ) -> Self:
         """Folds in images: see `MeanAveragePrecision.update`."""
         boxes = checked_boxes(boxes, "boxes", "N, D")
-        target_boxes = replicated(checked_boxes(target_boxes, "target_boxes", "N, G"))
-        if boxes.shape[0] != target_boxes.shape[0]:
+        true_boxes = replicated(checked_boxes(target_boxes, "target_boxes", "N, G"))
+        if boxes.shape[0] != true_boxes.shape[0]:
             raise MetricInputError(
-                f"boxes of shape {boxes.shape} and target_boxes of shape {target_boxes.shape}; "
+                f"boxes of shape {boxes.shape} and target_boxes of shape {true_boxes.shape}; "
                 f"expected as many images N in (N, D, 4) and (N, G, 4)"
             )
 
         found = BoxSet.of(boxes, labels, valid, self.num_classes)
-        there = mask_of(target_boxes, target_valid, "target_valid", default=True)
-        is_crowd = mask_of(target_boxes, crowd, "crowd", default=False)
+        there = mask_of(true_boxes, target_valid, "target_valid", default=True)
+        is_crowd = mask_of(true_boxes, crowd, "crowd", default=False)
         # Such as padding that `target_valid` does not name.
-        flat = there & ~is_crowd & without_area(target_boxes)
-        truth = BoxSet.of(target_boxes, target_labels, there & ~flat, self.num_classes, "target_")
+        flat = there & ~is_crowd & without_area(true_boxes)
+        truth = BoxSet.of(true_boxes, target_labels, there & ~flat, self.num_classes, "target_")
         scores = as_float(numbers_of(found.boxes, scores, "scores"))
         unusable = (found.unusable | not_finite(scores).where(found.valid)).any((1,))
         unusable |= truth.unusable.any((1,))

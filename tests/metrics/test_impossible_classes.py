@@ -1,4 +1,4 @@
-"""A score of -inf rules a class out: in every metric of logits, and of the highest of the scores."""
+"""A score of -inf rules a class out: in every metric of logits, and where the highest is chosen."""
 
 from functools import partial
 from typing import Any
@@ -114,7 +114,8 @@ def test_values_by_hand(dtype: str) -> None:
     # The token that cannot be has a loss of infinity, which no other data can take back.
     never = update(metrics.Perplexity(), logits, other)
     for metric in (never, never.merge(seen), seen.merge(never)):
-        assert metric.results() == np.inf and metric.invalid_count() == 0
+        assert metric.results() == np.inf
+        assert metric.invalid_count() == 0
     loss = metrics.LogLoss(num_classes=4, from_logits=True)
     assert update(loss, logits, other).results() == np.inf
     bits = update(metrics.BitsPerByte(), logits, other, num_bytes=jnp.ones(3))

@@ -162,7 +162,7 @@ def test_ignored_targets(rng, dtype, index):
 
 
 def test_scores_that_cannot_be_used(rng):
-    scores = np.float32([[0.1, 0.9], [np.nan, 1.0], [0.2, np.inf], [-np.inf, 0.0], [0.7, 0.3]])
+    scores = np.float32([[0.1, 0.9], [np.nan, 1.0], [0.2, np.inf], [np.inf, 0.0], [0.7, 0.3]])
     target = np.asarray([1, 1, 1, 0, 1])
     assert read(update(ClassCounts(num_classes=2), scores, target)) == [
         [0, 1],

@@ -15,8 +15,9 @@ class TokenAccuracy(MeanScore):
     """The fraction of tokens that are predicted right: `sum(w * right) / sum(w)`.
 
     A token is right if its id has the highest logit, or one of the `top_k` highest; of equal logits
-    the first are taken. Logits may be -inf, but not all of a token. Unlike `Accuracy` it needs no number of classes, and no logits are sorted
-    or gathered. No data gives NaN. As `sklearn.metrics.accuracy_score` of the tokens.
+    the first are taken. Logits may be -inf, but not all of a token. Unlike `Accuracy` it needs no
+    number of classes, and no logits are sorted or gathered. No data gives NaN. As
+    `sklearn.metrics.accuracy_score` of the tokens.
 
     Raises:
         MetricInputError: a `top_k` that is not an integer of at least 1.

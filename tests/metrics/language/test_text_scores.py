@@ -1,5 +1,7 @@
 """Metrics of strings, against the programs that the field takes for their definition."""
 
+import sys
+
 import jiwer
 import numpy as np
 import pytest
@@ -164,3 +166,16 @@ def test_nothing_and_empty_texts():
     assert metrics.TokenF1().update(["the"], [""]).results() == 1
     assert metrics.WER().update([""], ["a b"]).results() == 1
     assert np.isnan(metrics.WER().update([""], [""]).results())
+
+
+def test_more_distinct_words_than_there_are_characters():
+    # Each text is equal to its reference but for the last words, so that the alignment is fast.
+    many = sys.maxunicode + 1
+    words = [f"w{i}" for i in range(many)]
+    half = many // 2
+    target = [" ".join(words[:half]), " ".join(words[half:])]
+    preds = [target[0] + " more", target[1].rsplit(" ", 1)[0] + " other"]
+    assert metrics.WER().update(preds, target).compute() == np.float32(2 / many)
+    hits = many - 1
+    kept = hits / many * hits / (many + 1)
+    np.testing.assert_allclose(metrics.WIP().update(preds, target).compute(), kept, rtol=1e-6)

@@ -117,9 +117,8 @@ def test_a_true_box_without_area_is_absent_and_counted(rng):
     padded["target_boxes"][padding], padded["crowd"][padding] = flat, False
     padded["target_labels"][padding] = -1  # absent: neither its label nor its area is read
     padded["area"][padding] = np.nan
-    batch["target_boxes"][0, 0, 2:] = padded["target_boxes"][0, 0, 2:] = batch["target_boxes"][
-        0, 0, :2
-    ]  # a crowd may be without area
+    for x in (batch["target_boxes"], padded["target_boxes"]):
+        x[0, 0, 2:] = x[0, 0, :2]  # a crowd may be without area
     want = coco.by_class(batch, CLASSES)
     seen = update(METRIC, **padded)
     assert int(seen.invalid_count()) == padding.sum()
@@ -139,7 +138,7 @@ def test_integer_corners_are_subtracted_before_they_are_rounded(rng, dtypes):
     batch = images(rng)
     far = dict(batch)
     for name, dtype in zip(("boxes", "target_boxes"), dtypes, strict=True):
-        batch[name] = np.round(batch[name]) + [0, 0, 1, 1]
+        batch[name] = np.round(batch[name]) + np.float32([0, 0, 1, 1])
         offset = 3 * 10**9 if dtypes == ("uint32", "uint32") else 2**30
         far[name] = (batch[name] + offset).astype(dtype)
         batch[name] = batch[name].astype(np.float32)
