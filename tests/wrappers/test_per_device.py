@@ -609,7 +609,7 @@ def test_other_arguments_that_are_refused():
     metric = per_device(Mean(), mesh, "data")
     with pytest.raises(MetricTypeError, match="expected an array of numbers; got str"):
         metric.update("abc")
-    with pytest.raises(TypeError, match="required positional argument: 'values'"):
+    with pytest.raises(TypeError, match="missing a required argument: 'values'"):
         metric.update()
     with pytest.raises(TypeError, match="unexpected keyword argument 'loss'"):
         metric.update(loss=np.ones(8, np.float32))
