@@ -138,7 +138,7 @@ def test_integer_corners_are_subtracted_before_they_are_rounded(rng, dtypes):
     batch = images(rng)
     far = dict(batch)
     for name, dtype in zip(("boxes", "target_boxes"), dtypes, strict=True):
-        batch[name] = np.round(batch[name]) + np.float32([0, 0, 1, 1])
+        batch[name] = np.round(batch[name]).astype(np.int64) + np.array([0, 0, 1, 1])
         offset = 3 * 10**9 if dtypes == ("uint32", "uint32") else 2**30
         far[name] = (batch[name] + offset).astype(dtype)
         batch[name] = batch[name].astype(np.float32)
