@@ -1,7 +1,6 @@
 """`datarax compare`: the differences of two models on the same examples."""
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,8 +20,9 @@ from datarax.evaluation.assembly import Configuration, assembled
 from datarax.evaluation.columns import INDEX
 from datarax.evaluation.encoding import listed
 from datarax.evaluation.first_pass import Files
-from datarax.evaluation.outcome import SUMMARY, write_text
+from datarax.evaluation.outcome import SUMMARY, as_json
 from datarax.evaluation.outcome_summary import compared_rows, plain
+from datarax.evaluation.output_folder import held, write_files
 from datarax.evaluation.planning import planned
 from datarax.evaluation.table_batches import Batch, batches
 from datarax.evaluation.whole_queries import Outputs, joined, taken, whole_queries
@@ -43,6 +43,11 @@ def run(args: argparse.Namespace) -> int:
     if args.query is not None:
         models["a"].check_queries("query")
     config = _configuration(args, models)
+    with held(args.output):
+        return _written(args, models, config)
+
+
+def _written(args: argparse.Namespace, models: Mapping[str, Files], config: Configuration) -> int:
     metric, rows, excluded = _folded(args, models, config)
     summary = plain(
         {
@@ -68,10 +73,12 @@ def run(args: argparse.Namespace) -> int:
         }
     )
     console = Console(highlight=False)
-    console_tables.show_comparison(console, summary)
+    try:
+        console_tables.show_comparison(console, summary)
+    finally:
+        if args.output is not None:
+            write_files(args.output, {SUMMARY: as_json(summary)})
     if args.output is not None:
-        args.output.mkdir(parents=True, exist_ok=True)
-        write_text(args.output / SUMMARY, json.dumps(summary, indent=1) + "\n")
         console.print(Text(f" {args.output / SUMMARY}", style="dim"), soft_wrap=True)
     return 0
 

@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,18 +27,16 @@ from datarax.evaluation.assembly import (
 )
 from datarax.evaluation.columns import Encoded, Names
 from datarax.evaluation.engines import engine
-from datarax.evaluation.evaluator import Progress, fold
+from datarax.evaluation.evaluator import Progress, fold_tables
 from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import (
-    REPORT,
-    STATE,
-    SUMMARY,
+    PARTIAL,
     Outcome,
-    Source,
     resumed,
     save_state,
     write_outcome,
 )
+from datarax.evaluation.output_folder import held
 from datarax.evaluation.planning import Request, planned
 
 SECONDS_BETWEEN_SAVES = 2.0
@@ -51,29 +49,34 @@ def run(args: argparse.Namespace) -> int:
     console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
     files = Files(args.sources, lambda available: columns_of(args, available))
     fresh = prepared(args, files)
+    with held(args.output):
+        return _written(args, files, fresh, console, errors)
+
+
+def _written(
+    args: argparse.Namespace, files: Files, fresh: Outcome, console: Console, errors: Console
+) -> int:
     folder: Path | None = args.output
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not args.resume:
-            for name in (STATE, SUMMARY, REPORT):  # of an earlier run
-                (folder / name).unlink(missing_ok=True)
+    if folder is not None and not args.resume:
+        (folder / PARTIAL).unlink(missing_ok=True)  # of an earlier run
     outcome = resumed(folder, fresh) if folder and args.resume else fresh
-    interrupted = False
+    interrupted, save = False, Saver(folder)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            outcome = _folded(args, files, outcome, errors)
+            outcome = _folded(args, files, outcome, save, errors)
         except _Interrupted as stopped:
             outcome, interrupted = stopped.outcome, True
-    if folder is not None:
-        save_state(folder, outcome)
+    save.now(outcome)
     if not outcome.done:
         raise KeyboardInterrupt
     summary = outcome.summary(__version__) | {"notes": _notes(outcome.config, caught)}
-    written = write_outcome(folder, outcome, summary) if folder else []
-    console_tables.show(console, summary)
-    if folder is not None:
-        console.print(Text(f" {folder / written[-1].name}", style="dim"), soft_wrap=True)
+    try:
+        console_tables.show(console, summary)
+    finally:
+        written = write_outcome(folder, outcome, summary) if folder else []
+    if written:
+        console.print(Text(f" {written[-1]}", style="dim"), soft_wrap=True)
     if not interrupted:
         return 0
     parts_left = outcome.total - len(outcome.done)
@@ -84,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 def prepared(args: argparse.Namespace, files: Files) -> Outcome:
     """The evaluation that the arguments ask for, before any row is folded in."""
-    names, paths = files.names, files.paths
+    names, paths = files.names, [file.path for file in files.identities]
     if files.columns.together is not None:
         files.check_queries(files.columns.together)
     request = request_of(args, files.available)
@@ -92,7 +95,7 @@ def prepared(args: argparse.Namespace, files: Files) -> Outcome:
     return Outcome(
         config,
         {"weights": None} | names,
-        tuple(map(Source.of, paths)),
+        files.identities,
         args.title or _title(paths),
         assembled(config),
         total=len(files.parts),
@@ -158,13 +161,15 @@ def _title(paths: Sequence[str]) -> str:
     return first if len(paths) == 1 else f"{first} and {len(paths) - 1} more"
 
 
-def _folded(args: argparse.Namespace, files: Files, outcome: Outcome, errors: Console) -> Outcome:
+def _folded(
+    args: argparse.Namespace, files: Files, outcome: Outcome, save: "Saver", errors: Console
+) -> Outcome:
     """The evaluation with all parts folded in.
 
     Raises:
         _Interrupted: after Ctrl-C; it has what was computed.
     """
-    latest, save = outcome, Saver(args.output)
+    latest = outcome
     executor = engine(args.engine, args.address, args.workers) if args.engine else nullcontext()
     start = Progress(
         outcome.metric, outcome.rows, dict(outcome.excluded or {}), outcome.done, outcome.total
@@ -180,8 +185,8 @@ def _folded(args: argparse.Namespace, files: Files, outcome: Outcome, errors: Co
 
     try:
         with executor as pool, _progress_bar(errors, not args.no_progress) as show:
-            fold(
-                files.paths,
+            fold_tables(
+                files.tables,
                 assembled(outcome.config),
                 replace(files.columns, encode=outcome.config.encoding),
                 batch_size=args.batch_size,
@@ -212,7 +217,10 @@ def _progress_bar(console: Console, wanted: bool) -> Iterator[Callable[[Outcome]
 
 
 class Saver:
-    """Saves the state while an evaluation runs, every few seconds, and seldom if that is slow."""
+    """Saves the state while an evaluation runs, every few seconds, and seldom if that is slow.
+
+    A disk that is full does not end the evaluation: what is written at the end says it.
+    """
 
     def __init__(self, folder: Path | None):
         self._folder, self._next = folder, 0.0
@@ -222,9 +230,15 @@ class Saver:
         start = time.monotonic()
         if self._folder is None or start < self._next:
             return
-        save_state(self._folder, outcome)
+        self.now(outcome)
         took = time.monotonic() - start
         self._next = time.monotonic() + max(SECONDS_BETWEEN_SAVES, 20 * took)
+
+    def now(self, outcome: Outcome) -> None:
+        """Saves it, if there is a folder that can be written to."""
+        if self._folder is not None:
+            with suppress(OSError):
+                save_state(self._folder, outcome, PARTIAL)
 
 
 class _Interrupted(Exception):
