@@ -114,7 +114,7 @@ def _in_folder(folder: Path) -> list[Path]:
         if path.suffix.lower() not in FORMATS and Path(path.stem).suffix.lower() in FORMATS:
             raise MetricInputError(
                 f"{path}: a compressed file is not read; decompress it, or name the files to read "
-                f"by a glob: '{folder}/*{Path(path.stem).suffix}'"
+                f"by a glob: '{folder}/**/*{Path(path.stem).suffix}'"
             )
     return sorted(
         (path for path in found if path.suffix.lower() in FORMATS),

@@ -103,8 +103,10 @@ def reading(path: str) -> Iterator[None]:
     """Turns whatever a reader raises of a damaged file into one line that names the file."""
     try:
         yield
-    except (DataraxError, MemoryError):
+    except DataraxError:
         raise
+    except MemoryError:
+        raise MemoryError(f"{path}: there is no memory to read it, or it is damaged") from None
     except FileNotFoundError:
         raise MetricInputError(f"{path}: there is no such file") from None
     except Exception as error:
