@@ -246,6 +246,22 @@ def test_an_array_that_says_that_it_has_other_rows(shape, dtype, said, tmp_path)
     assert said in error
 
 
+def test_an_array_that_says_that_it_is_larger_than_memory(tmp_path):
+    path = tmp_path / "a.arrow"
+    table, options = pa.table({"x": np.zeros(1000)}), pa.ipc.IpcWriteOptions(compression="lz4")
+    with (
+        pa.OSFile(str(path), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema, options=options) as to,
+    ):
+        to.write_table(table)
+    length, wrong = (size.to_bytes(8, "little") for size in (8000, 2**55))
+    path.write_bytes(path.read_bytes().replace(length, wrong))
+    with pytest.raises(
+        MemoryError, match=r"a\.arrow: there is no memory to read it, or it is dama"
+    ):
+        fold(path, Mean(), {"values": "x"})
+
+
 def test_strings_that_are_no_text(tmp_path):
     path = tmp_path / "a.parquet"
     text = pa.Array.from_buffers(

@@ -17,7 +17,7 @@ def write(path: Path, columns: dict[str, Any] | pa.Table, *, rows: int | None = 
     if path.suffix == ".npz":
         np.savez(path, **columns)
         return path
-    table = columns if isinstance(columns, pa.Table) else pa.table(columns)
+    table: Any = columns if isinstance(columns, pa.Table) else pa.table(columns)
     rows = rows or max(table.num_rows, 1)
     if path.suffix == ".parquet":
         pq.write_table(table, path, row_group_size=rows)
