@@ -4,6 +4,8 @@ The built-in is the one that a caller expects: `ValueError` for a bad value, `Na
 unbound axis, as in `jax.lax`. So code that catches built-in exceptions keeps working.
 """
 
+from collections.abc import Sequence
+
 
 class DataraxError(Exception):
     """The base class of every error that datarax raises on purpose."""
@@ -90,3 +92,11 @@ class WriterError(DataraxError, RuntimeError):
 
 class WriterWarning(UserWarning):
     """A writer could not write results, and `on_error` is "warn"."""
+
+
+def all_of(errors: Sequence[Exception]) -> Exception:
+    """The first of some errors, with a note for each of the others, so that it keeps its type."""
+    first, *others = errors
+    for each in others:
+        first.add_note(f"also {type(each).__name__}: {each}")
+    return first

@@ -3,7 +3,6 @@
 import ctypes
 import gc
 import os
-import random
 import re
 import secrets
 from importlib import metadata
@@ -23,8 +22,6 @@ if not os.environ.get("DATARAX_TEST_OPTIMIZED"):
     if tuple(map(int, metadata.version("jaxlib").split(".")[:2])) < (0, 11):
         _flags += " --xla_cpu_use_fusion_emitters=false"
 os.environ["XLA_FLAGS"] = _flags.strip()
-# The workers inherit it, and draw the same tests.
-os.environ.setdefault("DATARAX_TEST_SHARE_SEED", str(secrets.randbits(32)))
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import hypothesis  # noqa: E402
@@ -57,31 +54,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return shares_programs(nodeid)
 
     return ByProgram(config, log)
-
-
-def pytest_report_header() -> str | None:
-    share = os.environ.get("DATARAX_TEST_SHARE")
-    seed = os.environ["DATARAX_TEST_SHARE_SEED"]
-    return share and f"of the slow tests: a share of {share}, DATARAX_TEST_SHARE_SEED={seed}"
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `DATARAX_TEST_SHARE=0.2`, runs a random fifth of the tests that are marked as slow."""
-    share = float(os.environ.get("DATARAX_TEST_SHARE", 1))
-    seed = os.environ["DATARAX_TEST_SHARE_SEED"]
-
-    def drawn(item: pytest.Item) -> bool:
-        mark = item.get_closest_marker("slow")
-        if mark is None:
-            return True
-        shared = shares_programs(item.nodeid)
-        unit = shared if "[" in shared or mark.kwargs.get("together") else item.nodeid
-        return random.Random(f"{seed} {unit}").random() < share
-
-    chosen = {item: drawn(item) for item in items}
-    if not all(chosen.values()):
-        config.hook.pytest_deselected(items=[item for item in items if not chosen[item]])
-        items[:] = [item for item in items if chosen[item]]
 
 
 # Compiled programs take memory, and memory maps: a process has 65,530, and XLA crashes there.

@@ -16,8 +16,6 @@ from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case
 from tests.test_laws import value_of
 from tests.test_layers import ROOT
 
-pytestmark = pytest.mark.slow
-
 Row = Mapping[str, str]
 COLUMNS = ["name", "formula", "range", "better", "reference", "no data"]
 OF_HEALTH = ["name", "`update` takes", "formula", "range", "better", "no data"]

@@ -1,4 +1,7 @@
-"""The wheel and the source distribution hold what they should, and the wheel works elsewhere."""
+"""The wheel and the source distribution hold what they should, and the wheel works elsewhere.
+
+And what only the repository holds: the workflows.
+"""
 
 import os
 import re
@@ -14,8 +17,6 @@ from packaging.metadata import Metadata
 
 import datarax
 from tests.test_layers import MODULES, PACKAGE, ROOT
-
-pytestmark = pytest.mark.slow(together=True)
 
 NAME = f"datarax-{datarax.__version__}"
 TOP = {
@@ -105,7 +106,7 @@ def test_the_wheel_holds_the_package_alone(built):
     assert (metadata.description or "").strip() == (ROOT / "README.md").read_text().strip()
     always = {r.name for r in metadata.requires_dist or () if r.marker is None}
     assert always == {"flax", "jax", "jaxlib", "numpy"}
-    assert entries.split() == ["[console_scripts]", "datarax", "=", "datarax.cli:main"]
+    assert entries.split() == ["[console_scripts]", "datarax", "=", "datarax.cli:program"]
 
 
 def test_the_source_distribution_holds_what_is_in_the_repository(built):
@@ -127,6 +128,18 @@ def test_the_version_is_the_same_everywhere():
     newest = re.search(r"^## \[(.+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest
     assert newest[1] == datarax.__version__
+
+
+def test_workflows_name_each_action_by_the_hash_of_a_commit():
+    used = [
+        line
+        for path in (ROOT / ".github/workflows").iterdir()
+        for line in re.findall(r"\buses:.*", path.read_text())
+    ]
+    assert used
+    for line in used:
+        assert re.fullmatch(r"uses: [\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)
+    assert "package-ecosystem: github-actions" in (ROOT / ".github/dependabot.yml").read_text()
 
 
 def test_the_installed_wheel_works_in_an_empty_folder(installed, tmp_path):

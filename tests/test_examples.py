@@ -15,8 +15,6 @@ import pytest
 from tests import processes
 from tests.test_layers import MODULES, ROOT
 
-pytestmark = pytest.mark.slow
-
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # A fenced block of Python and, right below it, what it prints.

@@ -15,8 +15,6 @@ from datarax.metrics import ConfusionMatrix
 from tests.helpers import make_mesh, place
 from tests.registry import BATCH, BUNDLES, GROUPS
 
-pytestmark = pytest.mark.slow
-
 LAYOUTS = (
     ({"data": 8}, P("data")),
     ({"data": 2, "model": 2}, P("data", "model")),

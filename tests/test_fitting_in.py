@@ -20,8 +20,6 @@ from datarax.metrics import Accuracy
 from tests import processes
 from tests.test_layers import ROOT
 
-pytestmark = pytest.mark.slow
-
 EXAMPLES = {path.stem for path in (ROOT / "examples").glob("*.py")}
 
 

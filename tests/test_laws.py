@@ -19,8 +19,6 @@ from tests.helpers import make_mesh, place
 from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case, of_each_statistic
 from tests.registry.drawn import DrawnGenerator
 
-pytestmark = pytest.mark.slow
-
 each_group = pytest.mark.parametrize("name", GROUPS)
 each_spoilable = pytest.mark.parametrize(
     "name", [name for name, group in GROUPS.items() if group[0].inputs.spoil]

@@ -8,8 +8,6 @@ import pytest
 from tests.operations import RECORDED, counted, traced
 from tests.registry import CASES
 
-pytestmark = pytest.mark.slow
-
 WRITTEN_WITH = "0.10.2"
 RECORDS = json.loads(RECORDED.read_text())
 SLACK = 1.0 if jax.__version__ == WRITTEN_WITH else 1.15

@@ -12,8 +12,6 @@ import pytest
 
 from tests import processes
 
-pytestmark = pytest.mark.slow
-
 
 def _who(offset):
     local = jax.local_devices()

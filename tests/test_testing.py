@@ -15,8 +15,6 @@ from datarax.testing import assert_within_ulps, check_metric
 from datarax.testing.laws import LAWS
 from tests.helpers import make_mesh, x64
 
-pytestmark = pytest.mark.slow
-
 
 class Ratio(datarax.Metric):
     """A sound metric of one's own: the weighted mean."""

@@ -14,11 +14,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
+from datarax.cli import interrupts
 from datarax.cli.demo_files import DemoFiles
 
 MAX_DEVICES = 64
 MAX_PROCESSES = 16
 _DEMO_PACKAGES = ("matplotlib", "optax", "rich", "sklearn")  # as they are imported
+
+
+def program() -> NoReturn:
+    """The command `datarax`: runs `main`, and ends the process with its exit code."""
+    try:
+        code = main()
+    except KeyboardInterrupt:  # a second one, while the first was handled
+        code = interrupts.INTERRUPTED
+    interrupts.end(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return args.run(args)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return interrupts.INTERRUPTED
 
 
 class _Parser(argparse.ArgumentParser):
@@ -119,8 +129,6 @@ def _integer(low: int, high: int | None = None):
 def _run_demo(args: argparse.Namespace) -> int:
     if args.processes == 1:
         return _start_demo(args)
-    from datarax.cli import interrupts
-
     with interrupts.held():
         return _start_demo(args)
 

@@ -1,7 +1,5 @@
 """`python -m datarax.cli` runs the command `datarax`."""
 
-import sys
+from datarax.cli import program
 
-from datarax.cli import main
-
-sys.exit(main())
+program()

@@ -16,6 +16,7 @@ from datarax import __version__
 from datarax._errors import MetricInputError
 from datarax.cli import console_tables
 from datarax.cli.evaluate_command import check, columns_of, request_of
+from datarax.cli.interrupts import promptly
 from datarax.evaluation.assembly import Configuration, assembled
 from datarax.evaluation.columns import INDEX
 from datarax.evaluation.encoding import listed
@@ -36,20 +37,36 @@ _PREDICTED = ("preds", "boxes", "scores", "labels")
 def run(args: argparse.Namespace) -> int:
     """Runs the command, and returns its exit code."""
     check(args)
-    models = {
-        model: Files(getattr(args, model), lambda available: columns_of(args, available))
-        for model in ("a", "b")
-    }
-    if args.query is not None:
-        models["a"].check_queries("query")
-    config = _configuration(args, models)
-    with held(args.output):
-        return _written(args, models, config)
+
+    def read_first() -> tuple[dict[str, Files], Configuration]:
+        models = {
+            model: Files(getattr(args, model), lambda available: columns_of(args, available))
+            for model in ("a", "b")
+        }
+        if args.query is not None:
+            models["a"].check_queries("query")
+        return models, _configuration(args, models)
+
+    models, config = promptly(read_first)
+    folder: Path | None = args.output
+    console = Console(highlight=False)
+    with held(folder):
+        summary = promptly(lambda: _summary(args, models, config))
+        try:
+            console_tables.show_comparison(console, summary)
+        finally:
+            if folder is not None:
+                write_files(folder, {SUMMARY: as_json(summary)})
+    if folder is not None:
+        console.print(Text(f" {folder / SUMMARY}", style="dim"), soft_wrap=True)
+    return 0
 
 
-def _written(args: argparse.Namespace, models: Mapping[str, Files], config: Configuration) -> int:
+def _summary(
+    args: argparse.Namespace, models: Mapping[str, Files], config: Configuration
+) -> dict[str, Any]:
     metric, rows, excluded = _folded(args, models, config)
-    summary = plain(
+    return plain(
         {
             "format": 1,
             "datarax": __version__,
@@ -72,15 +89,6 @@ def _written(args: argparse.Namespace, models: Mapping[str, Files], config: Conf
             "confidence": config.confidence,
         }
     )
-    console = Console(highlight=False)
-    try:
-        console_tables.show_comparison(console, summary)
-    finally:
-        if args.output is not None:
-            write_files(args.output, {SUMMARY: as_json(summary)})
-    if args.output is not None:
-        console.print(Text(f" {args.output / SUMMARY}", style="dim"), soft_wrap=True)
-    return 0
 
 
 def _configuration(args: argparse.Namespace, models: Mapping[str, Files]) -> Configuration:

@@ -2,11 +2,12 @@
 
 import argparse
 import re
+import shlex
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from rich.text import Text
 from datarax import __version__
 from datarax._errors import MetricInputError
 from datarax.cli import console_tables
+from datarax.cli.console_tables import Summary
+from datarax.cli.interrupts import INTERRUPTED, beside, promptly
 from datarax.cli.one_line import printable
 from datarax.evaluation.assembly import (
     Configuration,
@@ -31,7 +34,10 @@ from datarax.evaluation.evaluator import Progress, fold_tables
 from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import (
     PARTIAL,
+    REPORT,
+    STATE,
     Outcome,
+    files_of,
     resumed,
     save_state,
     write_outcome,
@@ -40,15 +46,18 @@ from datarax.evaluation.output_folder import held
 from datarax.evaluation.planning import Request, planned
 
 SECONDS_BETWEEN_SAVES = 2.0
-INTERRUPTED = 130
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command, and returns its exit code."""
     check(args)
     console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
-    files = Files(args.sources, lambda available: columns_of(args, available))
-    fresh = prepared(args, files)
+
+    def read_first() -> tuple[Files, Outcome]:
+        files = Files(args.sources, lambda available: columns_of(args, available))
+        return files, prepared(args, files)
+
+    files, fresh = promptly(read_first)
     with held(args.output):
         return _written(args, files, fresh, console, errors)
 
@@ -60,28 +69,50 @@ def _written(
     if folder is not None and not args.resume:
         (folder / PARTIAL).unlink(missing_ok=True)  # of an earlier run
     outcome = resumed(folder, fresh) if folder and args.resume else fresh
-    interrupted, save = False, Saver(folder)
+    save = Saver(folder)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             outcome = _folded(args, files, outcome, save, errors)
         except _Interrupted as stopped:
-            outcome, interrupted = stopped.outcome, True
-    save.now(outcome)
-    if not outcome.done:
-        raise KeyboardInterrupt
-    summary = outcome.summary(__version__) | {"notes": _notes(outcome.config, caught)}
+            return _stopped(folder, stopped.outcome)
+        save.now(outcome)
+
+        def computed() -> tuple[Summary, dict[str, bytes]]:
+            summary = outcome.summary(__version__) | {"notes": _notes(outcome.config, caught)}
+            return summary, files_of(outcome, summary) if folder else {}
+
+        try:
+            summary, contents = promptly(computed)
+        except KeyboardInterrupt:
+            return _stopped(folder, outcome)
+    show_and_write(console, folder, summary, contents)
+    return 0
+
+
+def show_and_write(
+    console: Console, folder: Path | None, summary: Summary, contents: Mapping[str, bytes]
+) -> None:
+    """Prints the results. Then writes the files, also if the results cannot be printed."""
     try:
         console_tables.show(console, summary)
     finally:
-        written = write_outcome(folder, outcome, summary) if folder else []
-    if written:
-        console.print(Text(f" {written[-1]}", style="dim"), soft_wrap=True)
-    if not interrupted:
-        return 0
-    parts_left = outcome.total - len(outcome.done)
-    hint = "--resume continues" if folder else "with --output, --resume continues"
-    print(f"interrupted: {parts_left} of {outcome.total} parts are left; {hint}", file=sys.stderr)
+        if folder is not None:
+            write_outcome(folder, contents)
+    if folder is not None:
+        console.print(Text(f" {folder / REPORT}", style="dim"), soft_wrap=True)
+
+
+def _stopped(folder: Path | None, outcome: Outcome) -> int:
+    """Keeps what was computed until Ctrl-C. Its results are not read: that may compile for long."""
+    hint = "with --output, --resume continues"
+    if folder is not None:
+        save_state(folder, outcome, PARTIAL)
+        hint = "--resume continues"
+        if outcome.done and not (folder / STATE).exists():
+            hint += f", and datarax merge {shlex.quote(str(folder))} --output DIR shows the others"
+    left = outcome.total - len(outcome.done)
+    print(f"interrupted: {left} of {outcome.total} parts are left; {hint}", file=sys.stderr)
     return INTERRUPTED
 
 
@@ -175,25 +206,31 @@ def _folded(
         outcome.metric, outcome.rows, dict(outcome.excluded or {}), outcome.done, outcome.total
     )
 
-    def advanced(now: Progress) -> None:
-        nonlocal latest
-        latest = replace(
-            latest, metric=now.metric, rows=now.rows, excluded=now.excluded, done=now.done
-        )
-        show(latest)
-        save(latest)
-
     try:
         with executor as pool, _progress_bar(errors, not args.no_progress) as show:
-            fold_tables(
-                files.tables,
-                assembled(outcome.config),
-                replace(files.columns, encode=outcome.config.encoding),
-                batch_size=args.batch_size,
-                executor=pool,
-                start=start,
-                progress=advanced,
-            )
+
+            def folding(give: Callable[[Progress], None]) -> None:
+                fold_tables(
+                    files.tables,
+                    assembled(outcome.config),
+                    replace(files.columns, encode=outcome.config.encoding),
+                    batch_size=args.batch_size,
+                    executor=pool,
+                    start=start,
+                    progress=give,
+                )
+
+            with closing(beside(folding)) as steps:
+                for now in steps:
+                    latest = replace(
+                        latest,
+                        metric=now.metric,
+                        rows=now.rows,
+                        excluded=now.excluded,
+                        done=now.done,
+                    )
+                    show(latest)
+                    save(latest)
     except KeyboardInterrupt:
         raise _Interrupted(latest) from None
     return latest

@@ -229,6 +229,7 @@ def _runs(module: str) -> Callable[[argparse.Namespace], int]:
 
         with one_line.errors(args.parser):
             optional("rich", "evaluate", f"datarax {args.command}")
-            return import_module(f"datarax.cli.{module}").run(args)
+            command = import_module(f"datarax.cli.{module}")
+            return command.run(args)
 
     return run

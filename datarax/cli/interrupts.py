@@ -1,8 +1,22 @@
-"""Ctrl-C that is held while processes start, and cannot be lost."""
+"""Ctrl-C that is held while processes start, cannot be lost, and is not kept waiting."""
 
+import os
+import queue
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+INTERRUPTED = 130
+_THREAD = "datarax-beside"
+_SECONDS_TO_STOP = 1.0
+
+
+class _Stopped(BaseException):
+    """Raised on a thread of `beside` if nobody waits for it any more."""
 
 
 @contextmanager
@@ -25,3 +39,72 @@ def raise_if_any() -> None:
     if signal.SIGINT in signal.sigpending() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.sigwait({signal.SIGINT})  # takes it, so that it is not raised again
         raise KeyboardInterrupt
+
+
+def beside(call: Callable[[Callable[[T], None]], Any]) -> Generator[T, None, None]:
+    """What `call` passes to its argument, one by one, while `call` runs on a thread.
+
+    Python raises `KeyboardInterrupt` between two instructions of the main thread. So code that runs
+    long outside Python, such as a compilation or a slow read, would hold Ctrl-C back; here it is
+    raised at once. The thread ends where it passes the next item. An error of `call` is raised
+    here.
+    """
+    passed: queue.Queue[tuple[str, Any]] = queue.Queue(1)
+    stopped = threading.Event()
+
+    def give(kind: str, item: Any) -> None:
+        while not stopped.is_set():
+            try:
+                return passed.put((kind, item), timeout=0.1)
+            except queue.Full:
+                continue
+        raise _Stopped
+
+    def run() -> None:
+        # Processes that are started on this thread inherit that the signal is not for them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        with suppress(_Stopped):
+            try:
+                call(lambda item: give("item", item))
+            except _Stopped:
+                raise
+            except BaseException as error:
+                give("error", error)
+            else:
+                give("end", None)
+
+    threading.Thread(target=run, name=_THREAD, daemon=True).start()
+    try:
+        while True:
+            kind, item = passed.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise item
+            yield item
+    finally:
+        stopped.set()
+
+
+def promptly(call: Callable[[], T]) -> T:
+    """What `call` returns. It runs on a thread, as in `beside`."""
+
+    def give_result(give: Callable[[T], None]) -> None:
+        give(call())
+
+    (result,) = beside(give_result)
+    return result
+
+
+def end(code: int) -> NoReturn:
+    """Ends the program; after an interrupt at once, also if a thread of `beside` is still busy."""
+    if code == INTERRUPTED:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # one more Ctrl-C ends the process
+        busy = [thread for thread in threading.enumerate() if thread.name == _THREAD]
+        for thread in busy:
+            thread.join(_SECONDS_TO_STOP / len(busy))
+        if any(thread.is_alive() for thread in busy):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    sys.exit(code)

@@ -19,13 +19,13 @@ from datarax._errors import CheckpointError, ConfigurationMismatchError
 from datarax.evaluation.assembly import Configuration, assembled
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.outcome_summary import Evaluated, summary_of
-from datarax.evaluation.output_folder import write_files
+from datarax.evaluation.output_folder import check_not_held, write_files
 from datarax.io.checkpoint import pack, unpack
 from datarax.wrappers.collection import Collection
 
 STATE, SUMMARY, REPORT = "state.npz", "metrics.json", "report.html"
 PARTIAL = "partial.npz"
-"""The state while an evaluation runs; it is gone when all is written."""
+"""The state while an evaluation runs, or after it was stopped; it is gone when all is written."""
 FORMAT = 2
 """The version of the layout of the state."""
 
@@ -183,15 +183,10 @@ def merged(folders: Sequence[Path], *, duplicates: bool = False, title: str = ""
         ConfigurationMismatchError: they differ in what they were asked for; or, unless `duplicates`
             allows it, two of them have a file in common, or one has copies of files of the others
             and no other files.
-        CheckpointError: as of `load_state`; or an evaluation is not finished.
+        CheckpointError: as of `load_state`; a process writes to a folder; or one has the state of
+            an evaluation that was stopped, and an earlier result.
     """
-    for folder in folders:
-        if (folder / PARTIAL).exists():
-            raise CheckpointError(
-                f"the evaluation in {str(folder)!r} is not finished; its command with --resume "
-                f"continues it"
-            )
-    total, *others = (load_state(folder) for folder in folders)
+    total, *others = (load_state(folder, _only_state(folder)) for folder in folders)
     metric, seen = total.metric, dict.fromkeys(total.sources, folders[0])
     for folder, other in zip(folders[1:], others, strict=True):
         problem = total.difference(other)
@@ -221,6 +216,19 @@ def merged(folders: Sequence[Path], *, duplicates: bool = False, title: str = ""
     return replace(total, metric=metric, merged=True, title=title or total.title)
 
 
+def _only_state(folder: Path) -> str:
+    """The name of the file with the state, which may be that of an evaluation that was stopped."""
+    check_not_held(folder)
+    if not (folder / PARTIAL).exists():
+        return STATE
+    if (folder / STATE).exists():
+        raise CheckpointError(
+            f"the evaluation in {str(folder)!r} was stopped, and {STATE} is of an earlier one: "
+            f"finish it with --resume, or delete {PARTIAL}"
+        )
+    return PARTIAL
+
+
 def _twice(seen: Mapping[FileIdentity, Path], files: Sequence[FileIdentity]) -> str | None:
     """Which file was seen before, for a message.
 
@@ -240,12 +248,8 @@ def _twice(seen: Mapping[FileIdentity, Path], files: Sequence[FileIdentity]) -> 
     return None
 
 
-def write_outcome(folder: Path, outcome: Outcome, summary: Mapping[str, Any]) -> list[Path]:
-    """Writes the state, the summary, the pictures and the report; gives what was written.
-
-    Raises:
-        OSError: they cannot be written; those that were there stay.
-    """
+def files_of(outcome: Outcome, summary: Mapping[str, Any]) -> dict[str, bytes]:
+    """The contents of the state, the summary, the pictures and the report, by name of file."""
     from datarax.evaluation.html_report import render
     from datarax.evaluation.pictures import pictures
 
@@ -254,9 +258,17 @@ def write_outcome(folder: Path, outcome: Outcome, summary: Mapping[str, Any]) ->
     files = {STATE: _state(outcome), SUMMARY: as_json(summary)}
     files |= {f"{picture.name}.svg": _bytes(picture.svg) for picture in drawn}
     files[REPORT] = _bytes(render(summary, drawn))
+    return files
+
+
+def write_outcome(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes the files of an evaluation that has ended.
+
+    Raises:
+        OSError: they cannot be written; those that were there stay.
+    """
     write_files(folder, files)
     (folder / PARTIAL).unlink(missing_ok=True)
-    return [folder / name for name in files]
 
 
 def as_json(summary: Mapping[str, Any]) -> bytes:

@@ -33,11 +33,7 @@ def held(folder: Path | None) -> Iterator[None]:
             theirs = lock.read_text()
         except FileNotFoundError:
             continue
-        if not _has_ended(theirs):
-            raise CheckpointError(
-                f"{str(folder)!r} is being written by {_named(theirs)}: wait until it ends, or use "
-                f"another folder. If it has ended, delete {str(lock)!r}"
-            )
+        _check_ended(theirs, lock)
         aside = lock.with_name(f"{LOCK}.{os.getpid()}")
         with suppress(FileNotFoundError):
             lock.rename(aside)  # of several processes, one can
@@ -49,6 +45,17 @@ def held(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         lock.unlink(missing_ok=True)
+
+
+def check_not_held(folder: Path) -> None:
+    """Checks that no command writes to a folder that is to be read.
+
+    Raises:
+        CheckpointError: another process writes to it.
+    """
+    lock = folder / LOCK
+    with suppress(FileNotFoundError, NotADirectoryError):
+        _check_ended(lock.read_text(), lock)
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -91,6 +98,14 @@ def _created(lock: Path, owner: str) -> bool:
 def _owner() -> str:
     pid = os.getpid()
     return json.dumps({"host": socket.gethostname(), "pid": pid, "started": _started(pid)})
+
+
+def _check_ended(owner: str, lock: Path) -> None:
+    if not _has_ended(owner):
+        raise CheckpointError(
+            f"{str(lock.parent)!r} is being written by {_named(owner)}: wait until it ends, or use "
+            f"another folder. If it has ended, delete {str(lock)!r}"
+        )
 
 
 def _has_ended(owner: str) -> bool:

@@ -71,10 +71,15 @@ class ProcessExecutor(Executor):
         self._held.close()
 
     def kill(self) -> None:
-        """Ends the processes at once."""
+        """Ends the processes at once, also those that are still starting."""
         self._closed = True
         self._held.close()
+        pool = self._pool
+        # `ProcessPoolExecutor.kill_workers` comes with Python 3.14.
+        processes = list((getattr(pool, "_processes", None) or {}).values())
         self.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
 
     def _start(self, job: _Job) -> None:
         with self._lock:

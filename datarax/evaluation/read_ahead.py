@@ -7,13 +7,15 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _END = object()
+_SECONDS_TO_CLOSE = 2.0
 
 
 def read_ahead(items: Generator[T, None, None], depth: int = 3) -> Generator[T, None, None]:
     """The items of an iterator, which runs up to `depth` items ahead on a thread of its own.
 
     An exception of the iterator is raised here, in its place. If this iterator is closed early, the
-    thread ends after the item that it is making.
+    thread ends after the item that it is making. Closing waits a moment for that, but not for a
+    slow file.
     """
     ready: queue.Queue[Any] = queue.Queue(depth)
     stopped = threading.Event()
@@ -51,4 +53,4 @@ def read_ahead(items: Generator[T, None, None], depth: int = 3) -> Generator[T, 
             yield item
     finally:
         stopped.set()
-        thread.join()
+        thread.join(_SECONDS_TO_CLOSE)

@@ -3,8 +3,11 @@
 import hashlib
 import json
 import math
+import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,9 +17,13 @@ import numpy as np
 from datarax._errors import CheckpointError, DataraxError, MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax.metrics.base import Metric
+from datarax.statistics.state_dicts import Saveable
 
 FORMAT = 3
 """The version of the layout that `pack` writes. `unpack` reads no other version."""
+_KEYS = {"format", "metric", "sha256"}
+_FILES = {"arrays", "info", "_CHECKPOINT_METADATA", "commit_success.txt", "descriptor"}
+"""What Orbax may write into the folder of a checkpoint."""
 
 M = TypeVar("M", bound=Metric)
 
@@ -28,16 +35,20 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
     number of devices.
 
     Writing is atomic: if the process ends in the middle, there is no incomplete folder at `path`.
-    With `overwrite`, the old folder is deleted only after the new one is complete. On several
-    processes, all must call `save`, with a folder that they share.
+    With `overwrite`, the new checkpoint is written beside the old one, which is deleted only after
+    the new one has taken its place. On several processes, all must call `save`, with a folder that
+    they share.
 
     Args:
-        path: the folder to make.
+        path: the folder to make. A symbolic link is followed.
         metric: any datarax metric.
-        overwrite: whether to replace an existing folder.
+        overwrite: whether to replace an existing checkpoint of datarax, or an empty folder. Nothing
+            else is ever replaced: not a file, not a folder that holds other files, and not the
+            current directory.
 
     Raises:
-        CheckpointError: the folder exists already, or it cannot be written.
+        CheckpointError: the folder exists already, it is nothing that `overwrite` replaces, or it
+            cannot be written.
         MetricTypeError: `metric` is not a metric.
         NotAddressableError: there are several processes, and only this process holds the state.
 
@@ -52,10 +63,12 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
         1.5
     """
     ocp = _orbax()
-    folder = Path(path).absolute()
+    folder = _real(path)
     arrays, info = pack(metric)
-    if folder.exists() and not overwrite:
-        raise CheckpointError(f"save: {folder} exists already; pass overwrite=True to replace it")
+    try:
+        _check_free(folder, overwrite)
+    except OSError as error:
+        raise CheckpointError(f"save: {folder} cannot be read: {_brief(error)}") from error
     items = ocp.args.Composite(arrays=ocp.args.PyTreeSave(arrays), info=ocp.args.JsonSave(info))
     new, old = _beside(folder)
     try:
@@ -70,6 +83,8 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
             new.rename(folder)
             shutil.rmtree(old, ignore_errors=True)
     except (OSError, ValueError) as error:
+        if overwrite and jax.process_index() == 0 and folder.exists():
+            shutil.rmtree(new, ignore_errors=True)
         raise CheckpointError(f"save: {folder} cannot be written: {_brief(error)}") from error
     if overwrite:
         ocp.multihost.sync_global_processes("datarax.io.save")
@@ -102,25 +117,31 @@ def restore(path: str | Path, like: M) -> M:
     """
     ocp = _orbax()
     _require_metric(like)
-    folder = Path(path).absolute()
+    folder = _real(path)
     _, old = _beside(folder)
     found = next((each for each in (folder, old) if each.is_dir()), None)
     if found is None:
         raise CheckpointError(f"restore: there is no checkpoint at {folder}")
-    items = ocp.args.Composite(arrays=ocp.args.PyTreeRestore(), info=ocp.args.JsonRestore())
-    try:
-        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
-            saved = checkpointer.restore(found, args=items)
-        arrays, info = saved["arrays"], saved["info"]
-    except Exception as error:  # Orbax and its storage raise many types for damaged files
-        raise CheckpointError(
-            f"restore: the checkpoint at {folder} is incomplete or damaged: {_brief(error)}"
-        ) from error
-    try:
+    handlers = {"arrays": ocp.PyTreeCheckpointHandler(), "info": ocp.JsonCheckpointHandler()}
+    with (
+        _naming(folder),
+        ocp.Checkpointer(ocp.CompositeCheckpointHandler(**handlers)) as checkpointer,
+    ):
+        with _reading():
+            items = ocp.args.Composite(info=ocp.args.JsonRestore())
+            info = checkpointer.restore(found, args=items)["info"]
+            stored = checkpointer.metadata(found).item_metadata["arrays"].tree
+            sizes = {name: math.prod(array.shape) for name, array in stored.items()}
+        # Files from elsewhere may describe an array that no memory holds. So what is described is
+        # compared with what is stored, and with `like`, before it is read.
+        empty, size = _filled(_tree_of(info), None)
+        _check_size(size, sizes.get("state"))
+        if size > _bytes_of(like):
+            like.load_state_dict(empty)
+        with _reading():
+            items = ocp.args.Composite(arrays=ocp.args.PyTreeRestore())
+            arrays = checkpointer.restore(found, args=items)["arrays"]
         return unpack(arrays, info, like)
-    except DataraxError as error:
-        error.args = (f"restore: {folder}: {error}",)
-        raise
 
 
 def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
@@ -183,7 +204,22 @@ def unpack(arrays: PyTree, info: Any, like: M) -> M:
         42
     """
     _require_metric(like)
-    if not isinstance(info, dict) or not {"format", "metric", "sha256"} <= info.keys():
+    tree = _tree_of(info)
+    if not isinstance(arrays, Mapping) or "state" not in arrays:
+        raise CheckpointError("the checkpoint is incomplete: the array 'state' is missing")
+    state = np.asarray(arrays["state"])
+    filled, size = _filled(tree, state.tobytes())
+    _check_size(size, state.size)
+    if _digest(tree, state) != info["sha256"]:
+        raise CheckpointError(
+            "the checkpoint is damaged: the checksum of its state and description is wrong"
+        )
+    return like.load_state_dict(filled)
+
+
+def _tree_of(info: Any) -> Any:
+    """The description of the metric, in which a `{"": [dtype, shape, offset]}` is an array."""
+    if not isinstance(info, dict) or not info.keys() >= _KEYS:
         raise CheckpointError(
             "the description is incomplete: expected 'format', 'metric' and 'sha256'"
         )
@@ -192,25 +228,73 @@ def unpack(arrays: PyTree, info: Any, like: M) -> M:
             f"the checkpoint has format {info['format']!r}, and this version of datarax reads "
             f"format {FORMAT}; read it with the version of datarax that wrote it"
         )
-    if not isinstance(arrays, Mapping) or "state" not in arrays:
-        raise CheckpointError("the checkpoint is incomplete: the array 'state' is missing")
-    tree, state = info["metric"], np.asarray(arrays["state"])
-    if _digest(tree, state) != info["sha256"]:
-        raise CheckpointError(
-            "the checkpoint is damaged: the checksum of its state and description is wrong"
-        )
+    return info["metric"]
 
-    data = state.tobytes()
+
+def _filled(tree: Any, data: bytes | None) -> tuple[Any, int]:
+    """The description of a metric with its arrays, and how many bytes `pack` wrote for them.
+
+    The arrays must lie one after the other, as `pack` writes them. Without `data` each array is one
+    zero that is broadcast, which takes no memory.
+    """
+    spans: list[tuple[int, int]] = []
+
+    def array(dtype: str, shape: list[int], start: int) -> np.ndarray[Any, Any]:
+        if not re.fullmatch("[a-z][a-z0-9_]*", dtype):
+            raise ValueError(dtype)
+        if any(type(each) is not int or each < 0 for each in (*shape, start)):
+            raise ValueError(shape)
+        kind, count = np.dtype(dtype), math.prod(shape)
+        spans.append((start, start + kind.itemsize * count))
+        if data is None:
+            return np.broadcast_to(np.zeros((), kind), shape)
+        return np.frombuffer(data, kind, count, start).reshape(shape)
 
     def filled(node: Any) -> Any:
         if not isinstance(node, dict):
             return node
         if not isinstance(node.get(""), list):
             return {key: filled(item) for key, item in node.items()}
-        dtype, shape, start = node[""]
-        return np.frombuffer(data, np.dtype(dtype), math.prod(shape), start).reshape(shape)
+        try:
+            return array(*node[""])
+        except (TypeError, ValueError, OverflowError) as error:
+            raise CheckpointError(
+                f"the checkpoint is damaged: expected the dtype, shape and offset of an array, "
+                f"got {str(node[''])[:100]}"
+            ) from error
 
-    return like.load_state_dict(filled(tree))
+    try:
+        whole = filled(tree)
+    except RecursionError:
+        raise CheckpointError("the checkpoint is damaged: its description has no end") from None
+    stop = 0
+    for start, end in sorted(spans):
+        if start != stop:
+            raise CheckpointError(
+                f"the checkpoint is damaged: an array starts at byte {start}, and the one before "
+                f"it ends at byte {stop}"
+            )
+        stop = end
+    return whole, max(stop, 1)
+
+
+def _bytes_of(part: Any) -> int:
+    """As many bytes as `pack` writes for a metric, or more where it has copies."""
+    if isinstance(part, Saveable):
+        _, part = part.described()
+    if isinstance(part, dict):
+        part = list(part.values())
+    if isinstance(part, tuple | list):
+        return sum(map(_bytes_of, part))
+    return part.nbytes
+
+
+def _check_size(described: int, stored: int | None) -> None:
+    if described != stored:
+        raise CheckpointError(
+            f"the checkpoint is damaged: its arrays have {described} bytes by its description, "
+            f"and {stored} bytes are stored"
+        )
 
 
 def _require_metric(metric: Any) -> None:
@@ -232,13 +316,73 @@ def _require_global(metric: Metric) -> None:
             )
 
 
+def _real(path: str | Path) -> Path:
+    """The absolute path of a folder, where symbolic links lead to."""
+    return Path(os.path.realpath(path))
+
+
+def _check_free(folder: Path, overwrite: bool) -> None:
+    """Raises unless there is nothing at `folder`, or what `save` may replace."""
+    if not folder.exists():
+        return
+    held = _held(folder) if folder.is_dir() else "is a file"
+    if held:
+        raise CheckpointError(
+            f"save: {folder} {held}, which is kept; give a folder that does not exist, or one that "
+            f"save has made"
+        )
+    if not overwrite:
+        raise CheckpointError(f"save: {folder} exists already; pass overwrite=True to replace it")
+
+
+def _held(folder: Path) -> str:
+    """What a folder is or holds that must not be deleted; "" for a checkpoint of datarax."""
+    with suppress(FileNotFoundError):  # if the current directory was deleted
+        if Path.cwd().is_relative_to(folder):
+            return "is the current directory, or holds it"
+    names = sorted(path.name for path in folder.iterdir())
+    try:
+        info = json.loads((folder / "info" / "metadata").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        info = None
+    if isinstance(info, dict) and info.keys() >= _KEYS:
+        names = [name for name in names if name not in _FILES]
+    if not names:
+        return ""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"holds {', '.join(map(repr, names[:3]))}{more}"
+
+
+@contextmanager
+def _naming(folder: Path) -> Iterator[None]:
+    """Puts the folder into each error of datarax."""
+    try:
+        yield
+    except DataraxError as error:
+        error.args = (f"restore: {folder}: {error}",)
+        raise
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # Orbax and its storage raise many types for damaged files
+        raise CheckpointError(
+            f"the checkpoint is incomplete or damaged: {_brief(error)}"
+        ) from error
+
+
 def _beside(folder: Path) -> tuple[Path, Path]:
     """The temporary folders of the new and the old checkpoint while one replaces the other."""
     return folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
 
 
 def _digest(tree: Any, state: np.ndarray[Any, Any]) -> str:
-    text = json.dumps(tree, sort_keys=True)
+    try:
+        text = json.dumps(tree, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"the description is not of JSON: {_brief(error)}") from error
     return hashlib.sha256(text.encode() + state.tobytes()).hexdigest()
 
 

@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from typing import Any, Self
 
-from datarax._errors import DataraxError
+from datarax._errors import all_of
 
 
 class MultiWriter:
     """Passes results to several writers. If one of them fails, the others still write.
+
+    Each method calls all writers, whatever error one of them raises, and then raises the first
+    error. It has a note for each of the others.
 
     Args:
         writers: objects with `write(step, results)`, `flush()` and `close()`.
@@ -30,7 +33,8 @@ class MultiWriter:
         """Passes the results of one step to all writers.
 
         Raises:
-            WriterError: a writer is closed, or failed and raises; after all others were called.
+            WriterError: a writer of datarax is closed, or failed and raises.
+            Exception: what another writer raises.
         """
         self._each(lambda writer: writer.write(step, results))
 
@@ -38,7 +42,7 @@ class MultiWriter:
         """Waits until all have written.
 
         Raises:
-            WriterError: a writer failed and raises.
+            WriterError, Exception: as in `write`.
         """
         self._each(lambda writer: writer.flush())
 
@@ -46,7 +50,7 @@ class MultiWriter:
         """Closes all.
 
         Raises:
-            WriterError: a writer failed and raises.
+            WriterError, Exception: as in `write`.
         """
         self._each(lambda writer: writer.close())
 
@@ -57,11 +61,11 @@ class MultiWriter:
         self.close()
 
     def _each(self, call: Callable[[Any], None]) -> None:
-        first: DataraxError | None = None
+        errors: list[Exception] = []
         for writer in self.writers:
             try:
                 call(writer)
-            except DataraxError as error:
-                first = first or error
-        if first is not None:
-            raise first
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise all_of(errors)

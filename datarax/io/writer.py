@@ -137,9 +137,11 @@ class Writer(ABC):
                         opened = True
                     self.put(first, items)
                 elif opened:
-                    self.sync()
-                    if call == "end":
-                        self.end()
+                    try:
+                        self.sync()
+                    finally:
+                        if call == "end":
+                            self.end()
             except Exception as error:
                 what = f"step {first}" if call == "put" else "what was left"
                 what, error, count = self._failed or (what, error, 0)

@@ -174,10 +174,13 @@ def _loaded_part(like: Any, saved: Any, where: str) -> Any:
         if isinstance(like, dict):
             return dict(zip(like, loaded.values(), strict=True))
         return type(like)(loaded.values())
-    array = np.array(saved)  # a copy: the caller may change its array later
+    try:
+        array = np.asarray(saved)
+    except ValueError:  # nested lists of different lengths
+        array = np.empty((), object)
     if array.shape != like.shape or array.dtype != like.dtype:
         raise ConfigurationMismatchError(
             f"{where} is {array.dtype}{list(array.shape)} in the saved state; "
             f"expected {like.dtype}{list(like.shape)}"
         )
-    return array
+    return np.array(array)  # a copy: the caller may change its array later

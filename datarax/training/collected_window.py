@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from datarax._errors import (
     DataraxError,
@@ -51,6 +52,13 @@ class Window(NamedTuple):
                 raise MetricTimeoutError(f"{self.name} did not finish within {timeout:g} s: {late}")
             time.sleep(pause)
             pause = min(2 * pause, 2e-3)
+
+    def on_host(self) -> "Window":
+        """This window, which is ready, with NumPy arrays: it holds nothing on the devices."""
+        try:
+            return self._replace(reading=jax.tree.map(np.array, self.reading))
+        except Exception:  # of the computation: raised where the window is read
+            return self
 
 
 on_cpu: deque[Window] = deque()

@@ -15,6 +15,7 @@ from datarax._errors import (
     MetricInputError,
     MetricTimeoutError,
     MetricTypeError,
+    all_of,
 )
 from datarax._typing import PyTree
 from datarax.metrics.base import Metric, read
@@ -37,6 +38,8 @@ _log = logging.getLogger("datarax")
 
 _KEPT = 100
 """How many written windows are kept for a loop that reads them too."""
+_MANY_UNREAD, _MOST_UNREAD = 100, 10_000
+"""Without a writer: how many windows that nobody has read give a warning, and an error."""
 
 
 M = TypeVar("M", bound=Metric)
@@ -87,7 +90,9 @@ class AsyncMetricCollector:
             step was given: one of `datarax.io`, or any object with `write(step, results)` and
             `flush()`. Finished windows are written when a method of the collector is called, and
             when the block ends, so the loop needs not read them. It can: the newest 100 are kept.
-            The writer is not closed.
+            The writer is not closed. Without a writer, read the windows on each process: finished
+            windows wait on the host until then. 100 of them give a warning in the log, once. With
+            10,000, no more can be scheduled.
 
     Raises:
         MetricTypeError: `metric` is not a metric, or `writer` has no method `write`.
@@ -135,7 +140,8 @@ class AsyncMetricCollector:
         self._like = shapes_of(metric.metric if isinstance(metric, StatefulMetric) else metric)
         self._structure = jax.tree.structure(self._like)
         self._timeout, self._limit, self._bounds = timeout, max_in_flight, bounds
-        self._bound = self._was_bound = self._warned = self._agreed = False
+        self._bound = self._was_bound = self._agreed = False
+        self._warned_of_waiting = self._warned_of_unread = False
         self._windows: deque[Window] = deque()
         self._finished: deque[Window | _Written] = deque()
         self._count = 0
@@ -181,10 +187,12 @@ class AsyncMetricCollector:
         self._leave("has left the collector's block")
         while self._windows:
             self._windows[0].wait(self._timeout)
-            self._finished.append(self._windows.popleft())
-        self._write_finished()
-        if self._writer is not None:
-            self._writer.flush()
+            self._finish_oldest()
+        try:
+            self._write_finished()
+        finally:
+            if self._writer is not None:
+                self._writer.flush()
 
     def __enter__(self) -> Self:
         return self.bind()
@@ -232,7 +240,8 @@ class AsyncMetricCollector:
         Raises:
             MetricInputError: the metric is the one of the last call, not the one that it returned.
                 If the metric was updated in between, this cannot be detected.
-            CollectorStateError: the collector is not bound.
+            CollectorStateError: the collector is not bound; or there is no writer, and 10,000
+                finished windows wait to be read.
             ConfigurationMismatchError: the collector was made for a metric of another class or
                 configuration, or other processes hold other metrics. The error names the field.
             NotAddressableError: there are several processes, and only this process holds the state.
@@ -245,6 +254,7 @@ class AsyncMetricCollector:
         name = f"window {self._count}" + ("" if step is None else f" (step {step})")
         try:
             self._write_finished()
+            self._limit_unread()
             current = self._current(metric)
             over_cpus = is_over_cpus(current)
             self._make_room(over_cpus)
@@ -334,27 +344,45 @@ class AsyncMetricCollector:
     def _write_finished(self) -> None:
         """Looks which windows have finished, and hands those that are new to the writer.
 
-        Raises the first error. A window that cannot be read or written is dropped, as by `ready`.
+        Raises the first error, with notes of the others. A window that cannot be read is dropped,
+        as by `ready`; one that cannot be written can still be read.
         """
         while self._windows and self._windows[0].is_ready():
-            self._finished.append(self._windows.popleft())
+            self._finish_oldest()
         if self._writer is None:
             return
-        first: Exception | None = None
+        errors: list[Exception] = []
         finished, self._finished = self._finished, deque(maxlen=_KEPT)
         for window in finished:
             if isinstance(window, Window):
                 try:
                     results = self._read(window)
+                    self._finished.append(_Written(window.step, results))
                     step = window.number if window.step is None else window.step
                     self._writer.write(step, results)
                 except Exception as error:  # those after it are written all the same
-                    first = first or error
-                    continue
-                window = _Written(window.step, results)
-            self._finished.append(window)
-        if first is not None:
-            raise first
+                    errors.append(error)
+            else:
+                self._finished.append(window)
+        if errors:
+            raise all_of(errors)
+
+    def _finish_oldest(self) -> None:
+        """Moves the oldest window, which is ready, to those that are finished."""
+        self._finished.append(self._windows.popleft().on_host())
+
+    def _limit_unread(self) -> None:
+        unread = 0 if self._writer is not None else len(self._finished)
+        if unread < _MANY_UNREAD or (unread < _MOST_UNREAD and self._warned_of_unread):
+            return
+        text = (
+            f"{unread} finished windows wait to be read; read them with ready() or "
+            f"collect_results(), or give the collector a writer="
+        )
+        if unread >= _MOST_UNREAD:
+            raise CollectorStateError(f"schedule_collection(): {text}")
+        self._warned_of_unread = True
+        _log.warning("AsyncMetricCollector: %s", text)
 
     def _leave(self, why: str) -> None:
         self._bound = False
@@ -396,14 +424,14 @@ class AsyncMetricCollector:
     def _make_room(self, over_cpus: bool) -> None:
         while len(self._windows) >= self._limit:
             self._wait_to_schedule(self._windows[0])
-            self._finished.append(self._windows.popleft())
+            self._finish_oldest()
         while over_cpus and len(on_cpu) >= MOST_ON_CPU:
             self._wait_to_schedule(on_cpu[0])
             on_cpu.popleft()
 
     def _wait_to_schedule(self, window: Window) -> None:
-        if not self._warned and not window.is_ready():
-            self._warned = True
+        if not self._warned_of_waiting and not window.is_ready():
+            self._warned_of_waiting = True
             _log.warning(
                 "AsyncMetricCollector: schedule_collection waits because %s is still in flight; "
                 "collect less often, or increase max_in_flight (now %d)",

@@ -19,8 +19,6 @@ from matplotlib.image import imread
 
 from tests.cli.command import SCRIPT, datarax, members
 
-pytestmark = pytest.mark.slow(together=True)
-
 EPOCHS, DEVICES = 2, 5  # which do not divide a batch
 SPLITS = ("train", "test")
 STEPS = 15  # of an epoch

@@ -18,8 +18,6 @@ from tests.cli.evaluations import (
     write,
 )
 
-pytestmark = pytest.mark.slow
-
 HOSTILE = ["<script>alert(1)</script>", "[red]x[/red]", "a\nb\x1b[31mc", "x" * 500, "Straße\u202e"]
 BINARY = ("--task", "binary", "--preds", "score", "--target", "label")
 

@@ -1,12 +1,7 @@
-"""Stopping, resuming, merging; comparing models; and what is refused, in one line."""
+"""Merging; comparing models; and what is refused, in one line."""
 
 import json
-import os
-import re
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +18,6 @@ from tests.cli.evaluations import (
     values,
     write,
 )
-
-pytestmark = pytest.mark.slow
 
 BINARY = (
     "--task", "binary", "--preds", "score", "--target", "label", "--metrics", "accuracy,brier_score"
@@ -62,61 +55,6 @@ def test_merged_folders_are_one_run(rng, tmp_path, capsys):
     (folders[1] / "state.npz").write_bytes(b"PK\3\4 no archive")
     assert "cannot be read" in refusal(capsys, "merge", *folders, *output)
     assert "there is no evaluation in" in refusal(capsys, "merge", tmp_path, *output)
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_run_is_resumed(rng, tmp_path, capsys, how):
-    files = 150
-    rows = rng.integers(-9, 10, (files, 2, 20))  # integers: their sums are exact in any order
-    for i, (preds, target) in enumerate(rows):
-        np.savez(tmp_path / f"part-{i}.npz", p=preds, t=target)
-    out = tmp_path / "out"
-    task = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
-    argv = ["evaluate", str(tmp_path), *task, "--output", str(out), "--no-progress"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "datarax.cli", *argv],
-        env=os.environ | {"XLA_FLAGS": re.sub(r"--xla_force_host\S*", "", os.environ["XLA_FLAGS"])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not (out / "partial.npz").exists() and process.poll() is None:
-        time.sleep(0.002)
-    process.send_signal(how)
-    shown, errors = process.communicate()
-    if how is signal.SIGINT:
-        assert process.returncode == 130, errors
-        assert errors.startswith("interrupted: ")
-        assert errors.endswith(f"of {files} parts are left; --resume continues\n")
-        assert errors.count("\n") == 1
-        summary = json.loads((out / "metrics.json").read_text())
-        assert not summary["source"]["complete"]
-        done = summary["source"]["parts"]["done"]
-        assert 0 < done < files
-        assert summary["source"]["rows"] == 20 * done
-        assert "parts are done" in shown
-    else:
-        assert process.returncode == -signal.SIGKILL
-        assert not (out / "state.npz").exists()
-        refused = refusal(capsys, "merge", out, "--output", tmp_path / "all")
-        assert f"the evaluation in '{out}' is not finished" in refused
-
-    assert main([*argv, "--resume"]) == 0
-    names = {path.name for path in out.iterdir()}
-    assert names == {"metrics.json", "report.html", "state.npz"}
-    summary = json.loads((out / "metrics.json").read_text())
-    assert summary["source"]["complete"]
-    assert summary["source"]["rows"] == 20 * files
-    expected = np.float32(np.abs(rows[:, 0] - rows[:, 1]).mean())
-    assert np.float32(values(summary)["mean_absolute_error"]) == expected
-
-    capsys.readouterr()
-    assert "confidence is 0.9 in one and" in refusal(
-        capsys, *argv[:-1], "--resume", "--confidence", 0.9
-    )
-    np.savez(tmp_path / "part-0.npz", p=np.zeros(3, int), t=np.zeros(3, int))
-    error = refusal(capsys, *argv[:-1], "--resume")
-    assert "part-0.npz' has changed since" in error
 
 
 def test_compared_models(rng, tmp_path, capsys):

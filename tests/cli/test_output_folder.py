@@ -14,11 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from datarax.cli import main
 from datarax.evaluation.output_folder import LOCK, held
 from tests.cli.evaluations import binary_columns, command, evaluated, refusal, write
-
-pytestmark = pytest.mark.slow
 
 TASK = (
     "--task", "binary", "--preds", "score", "--target", "label", "--metrics", "accuracy"
@@ -95,9 +92,9 @@ with held(Path({str(out)!r})):
         for argv in (("evaluate", path, *TASK, "--resume"), ("compare", path, path, *TASK)):
             error = refusal(capsys, *argv, "--output", out)
             assert f"'{out}' is being written by process {other.pid} on " in error
-        with pytest.raises(SystemExit):
-            main(["merge", str(out), "--output", str(out)])
-        assert f"by process {other.pid} on " in capsys.readouterr().err
+        for folder in (out, tmp_path / "all"):
+            error = refusal(capsys, "merge", out, "--output", folder)
+            assert f"'{out}' is being written by process {other.pid} on " in error
         other.kill()
         other.wait()
     # The lock is there, and its process is not.

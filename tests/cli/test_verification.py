@@ -22,8 +22,6 @@ from datarax.cli.verification import (
     reference,
 )
 
-pytestmark = pytest.mark.slow
-
 NAMES = ["examples", "loss", "accuracy", "worst_loss", "least_confidence"]
 
 

@@ -13,8 +13,6 @@ from datarax.metrics import Mean
 from tests import processes
 from tests.helpers import DTYPES, draw, make_mesh, x64
 
-pytestmark = pytest.mark.slow
-
 LAYOUTS = [
     ({"data": 8}, "data", 8),
     ({"data": 4, "model": 2}, "data", 4),

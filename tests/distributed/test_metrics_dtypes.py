@@ -22,8 +22,6 @@ from datarax.distributed import (
 )
 from tests.helpers import DTYPES, assert_same, draw, make_mesh, mean, over_shards, place, wide, x64
 
-pytestmark = pytest.mark.slow
-
 NARROW = (*DTYPES, "int16", "uint16", "uint32")
 # What each dtype becomes: as a mean, a sum, an extremum. Written out, not computed.
 BECOMES = {

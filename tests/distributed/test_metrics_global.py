@@ -19,8 +19,6 @@ from datarax.distributed import (
 )
 from tests.helpers import assert_same, by_row, draw, fsum, make_mesh, mean, place, sum_bound, wide
 
-pytestmark = pytest.mark.slow
-
 REDUCERS = (
     *("reduce_mean", "reduce_sum", "reduce_max", "reduce_min", "reduce_custom"),
     *("reduce_mean_collective", "reduce_sum_collective", "reduce_max_collective"),

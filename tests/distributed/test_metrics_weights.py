@@ -21,8 +21,6 @@ from datarax.distributed import (
 )
 from tests.helpers import assert_same, by_row, draw, make_mesh, mean, over_shards, place, wide
 
-pytestmark = pytest.mark.slow
-
 SHAPE = (8, 3)
 WEIGHT_SHAPES = [(), (8,), (1,), (8, 1), (1, 3), (8, 3)]
 BAD = [np.nan, np.inf, -np.inf]

@@ -22,8 +22,6 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from tests.helpers import assert_same, collectives, make_mesh, over_shards
 
-pytestmark = pytest.mark.slow
-
 OPS = ("mean", "sum", "max", "min")
 
 

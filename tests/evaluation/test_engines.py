@@ -14,8 +14,6 @@ from datarax.evaluation import engine, fold
 from datarax.metrics import Accuracy, LogLoss
 from tests.evaluation.written import binary, write
 
-pytestmark = pytest.mark.slow
-
 BINARY = {"preds": "score", "target": "label"}
 BOTH = datarax.Collection({"accuracy": Accuracy(), "log_loss": LogLoss()})
 PARTS = 8

@@ -34,8 +34,6 @@ from datarax.metrics import (
 from tests.evaluation.written import FORMATS, binary, multiclass, write
 from tests.helpers import x64
 
-pytestmark = pytest.mark.slow
-
 BINARY = {"preds": "score", "target": "label"}
 BOTH = datarax.Collection({"accuracy": Accuracy(), "log_loss": LogLoss()})
 TWELVE = Accuracy(num_classes=12)
@@ -402,6 +400,7 @@ def test_ctrl_c_stops_and_keeps_the_last_progress(threads, rng, tmp_path):
         steps.append(now)
         if len(steps) == 2:
             os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(60)  # the signal may come to this thread a moment later
 
     pool = ThreadPoolExecutor(threads) if threads else None
     with pytest.raises(KeyboardInterrupt):
@@ -411,7 +410,10 @@ def test_ctrl_c_stops_and_keeps_the_last_progress(threads, rng, tmp_path):
     assert len(steps) == 2
     rest = fold(files, BOTH, BINARY, batch_size=64, start=steps[-1])
     assert bits(rest.metric) == bits(fold(files, BOTH, BINARY, batch_size=64).metric)
-    assert not [each for each in threading.enumerate() if each.name == "datarax-read-ahead"]
+    reading = [each for each in threading.enumerate() if each.name == "datarax-read-ahead"]
+    for thread in reading:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def test_files_of_one_source_may_have_integers_and_floats(rng, tmp_path):

@@ -28,8 +28,6 @@ from tests.evaluation.report_samples import (
     valued,
 )
 
-pytestmark = pytest.mark.slow(together=True)
-
 MINUS, TIMES = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 
 

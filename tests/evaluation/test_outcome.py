@@ -26,7 +26,7 @@ from datarax.evaluation.outcome import (
     resumed,
     save_state,
 )
-from datarax.evaluation.output_folder import write_files
+from datarax.evaluation.output_folder import held, write_files
 
 CONFIG = Configuration(
     "binary",
@@ -131,13 +131,17 @@ def test_other_files_of_the_same_name_and_size_count(rng, tmp_path, monkeypatch)
     assert merged(folders).rows == 64
 
 
-def test_an_evaluation_that_was_not_finished_is_not_merged(rng, tmp_path):
+def test_a_stopped_evaluation_is_merged_unless_there_is_an_earlier_result(rng, tmp_path):
     saved = outcome(rng, tmp_path, "a.csv")
-    save_state(tmp_path, saved)
-    save_state(tmp_path, replace(saved, rows=16), PARTIAL)
-    with pytest.raises(CheckpointError, match=r"is not finished; its command with --resume"):
+    save_state(tmp_path, replace(saved, rows=16, total=2), PARTIAL)
+    found = merged([tmp_path])
+    assert (found.rows, len(found.done), found.total) == (16, 1, 2)
+    with held(tmp_path), pytest.raises(CheckpointError, match="is being written by process"):
         merged([tmp_path])
-    assert resumed(tmp_path, saved).rows == 16
+    save_state(tmp_path, saved)
+    with pytest.raises(CheckpointError, match=r"was stopped.*finish it with --resume, or delete"):
+        merged([tmp_path])
+    assert resumed(tmp_path, replace(saved, total=2)).rows == 16
 
 
 def test_a_forged_description_is_refused(rng, tmp_path):

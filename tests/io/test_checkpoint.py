@@ -28,8 +28,6 @@ from tests.io.kinds import (
     several,
 )
 
-pytestmark = pytest.mark.slow
-
 
 def results(metric):
     with warnings.catch_warnings():

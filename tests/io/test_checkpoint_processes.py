@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-import pytest
 
 import datarax
 from datarax import NotAddressableError
@@ -13,8 +12,6 @@ from datarax.metrics import Accuracy, Mean, Std
 from tests import processes
 from tests.helpers import make_mesh
 from tests.io.kinds import assert_same_bits, assert_same_results
-
-pytestmark = pytest.mark.slow
 
 ROWS = 32  # of each process in a step; those it does not have are padded
 

@@ -1,5 +1,8 @@
 """What does not fit, is damaged or is not there: a named error, and nothing half-restored."""
 
+import contextlib
+import hashlib
+import itertools
 import json
 import re
 import shutil
@@ -20,8 +23,6 @@ from tests import processes
 from tests.helpers import make_mesh
 from tests.helpers import x64 as with_x64
 from tests.io.kinds import Kept, Ratio, assert_same_bits, random_batch, several
-
-pytestmark = pytest.mark.slow
 
 # Saved, restored into, and what the error says.
 OTHERS = {
@@ -189,14 +190,219 @@ def test_what_is_not_there_or_cannot_be_written(tmp_path):
         restore(tmp_path / "file", Mean())
     with pytest.raises(CheckpointError, match="incomplete or damaged"):
         restore(tmp_path / "folder", Mean())
-    for taken in ("file", "folder"):
-        with pytest.raises(CheckpointError, match="exists already; pass overwrite=True"):
-            save(tmp_path / taken, Mean())
+    with pytest.raises(CheckpointError, match="exists already; pass overwrite=True"):
+        save(tmp_path / "folder", Mean())
     for overwrite in (False, True):
         with pytest.raises(CheckpointError, match="cannot be written: "):
             save(tmp_path / "file" / "below", Mean(), overwrite=overwrite)
     assert (tmp_path / "file").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_no_checkpoint_is_never_replaced(tmp_path, monkeypatch, overwrite):
+    """Files, folders of a user, other checkpoints, checkpoints with more in them."""
+    import orbax.checkpoint as ocp
+
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "pictures").mkdir()
+    for name in "abcde":
+        (tmp_path / "pictures" / name).write_text(name)
+    save(tmp_path / "runs" / "last", Mean())
+    with ocp.StandardCheckpointer() as other:
+        other.save(tmp_path / "model", {"arrays": np.zeros(2), "info": np.zeros(2)})
+    save(tmp_path / "more", Mean())
+    (tmp_path / "more" / "notes.txt").write_text("mine")
+    save(tmp_path / "damaged", Mean())
+    (tmp_path / "damaged" / "info" / "metadata").write_text('{"format": 3')
+    (tmp_path / "link").symlink_to(tmp_path / "pictures")
+    before = contents(tmp_path)
+    for name, said in {
+        "file": "file is a file, which is kept; give a folder",
+        "pictures": "pictures holds 'a', 'b', 'c' and 2 more, which is kept",
+        "link": "pictures holds 'a', 'b', 'c'",
+        "runs": "runs holds 'last', which is kept",
+        "model": "model holds '_",
+        "more": "more holds 'notes.txt', which is kept",
+        "damaged": "damaged holds '_CHECKPOINT_METADATA', 'arrays',",
+        ".": f"{tmp_path.name} is the current directory, or holds it",
+        "..": f"{tmp_path.parent.name} is the current directory, or holds it",
+        "": f"{tmp_path.name} is the current directory, or holds it",
+    }.items():
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(CheckpointError, match=re.escape(said)):
+            save(name, Mean(), overwrite=overwrite)
+        assert contents(tmp_path) == before
+    # Not even a checkpoint, while it is the current directory.
+    monkeypatch.chdir(tmp_path / "runs" / "last" / "info")
+    with pytest.raises(CheckpointError, match="current directory"):
+        save(tmp_path / "runs" / "last", Mean(), overwrite=overwrite)
+    assert contents(tmp_path) == before
+
+
+def test_what_overwrite_replaces(tmp_path):
+    """An empty folder, a checkpoint of any format, and what a link leads to; the link stays."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to("a")
+    for name in ("a", "a", "link"):
+        metric = Mean().update(jnp.float32(len(contents(tmp_path))))
+        save(tmp_path / name, metric, overwrite=True)
+        for path in ("a", "link"):
+            assert_same_bits(restore(tmp_path / path, Mean()), metric)
+    assert (tmp_path / "link").is_symlink()
+    info = tmp_path / "a" / "info" / "metadata"
+    info.write_text(json.dumps(json.loads(info.read_text()) | {"format": 1}))
+    with pytest.raises(CheckpointError, match="has format 1"):
+        restore(tmp_path / "a", Mean())
+    with pytest.raises(CheckpointError, match="exists already; pass overwrite=True"):
+        save(tmp_path / "link", Mean())
+    save(tmp_path / "a", Mean(), overwrite=True)
+    assert_same_bits(restore(tmp_path / "link", Mean()), Mean())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "link"]
+
+
+def signed(tree, state):
+    """A description whose checksum is right, as an attacker writes it."""
+    text = json.dumps(tree, sort_keys=True).encode()
+    return {
+        "format": checkpoint.FORMAT,
+        "metric": tree,
+        "sha256": hashlib.sha256(text + state.tobytes()).hexdigest(),
+    }
+
+
+def arrays_in(node):
+    """The dicts that stand for an array in a description."""
+    if isinstance(node, dict):
+        if isinstance(node.get(""), list):
+            yield node
+        else:
+            for item in node.values():
+                yield from arrays_in(item)
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        ["float32", [2], -8],
+        ["float32", [2], 2**40],
+        ["float32", [2], 4],
+        ["float32", [-2], 0],
+        ["float32", [2**61], 0],
+        ["float32", [2**31, 2**31, 2**31], 0],
+        ["float32", [0, 2**70], 0],
+        ["float32", [1] * 100, 0],
+        ["float32", [True, True], False],
+        ["float32", [1.0], 0],
+        ["float32", "22", 0],
+        ["float32", 2, 0],
+        ["float32", [2], "0"],
+        ["float32", [2], None],
+        ["float32", [2]],
+        [],
+        ["object", [2], 0],
+        ["O", [2], 0],
+        ["void", [2], 0],
+        ["V2147483647", [2], 0],
+        ["i4,(", [2], 0],
+        ["no such dtype", [2], 0],
+        [None, [2], 0],
+        [["float32"], [2], 0],
+    ],
+    ids=str,
+)
+def test_a_description_that_lies_is_refused(tmp_path, rng, described):
+    """Offsets outside, before, across; sizes that no memory holds; dtypes of objects."""
+    arrays, info = pack(Variance().update(np.float32(rng.normal(size=9))))
+    count = len(list(arrays_in(info["metric"])))
+    for place in {0, count - 1, int(rng.integers(count))}:
+        tree = json.loads(json.dumps(info["metric"]))
+        list(arrays_in(tree))[place][""] = described
+        with pytest.raises(CheckpointError, match="damaged"):
+            unpack(arrays, signed(tree, arrays["state"]), Variance())
+
+
+def test_arrays_that_overlap_or_leave_bytes_unused_are_refused(rng):
+    arrays, info = pack(Variance().update(np.float32(rng.normal(size=9))))
+    state, tree = arrays["state"], info["metric"]
+    unpack(arrays, signed(tree, state), Variance())
+    places = list(arrays_in(tree))
+    for one, other in itertools.permutations(range(len(places)), 2):
+        twice = json.loads(json.dumps(tree))
+        a, b = (list(arrays_in(twice))[place] for place in (one, other))
+        if a[""][2] == b[""][2]:
+            continue
+        a[""][2] = b[""][2]
+        with pytest.raises(CheckpointError, match=r"starts at byte|dtype, shape"):
+            unpack(arrays, signed(twice, state), Variance())
+    longer = np.append(state, state)
+    with pytest.raises(CheckpointError, match=f"{state.size} bytes by .* {longer.size} bytes are"):
+        unpack({"state": longer}, signed(tree, longer), Variance())
+
+
+def test_a_description_with_random_changes_gives_a_named_error_or_a_metric(rng):
+    """Each value of a description replaced by another kind, with a checksum that is right."""
+    arrays, info = pack(several().update(**random_batch(rng, 20)))
+    strange = [None, True, -1, 2**64, 0.5, "", "float64", "x" * 2000, [], [[1], [1, 2]], {}]
+
+    def slots(node):
+        for key, item in node.items() if isinstance(node, dict) else enumerate(node):
+            yield node, key
+            if isinstance(item, dict | list):
+                yield from slots(item)
+
+    for _ in range(200):
+        tree = json.loads(json.dumps(info["metric"]))
+        found = list(slots(tree))
+        node, key = found[rng.integers(len(found))]
+        node[key] = strange[rng.integers(len(strange))]
+        with contextlib.suppress(DataraxError):
+            unpack(arrays, signed(tree, arrays["state"]), several())
+    deep: list = []
+    for _ in range(sys.getrecursionlimit()):
+        deep = [deep]
+    nested: dict = {}
+    for _ in range(sys.getrecursionlimit()):
+        nested = {"a": nested}
+    for endless in (deep, nested, {"a": {1, 2}}, {"a": np.zeros(2)}, [float], None):
+        with pytest.raises(DataraxError):
+            unpack(arrays, info | {"metric": endless}, several())
+
+
+def test_no_more_is_read_than_the_metric_holds(tmp_path):
+    """A file of a kilobyte that says it holds a terabyte, in its description and to Orbax."""
+    folder, size = tmp_path / "a", 2**40
+    save(folder, Total((2,)))
+    info = json.loads((folder / "info" / "metadata").read_text())
+    last = max(arrays_in(info["metric"]), key=lambda node: node[""][2])
+    start = last[""][2]
+    text = json.dumps(info).replace(
+        json.dumps(last), json.dumps({"": ["uint8", [size - start], start]})
+    )
+    (folder / "info" / "metadata").write_text(text)
+    with pytest.raises(CheckpointError, match=f"damaged: its arrays have {size} bytes by its desc"):
+        restore(folder, Total((2,)))
+    # Zeros take no bytes in the file.
+    import orbax.checkpoint as ocp
+    import tensorstore as ts
+
+    shutil.rmtree(folder / "arrays")
+    with ocp.PyTreeCheckpointer(use_ocdbt=False) as writer:
+        writer.save(folder / "arrays", {"state": np.zeros(8, np.uint8)})
+    store = next(path.parent for path in folder.rglob(".zarray"))
+    shutil.rmtree(store)
+    spec = {"driver": "zarr", "kvstore": f"file://{store}/", "create": True}
+    ts.open(spec, dtype=ts.uint8, shape=[size]).result()
+    with pytest.raises(ConfigurationMismatchError, match=rf"is uint8\[{size - start}\] in"):
+        restore(folder, Total((2,)))
 
 
 def test_what_is_no_metric(tmp_path):

@@ -30,7 +30,6 @@ from datarax.io.drawn_arrays import image_of
 from tests.test_layers import ROOT
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning:(mlflow|wandb|sqlalchemy|alembic)"),
     pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated"),
 ]
@@ -158,6 +157,59 @@ def test_one_of_several_fails_and_the_others_write(tmp_path):
     writer.close()
     assert [step for step, _, _ in good.got] == [1, 2]
     assert [step for step, _, _ in bad.got] == [2]
+
+
+class Broken:
+    """A writer of a user, which raises what a full disk does."""
+
+    def __init__(self, name):
+        self.name, self.calls = name, []
+
+    def fail(self, call):
+        self.calls.append(call)
+        raise OSError(f"{self.name} cannot {call}")
+
+    def write(self, step, results):
+        self.fail("write")
+
+    def flush(self):
+        self.fail("flush")
+
+    def close(self):
+        self.fail("close")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_all_writers_are_called_whatever_one_raises(place):
+    first, second, good = Broken("a"), Broken("b"), Held()
+    writers = [first, second]
+    writers.insert(place, good)
+    writer = MultiWriter(*writers)
+    for call, args in {"write": (1, 0.5), "flush": (), "close": ()}.items():
+        with pytest.raises(OSError, match=f"a cannot {call}") as failed:
+            getattr(writer, call)(*args)
+        assert failed.value.__notes__ == [f"also OSError: b cannot {call}"]
+    assert first.calls == second.calls == ["write", "flush", "close"]
+    assert [step for step, _, _ in good.got] == [1]
+    with pytest.raises(datarax.WriterError, match="closed"):
+        good.write(2, 0.5)
+
+
+def test_a_writer_ends_also_if_the_last_flush_fails():
+    class Full(Held):
+        ended = False
+
+        def sync(self):
+            raise OSError("no place")
+
+        def end(self):
+            self.ended = True
+
+    writer = Full(on_error="raise")
+    writer.write(1, 0.5)
+    with pytest.raises(datarax.WriterError, match="no place"):
+        writer.close()
+    assert writer.ended
 
 
 @pytest.mark.parametrize(

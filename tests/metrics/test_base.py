@@ -26,8 +26,6 @@ from datarax.metrics import Accuracy, ConfusionMatrix, Max, Mean, Min, Std, Sum,
 from datarax.statistics import Moments
 from tests.helpers import assert_same, collectives_in, draw, make_mesh, over_shards, place
 
-pytestmark = pytest.mark.slow
-
 # A user's own metrics.
 
 

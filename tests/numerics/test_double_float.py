@@ -15,8 +15,6 @@ from datarax.numerics.pairs import two_product, two_sum
 from tests.helpers import assert_same
 from tests.numerics.doubles import exact, from_int, some_doubles, some_floats
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_two_sum_and_two_product_lose_nothing(rng, transform):

@@ -13,8 +13,6 @@ import datarax
 from datarax import Exact
 from tests.helpers import assert_same
 
-pytestmark = pytest.mark.slow
-
 EDGES = [0, 1, -1, 2**24 + 1, 2**31 - 1, 2**31, -(2**31) - 1, 2**32, 3 * 10**9, 2**48 + 1]
 EDGES += [2**63 - 1, -(2**63)]
 

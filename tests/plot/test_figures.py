@@ -28,8 +28,6 @@ from datarax.metrics import (
 )
 from datarax.plot.canvas import COLORS, line_style
 
-pytestmark = pytest.mark.slow(together=True)
-
 NAN = float("nan")
 
 

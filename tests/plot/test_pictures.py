@@ -28,8 +28,6 @@ from datarax.metrics import (
 )
 from datarax.plot.vector import svg
 
-pytestmark = pytest.mark.slow(together=True)
-
 REFERENCES = Path(__file__).parent / "references"
 RATES = np.linspace(0, 1, 9)
 RUN = [

@@ -11,8 +11,6 @@ from jax import lax
 from datarax import Exact, MetricAccumulator, MetricInputError, MetricReduceOp, MetricTypeError
 from tests.helpers import assert_same, draw, fsum, sum_bound, update
 
-pytestmark = pytest.mark.slow
-
 INTEGERS = ("bool", "int8", "uint8", "int16", "int32", "uint32")
 HALVES = ("bfloat16", "float16")
 

@@ -9,8 +9,6 @@ from jax.sharding import PartitionSpec as P
 from datarax.statistics.adaptive_bins import AdaptiveBins
 from tests.helpers import make_mesh, x64
 
-pytestmark = pytest.mark.slow
-
 SIZE, BATCHES, ROWS = 3, 6, 64
 SMALL = AdaptiveBins(size=SIZE, rows=2, bits=10, octaves=10, mirrored=10)
 add = jax.jit(lambda bins, x, w, row: bins.add(x, w, row))

@@ -10,8 +10,6 @@ from datarax import MetricInputError, MetricTypeError
 from datarax.statistics import ClassCounts
 from tests.helpers import update
 
-pytestmark = pytest.mark.slow
-
 
 def read(counts):
     """True positives, predicted positives, support, the total, and the examples not used.

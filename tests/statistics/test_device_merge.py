@@ -37,8 +37,6 @@ from tests.helpers import (
     x64,
 )
 
-pytestmark = pytest.mark.slow
-
 AXES = {"one": ({"data": 8}, "data"), "two": ({"data": 4, "model": 2}, ("data", "model"))}
 BIG = 2**40
 

@@ -11,8 +11,6 @@ from datarax import MetricInputError
 from datarax.statistics import Moments
 from tests.helpers import assert_same, draw, merge, update
 
-pytestmark = pytest.mark.slow
-
 
 @jax.jit
 def one_by_one(x):

@@ -16,8 +16,6 @@ from datarax.statistics.scatter_counts import ScatterCounts
 from tests.helpers import assert_same, collectives, draw, make_mesh, over_shards, place
 from tests.statistics.test_device_merge import Everything, a_batch, check
 
-pytestmark = pytest.mark.slow
-
 DATA = {"data": 8}
 BOTH = {"data": 4, "model": 2}
 

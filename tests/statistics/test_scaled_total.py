@@ -13,8 +13,6 @@ from datarax.statistics import WeightedTotal
 from datarax.statistics.scaled_total import ScaledTotal, quotient
 from tests.helpers import merge, update
 
-pytestmark = pytest.mark.slow
-
 
 def of_any_size(rng, size, lowest, highest):
     return (rng.uniform(1, 2, size) * 2.0 ** rng.integers(lowest, highest, size)).astype(np.float32)

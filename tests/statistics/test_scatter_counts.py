@@ -14,8 +14,6 @@ from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at
 from tests.helpers import compiled_text, make_mesh, over_shards, place, x64
 
-pytestmark = pytest.mark.slow
-
 SHAPE = (30, 7)
 CELLS = 30 * 7
 

@@ -8,8 +8,6 @@ import pytest
 
 from tests.statistics.sync_programs import sent_bytes
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("devices", [64, 256, 1024])
 def test_a_device_sends_and_holds_a_few_times_its_state(devices):

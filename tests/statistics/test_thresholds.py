@@ -15,8 +15,6 @@ from datarax.statistics import ClassCounts
 from datarax.statistics.thresholds import logit_below
 from tests.helpers import make_mesh, place, update, x64
 
-pytestmark = pytest.mark.slow
-
 PREDS, TARGET = [1, 2, 3, 0], [1, 2, 4, 0]
 SCORES = np.float32([0.1, 0.7, 0.3, 0.9])
 

@@ -8,8 +8,6 @@ import datarax
 from datarax.statistics import ValueHistogram
 from tests.helpers import merge, quantile, update
 
-pytestmark = pytest.mark.slow
-
 SIZE = 500
 QS = (0.0, 0.001, 0.1, 0.25, 0.3, 0.5, 0.7, 0.9, 0.999, 1.0)
 TINY = float(np.finfo(np.float32).tiny)

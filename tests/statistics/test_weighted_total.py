@@ -9,8 +9,6 @@ from datarax import MetricInputError, MetricTypeError
 from datarax.statistics import WeightedTotal
 from tests.helpers import DTYPES, assert_same, by_row, draw, mean, wide
 
-pytestmark = pytest.mark.slow
-
 
 def sums(stat):
     return float(stat.total.exact), float(stat.weight.exact), int(stat.invalid.value)

@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 PROGRAM = """
 import jax
 import numpy as np

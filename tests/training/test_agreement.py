@@ -21,8 +21,6 @@ from tests import processes
 from tests.helpers import make_mesh
 from tests.training.loops import Seen
 
-pytestmark = pytest.mark.slow
-
 TIMEOUT = 30.0
 
 

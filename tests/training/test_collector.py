@@ -16,8 +16,6 @@ from datarax.metrics import Accuracy, Mean, Sum
 from tests.helpers import make_mesh
 from tests.training.loops import LAYOUTS, Seen, busy, in_flight, made, scheduled, value_of
 
-pytestmark = pytest.mark.slow
-
 # It never waits.
 
 
@@ -203,6 +201,30 @@ def test_results_outlive_the_state_they_came_from():
         update(window, more)  # the state that was scheduled is donated too
         assert all(leaf.is_deleted() for leaf in jax.tree.leaves(window))
         assert collector.collect_results().tolist() == [2, 2, 2, 2, 0, 0, 0, 0]
+
+
+def test_windows_that_nobody_reads_leave_the_devices_and_have_a_limit(caplog):
+    most = 10_000
+    step, total = jax.jit(Sum.update, donate_argnums=0), Sum()
+    collector = datarax.AsyncMetricCollector(total).bind()
+    early = 0
+    for number in range(most):
+        total = collector.schedule_collection(step(total, jnp.int32(number)), step=number)
+        if number == most // 10:
+            early = len(jax.live_arrays())
+    assert len(jax.live_arrays()) - early < 100
+    jax.block_until_ready([window.reading for window in collector._windows])
+    (said,) = [record.getMessage() for record in caplog.records if "to be read" in record.message]
+    assert said.startswith("AsyncMetricCollector: 100 finished windows wait to be read; read them")
+    total = step(total, jnp.int32(-7))
+    with pytest.raises(datarax.CollectorStateError, match=r"10000 finished .* with ready\(\)"):
+        collector.schedule_collection(total, step=most)
+    # Nothing is lost: neither the windows nor the metric.
+    assert collector.collect_results() == 0
+    assert collector.ready() == [(number, number) for number in range(1, most)]
+    collector.schedule_collection(total, step=most)
+    collector.unbind()
+    assert collector.ready() == [(most, -7)]
 
 
 def test_the_next_window_compiles_nothing_anew():

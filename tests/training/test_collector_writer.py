@@ -76,6 +76,31 @@ def test_a_window_that_cannot_be_read_is_an_error_of_the_next_call_and_the_other
     assert writer.lines == [(1, 1.0), (2, 2.0)]
 
 
+def test_what_cannot_be_written_can_be_read_and_each_error_is_said():
+    class Full(Kept):
+        def write(self, step, results):
+            raise OSError(f"no place for {step}")
+
+    writer, metric, said = Full(), Sum(), []
+    collector = datarax.AsyncMetricCollector(metric, writer=writer, max_in_flight=3).bind()
+    for number in range(3):
+        updated, metric = step(metric, jnp.int32(number)), None
+        while metric is None:
+            try:
+                metric = collector.schedule_collection(updated, step=number)
+            except OSError as error:  # of earlier windows; this one is not scheduled then
+                said += [str(error), *getattr(error, "__notes__", ())]
+    jax.block_until_ready([window.reading for window in collector._windows])
+    with pytest.raises(OSError, match="no place for") as failed:
+        collector.unbind()
+    said += [str(failed.value), *getattr(failed.value, "__notes__", ())]
+    assert [line.removeprefix("also OSError: ") for line in said] == [
+        f"no place for {number}" for number in range(3)
+    ]
+    assert writer.flushed == 1
+    assert collector.ready() == [(0, 0), (1, 1), (2, 2)]
+
+
 def test_a_block_that_fails_writes_what_has_finished():
     writer, metric = Kept(), Mean()
     collector = datarax.AsyncMetricCollector(metric, writer=writer)

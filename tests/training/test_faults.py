@@ -22,8 +22,6 @@ from tests import processes
 from tests.helpers import make_mesh
 from tests.training.loops import Seen
 
-pytestmark = pytest.mark.slow
-
 # What an error may take over its timeout: the store's own patience, and a machine that is busy.
 SLACK = 15.0
 

@@ -14,8 +14,6 @@ from datarax import Collection, ConfigurationMismatchError, Metric, MetricAccumu
 from datarax.metrics import Accuracy, ConfusionMatrix, Max, Mean, Median, Sum
 from tests.helpers import bits, draw, make_mesh, update, x64
 
-pytestmark = pytest.mark.slow
-
 
 @flax.struct.dataclass
 class TrainState:

@@ -18,8 +18,6 @@ import datarax
 from datarax.metrics import Max, Mean
 from tests import processes
 
-pytestmark = pytest.mark.slow
-
 
 def many_windows_in_flight(devices, collectors, windows):
     mesh = jax.make_mesh((devices,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))

@@ -24,8 +24,6 @@ from datarax.wrappers.per_device import PerDevice
 from tests.helpers import collectives, draw, make_mesh, place
 from tests.wrappers.mixed import batch_of, check, joined, of, twenty
 
-pytestmark = pytest.mark.slow
-
 FEW = ("loss", "tokens peak", "labels")
 MESHES = {
     "one axis": ({"data": 8}, "data"),

@@ -12,8 +12,6 @@ from datarax import Bootstrap, Collection, Sliced, metrics
 from datarax.numerics.poisson import poisson_counts
 from tests.helpers import bits, make_mesh, place
 
-pytestmark = pytest.mark.slow
-
 
 def accuracy(**config):
     return Bootstrap(metrics.Accuracy(num_classes=4), **config)

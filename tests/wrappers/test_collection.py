@@ -28,8 +28,6 @@ from datarax.metrics import Accuracy, Max, Mean, Min, Recall, Std, Sum, Variance
 from tests.helpers import bits, collectives, draw, make_mesh, over_shards, place
 from tests.wrappers.mixed import batch_of, binary, check, multiclass, of, twenty
 
-pytestmark = pytest.mark.slow
-
 FEW = ("loss", "tokens", "least", "labels")
 
 update = jax.jit(lambda metrics, batch: metrics.update(**batch))

@@ -10,8 +10,6 @@ import datarax
 from datarax import Bootstrap, Collection, Compare, Sliced, metrics
 from tests.helpers import bits, make_mesh, place
 
-pytestmark = pytest.mark.slow
-
 
 def accuracy(**config):
     return Compare(metrics.Accuracy(num_classes=3), **config)

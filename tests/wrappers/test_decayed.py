@@ -18,8 +18,6 @@ from tests.helpers import bits, collectives_in, make_mesh, place
 from tests.registry import GROUPS, of_each_statistic
 from tests.wrappers.over_time import SUBJECTS, value_of
 
-pytestmark = pytest.mark.slow
-
 HALF_LIFE, ROWS = 1.7, 16
 
 

@@ -13,8 +13,6 @@ from datarax.testing.laws import LAWS
 from datarax.testing.subject import Subject
 from tests.helpers import make_mesh, place
 
-pytestmark = pytest.mark.slow
-
 Z = 1.959963984540054
 
 

@@ -15,8 +15,6 @@ from datarax import Collection, MultiOutput, Sliced, Window, metrics
 from datarax.testing import check_metric
 from tests.helpers import collectives_in, make_mesh, place
 
-pytestmark = pytest.mark.slow
-
 OUTPUTS, ROWS = 3, 16
 
 

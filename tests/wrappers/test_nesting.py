@@ -27,8 +27,6 @@ from datarax.testing import check_metric
 from datarax.training import StatefulMetric
 from tests.helpers import bits, collectives, make_mesh, place
 
-pytestmark = pytest.mark.slow
-
 NAMES = ("cat", "dog", "bird")
 CONFIG = {"num_classes": 3, "average": None}
 

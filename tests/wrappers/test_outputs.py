@@ -24,8 +24,6 @@ from datarax.metrics import Accuracy, ConfusionMatrix, LastValue, Max, Mean, Rat
 from datarax.training import StatefulMetric
 from tests.helpers import draw, make_mesh
 
-pytestmark = pytest.mark.slow
-
 TAKEN_FOR_WEIGHTS = ("mask", "weight", "sample_weight", "sample_weights", "where", "sampleWeight")
 update = jax.jit(lambda metrics, outputs: metrics.update(**outputs))
 

@@ -27,8 +27,6 @@ from datarax.statistics.device_merge import SMALL_BYTES
 from tests.helpers import bits, collectives_in, draw, make_mesh, place
 from tests.wrappers.mixed import CLASSES, Peak, batch_of, check, joined, twenty
 
-pytestmark = pytest.mark.slow
-
 ONE, TWO = {"data": 8}, {"data": 4, "model": 2}
 # The axes of a mesh, and which of them hold the batch.
 LAYOUTS = {"one axis": (ONE, "data"), "two axes": (TWO, ("data", "model")), "of two": (TWO, "data")}

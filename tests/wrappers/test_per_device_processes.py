@@ -14,8 +14,6 @@ from tests import processes
 from tests.helpers import bits, collectives, draw, make_mesh, on_the_host, refusals
 from tests.wrappers.mixed import batch_of, check, of, twenty
 
-pytestmark = pytest.mark.slow
-
 COUNT = 3
 ROWS = 8
 NAMES = ("loss", "tokens peak", "labels", "least", "spread", "a word", "confusion")

@@ -16,8 +16,6 @@ from datarax.testing import assert_within_ulps, check_metric
 from tests.helpers import make_mesh, place
 from tests.registry import BUNDLES, GROUPS, of_each_statistic
 
-pytestmark = pytest.mark.slow
-
 SLICES = 3
 
 

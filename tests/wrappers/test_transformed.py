@@ -23,8 +23,6 @@ from datarax.testing import check_metric
 from datarax.training import StatefulMetric
 from tests.helpers import collectives, draw, make_mesh, place
 
-pytestmark = pytest.mark.slow
-
 
 def squared_error(given):
     return {"values": (given["a"] - given["b"]) ** 2, "weights": given.get("weights")}

@@ -15,8 +15,6 @@ from datarax import Collection, Decayed, Sliced, Window, metrics
 from tests.helpers import bits, collectives_in, make_mesh, place
 from tests.wrappers.over_time import SUBJECTS, value_of
 
-pytestmark = pytest.mark.slow
-
 SIZE, ROWS = 3, 16
 
 

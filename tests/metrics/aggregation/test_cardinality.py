@@ -10,8 +10,6 @@ from datarax.metrics import Cardinality
 from datarax.numerics.hashing import hashed
 from tests.helpers import update, x64
 
-pytestmark = pytest.mark.slow
-
 SIZE = 1_000_000
 KINDS = {
     "in sequence": lambda rng: rng.integers(-(2**31), 2**30) + np.arange(SIZE),

@@ -10,8 +10,6 @@ import datarax
 from datarax.metrics import Histogram, Median, Quantile
 from tests.helpers import make_mesh, place, update, x64
 
-pytestmark = pytest.mark.slow
-
 SIZE = 400
 
 

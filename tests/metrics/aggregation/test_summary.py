@@ -29,8 +29,6 @@ from tests.helpers import (
     wide,
 )
 
-pytestmark = pytest.mark.slow
-
 ALL = (Mean, Sum, Max, Min, Variance, Std)
 
 

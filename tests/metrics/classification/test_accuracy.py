@@ -15,8 +15,6 @@ from datarax import Collection, InvalidValuesWarning, MetricInputError
 from datarax.metrics import Accuracy
 from tests.helpers import assert_same, make_mesh, over_shards, place, update
 
-pytestmark = pytest.mark.slow
-
 N, C = 240, 5
 
 

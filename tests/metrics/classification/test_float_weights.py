@@ -10,8 +10,6 @@ from datarax import Collection, metrics
 from datarax.testing import assert_within_ulps
 from tests.helpers import bits, update
 
-pytestmark = pytest.mark.slow
-
 CLASSES = 3
 
 

@@ -16,8 +16,6 @@ from datarax.testing import check_metric
 from tests.helpers import update, x64
 from tests.registry.curves import log_auc_of
 
-pytestmark = pytest.mark.slow
-
 AREAS = {
     AUROC: sklearn.metrics.roc_auc_score,
     AveragePrecision: sklearn.metrics.average_precision_score,

@@ -14,8 +14,6 @@ from datarax import MetricInputError, metrics
 from datarax.metrics import ROC, PrecisionRecallCurve
 from tests.helpers import update
 
-pytestmark = pytest.mark.slow
-
 PREDS = np.float32([0.1, 0.4, 0.35, 0.8])
 TARGET = np.array([0, 0, 1, 1])
 

@@ -9,8 +9,6 @@ import datarax
 from datarax.metrics import ActivationStats
 from tests.helpers import quantile, update
 
-pytestmark = pytest.mark.slow
-
 LAYERS = ("embed", "block0/mlp")
 excluding = pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 

@@ -10,8 +10,6 @@ import datarax
 from datarax.metrics import ExpertLoad
 from tests.helpers import assert_same, update
 
-pytestmark = pytest.mark.slow
-
 NAN = ("share", "max_share", "max_expert", "entropy", "balance", "dropped")
 excluding = pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 

@@ -18,8 +18,6 @@ from datarax.metrics import (
 )
 from tests.helpers import collectives, make_mesh, place
 
-pytestmark = pytest.mark.slow
-
 LAYERS = ("embed", "mlp")
 # Sums are in another order on several devices; quantiles and counts are not touched by that.
 NEAR = {"rtol": 2e-6, "atol": 1e-6}

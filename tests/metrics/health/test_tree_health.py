@@ -20,8 +20,6 @@ from datarax.testing import assert_within_ulps, subject
 from tests.helpers import x64
 from tests.metrics.health.trees import assert_results, drawn, expected, greatest, norm
 
-pytestmark = pytest.mark.slow
-
 GROUPS = {"kernels": "kernel$", "layers": "^layers/"}
 
 

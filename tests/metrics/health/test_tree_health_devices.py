@@ -18,8 +18,6 @@ from datarax.testing import assert_within_ulps, subject
 from tests.helpers import collectives, compiled_text, make_mesh, over_shards
 from tests.metrics.health.trees import assert_results, drawn, expected
 
-pytestmark = pytest.mark.slow
-
 KINDS = pytest.mark.parametrize("kind", ["auto", "explicit"])
 AXES = {"data": 4, "model": 2}
 

@@ -16,8 +16,6 @@ from datarax.wrappers.wrapper import Wrapper
 from tests.helpers import bits, make_mesh
 from tests.metrics.language.texts import edited, pairs, text
 
-pytestmark = pytest.mark.slow
-
 SCORES = {
     "bleu": metrics.BLEU(),
     "chrf": metrics.CHRF(char_order=2, word_order=1),

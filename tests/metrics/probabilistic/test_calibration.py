@@ -18,8 +18,6 @@ from datarax.testing import assert_within_ulps
 from tests.helpers import merge, softmax, update, value_of, x64
 from tests.registry.probabilistic import calibration_error_of, diagram_of
 
-pytestmark = pytest.mark.slow
-
 N, C = 240, 4
 
 

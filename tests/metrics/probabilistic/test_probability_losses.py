@@ -16,8 +16,6 @@ from datarax.testing import assert_within_ulps
 from tests.helpers import merge, softmax, update, value_of, x64
 from tests.registry.probabilistic import surprises
 
-pytestmark = pytest.mark.slow
-
 N, C = 64, 5
 
 

@@ -12,8 +12,6 @@ import datarax
 from datarax import metrics
 from tests.helpers import make_mesh, update
 
-pytestmark = pytest.mark.slow
-
 QUERIES, DOCUMENTS = 24, 4
 
 

@@ -15,8 +15,6 @@ from tests.helpers import update
 from tests.registry import BATCH, Case
 from tests.registry.ranking import CASES, DOCUMENTS, HARD, QUERIES, K, recommendations
 
-pytestmark = pytest.mark.slow
-
 RANKINGS = [case for case in CASES if case.inputs is QUERIES]
 RECOMMENDATIONS = [case for case in CASES if case.inputs is not QUERIES]
 

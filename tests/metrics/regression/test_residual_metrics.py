@@ -11,8 +11,6 @@ import datarax
 from datarax import Collection, MetricInputError, MetricTypeError, metrics
 from tests.helpers import update, value_of, x64
 
-pytestmark = pytest.mark.slow
-
 
 @jax.jit
 def value_and_invalid(metric, preds, target):

@@ -13,8 +13,6 @@ from datarax.numerics.boundaries import edges, percentile_of, squared_distance
 from datarax.testing import assert_within_ulps
 from tests.helpers import update
 
-pytestmark = pytest.mark.slow
-
 # Overlap.
 
 TARGET = np.array([[[0, 0, 1], [0, 2, 1]], [[0, 0, 0], [1, 1, 1]]], np.int32)

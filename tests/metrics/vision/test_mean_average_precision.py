@@ -10,8 +10,6 @@ from datarax.metrics import MeanAveragePrecision
 from tests import coco
 from tests.helpers import update
 
-pytestmark = pytest.mark.slow
-
 SHAPE = {"images": 8, "detections": 150, "boxes": 12}
 CLASSES = 3
 METRIC = MeanAveragePrecision(num_classes=CLASSES, capacity=1024, average=None)

@@ -1,0 +1,63 @@
+"""`datarax evaluate` that is stopped by a signal while it reads a certain file.
+
+`tests/cli/test_stopping.py` runs this module, and so do the processes that it starts. The signal
+comes from the place where the file is read: so always after some parts, and before the end.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+from datarax.evaluation import evaluator, files, partial_state
+from datarax.evaluation.npz_files import NpzFile
+
+PART = "part-9.npz"
+HOW = os.environ["STOP_BY"]
+
+
+def stop() -> None:
+    """Sends the signals to the command, which is this process or its parent."""
+    command = int(os.environ.setdefault("STOP_PROCESS", str(os.getpid())))
+    if HOW == "SIGKILL":
+        os.kill(command, signal.SIGKILL)
+    os.kill(command, signal.SIGINT)
+    while HOW == "again and again":
+        time.sleep(0.01)
+        os.kill(command, signal.SIGINT)
+
+
+class Slow(NpzFile):
+    """A file on a disk that does not answer any more."""
+
+    def read(self, part, types, rows):
+        if self.path.endswith(PART):
+            stop()
+            time.sleep(600)
+        yield from super().read(part, types, rows)
+
+
+def compiles(task, part, *args):
+    """Folds a part; that of one file in a program that is compiled for minutes, outside Python."""
+    if part.path.endswith(PART):
+        stop()
+        left = 600
+        while left:  # a signal that comes to this thread ends the sleep
+            left = ctypes.CDLL(None).sleep(left)
+    return partial_state.fold_part(task, part, *args)
+
+
+if HOW == "compile":
+    evaluator.fold_part = compiles
+else:
+    files.FORMATS[".npz"] = Slow
+
+if __name__ == "__main__":
+    from datarax.cli import program
+
+    # A shell that runs its tests in the background makes them ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ["STOP_PROCESS"] = str(os.getpid())
+    sys.argv[0] = "datarax"
+    program()

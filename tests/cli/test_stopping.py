@@ -1,0 +1,118 @@
+"""Ctrl-C ends `datarax evaluate` whatever it does, keeps what was computed, and leaves nothing."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from datarax.cli import main
+from tests.cli.command import members
+from tests.cli.evaluations import command, refusal, values
+from tests.test_layers import ROOT
+
+FILES = 20
+
+
+@pytest.fixture
+def rows(rng, tmp_path):
+    rows = rng.integers(-9, 10, (FILES, 2, 20))  # integers: their sums are exact in any order
+    for i, (preds, target) in enumerate(rows):
+        np.savez(tmp_path / f"part-{i}.npz", p=preds, t=target)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [
+        ("slow file", ()),
+        ("compile", ()),
+        ("slow file", ("--engine", "processes", "--workers", "2")),
+        ("again and again", ()),
+        ("SIGKILL", ()),
+    ],
+    ids=["slow file", "compile", "slow file of a worker", "again and again", "SIGKILL"],
+)
+def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys, how, options):
+    out = tmp_path / "out"
+    earlier = {"metrics.json", "report.html", "state.npz"} if how == "compile" else set()
+    out.mkdir()
+    for name in earlier:
+        (out / name).write_bytes(b"earlier")
+    task = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
+    argv = ["evaluate", str(tmp_path), *task, "--output", str(out), "--no-progress"]
+    flags = re.sub(r"--xla_force_host\S*", "", os.environ["XLA_FLAGS"])
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.cli.stopping", *argv, *options],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": flags, "STOP_BY": how},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as program:
+        try:
+            shown, errors = program.communicate(timeout=240)
+            deadline = time.monotonic() + 30
+            while members(program.pid):  # no worker is left
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+    said = None
+    if how == "SIGKILL":
+        assert program.returncode == -signal.SIGKILL
+    elif how == "again and again":
+        assert program.returncode in (130, -signal.SIGINT), errors
+    else:
+        assert program.returncode == 130, errors
+        merging = f", and datarax merge {out} --output DIR shows the others"
+        said = re.fullmatch(
+            rf"interrupted: (\d+) of {FILES} parts are left; --resume continues"
+            rf"{'' if earlier else re.escape(merging)}\n",
+            errors,
+        )
+        assert said, errors
+        assert shown == ""
+        assert {path.name for path in out.iterdir()} == earlier | {"partial.npz"}
+        assert all((out / name).read_bytes() == b"earlier" for name in earlier)
+    merge = ("merge", out, "--output", tmp_path / "some")
+    if earlier:
+        assert "was stopped, and state.npz is of an earlier one" in refusal(capsys, *merge)
+    else:  # also after a kill, whose lock has no process any more
+        assert command(*merge) == 0
+        source = json.loads((tmp_path / "some" / "metrics.json").read_text())["source"]
+        assert not source["complete"]
+        done = source["parts"]["done"]
+        assert 0 < done < FILES
+        assert source["rows"] == 20 * done
+        if said is not None:
+            assert done == FILES - int(said[1])
+        capsys.readouterr()
+        stopped = (out / "partial.npz").read_bytes()
+        assert "holds an evaluation that was stopped" in refusal(
+            capsys, "merge", tmp_path / "some", "--output", out
+        )
+        assert (out / "partial.npz").read_bytes() == stopped
+
+    assert main([*argv, "--resume"]) == 0
+    assert {path.name for path in out.iterdir()} == {"metrics.json", "report.html", "state.npz"}
+    summary = json.loads((out / "metrics.json").read_text())
+    assert summary["source"]["complete"]
+    assert summary["source"]["rows"] == 20 * FILES
+    expected = np.float32(np.abs(rows[:, 0] - rows[:, 1]).mean())
+    assert np.float32(values(summary)["mean_absolute_error"]) == expected
+
+    capsys.readouterr()
+    assert "confidence is 0.9 in one and" in refusal(
+        capsys, *argv[:-1], "--resume", "--confidence", 0.9
+    )
+    np.savez(tmp_path / "part-0.npz", p=np.zeros(3, int), t=np.zeros(3, int))
+    assert "part-0.npz' has changed since" in refusal(capsys, *argv[:-1], "--resume")
