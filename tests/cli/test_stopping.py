@@ -28,6 +28,30 @@ def rows(rng, tmp_path):
     return rows
 
 
+def stopped(how, *argv):
+    """The exit code, stdout and stderr of a command that is stopped; no process of it is left."""
+    flags = re.sub(r"--xla_force_host\S*", "", os.environ["XLA_FLAGS"])
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.cli.stopping", *argv],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": flags, "STOP_BY": how},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as program:
+        try:
+            shown, errors = program.communicate(timeout=240)
+            deadline = time.monotonic() + 30
+            while members(program.pid):  # no worker is left
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+    return program.returncode, shown, errors
+
+
 @pytest.mark.parametrize(
     ("how", "options"),
     [
@@ -47,32 +71,14 @@ def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys,
         (out / name).write_bytes(b"earlier")
     task = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
     argv = ["evaluate", str(tmp_path), *task, "--output", str(out), "--no-progress"]
-    flags = re.sub(r"--xla_force_host\S*", "", os.environ["XLA_FLAGS"])
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.cli.stopping", *argv, *options],
-        cwd=ROOT,
-        env=os.environ | {"XLA_FLAGS": flags, "STOP_BY": how},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as program:
-        try:
-            shown, errors = program.communicate(timeout=240)
-            deadline = time.monotonic() + 30
-            while members(program.pid):  # no worker is left
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(program.pid, signal.SIGKILL)
+    code, shown, errors = stopped(how, *argv, *options)
     said = None
     if how == "SIGKILL":
-        assert program.returncode == -signal.SIGKILL
+        assert code == -signal.SIGKILL
     elif how == "again and again":
-        assert program.returncode in (130, -signal.SIGINT), errors
+        assert code in (130, -signal.SIGINT), errors
     else:
-        assert program.returncode == 130, errors
+        assert code == 130, errors
         merging = f", and datarax merge {out} --output DIR shows the others"
         said = re.fullmatch(
             rf"interrupted: (\d+) of {FILES} parts are left; --resume continues"
@@ -96,11 +102,11 @@ def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys,
         if said is not None:
             assert done == FILES - int(said[1])
         capsys.readouterr()
-        stopped = (out / "partial.npz").read_bytes()
+        partial = (out / "partial.npz").read_bytes()
         assert "holds an evaluation that was stopped" in refusal(
             capsys, "merge", tmp_path / "some", "--output", out
         )
-        assert (out / "partial.npz").read_bytes() == stopped
+        assert (out / "partial.npz").read_bytes() == partial
 
     assert main([*argv, "--resume"]) == 0
     assert {path.name for path in out.iterdir()} == {"metrics.json", "report.html", "state.npz"}
@@ -116,3 +122,27 @@ def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys,
     )
     np.savez(tmp_path / "part-0.npz", p=np.zeros(3, int), t=np.zeros(3, int))
     assert "part-0.npz' has changed since" in refusal(capsys, *argv[:-1], "--resume")
+
+
+@pytest.mark.parametrize("name", ["evaluate", "merge", "compare"])
+def test_a_command_that_computes_its_results_is_stopped(rng, tmp_path, name):
+    """The folder can be written to afterwards, though the process ends while a thread is busy."""
+    path, job, out = tmp_path / "a.npz", tmp_path / "job", tmp_path / "out"
+    np.savez(path, p=rng.normal(size=20), t=rng.normal(size=20))
+    task = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
+    said = "interrupted\n"
+    if name == "evaluate":
+        argv = [path, *task, "--no-progress"]
+        said = (
+            f"interrupted: 0 of 1 parts are left; --resume continues, and datarax merge {out} "
+            f"--output DIR shows the others\n"
+        )
+    elif name == "compare":
+        argv = [path, path, *task, "--no-progress"]
+    else:
+        argv = [job]
+        assert command("evaluate", path, *task, "--output", job) == 0
+    argv = [str(each) for each in (name, *argv, "--output", out)]
+    assert stopped("results", *argv) == (130, "", said)
+    left = {each.name for each in out.iterdir()} if out.exists() else set()
+    assert left == ({"partial.npz"} if name == "evaluate" else set())
