@@ -1,7 +1,6 @@
 """`datarax compare`: the differences of two models on the same examples."""
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,12 +16,14 @@ from datarax import __version__
 from datarax._errors import MetricInputError
 from datarax.cli import console_tables
 from datarax.cli.evaluate_command import check, columns_of, request_of
+from datarax.cli.interrupts import promptly
 from datarax.evaluation.assembly import Configuration, assembled
 from datarax.evaluation.columns import INDEX
 from datarax.evaluation.encoding import listed
 from datarax.evaluation.first_pass import Files
-from datarax.evaluation.outcome import SUMMARY, write_text
+from datarax.evaluation.outcome import SUMMARY, as_json
 from datarax.evaluation.outcome_summary import compared_rows, plain
+from datarax.evaluation.output_folder import held, write_files
 from datarax.evaluation.planning import planned
 from datarax.evaluation.table_batches import Batch, batches
 from datarax.evaluation.whole_queries import Outputs, joined, taken, whole_queries
@@ -36,15 +37,36 @@ _PREDICTED = ("preds", "boxes", "scores", "labels")
 def run(args: argparse.Namespace) -> int:
     """Runs the command, and returns its exit code."""
     check(args)
-    models = {
-        model: Files(getattr(args, model), lambda available: columns_of(args, available))
-        for model in ("a", "b")
-    }
-    if args.query is not None:
-        models["a"].check_queries("query")
-    config = _configuration(args, models)
+
+    def read_first() -> tuple[dict[str, Files], Configuration]:
+        models = {
+            model: Files(getattr(args, model), lambda available: columns_of(args, available))
+            for model in ("a", "b")
+        }
+        if args.query is not None:
+            models["a"].check_queries("query")
+        return models, _configuration(args, models)
+
+    models, config = promptly(read_first)
+    folder: Path | None = args.output
+    console = Console(highlight=False)
+    with held(folder):
+        summary = promptly(lambda: _summary(args, models, config))
+        try:
+            console_tables.show_comparison(console, summary)
+        finally:
+            if folder is not None:
+                write_files(folder, {SUMMARY: as_json(summary)})
+    if folder is not None:
+        console.print(Text(f" {folder / SUMMARY}", style="dim"), soft_wrap=True)
+    return 0
+
+
+def _summary(
+    args: argparse.Namespace, models: Mapping[str, Files], config: Configuration
+) -> dict[str, Any]:
     metric, rows, excluded = _folded(args, models, config)
-    summary = plain(
+    return plain(
         {
             "format": 1,
             "datarax": __version__,
@@ -67,13 +89,6 @@ def run(args: argparse.Namespace) -> int:
             "confidence": config.confidence,
         }
     )
-    console = Console(highlight=False)
-    console_tables.show_comparison(console, summary)
-    if args.output is not None:
-        args.output.mkdir(parents=True, exist_ok=True)
-        write_text(args.output / SUMMARY, json.dumps(summary, indent=1) + "\n")
-        console.print(Text(f" {args.output / SUMMARY}", style="dim"), soft_wrap=True)
-    return 0
 
 
 def _configuration(args: argparse.Namespace, models: Mapping[str, Files]) -> Configuration:

@@ -7,10 +7,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -20,6 +19,7 @@ from rich.text import Text
 from datarax import __version__
 from datarax._errors import MetricInputError
 from datarax.cli import console_tables
+from datarax.cli.console_tables import Summary
 from datarax.cli.interrupts import INTERRUPTED, beside, promptly
 from datarax.cli.one_line import printable
 from datarax.evaluation.assembly import (
@@ -30,18 +30,19 @@ from datarax.evaluation.assembly import (
 )
 from datarax.evaluation.columns import Encoded, Names
 from datarax.evaluation.engines import engine
-from datarax.evaluation.evaluator import Progress, fold
+from datarax.evaluation.evaluator import Progress, fold_tables
 from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import (
+    PARTIAL,
     REPORT,
     STATE,
-    SUMMARY,
     Outcome,
-    Source,
+    files_of,
     resumed,
     save_state,
     write_outcome,
 )
+from datarax.evaluation.output_folder import held
 from datarax.evaluation.planning import Request, planned
 
 SECONDS_BETWEEN_SAVES = 2.0
@@ -57,40 +58,58 @@ def run(args: argparse.Namespace) -> int:
         return files, prepared(args, files)
 
     files, fresh = promptly(read_first)
+    with held(args.output):
+        return _written(args, files, fresh, console, errors)
+
+
+def _written(
+    args: argparse.Namespace, files: Files, fresh: Outcome, console: Console, errors: Console
+) -> int:
     folder: Path | None = args.output
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not args.resume:
-            for name in (STATE, SUMMARY, REPORT):  # of an earlier run
-                (folder / name).unlink(missing_ok=True)
+    if folder is not None and not args.resume:
+        (folder / PARTIAL).unlink(missing_ok=True)  # of an earlier run
     outcome = resumed(folder, fresh) if folder and args.resume else fresh
+    save = Saver(folder)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            outcome = _folded(args, files, outcome, errors)
+            outcome = _folded(args, files, outcome, save, errors)
         except _Interrupted as stopped:
             return _stopped(folder, stopped.outcome)
-    if folder is not None:
-        save_state(folder, outcome)
+        save.now(outcome)
 
-    def finish() -> tuple[Any, list[Path]]:
-        summary = outcome.summary(__version__) | {"notes": _notes(outcome.config, caught)}
-        return summary, write_outcome(folder, outcome, summary) if folder else []
+        def computed() -> tuple[Summary, dict[str, bytes]]:
+            summary = outcome.summary(__version__) | {"notes": _notes(outcome.config, caught)}
+            return summary, files_of(outcome, summary) if folder else {}
 
-    summary, written = promptly(finish)
-    console_tables.show(console, summary)
-    if folder is not None:
-        console.print(Text(f" {folder / written[-1].name}", style="dim"), soft_wrap=True)
+        try:
+            summary, contents = promptly(computed)
+        except KeyboardInterrupt:
+            return _stopped(folder, outcome)
+    show_and_write(console, folder, summary, contents)
     return 0
+
+
+def show_and_write(
+    console: Console, folder: Path | None, summary: Summary, contents: Mapping[str, bytes]
+) -> None:
+    """Prints the results. Then writes the files, also if the results cannot be printed."""
+    try:
+        console_tables.show(console, summary)
+    finally:
+        if folder is not None:
+            write_outcome(folder, contents)
+    if folder is not None:
+        console.print(Text(f" {folder / REPORT}", style="dim"), soft_wrap=True)
 
 
 def _stopped(folder: Path | None, outcome: Outcome) -> int:
     """Keeps what was computed until Ctrl-C. Its results are not read: that may compile for long."""
     hint = "with --output, --resume continues"
     if folder is not None:
-        save_state(folder, outcome)
+        save_state(folder, outcome, PARTIAL)
         hint = "--resume continues"
-        if outcome.done:
+        if outcome.done and not (folder / STATE).exists():
             hint += f", and datarax merge {shlex.quote(str(folder))} --output DIR shows the others"
     left = outcome.total - len(outcome.done)
     print(f"interrupted: {left} of {outcome.total} parts are left; {hint}", file=sys.stderr)
@@ -99,7 +118,7 @@ def _stopped(folder: Path | None, outcome: Outcome) -> int:
 
 def prepared(args: argparse.Namespace, files: Files) -> Outcome:
     """The evaluation that the arguments ask for, before any row is folded in."""
-    names, paths = files.names, files.paths
+    names, paths = files.names, [file.path for file in files.identities]
     if files.columns.together is not None:
         files.check_queries(files.columns.together)
     request = request_of(args, files.available)
@@ -107,7 +126,7 @@ def prepared(args: argparse.Namespace, files: Files) -> Outcome:
     return Outcome(
         config,
         {"weights": None} | names,
-        tuple(map(Source.of, paths)),
+        files.identities,
         args.title or _title(paths),
         assembled(config),
         total=len(files.parts),
@@ -173,13 +192,15 @@ def _title(paths: Sequence[str]) -> str:
     return first if len(paths) == 1 else f"{first} and {len(paths) - 1} more"
 
 
-def _folded(args: argparse.Namespace, files: Files, outcome: Outcome, errors: Console) -> Outcome:
+def _folded(
+    args: argparse.Namespace, files: Files, outcome: Outcome, save: "Saver", errors: Console
+) -> Outcome:
     """The evaluation with all parts folded in.
 
     Raises:
         _Interrupted: after Ctrl-C; it has what was computed.
     """
-    latest, save = outcome, Saver(args.output)
+    latest = outcome
     executor = engine(args.engine, args.address, args.workers) if args.engine else nullcontext()
     start = Progress(
         outcome.metric, outcome.rows, dict(outcome.excluded or {}), outcome.done, outcome.total
@@ -189,8 +210,8 @@ def _folded(args: argparse.Namespace, files: Files, outcome: Outcome, errors: Co
         with executor as pool, _progress_bar(errors, not args.no_progress) as show:
 
             def folding(give: Callable[[Progress], None]) -> None:
-                fold(
-                    files.paths,
+                fold_tables(
+                    files.tables,
                     assembled(outcome.config),
                     replace(files.columns, encode=outcome.config.encoding),
                     batch_size=args.batch_size,
@@ -233,7 +254,10 @@ def _progress_bar(console: Console, wanted: bool) -> Iterator[Callable[[Outcome]
 
 
 class Saver:
-    """Saves the state while an evaluation runs, every few seconds, and seldom if that is slow."""
+    """Saves the state while an evaluation runs, every few seconds, and seldom if that is slow.
+
+    A disk that is full does not end the evaluation: what is written at the end says it.
+    """
 
     def __init__(self, folder: Path | None):
         self._folder, self._next = folder, 0.0
@@ -243,9 +267,15 @@ class Saver:
         start = time.monotonic()
         if self._folder is None or start < self._next:
             return
-        save_state(self._folder, outcome)
+        self.now(outcome)
         took = time.monotonic() - start
         self._next = time.monotonic() + max(SECONDS_BETWEEN_SAVES, 20 * took)
+
+    def now(self, outcome: Outcome) -> None:
+        """Saves it, if there is a folder that can be written to."""
+        if self._folder is not None:
+            with suppress(OSError):
+                save_state(self._folder, outcome, PARTIAL)
 
 
 class _Interrupted(Exception):

@@ -6,8 +6,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from datarax.cli.interrupts import promptly
-
 TASKS = ("binary", "multiclass", "multilabel", "regression", "ranking", "text", "detection")
 ENGINES = ("processes", "dask", "ray")
 _EXAMPLES = {
@@ -232,8 +230,6 @@ def _runs(module: str) -> Callable[[argparse.Namespace], int]:
         with one_line.errors(args.parser):
             optional("rich", "evaluate", f"datarax {args.command}")
             command = import_module(f"datarax.cli.{module}")
-            if args.command == "evaluate":  # it keeps what was computed
-                return command.run(args)
-            return promptly(lambda: command.run(args))
+            return command.run(args)
 
     return run

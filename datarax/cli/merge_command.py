@@ -2,24 +2,32 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from datarax import __version__
-from datarax.cli import console_tables
-from datarax.evaluation.outcome import merged, save_state, write_outcome
+from datarax._errors import CheckpointError
+from datarax.cli.evaluate_command import show_and_write
+from datarax.cli.interrupts import promptly
+from datarax.evaluation.outcome import PARTIAL, files_of, merged
+from datarax.evaluation.output_folder import held
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command, and returns its exit code."""
     folder: Path = args.output
-    outcome = merged(args.folders, duplicates=args.allow_duplicates, title=args.title or "")
-    folder.mkdir(parents=True, exist_ok=True)
-    save_state(folder, outcome)
-    summary = outcome.summary(__version__)
-    written = write_outcome(folder, outcome, summary)
-    console = Console(highlight=False)
-    console_tables.show(console, summary)
-    console.print(Text(f" {written[-1]}", style="dim"), soft_wrap=True)
+    if (folder / PARTIAL).exists():
+        raise CheckpointError(
+            f"{str(folder)!r} holds an evaluation that was stopped: use another folder for --output"
+        )
+
+    def computed() -> tuple[dict[str, Any], dict[str, bytes]]:
+        outcome = merged(args.folders, duplicates=args.allow_duplicates, title=args.title or "")
+        summary = outcome.summary(__version__)
+        return summary, files_of(outcome, summary)
+
+    summary, contents = promptly(computed)
+    with held(folder):
+        show_and_write(Console(highlight=False), folder, summary, contents)
     return 0

@@ -35,7 +35,7 @@ def described(error: Exception) -> str:
         full = " (use another folder, or free some space)" if error.errno == errno.ENOSPC else ""
         return f"{where}{error.strerror}{full}"
     if isinstance(error, MemoryError):
-        return "there is not enough memory: a smaller --batch-size needs less"
+        return f"{error or 'there is not enough memory'}; a smaller --batch-size needs less"
     if isinstance(error, DataraxError):
         return str(error)
     return f"{type(error).__name__}: {error} ({DEBUG}=1 shows where)"

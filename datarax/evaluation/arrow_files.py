@@ -1,18 +1,15 @@
 """Files that pyarrow reads: Parquet, Arrow IPC, CSV and JSON lines."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from datarax._errors import MetricInputError
 from datarax._optional import optional
 from datarax.evaluation.tables import (
     PART_ROWS,
     ROW_BYTES,
     ColumnType,
     Part,
-    Table,
     TableFile,
     key_of,
     reading,
@@ -26,30 +23,21 @@ _TEXT_BLOCK = 2**23
 class PyarrowFile(TableFile):
     """A file that pyarrow reads."""
 
-    @property
-    def bytes(self) -> int:
-        """The size of the file."""
-        return Path(self.path).stat().st_size
-
     def whole(self) -> Part:
         """The file as one part."""
-        return Part(self.path, 0, 1, key_of(self.path), self.bytes // ROW_BYTES + 1)
+        return Part(self.file, 0, 1, key_of(self.path), self.file.size // ROW_BYTES + 1)
 
     def arrow(self, module: str = "") -> Any:
         """A module of pyarrow."""
         return optional(f"pyarrow{module}", "parquet", f"reading {self.path}")
 
-    def described(self) -> Table:
+    def layout(self) -> tuple[Iterable[tuple[str, ColumnType]], list[Part]]:
         pa = self.arrow()
-        if not self.bytes:
-            raise MetricInputError(f"{self.path}: the file is empty")
-        with reading(self.path):
-            schema, parts = self.layout()
-        types = {field.name: column_type(pa, field.type) for field in schema}
-        return Table(self.path, types, tuple(parts))
+        schema, parts = self.schema_and_parts()
+        return ((field.name, column_type(pa, field.type)) for field in schema), parts
 
-    def layout(self) -> tuple[Any, list[Part]]:
-        """The schema, and the parts."""
+    def schema_and_parts(self) -> tuple[Any, list[Part]]:
+        """The schema of Arrow, and the parts."""
         raise NotImplementedError
 
     def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
@@ -67,7 +55,7 @@ class PyarrowFile(TableFile):
 class ParquetFile(PyarrowFile):
     """Parquet: a part is a row group, or a run of small ones."""
 
-    def layout(self) -> tuple[Any, list[Part]]:
+    def schema_and_parts(self) -> tuple[Any, list[Part]]:
         file = self.arrow(".parquet").ParquetFile(self.path)
         rows = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         cuts, held = [0], 0
@@ -81,7 +69,7 @@ class ParquetFile(PyarrowFile):
         for first, stop in pairwise(cuts):
             number = sum(rows[first:stop])
             if number:
-                parts.append(Part(self.path, first, stop, key, number))
+                parts.append(Part(self.file, first, stop, key, number))
             key = (key + number) % 2**32
         return file.schema_arrow, parts
 
@@ -102,43 +90,52 @@ class ParquetFile(PyarrowFile):
 class ArrowFile(PyarrowFile):
     """Arrow IPC, as a file or a stream: a part of a file is a run of record batches."""
 
-    def layout(self) -> tuple[Any, list[Part]]:
+    def schema_and_parts(self) -> tuple[Any, list[Part]]:
         reader = self._reader()
         if not hasattr(reader, "num_record_batches"):
             return reader.schema, [self.whole()]
         number = reader.num_record_batches
-        wanted = max(1, self.bytes // (PART_ROWS * ROW_BYTES))
+        wanted = max(1, self.file.size // (PART_ROWS * ROW_BYTES))
         each = max(1, -(-number // wanted))
-        rows = self.bytes // ROW_BYTES // wanted
+        rows = self.file.size // ROW_BYTES // wanted
         parts = [
-            Part(self.path, first, min(first + each, number), key_of(self.path, first), rows)
+            Part(self.file, first, min(first + each, number), key_of(self.path, first), rows)
             for first in range(0, number, each)
         ]
         return reader.schema, parts
 
     def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
-        reader = self._reader()
+        reader = self._reader(types)
         batches = reader
         if hasattr(reader, "num_record_batches"):
             batches = (reader.get_batch(i) for i in range(part.first, part.stop))
         for batch in batches:
-            yield batch.select(list(types))
+            # The file says where its strings and lists begin. A wrong place outside of the buffers
+            # would end the process when it is used.
+            batch.validate(full=True)
+            yield batch
 
-    def _reader(self) -> Any:
+    def _reader(self, types: dict[str, ColumnType] | None = None) -> Any:
         pa = self.arrow()
         ipc = self.arrow(".ipc")
-        source = pa.memory_map(self.path)
+        # It is not mapped into memory: if the file were cut, the next access would end the process.
+        source = pa.OSFile(self.path)
+        options = None
+        if types is not None:
+            names = self._reader().schema.names
+            needed = [place for place, name in enumerate(names) if name in types]
+            options = ipc.IpcReadOptions(included_fields=needed)
         try:
-            return ipc.open_file(source)
+            return ipc.open_file(source, options=options)
         except pa.ArrowInvalid:
             source.seek(0)
-            return ipc.open_stream(source)
+            return ipc.open_stream(source, options=options)
 
 
 class CsvFile(PyarrowFile):
     """CSV with a line of names: one part. Types are found from its first block."""
 
-    def layout(self) -> tuple[Any, list[Part]]:
+    def schema_and_parts(self) -> tuple[Any, list[Part]]:
         return self._reader().schema, [self.whole()]
 
     def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
@@ -159,7 +156,7 @@ class CsvFile(PyarrowFile):
 class JsonLinesFile(PyarrowFile):
     """JSON lines: one part. Types are found from its first block."""
 
-    def layout(self) -> tuple[Any, list[Part]]:
+    def schema_and_parts(self) -> tuple[Any, list[Part]]:
         return self._reader().schema, [self.whole()]
 
     def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:

@@ -117,10 +117,10 @@ def feeds_of(
         if output in given.names:
             names = given.names[output]
             if names is not None:
-                chosen[output] = _matched(output, names, first)
+                chosen[output] = _matched(output, names, tables)
             continue
         # A column that happens to be called "index" is no id of examples.
-        if output in first.types and output != INDEX:
+        if output != INDEX and any(output in table.types for table in tables):
             chosen[output] = (output,)
         elif required:
             raise _missing(output, output, first)
@@ -147,7 +147,7 @@ def feeds_as_they_are(
         MetricInputError: a column is missing, or a file has another type of it.
     """
     chosen = {
-        output: _matched(output, names, tables[0])
+        output: _matched(output, names, tables)
         for output, names in columns.names.items()
         if names is not None
     }
@@ -186,8 +186,9 @@ def _missing(column: str, output: str, table: Table) -> MetricInputError:
     )
 
 
-def _matched(output: str, names: str | Sequence[str], table: Table) -> tuple[str, ...]:
-    """The columns that a name, a glob or a list of both stands for."""
+def _matched(output: str, names: str | Sequence[str], tables: Sequence[Table]) -> tuple[str, ...]:
+    """The columns that a name, a glob or a list of both stands for: the same in all files."""
+    table, *others = tables
     found: list[str] = []
     for name in [names] if isinstance(names, str) else list(names):
         if not isinstance(name, str):
@@ -198,6 +199,13 @@ def _matched(output: str, names: str | Sequence[str], table: Table) -> tuple[str
         if not matched and any(sign in name for sign in "*?["):
             matched = [each for each in table.types if fnmatch.fnmatchcase(each, name)]
             matched.sort(key=natural)
+            for other in others:
+                more = fnmatch.filter(other.types.keys() - table.types.keys(), name)
+                if more:
+                    raise MetricInputError(
+                        f"{other.path}: the column {min(more, key=natural)!r} is one of {name!r}, "
+                        f"and {table.path} has no such column; expected the same in all files"
+                    )
         if not matched:
             raise _missing(name, output, table)
         found += matched
@@ -215,6 +223,11 @@ def _type_of(name: str, tables: Sequence[Table], chosen: dict[str, tuple[str, ..
         if name not in table.types:
             raise _missing(name, output, table)
         found = table.types[name]
+        if found.kind == "doubled":
+            raise MetricInputError(
+                f"{table.path}: several columns have the name {name!r}, of the output {output!r}; "
+                f"expected one"
+            )
         if found.kind == "other":
             raise MetricInputError(
                 f"{table.path}: the column {name!r} for the output {output!r} has the type "

@@ -19,6 +19,7 @@ from datarax._errors import (
 from datarax.evaluation.columns import INDEX, Columns, Encoded, Feed, Names, feeds_of
 from datarax.evaluation.device_lanes import DeviceLanes, lane_devices
 from datarax.evaluation.files import Source, tables_of
+from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.partial_state import (
     Failure,
     Merging,
@@ -29,7 +30,7 @@ from datarax.evaluation.partial_state import (
     packed,
 )
 from datarax.evaluation.progress_bar import progress_bar
-from datarax.evaluation.tables import Part
+from datarax.evaluation.tables import Part, Table
 from datarax.evaluation.whole_queries import parts_of
 from datarax.metrics.base import Metric
 from datarax.statistics.traversal import walk
@@ -56,6 +57,7 @@ class Progress:
         total: how many parts there are.
         merging: the states that wait for their neighbours. With them, `fold(start=)` continues to
             the same result bit for bit. Without them, `metric` is merged with the other parts.
+        files: the files as they were. With them, `fold(start=)` refuses other or changed files.
 
     Example:
         >>> from datarax.evaluation import Progress
@@ -70,6 +72,7 @@ class Progress:
     done: tuple[int, ...] = ()
     total: int = 0
     merging: Merging | None = field(default=None, repr=False)
+    files: tuple[FileIdentity, ...] = field(default=(), repr=False)
 
 
 def fold(
@@ -97,11 +100,12 @@ def fold(
         batch_size: see `evaluate`.
         executor: see `evaluate`.
         start: continues from there: parts that are done are not read again. The files and the
-            metric must be the same.
+            metric must be the same; another number of parts, or a file that has changed, is
+            refused.
         progress: called on this thread after each part.
 
     Raises:
-        MetricInputError: as for `evaluate`; or `start` has another number of parts.
+        MetricInputError: as for `evaluate`; or `start` is of other files, or they have changed.
 
     Example:
         >>> import tempfile
@@ -118,6 +122,28 @@ def fold(
     check_foldable(metric)
     _check_spawned(executor)
     tables = tables_of(source)
+    return fold_tables(
+        tables,
+        metric,
+        columns,
+        batch_size=batch_size,
+        executor=executor,
+        start=start,
+        progress=progress,
+    )
+
+
+def fold_tables(
+    tables: Sequence[Table],
+    metric: Metric,
+    columns: Columns | Mapping[str, Names] | None = None,
+    *,
+    batch_size: int = 65536,
+    executor: Executor | None = None,
+    start: Progress | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Progress:
+    """The same of files whose parts are planned already; they must not have changed since."""
     feeds, types = feeds_of(metric, columns, tables)
     encoded = columns if isinstance(columns, Encoded) else None
     together = encoded and encoded.together
@@ -140,7 +166,11 @@ def fold(
         encode=encoded and encoded.encode,
         together=together,
     )
+    files = tuple(table.file for table in tables)
     now = start or Progress(empty, total=len(parts), merging=Merging())
+    problem = different(now.files, files) if now.files else None
+    if problem:
+        raise MetricInputError(f"fold: start is of other files: {problem}")
     if now.total != len(parts):
         raise MetricInputError(
             f"fold: start has {now.total} parts, and the source has {len(parts)}; expected the "
@@ -161,6 +191,7 @@ def fold(
             tuple(sorted(done)),
             len(parts),
             merging if before is None else None,
+            files,
         )
         if progress is not None:
             progress(now)
@@ -335,9 +366,9 @@ def evaluate(
             installed (the extra `console`).
 
     Raises:
-        MetricInputError: no file, a damaged file, a missing column, columns of other types in some
-            files; names the file. Also for a metric with data, or one that depends on the order of
-            updates.
+        MetricInputError: no file, a damaged file, one that changes while it is read, a missing
+            column, columns of other types in some files; names the file. Also for a metric with
+            data, or one that depends on the order of updates.
         EvaluationError: a worker died over and over; names the file.
         MissingExtraError: pyarrow is not installed.
 

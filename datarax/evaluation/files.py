@@ -7,8 +7,9 @@ from pathlib import Path
 
 from datarax._errors import MetricInputError
 from datarax.evaluation.arrow_files import ArrowFile, CsvFile, JsonLinesFile, ParquetFile
+from datarax.evaluation.identity import FileIdentity, identity_of
 from datarax.evaluation.npz_files import NpzFile
-from datarax.evaluation.tables import Table, TableFile
+from datarax.evaluation.tables import Table, TableFile, reading
 
 Source = str | Path | Sequence[str | Path]
 
@@ -25,6 +26,8 @@ FORMATS: dict[str, type[TableFile]] = {
     ".npz": NpzFile,
 }
 """How a file is read, by the end of its name."""
+_PACKED = (".gz", ".bz2", ".zst", ".xz", ".lz4", ".zip", ".br")
+"""The ends of names of compressed files."""
 
 
 def tables_of(source: Source) -> list[Table]:
@@ -33,12 +36,17 @@ def tables_of(source: Source) -> list[Table]:
     Raises:
         MetricInputError: there is no file, or one has an unknown format or is damaged; names it.
     """
-    return [open_table(path).described() for path in paths_of(source)]
+    tables = []
+    for path in paths_of(source):
+        with reading(path):
+            file = identity_of(path)
+        tables.append(open_table(file).described())
+    return tables
 
 
-def open_table(path: str) -> TableFile:
-    """The file at a path, as its name says it is to be read."""
-    return FORMATS[Path(path).suffix.lower()](path)
+def open_table(file: FileIdentity) -> TableFile:
+    """A file, as its name says it is to be read."""
+    return FORMATS[Path(file.path).suffix.lower()](file)
 
 
 def paths_of(source: Source) -> list[str]:
@@ -84,7 +92,7 @@ def _found(source: str | Path) -> list[str]:
         found = [
             Path(each).as_posix()
             for each in glob.iglob(str(source), recursive=True)  # noqa: PTH207, takes any path
-            if Path(each).is_file()
+            if not Path(each).is_dir()
         ]
         found.sort(key=natural)
         if not found:
@@ -95,12 +103,37 @@ def _found(source: str | Path) -> list[str]:
     return found
 
 
-def _in_folder(folder: Path) -> Iterator[Path]:
-    """The files below a folder that can be read; names that start with "." or "_" are no data."""
-    for path in sorted(folder.rglob("*"), key=lambda path: natural(path.as_posix())):
-        hidden = any(part[0] in "._" for part in path.relative_to(folder).parts)
-        if path.suffix.lower() in FORMATS and path.is_file() and not hidden:
+def _in_folder(folder: Path) -> list[Path]:
+    """The files below a folder that can be read; names that start with "." or "_" are no data.
+
+    Raises:
+        MetricInputError: one is compressed; names it.
+    """
+    found = [path for path in _below(folder, set()) if path.suffix.lower() in (*FORMATS, *_PACKED)]
+    for path in found:
+        if path.suffix.lower() not in FORMATS and Path(path.stem).suffix.lower() in FORMATS:
+            raise MetricInputError(
+                f"{path}: a compressed file is not read; decompress it, or name the files to read "
+                f"by a glob: '{folder}/**/*{Path(path.stem).suffix}'"
+            )
+    return sorted(
+        (path for path in found if path.suffix.lower() in FORMATS),
+        key=lambda path: natural(path.as_posix()),
+    )
+
+
+def _below(folder: Path, seen: set[Path]) -> Iterator[Path]:
+    """All files below a folder, also in folders that links lead to; each folder once."""
+    seen.add(folder.resolve())
+    with reading(str(folder)):
+        inside = list(folder.iterdir())
+    for path in inside:
+        if path.name[0] in "._":
+            continue
+        if not path.is_dir():
             yield path
+        elif path.resolve() not in seen:
+            yield from _below(path, seen)
 
 
 def _known() -> str:

@@ -12,7 +12,8 @@ from datarax._errors import MetricInputError
 from datarax.evaluation.columns import Encoded, feeds_as_they_are
 from datarax.evaluation.encoding import known, listed
 from datarax.evaluation.files import Source, paths_of, tables_of
-from datarax.evaluation.outcome import STATE
+from datarax.evaluation.identity import FileIdentity
+from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.planning import MOST_VALUES
 from datarax.evaluation.table_batches import Batch, batches
 from datarax.evaluation.tables import Part, Table
@@ -36,13 +37,19 @@ class Files:
     def __init__(self, source: Source, columns: Callable[[Sequence[str]], Encoded]):
         given = [source] if isinstance(source, str | Path) else source
         # A folder may hold what an earlier evaluation has written.
-        self.paths = [
-            path for path in paths_of(source) if Path(path).name != STATE or path in given
+        states = (STATE, PARTIAL)
+        paths = [
+            path for path in paths_of(source) if Path(path).name not in states or path in given
         ]
-        self.tables: list[Table] = tables_of(self.paths)
+        self.tables: list[Table] = tables_of(paths)
         self.available = list(self.tables[0].types)
         self.columns = columns(self.available)
         self.feeds, self.types = feeds_as_they_are(self.columns, self.tables)
+
+    @property
+    def identities(self) -> tuple[FileIdentity, ...]:
+        """The files as they were when they were opened."""
+        return tuple(table.file for table in self.tables)
 
     @property
     def parts(self) -> list[Part]:

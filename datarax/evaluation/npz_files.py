@@ -1,14 +1,15 @@
 """NPZ files, read with NumPy alone; arrays of objects are refused, so nothing is unpickled."""
 
+import math
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from contextlib import ExitStack
+from typing import IO, Any
 
 import numpy as np
 
 from datarax._errors import MetricInputError
-from datarax.evaluation.tables import ColumnType, Part, Table, TableFile, key_of, reading
+from datarax.evaluation.tables import ColumnType, Part, TableFile, key_of, reading
 
 _KINDS = {"f": "float", "i": "integer", "u": "integer", "b": "boolean", "U": "text"}
 
@@ -16,25 +17,22 @@ _KINDS = {"f": "float", "i": "integer", "u": "integer", "b": "boolean", "U": "te
 class NpzFile(TableFile):
     """An NPZ file: one part, whose columns are its arrays, with one row for each first index."""
 
-    def described(self) -> Table:
-        if not Path(self.path).stat().st_size:
-            raise MetricInputError(f"{self.path}: the file is empty")
-        with reading(self.path), zipfile.ZipFile(self.path) as archive:
-            arrays = {}
-            for member in archive.namelist():
+    def layout(self) -> tuple[list[tuple[str, ColumnType]], list[Part]]:
+        columns, rows = [], 0
+        with zipfile.ZipFile(self.path) as archive:
+            for member in archive.infolist():
                 with archive.open(member) as file:
-                    arrays[member.removesuffix(".npy")] = _header(file)
-        types = {}
-        for name, (shape, _, dtype) in arrays.items():
-            kind = _KINDS.get(dtype.kind, "other") if shape else "other"
-            types[name] = ColumnType(kind, max(len(shape) - 1, 0), False, f"{dtype}{list(shape)}")
-        rows = max((shape[0] for shape, _, _ in arrays.values() if shape), default=0)
-        part = Part(self.path, 0, 1, key_of(self.path), rows)
-        return Table(self.path, types, (part,))
+                    shape, _, dtype = _header(file)
+                kind = _KINDS.get(dtype.kind, "other") if _row_bytes(shape, dtype) else "other"
+                found = ColumnType(kind, max(len(shape) - 1, 0), False, f"{dtype}{list(shape)}")
+                columns.append((member.filename.removesuffix(".npy"), found))
+                rows = max(rows, shape[0] if shape else 0)
+        return columns, [Part(self.file, 0, 1, key_of(self.path), rows)]
 
     def read(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[dict[str, Any]]:
-        with reading(self.path), zipfile.ZipFile(self.path) as archive:
-            columns = {name: _Rows(archive, f"{name}.npy") for name in types}
+        with reading(self.path), zipfile.ZipFile(self.path) as archive, ExitStack() as members:
+            opened = {name: archive.open(f"{name}.npy") for name in types}
+            columns = {name: _Rows(members.enter_context(file)) for name, file in opened.items()}
             numbers = {name: column.shape[0] for name, column in columns.items()}
             if len(set(numbers.values())) > 1:
                 shown = ", ".join(f"{name!r} {number}" for name, number in numbers.items())
@@ -49,8 +47,8 @@ class NpzFile(TableFile):
 class _Rows:
     """An array of an archive, which is read some rows at a time."""
 
-    def __init__(self, archive: zipfile.ZipFile, member: str):
-        self.file = archive.open(member)
+    def __init__(self, file: IO[bytes]):
+        self.file = file
         self.shape, by_column, self.dtype = _header(self.file)
         self.whole = None
         if by_column and len(self.shape) > 1:  # its rows do not lie one after the other
@@ -62,8 +60,7 @@ class _Rows:
         if self.whole is not None:
             self.place += rows
             return np.ascontiguousarray(self.whole[self.place - rows : self.place])
-        shape = (rows, *self.shape[1:])
-        size = int(np.prod(shape)) * self.dtype.itemsize
+        shape, size = (rows, *self.shape[1:]), rows * _row_bytes(self.shape, self.dtype)
         data = self.file.read(size)
         if len(data) < size:
             raise ValueError("the archive ends in the middle of an array")
@@ -79,4 +76,12 @@ def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     }.get(version)
     if read is None:
         raise ValueError(f"an array has version {version} of the format; expected 1.0 or 2.0")
-    return read(file)
+    shape, by_column, dtype = read(file)
+    if any(size < 0 for size in shape):
+        raise ValueError(f"an array has the shape {shape}")
+    return shape, by_column, dtype
+
+
+def _row_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """How many bytes a row of an array takes; 0 if it has no rows."""
+    return math.prod(shape[1:]) * dtype.itemsize if shape else 0

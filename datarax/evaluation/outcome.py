@@ -1,44 +1,33 @@
 """The folder that an evaluation writes: the summary, the state, the pictures and the report.
 
-Every file is written beside its place and then moved there, so that at each moment there is a
-complete file or none. The state is one file of arrays and a description in JSON; nothing in it is
-code, and metrics are made again from the configuration.
+All files are written at the end. Until then, the state is in a file of its own, so that an earlier
+result stays whole. The state is a description in JSON, arrays, and a checksum of both; nothing in
+it is code, and metrics are made again from the configuration.
 """
 
+import hashlib
+import io
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from datarax._errors import CheckpointError, ConfigurationMismatchError
 from datarax.evaluation.assembly import Configuration, assembled
+from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.outcome_summary import Evaluated, summary_of
+from datarax.evaluation.output_folder import check_not_held, write_files
 from datarax.io.checkpoint import pack, unpack
 from datarax.wrappers.collection import Collection
 
 STATE, SUMMARY, REPORT = "state.npz", "metrics.json", "report.html"
-FORMAT = 1
+PARTIAL = "partial.npz"
+"""The state while an evaluation runs, or after it was stopped; it is gone when all is written."""
+FORMAT = 2
 """The version of the layout of the state."""
-
-
-class Source(NamedTuple):
-    """One file that was evaluated."""
-
-    path: str
-    size: int
-    modified: int
-    """The time of its last change, in nanoseconds."""
-
-    @classmethod
-    def of(cls, path: str | Path) -> Self:
-        """The file at a path."""
-        found = Path(path).stat()
-        return cls(str(path), found.st_size, found.st_mtime_ns)
 
 
 @dataclass(frozen=True)
@@ -48,7 +37,8 @@ class Outcome:
     config: Configuration
     columns: Mapping[str, list[str] | None]
     """The columns of each output."""
-    sources: tuple[Source, ...]
+    sources: tuple[FileIdentity, ...]
+    """The files as they were when they were read."""
     title: str
     metric: Collection
     rows: int = 0
@@ -92,12 +82,16 @@ _NAMES = {
 }
 
 
-def save_state(folder: Path, outcome: Outcome) -> None:
+def save_state(folder: Path, outcome: Outcome, name: str = STATE) -> None:
     """Writes what was computed so far, from which a run can be resumed.
 
     Raises:
         OSError: the file cannot be written; the one that was there stays.
     """
+    write_files(folder, {name: _state(outcome)})
+
+
+def _state(outcome: Outcome) -> bytes:
     arrays, info = pack(outcome.metric)
     description = {
         "format": FORMAT,
@@ -113,34 +107,45 @@ def save_state(folder: Path, outcome: Outcome) -> None:
         "state": info,
     }
     text = np.frombuffer(json.dumps(description).encode(), np.uint8)
-    _write(folder / STATE, lambda file: np.savez(file, description=text, state=arrays["state"]))
+    file = io.BytesIO()
+    np.savez(file, description=text, state=arrays["state"], sha256=_checksum(text, arrays["state"]))
+    return file.getvalue()
 
 
-def load_state(folder: Path) -> Outcome:
+def _checksum(*arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    found = hashlib.sha256(b"".join(array.tobytes() for array in arrays))
+    return np.frombuffer(found.digest(), np.uint8)
+
+
+def load_state(folder: Path, name: str = STATE) -> Outcome:
     """Reads what `save_state` wrote.
 
     Raises:
         CheckpointError: there is no such file, it is damaged, or another version wrote it.
     """
-    path = folder / STATE
+    path = folder / name
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            description = json.loads(file["description"].tobytes())
-            arrays = {"state": file["state"]}
+            saved = {name: file[name] for name in file.files}
+            description = json.loads(saved["description"].tobytes())
     except FileNotFoundError:
-        raise CheckpointError(f"there is no evaluation in {str(folder)!r}: no {STATE}") from None
+        raise CheckpointError(f"there is no evaluation in {str(folder)!r}: no {name}") from None
     except Exception as error:  # damaged archives raise errors of many types
         reason = str(error).split("\n")[0][:200]
         raise CheckpointError(f"{str(path)!r} cannot be read: {reason}") from error
     if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise CheckpointError(f"{str(path)!r} was written by another version of datarax")
+        raise CheckpointError(
+            f"{str(path)!r} was written by another version of datarax; evaluate the files again"
+        )
     try:
+        if not np.array_equal(_checksum(saved["description"], saved["state"]), saved["sha256"]):
+            raise ValueError("its checksum is wrong")
         config = Configuration.of_json(description["config"])
-        metric = unpack(arrays, description["state"], like=assembled(config))
+        metric = unpack(saved, description["state"], like=assembled(config))
         return Outcome(
             config,
             description["columns"],
-            tuple(Source(*each) for each in description["sources"]),
+            tuple(FileIdentity(*each) for each in description["sources"]),
             description["title"],
             metric,
             description["rows"],
@@ -149,7 +154,7 @@ def load_state(folder: Path) -> Outcome:
             description["total"],
             description["merged"],
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{str(path)!r} is damaged: {error}") from error
 
 
@@ -160,8 +165,8 @@ def resumed(folder: Path, fresh: Outcome) -> Outcome:
         ConfigurationMismatchError: it is not; says in what they differ.
         CheckpointError: as of `load_state`.
     """
-    found = load_state(folder)
-    problem = fresh.difference(found) or _changed(found.sources, fresh.sources)
+    found = load_state(folder, PARTIAL if (folder / PARTIAL).exists() else STATE)
+    problem = fresh.difference(found) or different(found.sources, fresh.sources)
     if found.merged:
         problem = "it was merged of several folders"
     elif not problem and found.total != fresh.total:
@@ -175,26 +180,27 @@ def merged(folders: Sequence[Path], *, duplicates: bool = False, title: str = ""
     """The evaluations of several folders as one.
 
     Raises:
-        ConfigurationMismatchError: they differ in what they were asked for, or a file is in two of
-            them, unless `duplicates` allows it.
-        CheckpointError: as of `load_state`.
+        ConfigurationMismatchError: they differ in what they were asked for; or, unless `duplicates`
+            allows it, two of them have a file in common, or one has copies of files of the others
+            and no other files.
+        CheckpointError: as of `load_state`; a process writes to a folder; or one has the state of
+            an evaluation that was stopped, and an earlier result.
     """
-    first, *others = (load_state(folder) for folder in folders)
-    seen = {source[:2]: folders[0] for source in first.sources}
-    total, metric = first, first.metric
+    total, *others = (load_state(folder, _only_state(folder)) for folder in folders)
+    metric, seen = total.metric, dict.fromkeys(total.sources, folders[0])
     for folder, other in zip(folders[1:], others, strict=True):
-        problem = first.difference(other)
+        problem = total.difference(other)
         if problem:
             raise ConfigurationMismatchError(
                 f"cannot merge {str(folders[0])!r} and {str(folder)!r}: {problem}"
             )
-        for source in other.sources:
-            if source[:2] in seen and not duplicates:
-                raise ConfigurationMismatchError(
-                    f"{source.path!r} is in {str(seen[source[:2]])!r} and in {str(folder)!r}: its "
-                    f"rows would count twice; --allow-duplicates allows it"
-                )
-        seen |= {source[:2]: folder for source in other.sources}
+        twice = None if duplicates else _twice(seen, other.sources)
+        if twice:
+            raise ConfigurationMismatchError(
+                f"{twice} of {str(folder)!r}: its rows would count twice; --allow-duplicates "
+                f"allows it"
+            )
+        seen |= dict.fromkeys(other.sources, folder)
         metric = metric.merge(other.metric)
         excluded = dict(total.excluded or {})
         for column, rows in (other.excluded or {}).items():
@@ -210,60 +216,69 @@ def merged(folders: Sequence[Path], *, duplicates: bool = False, title: str = ""
     return replace(total, metric=metric, merged=True, title=title or total.title)
 
 
-def write_outcome(folder: Path, outcome: Outcome, summary: Mapping[str, Any]) -> list[Path]:
-    """Writes the summary, the pictures and the report; gives what was written.
+def _only_state(folder: Path) -> str:
+    """The name of the file with the state, which may be that of an evaluation that was stopped."""
+    check_not_held(folder)
+    if not (folder / PARTIAL).exists():
+        return STATE
+    if (folder / STATE).exists():
+        raise CheckpointError(
+            f"the evaluation in {str(folder)!r} was stopped, and {STATE} is of an earlier one: "
+            f"finish it with --resume, or delete {PARTIAL}"
+        )
+    return PARTIAL
 
-    Raises:
-        OSError: a file cannot be written.
+
+def _twice(seen: Mapping[FileIdentity, Path], files: Sequence[FileIdentity]) -> str | None:
+    """Which file was seen before, for a message.
+
+    One file with the contents of another may be as it should, as two files without rows are. If all
+    have been seen, it is a copy.
     """
+    places = {(file.resolved, file.contents): folder for file, folder in seen.items()}
+    for file in files:
+        if (file.resolved, file.contents) in places:
+            folder = places[file.resolved, file.contents]
+            return f"{file.path!r} is in {str(folder)!r} and one of the files"
+    copies = {file.contents: file for file in seen}
+    if files and all(file.contents in copies for file in files):
+        return (
+            f"{copies[files[0].contents].path!r} is a copy of {files[0].path!r}, one of the files"
+        )
+    return None
+
+
+def files_of(outcome: Outcome, summary: Mapping[str, Any]) -> dict[str, bytes]:
+    """The contents of the state, the summary, the pictures and the report, by name of file."""
     from datarax.evaluation.html_report import render
     from datarax.evaluation.pictures import pictures
 
     names = outcome.config.names
     drawn = pictures(outcome.metric["whole"], names=names) if "whole" in outcome.metric else []
-    texts = {SUMMARY: json.dumps(summary, indent=1) + "\n"}
-    texts |= {f"{picture.name}.svg": picture.svg for picture in drawn}
-    texts[REPORT] = render(summary, drawn)
-    for name, text in texts.items():
-        write_text(folder / name, text)
-    return [folder / name for name in texts]
+    files = {STATE: _state(outcome), SUMMARY: as_json(summary)}
+    files |= {f"{picture.name}.svg": _bytes(picture.svg) for picture in drawn}
+    files[REPORT] = _bytes(render(summary, drawn))
+    return files
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a text file, or leaves the one that is there.
+def write_outcome(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes the files of an evaluation that has ended.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: they cannot be written; those that were there stay.
     """
+    write_files(folder, files)
+    (folder / PARTIAL).unlink(missing_ok=True)
+
+
+def as_json(summary: Mapping[str, Any]) -> bytes:
+    """The contents of `metrics.json`."""
+    return _bytes(json.dumps(summary, indent=1) + "\n")
+
+
+def _bytes(text: str) -> bytes:
     # Strings from files may hold surrogates, which UTF-8 has no bytes for.
-    _write(path, lambda file: file.write(text.encode("utf-8", "replace")))
-
-
-def _write(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException as error:
-        with suppress(OSError):
-            beside.unlink()
-        if isinstance(error, OSError) and not error.filename:
-            error.filename = str(path)
-        raise
-
-
-def _changed(before: Sequence[Source], now: Sequence[Source]) -> str | None:
-    """What is different in the files, for a message."""
-    old, new = ({source.path: source for source in each} for each in (before, now))
-    for path in old.keys() ^ new.keys():
-        return f"{path!r} was {'not ' if path in new else ''}among its files"
-    for path, source in new.items():
-        if source != old[path]:
-            return f"{path!r} has changed since"
-    return None
+    return text.encode("utf-8", "replace")
 
 
 def _brief(value: Any) -> str:

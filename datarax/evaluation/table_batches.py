@@ -9,7 +9,8 @@ from datarax._errors import MetricInputError
 from datarax.evaluation.arrow_values import Ragged, null_rows, values
 from datarax.evaluation.columns import Feed
 from datarax.evaluation.files import open_table
-from datarax.evaluation.tables import ColumnType, Part
+from datarax.evaluation.identity import unchanged
+from datarax.evaluation.tables import ColumnType, Part, reading
 
 READ_ROWS = 2**16
 
@@ -41,36 +42,42 @@ def batches(
         types: the types of the columns.
         rows: the size of a batch; `None` for one batch of all rows.
         index: the output that gets an id of each row, if any.
+
+    Raises:
+        MetricInputError: the file is damaged, its values do not fit, or it is not as it was when
+            the part was planned; names it.
     """
     held: list[dict[str, Any]] = []
     needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
     count, place = 0, 0
     excluded: dict[str, int] = {}
-    for table in open_table(part.path).read(part, dict(types), rows or READ_ROWS):
-        size = len(next(iter(table.values())))
-        ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
-        place += size
-        keep = _complete({name: table[name] for name in table if name in needed}, excluded)
-        if keep is not None:
-            table = {name: _kept(column, keep) for name, column in table.items()}
-            ids = ids if ids is None else ids[keep]
-            size = int(keep.sum())
-        if not size:
-            continue
-        try:
-            outputs = _outputs(feeds, table)
-        except MetricInputError as error:
-            raise MetricInputError(f"{part.path}: {error}") from None
-        if ids is not None and index:
-            outputs[index] = ids
-        held.append(outputs)
-        count += size
-        while rows and count >= rows:
-            whole = _joined(held)
-            yield Batch(_cut(whole, 0, rows), rows, excluded)
-            excluded = {}
-            count -= rows
-            held = [_cut(whole, rows, None)] if count else []
+    with unchanged(part.file):
+        for table in open_table(part.file).read(part, dict(types), rows or READ_ROWS):
+            size = len(next(iter(table.values())))
+            ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
+            place += size
+            with reading(part.path):
+                keep = _complete({name: table[name] for name in table if name in needed}, excluded)
+                if keep is not None:
+                    table = {name: _kept(column, keep) for name, column in table.items()}
+                    ids = ids if ids is None else ids[keep]
+                    size = int(keep.sum())
+                if not size:
+                    continue
+                try:
+                    outputs = _outputs(feeds, table)
+                except MetricInputError as error:
+                    raise MetricInputError(f"{part.path}: {error}") from None
+            if ids is not None and index:
+                outputs[index] = ids
+            held.append(outputs)
+            count += size
+            while rows and count >= rows:
+                whole = _joined(held)
+                yield Batch(_cut(whole, 0, rows), rows, excluded)
+                excluded = {}
+                count -= rows
+                held = [_cut(whole, rows, None)] if count else []
     if count or excluded:
         yield Batch(_joined(held) if held else {}, count, excluded)
 

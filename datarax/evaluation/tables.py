@@ -2,11 +2,12 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from datarax._errors import DataraxError, MetricInputError
+from datarax.evaluation.identity import FileIdentity
 
 PART_ROWS = 2**20
 """Parts have about this many rows, if the format lets a file be cut."""
@@ -18,7 +19,8 @@ class ColumnType(NamedTuple):
     """What a column holds."""
 
     kind: str
-    """ "float", "integer", "boolean", "text", "null" (no value at all), or "other"."""
+    """ "float", "integer", "boolean", "text", "null" (no value at all), "doubled" (several columns
+    have the name), or "other"."""
     lists: int
     """How many lists are around the values."""
     ragged: bool
@@ -30,7 +32,8 @@ class ColumnType(NamedTuple):
 class Part(NamedTuple):
     """One unit of work: some consecutive rows of a file."""
 
-    path: str
+    file: FileIdentity
+    """The file, as it was when its parts were planned."""
     first: int
     """The first of the groups of rows (row groups, record batches) that it has."""
     stop: int
@@ -40,24 +43,49 @@ class Part(NamedTuple):
     rows: int
     """About how many rows it has: an estimate unless the format says so."""
 
+    @property
+    def path(self) -> str:
+        """The path of the file, as it was given."""
+        return self.file.path
+
 
 class Table(NamedTuple):
     """One file: its columns, and the parts in which it is read."""
 
-    path: str
+    file: FileIdentity
     types: dict[str, ColumnType]
     parts: tuple[Part, ...]
+
+    @property
+    def path(self) -> str:
+        """The path of the file, as it was given."""
+        return self.file.path
 
 
 class TableFile(ABC):
     """A file of columns, which is read in parts."""
 
-    def __init__(self, path: str):
-        self.path = path
+    def __init__(self, file: FileIdentity):
+        self.file, self.path = file, file.path
+
+    def described(self) -> Table:
+        """Its columns and parts.
+
+        Raises:
+            MetricInputError: it is empty, or damaged; names it.
+        """
+        if not self.file.size:
+            raise MetricInputError(f"{self.path}: the file is empty")
+        with reading(self.path):
+            columns, parts = self.layout()
+            types: dict[str, ColumnType] = {}
+            for name, found in columns:
+                types[name] = found._replace(kind="doubled") if name in types else found
+        return Table(self.file, types, tuple(parts))
 
     @abstractmethod
-    def described(self) -> Table:
-        """Its columns and parts."""
+    def layout(self) -> tuple[Iterable[tuple[str, ColumnType]], Sequence[Part]]:
+        """The names and types of its columns, and its parts."""
 
     @abstractmethod
     def read(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[dict[str, Any]]:
@@ -75,8 +103,10 @@ def reading(path: str) -> Iterator[None]:
     """Turns whatever a reader raises of a damaged file into one line that names the file."""
     try:
         yield
-    except (DataraxError, MemoryError):
+    except DataraxError:
         raise
+    except MemoryError:
+        raise MemoryError(f"{path}: there is no memory to read it, or it is damaged") from None
     except FileNotFoundError:
         raise MetricInputError(f"{path}: there is no such file") from None
     except Exception as error:

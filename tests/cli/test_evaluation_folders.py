@@ -1,9 +1,6 @@
 """Merging; comparing models; and what is refused, in one line."""
 
 import json
-import re
-import resource
-import signal
 import sys
 from pathlib import Path
 
@@ -58,23 +55,6 @@ def test_merged_folders_are_one_run(rng, tmp_path, capsys):
     (folders[1] / "state.npz").write_bytes(b"PK\3\4 no archive")
     assert "cannot be read" in refusal(capsys, "merge", *folders, *output)
     assert "there is no evaluation in" in refusal(capsys, "merge", tmp_path, *output)
-
-
-def test_a_full_disk_is_one_line(rng, tmp_path, capsys):
-    path = write(tmp_path / "a.parquet", binary_columns(rng))
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
-    try:
-        with pytest.raises(SystemExit) as stopped:
-            command("evaluate", path, *BINARY, "--output", tmp_path / "out")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
-    assert stopped.value.code == 2
-    error = capsys.readouterr().err
-    assert re.fullmatch(r"datarax evaluate: error: '.*state\.npz': File too large\n", error)
-    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_compared_models(rng, tmp_path, capsys):

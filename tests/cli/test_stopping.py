@@ -28,24 +28,11 @@ def rows(rng, tmp_path):
     return rows
 
 
-@pytest.mark.parametrize(
-    ("how", "options"),
-    [
-        ("slow file", ()),
-        ("compile", ()),
-        ("slow file", ("--engine", "processes", "--workers", "2")),
-        ("again and again", ()),
-        ("SIGKILL", ()),
-    ],
-    ids=["slow file", "compile", "slow file of a worker", "again and again", "SIGKILL"],
-)
-def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys, how, options):
-    out = tmp_path / "out"
-    task = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
-    argv = ["evaluate", str(tmp_path), *task, "--output", str(out), "--no-progress"]
+def stopped(how, *argv):
+    """The exit code, stdout and stderr of a command that is stopped; no process of it is left."""
     flags = re.sub(r"--xla_force_host\S*", "", os.environ["XLA_FLAGS"])
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.cli.stopping", *argv, *options],
+        [sys.executable, "-m", "tests.cli.stopping", *argv],
         cwd=ROOT,
         env=os.environ | {"XLA_FLAGS": flags, "STOP_BY": how},
         stdout=subprocess.PIPE,
@@ -62,29 +49,67 @@ def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys,
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
+    return program.returncode, shown, errors
+
+
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [
+        ("slow file", ()),
+        ("compile", ()),
+        ("slow file", ("--engine", "processes", "--workers", "2")),
+        ("again and again", ()),
+        ("SIGKILL", ()),
+    ],
+    ids=["slow file", "compile", "slow file of a worker", "again and again", "SIGKILL"],
+)
+def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys, how, options):
+    out = tmp_path / "out"
+    earlier = {"metrics.json", "report.html", "state.npz"} if how == "compile" else set()
+    out.mkdir()
+    for name in earlier:
+        (out / name).write_bytes(b"earlier")
+    task = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
+    argv = ["evaluate", str(tmp_path), *task, "--output", str(out), "--no-progress"]
+    code, shown, errors = stopped(how, *argv, *options)
+    said = None
     if how == "SIGKILL":
-        assert program.returncode == -signal.SIGKILL
+        assert code == -signal.SIGKILL
     elif how == "again and again":
-        assert program.returncode in (130, -signal.SIGINT), errors
+        assert code in (130, -signal.SIGINT), errors
     else:
-        assert program.returncode == 130, errors
+        assert code == 130, errors
+        merging = f", and datarax merge {out} --output DIR shows the others"
         said = re.fullmatch(
-            rf"interrupted: (\d+) of {FILES} parts are left; --resume continues, and datarax merge "
-            rf"{re.escape(str(out))} --output DIR shows the others\n",
+            rf"interrupted: (\d+) of {FILES} parts are left; --resume continues"
+            rf"{'' if earlier else re.escape(merging)}\n",
             errors,
         )
         assert said, errors
         assert shown == ""
-        done = FILES - int(said[1])
+        assert {path.name for path in out.iterdir()} == earlier | {"partial.npz"}
+        assert all((out / name).read_bytes() == b"earlier" for name in earlier)
+    merge = ("merge", out, "--output", tmp_path / "some")
+    if earlier:
+        assert "was stopped, and state.npz is of an earlier one" in refusal(capsys, *merge)
+    else:  # also after a kill, whose lock has no process any more
+        assert command(*merge) == 0
+        source = json.loads((tmp_path / "some" / "metrics.json").read_text())["source"]
+        assert not source["complete"]
+        done = source["parts"]["done"]
         assert 0 < done < FILES
-        assert command("merge", out, "--output", tmp_path / "some") == 0
-        summary = json.loads((tmp_path / "some" / "metrics.json").read_text())
-        assert not summary["source"]["complete"]
-        assert summary["source"]["parts"]["done"] == done
-        assert summary["source"]["rows"] == 20 * done
-        assert {path.name for path in out.iterdir()} == {"state.npz"}
+        assert source["rows"] == 20 * done
+        if said is not None:
+            assert done == FILES - int(said[1])
+        capsys.readouterr()
+        partial = (out / "partial.npz").read_bytes()
+        assert "holds an evaluation that was stopped" in refusal(
+            capsys, "merge", tmp_path / "some", "--output", out
+        )
+        assert (out / "partial.npz").read_bytes() == partial
 
     assert main([*argv, "--resume"]) == 0
+    assert {path.name for path in out.iterdir()} == {"metrics.json", "report.html", "state.npz"}
     summary = json.loads((out / "metrics.json").read_text())
     assert summary["source"]["complete"]
     assert summary["source"]["rows"] == 20 * FILES
@@ -97,3 +122,27 @@ def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys,
     )
     np.savez(tmp_path / "part-0.npz", p=np.zeros(3, int), t=np.zeros(3, int))
     assert "part-0.npz' has changed since" in refusal(capsys, *argv[:-1], "--resume")
+
+
+@pytest.mark.parametrize("name", ["evaluate", "merge", "compare"])
+def test_a_command_that_computes_its_results_is_stopped(rng, tmp_path, name):
+    """The folder can be written to afterwards, though the process ends while a thread is busy."""
+    path, job, out = tmp_path / "a.npz", tmp_path / "job", tmp_path / "out"
+    np.savez(path, p=rng.normal(size=20), t=rng.normal(size=20))
+    task = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
+    said = "interrupted\n"
+    if name == "evaluate":
+        argv = [path, *task, "--no-progress"]
+        said = (
+            f"interrupted: 0 of 1 parts are left; --resume continues, and datarax merge {out} "
+            f"--output DIR shows the others\n"
+        )
+    elif name == "compare":
+        argv = [path, path, *task, "--no-progress"]
+    else:
+        argv = [job]
+        assert command("evaluate", path, *task, "--output", job) == 0
+    argv = [str(each) for each in (name, *argv, "--output", out)]
+    assert stopped("results", *argv) == (130, "", said)
+    left = {each.name for each in out.iterdir()} if out.exists() else set()
+    assert left == ({"partial.npz"} if name == "evaluate" else set())

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
+import zipfile
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import jax
@@ -136,6 +138,138 @@ def test_files_of_one_source_that_differ(rng, tmp_path):
     del data["label"]
     third = write(tmp_path / "c.parquet", data)
     assert message([first, third]).startswith(f"{third.as_posix()}: there is no column 'label'")
+
+
+def test_no_column_is_left_out_in_silence(rng, tmp_path):
+    data = binary(rng, 20)
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    logits = {f"logit_{i}": rng.random(20) for i in range(3)}
+    write(paths[0], logits | data)
+    write(paths[1], logits | data | {"logit_10": data["score"], "logit_3": data["score"]})
+    columns = {"preds": "logit_*", "target": "label"}
+    assert message(paths, Accuracy(num_classes=3), columns) == (
+        f"{paths[1].as_posix()}: the column 'logit_3' is one of 'logit_*', and "
+        f"{paths[0].as_posix()} has no such column; expected the same in all files"
+    )
+    assert message(paths[::-1], Accuracy(num_classes=5), columns).startswith(
+        f"{paths[0].as_posix()}: there is no column 'logit_3'"
+    )
+    # An optional output that only a later file has.
+    write(paths[1], data | {"weights": data["score"]})
+    assert message(paths).startswith(f"{paths[0].as_posix()}: there is no column 'weights'")
+    assert fold(paths, Accuracy(), BINARY | {"weights": None}).rows == 40
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_name_that_several_columns_have(name, rng, tmp_path):
+    path = tmp_path / f"a.{name}"
+    arrays = [pa.array(rng.random(5)), pa.array(rng.integers(0, 2, 5)), pa.array(rng.random(5))]
+    for names, doubled in ((["score", "label", "score"], True), (["score", "label", "z"], False)):
+        if name == "npz":
+            with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the double name
+                for each, array in zip(names, arrays, strict=True):
+                    with archive.open(f"{each}.npy", "w") as file:
+                        np.save(file, array.to_numpy())
+        elif name == "jsonl":
+            rows = zip(*(array.to_pylist() for array in arrays), strict=True)
+            lines = (
+                ", ".join(f'"{n}": {x}' for n, x in zip(names, row, strict=True)) for row in rows
+            )
+            path.write_text("".join(f"{{{line}}}\n" for line in lines))
+        else:
+            write(path, pa.Table.from_arrays(arrays, names))
+        if doubled:
+            error = message(path)
+            assert error.startswith(f"{path.as_posix()}: ")
+            assert "several columns have the name 'score'" in error or "twice" in error
+        else:
+            assert fold(path, Accuracy(), BINARY).rows == 5
+    # One that is not needed does not matter, but in JSON.
+    if name not in ("npz", "jsonl"):
+        write(path, pa.Table.from_arrays([*arrays, arrays[2]], ["score", "label", "z", "z"]))
+        assert fold(path, Accuracy(), BINARY).rows == 5
+
+
+def test_no_file_of_a_folder_is_left_out_in_silence(rng, tmp_path):
+    data = binary(rng, 20)
+    folder = tmp_path / "data"
+    (folder / "deep").mkdir(parents=True)
+    write(folder / "a.csv", data)
+    (folder / "notes.txt.gz").write_bytes(b"")
+    (folder / ".b.csv.gz").write_bytes(b"")
+    assert fold(folder, Accuracy(), BINARY).rows == 20
+    for name in ("b.csv.gz", "deep/c.JSONL.zst", "d.parquet.zip"):
+        packed = folder / name
+        packed.write_bytes(b"")
+        assert message(folder).startswith(
+            f"{packed}: a compressed file is not read; decompress it, or name the files to read"
+        )
+        packed.unlink()
+    (folder / "b.csv.gz").write_bytes(b"")
+    assert "b.csv.gz: its format is not known" in message(f"{folder}/*csv*")
+    assert fold(f"{folder}/*.csv", Accuracy(), BINARY).rows == 20
+    (folder / "b.csv.gz").unlink()
+
+    # Links: to nothing, to a folder, to the folder that it is in.
+    (folder / "e.csv").symlink_to(tmp_path / "nothing.csv")
+    for source in (folder, f"{folder}/*.csv", f"{folder}/**/*.csv"):
+        assert message(source) == f"{(folder / 'e.csv').as_posix()}: there is no such file"
+    (folder / "e.csv").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    write(tmp_path / "elsewhere" / "f.csv", data)
+    (folder / "deep" / "link").symlink_to(tmp_path / "elsewhere")
+    (folder / "deep" / "again").symlink_to(folder)
+    (folder / "latest.csv").symlink_to(folder / "a.csv")
+    assert fold(folder, Accuracy(), BINARY).rows == 40
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "said"),
+    [
+        ((-5,), "<f8", "cannot be read: an array has the shape (-5,)"),
+        ((-5, -2), "<f8", "cannot be read: an array has the shape (-5, -2)"),
+        ((10**18,), "<f8", "cannot be read: the archive ends in the middle of an array"),
+        ((2**32, 2**32), "<f8", "cannot be read: the archive ends in the middle of an array"),
+        ((10**18, 0), "<f8", "has the type float64[1000000000000000000, 0]"),
+        ((10**18,), "<U0", "has the type <U0[1000000000000000000]"),
+    ],
+)
+def test_an_array_that_says_that_it_has_other_rows(shape, dtype, said, tmp_path):
+    path = tmp_path / "a.npz"
+    header = {"descr": dtype, "fortran_order": False, "shape": shape}
+    with zipfile.ZipFile(path, "w") as archive, archive.open("x.npy", "w") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(bytes(80))
+    error = message(path, Mean(), {"values": "x"})
+    assert error.startswith(f"{path.as_posix()}: ")
+    assert said in error
+
+
+def test_an_array_that_says_that_it_is_larger_than_memory(tmp_path):
+    path = tmp_path / "a.arrow"
+    table, options = pa.table({"x": np.zeros(1000)}), pa.ipc.IpcWriteOptions(compression="lz4")
+    with (
+        pa.OSFile(str(path), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema, options=options) as to,
+    ):
+        to.write_table(table)
+    length, wrong = (size.to_bytes(8, "little") for size in (8000, 2**55))
+    path.write_bytes(path.read_bytes().replace(length, wrong))
+    with pytest.raises(
+        MemoryError, match=r"a\.arrow: there is no memory to read it, or it is dama"
+    ):
+        fold(path, Mean(), {"values": "x"})
+
+
+def test_strings_that_are_no_text(tmp_path):
+    path = tmp_path / "a.parquet"
+    text = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
+    )
+    write(path, {"label": text, "score": [0.5]})
+    columns = Columns(BINARY, {"target": ["a", "b"]})
+    assert message(path, columns=columns).startswith(f"{path.as_posix()}: cannot be read: 'utf-8'")
 
 
 def test_a_csv_that_turns_to_other_values_later(tmp_path):

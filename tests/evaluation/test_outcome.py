@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,17 +15,18 @@ import pytest
 from datarax import CheckpointError, ConfigurationMismatchError
 from datarax.evaluation.assembly import Configuration, assembled
 from datarax.evaluation.encoding import Slicing
+from datarax.evaluation.identity import identity_of
 from datarax.evaluation.metric_names import parsed
 from datarax.evaluation.outcome import (
+    PARTIAL,
     STATE,
     Outcome,
-    Source,
     load_state,
     merged,
     resumed,
     save_state,
-    write_text,
 )
+from datarax.evaluation.output_folder import held, write_files
 
 CONFIG = Configuration(
     "binary",
@@ -45,7 +47,7 @@ def outcome(rng: np.random.Generator, folder: Path, name: str) -> Outcome:
         "slice_0": rng.choice(["de", "fr"], 32).tolist(),
     }
     metric = assembled(CONFIG).update(**CONFIG.encoding(columns))
-    source = Source.of(path)
+    source = identity_of(path)
     return Outcome(CONFIG, COLUMNS, (source,), "a title", metric, 32, {"label": 2}, (0,), 1)
 
 
@@ -87,6 +89,82 @@ def test_merged_folders_count_all_rows(rng, tmp_path):
         merged(folders)
 
 
+def test_one_file_by_several_names_counts_once(rng, tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path / "data")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "data" / "a.csv")
+    Path("copy.csv").write_text("a.csv")  # the same rows
+    first = outcome(rng, tmp_path / "data", "a.csv")
+    names = (
+        "a.csv",
+        "../data/./a.csv",
+        tmp_path / "data" / "a.csv",
+        tmp_path / "link" / "a.csv",
+        tmp_path / "link.csv",
+        "copy.csv",
+    )
+    folders = [tmp_path / str(place) for place in range(len(names))]
+    for folder, name in zip(folders, names, strict=True):
+        folder.mkdir()
+        save_state(folder, replace(first, sources=(identity_of(name),)))
+    for place, folder in enumerate(folders[1:], 1):
+        said = "is in .*0' and one of the files of" if place < 5 else "is a copy of 'copy.csv'"
+        with pytest.raises(ConfigurationMismatchError, match=f"{said}.* would count twice"):
+            merged([folders[0], folder])
+    shutil.copytree(folders[0], tmp_path / "copied")
+    with pytest.raises(ConfigurationMismatchError, match="would count twice"):
+        merged([folders[0], tmp_path / "copied"])
+    assert merged([folders[0], tmp_path / "copied"], duplicates=True).rows == 64
+
+
+def test_other_files_of_the_same_name_and_size_count(rng, tmp_path, monkeypatch):
+    folders = [tmp_path / "0", tmp_path / "1"]
+    for folder in folders:
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        found = outcome(rng, folder, "a.csv")
+        Path("a.csv").write_text(folder.name)
+        # The jobs also have files without rows, which are equal.
+        Path("none.csv").write_text("score,label\n")
+        save_state(folder, replace(found, sources=(identity_of("a.csv"), identity_of("none.csv"))))
+    assert merged(folders).rows == 64
+
+
+def test_a_stopped_evaluation_is_merged_unless_there_is_an_earlier_result(rng, tmp_path):
+    saved = outcome(rng, tmp_path, "a.csv")
+    save_state(tmp_path, replace(saved, rows=16, total=2), PARTIAL)
+    found = merged([tmp_path])
+    assert (found.rows, len(found.done), found.total) == (16, 1, 2)
+    with held(tmp_path), pytest.raises(CheckpointError, match="is being written by process"):
+        merged([tmp_path])
+    save_state(tmp_path, saved)
+    with pytest.raises(CheckpointError, match=r"was stopped.*finish it with --resume, or delete"):
+        merged([tmp_path])
+    assert resumed(tmp_path, replace(saved, total=2)).rows == 16
+
+
+def test_a_forged_description_is_refused(rng, tmp_path):
+    save_state(tmp_path, outcome(rng, tmp_path, "a.csv"))
+    path = tmp_path / STATE
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    said = json.loads(arrays["description"].tobytes())
+    for changes in ({"rows": 10**9}, {"excluded": {}}, {"done": []}, {"title": "other"}):
+        text = np.frombuffer(json.dumps(said | changes).encode(), np.uint8)
+        np.savez(path, **arrays | {"description": text})
+        with pytest.raises(CheckpointError, match="is damaged: its checksum is wrong"):
+            load_state(tmp_path)
+    del arrays["sha256"]
+    np.savez(path, **arrays)
+    with pytest.raises(CheckpointError, match="is damaged"):
+        load_state(tmp_path)
+    text = np.frombuffer(json.dumps(said | {"format": 1}).encode(), np.uint8)
+    np.savez(path, **arrays | {"description": text})
+    with pytest.raises(CheckpointError, match="another version of datarax; evaluate the files ag"):
+        load_state(tmp_path)
+
+
 def test_what_is_resumed_must_be_the_same(rng, tmp_path):
     saved = outcome(rng, tmp_path, "a.csv")
     save_state(tmp_path, saved)
@@ -102,6 +180,8 @@ def test_what_is_resumed_must_be_the_same(rng, tmp_path):
     assert "had 1 parts, and have 2" in refusal(total=2)
     grown = saved.sources[0]._replace(size=10_000)
     assert "a.csv' has changed since" in refusal(sources=(grown,))
+    other = saved.sources[0]._replace(digest="0")
+    assert "a.csv' has changed since" in refusal(sources=(other,))
     assert "was not among its files" in refusal(sources=(*saved.sources, grown._replace(path="b")))
     save_state(tmp_path, replace(saved, merged=True))
     assert "merged of several folders" in refusal()
@@ -128,14 +208,15 @@ def test_damaged_states_are_refused(rng, tmp_path, damage):
     assert "\n" not in str(caught.value)
 
 
-def test_an_unwritten_file_leaves_the_old_one(tmp_path):
-    path = tmp_path / "metrics.json"
-    write_text(path, "old \ud800")
-    assert path.read_bytes() == b"old ?"
-    with files_of_at_most(100), pytest.raises(OSError, match="too large"):
-        write_text(path, "new" * 1000)
-    assert path.read_bytes() == b"old ?"
-    assert [each.name for each in tmp_path.iterdir()] == ["metrics.json"]
+def test_files_that_do_not_fit_leave_the_old_ones(tmp_path):
+    write_files(tmp_path, {"metrics.json": b"old", "report.html": b"old report"})
+    new = {"metrics.json": b"new", "report.html": b"new" * 1000}
+    said = "File too large; not written: metrics.json, report.html"
+    with files_of_at_most(100), pytest.raises(OSError, match=said) as caught:
+        write_files(tmp_path, new)
+    assert caught.value.filename == str(tmp_path)
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert found == {"metrics.json": b"old", "report.html": b"old report"}
 
 
 @contextmanager

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 FORMATS = ("parquet", "csv", "jsonl", "arrow", "arrows", "npz")
 
 
-def write(path: Path, columns: dict[str, Any], *, rows: int | None = None) -> Path:
+def write(path: Path, columns: dict[str, Any] | pa.Table, *, rows: int | None = None) -> Path:
     """Writes columns in the format that the name of the file says, in groups of so many rows."""
     if path.suffix == ".npz":
         np.savez(path, **columns)
         return path
-    table = pa.table(columns)
+    table: Any = columns if isinstance(columns, pa.Table) else pa.table(columns)
     rows = rows or max(table.num_rows, 1)
     if path.suffix == ".parquet":
         pq.write_table(table, path, row_group_size=rows)

@@ -1,0 +1,145 @@
+"""The folder that a command writes to: one command at a time, and complete files."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from datarax._errors import CheckpointError
+
+LOCK = ".lock"
+"""The file that is in a folder while a command writes to it."""
+
+
+@contextmanager
+def held(folder: Path | None) -> Iterator[None]:
+    """Makes a folder, and keeps other commands from it until the block ends.
+
+    The lock of a process of this machine that has ended is taken over.
+
+    Raises:
+        CheckpointError: another process writes to the folder.
+        OSError: it cannot be made.
+    """
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = folder / LOCK
+    while not _created(lock, _owner()):
+        try:
+            theirs = lock.read_text()
+        except FileNotFoundError:
+            continue
+        _check_ended(theirs, lock)
+        aside = lock.with_name(f"{LOCK}.{os.getpid()}")
+        with suppress(FileNotFoundError):
+            lock.rename(aside)  # of several processes, one can
+            found = aside.read_text()
+            aside.unlink()
+            if found != theirs:  # another process took it over before
+                _created(lock, found)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def check_not_held(folder: Path) -> None:
+    """Checks that no command writes to a folder that is to be read.
+
+    Raises:
+        CheckpointError: another process writes to it.
+    """
+    lock = folder / LOCK
+    with suppress(FileNotFoundError, NotADirectoryError):
+        _check_ended(lock.read_text(), lock)
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes files to a folder. All are written beside their places before the first is moved.
+
+    Raises:
+        OSError: says which files were not written; those that were there stay.
+    """
+    beside = {name: folder / f".{name}.{os.getpid()}" for name in files}
+    left = list(files)
+    try:
+        for name, content in files.items():
+            with beside[name].open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        while left:
+            beside[left[0]].replace(folder / left[0])
+            del left[0]
+    except OSError as error:
+        what = f"{error.strerror or error}; not written: {', '.join(left)}"
+        raise OSError(error.errno, what, str(folder)) from error
+    finally:
+        for name in left:
+            with suppress(OSError):
+                beside[name].unlink()
+
+
+def _created(lock: Path, owner: str) -> bool:
+    """Makes the lock, unless there is one."""
+    try:
+        file = lock.open("x")
+    except FileExistsError:
+        return False
+    with suppress(OSError), file:  # a full disk: an empty lock is one, too
+        file.write(owner)
+    return True
+
+
+def _owner() -> str:
+    pid = os.getpid()
+    return json.dumps({"host": socket.gethostname(), "pid": pid, "started": _started(pid)})
+
+
+def _check_ended(owner: str, lock: Path) -> None:
+    if not _has_ended(owner):
+        raise CheckpointError(
+            f"{str(lock.parent)!r} is being written by {_named(owner)}: wait until it ends, or use "
+            f"another folder. If it has ended, delete {str(lock)!r}"
+        )
+
+
+def _has_ended(owner: str) -> bool:
+    """Whether the process that made a lock is known to have ended."""
+    try:
+        known = json.loads(owner)
+        return known["host"] == socket.gethostname() and _started(known["pid"]) != known["started"]
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
+def _named(owner: str) -> str:
+    with suppress(ValueError, TypeError, KeyError):
+        known = json.loads(owner)
+        return f"process {known['pid']} on {known['host']}"
+    return "another process"
+
+
+def _started(pid: int) -> str | None:
+    """When a process started, as the system counts it; None if there is no such process.
+
+    With it, another process that has the same number later is not taken for it. It is "" where the
+    system does not say.
+    """
+    stat = Path("/proc", str(pid), "stat")
+    with suppress(OSError):
+        state, *fields = stat.read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else fields[18]
+    if os.name != "posix":
+        return ""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return ""

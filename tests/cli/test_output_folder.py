@@ -1,0 +1,161 @@
+"""What is written to the folder of `--output`: all or nothing, and by one command at a time."""
+
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from datarax.evaluation.output_folder import LOCK, held
+from tests.cli.evaluations import binary_columns, command, evaluated, refusal, write
+
+TASK = (
+    "--task", "binary", "--preds", "score", "--target", "label", "--metrics", "accuracy"
+)  # fmt: skip
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """In this block, no file can grow beyond 200 bytes."""
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_full_disk_keeps_the_table_and_the_earlier_report(rng, tmp_path, capsys):
+    path, out = write(tmp_path / "a.parquet", binary_columns(rng)), tmp_path / "out"
+    evaluated(out, path, *TASK)
+    merged = ("merge", out, "--output", tmp_path / "all")
+    assert command(*merged) == 0
+    compared = ("compare", path, path, *TASK, "--bootstrap", 2, "--output", tmp_path / "pair")
+    assert command(*compared) == 0
+    for argv in (("evaluate", path, *TASK, "--output", out), merged, compared):
+        folder = Path(argv[-1])
+        before = contents(folder)
+        capsys.readouterr()
+        with full_disk(), pytest.raises(SystemExit) as stopped:
+            command(*argv)
+        assert stopped.value.code == 2
+        shown, error = capsys.readouterr()
+        assert "accuracy" in shown
+        said = rf"datarax {argv[0]}: error: '{folder}': File too large; not written: (.*)\n"
+        found = re.fullmatch(said, error)
+        assert found, error
+        assert set(found[1].split(", ")) == set(before)
+        assert contents(folder) == before
+
+
+def test_what_cannot_be_printed_is_written(rng, tmp_path):
+    path, out = write(tmp_path / "a.parquet", binary_columns(rng)), tmp_path / "out"
+    argv = [sys.executable, "-m", "datarax.cli", "evaluate", str(path), *TASK, "--output", str(out)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode != 0
+    assert "No space left on device" in done.stderr
+    assert json.loads((out / "metrics.json").read_text())["source"]["complete"]
+
+
+def test_a_folder_has_one_writer(rng, tmp_path, capsys):
+    path, out = write(tmp_path / "a.parquet", binary_columns(rng)), tmp_path / "out"
+    evaluated(out, path, *TASK)
+    before = contents(out)
+    code = f"""
+import sys
+from pathlib import Path
+from datarax.evaluation.output_folder import held
+with held(Path({str(out)!r})):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "held\n"
+        capsys.readouterr()
+        for argv in (("evaluate", path, *TASK, "--resume"), ("compare", path, path, *TASK)):
+            error = refusal(capsys, *argv, "--output", out)
+            assert f"'{out}' is being written by process {other.pid} on " in error
+        for folder in (out, tmp_path / "all"):
+            error = refusal(capsys, "merge", out, "--output", folder)
+            assert f"'{out}' is being written by process {other.pid} on " in error
+        other.kill()
+        other.wait()
+    # The lock is there, and its process is not.
+    assert contents(out).keys() - before.keys() == {LOCK}
+    evaluated(out, path, *TASK)
+    assert contents(out).keys() == before.keys()
+
+
+def test_locks_that_are_kept_and_that_are_taken_over(tmp_path):
+    lock = tmp_path / LOCK
+    with held(tmp_path):
+        mine = json.loads(lock.read_text())
+        assert (mine["host"], mine["pid"]) == (socket.gethostname(), os.getpid())
+        with pytest.raises(ValueError, match="is being written by process"), held(tmp_path):
+            pass
+        assert json.loads(lock.read_text()) == mine
+    assert not lock.exists()
+    # Another machine, another start of the same number, what is no description, nothing.
+    for changes, kept in (({"host": "elsewhere"}, True), ({"started": "0"}, False)):
+        lock.write_text(json.dumps(mine | changes))
+        if kept:
+            with pytest.raises(ValueError, match="on elsewhere"), held(tmp_path):
+                pass
+        else:
+            with held(tmp_path):
+                assert json.loads(lock.read_text()) == mine
+    for text in ("", "[]", "{", "{}"):
+        lock.write_text(text)
+        with pytest.raises(ValueError, match=r"by another process.*delete"), held(tmp_path):
+            pass
+
+
+def test_many_processes_take_over_one_lock(tmp_path):
+    """Exactly one of those that find the lock of a dead process holds the folder."""
+    code = f"""
+import sys
+from pathlib import Path
+from datarax.evaluation.output_folder import held
+sys.stdin.readline()
+try:
+    with held(Path({str(tmp_path)!r})):
+        print("held", flush=True)
+        sys.stdin.readline()
+except ValueError:
+    print("refused", flush=True)
+"""
+    dead = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], stdout=subprocess.PIPE, check=True
+    )
+    owner = {"host": socket.gethostname(), "pid": int(dead.stdout), "started": "1"}
+    (tmp_path / LOCK).write_text(json.dumps(owner))
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    for other in others:
+        other.stdin.write("go\n")
+        other.stdin.flush()
+    found = sorted(other.stdout.readline() for other in others)
+    for other in others:
+        other.communicate("end\n")
+    assert found == ["held\n", *["refused\n"] * 3]
