@@ -109,10 +109,9 @@ def output_of(feed: Feed, table: Mapping[str, Any]) -> dict[str, Any]:
     if feed.kind == "as it is":
         return {feed.output: _as_they_are(columns)}
     if feed.kind == "text" and feed.classes is None:
-        texts = [list(column) for column in columns]
-        return {
-            feed.output: texts[0] if len(texts) == 1 else list(map(list, zip(*texts, strict=True)))
-        }
+        # References in tuples, which are those of one row, whatever the number of rows.
+        texts = [[tuple(x) if isinstance(x, list) else x for x in column] for column in columns]
+        return {feed.output: texts[0] if len(texts) == 1 else list(zip(*texts, strict=True))}
     if feed.classes is not None:
         columns = [_numbered(column, feed.classes) for column in columns]
     if any(isinstance(column, Ragged) for column in columns):

@@ -146,7 +146,8 @@ def examples(
                 f"{name} of shape {expected}"
                 + (". If target is one-hot, give target.argmax(-1)" if one_hot else "")
             )
-        if is_wide(given):  # before they are rounded: only differences of scores matter
+        # Before they are rounded: of scores, only differences matter.
+        if is_wide(given) and not probabilities:
             scores = difference(given, jnp.max(given, -1, keepdims=True))
         known = in_range(target, num_classes)
         unusable = out_of_range(~known, target) | (

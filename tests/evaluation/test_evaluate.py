@@ -184,7 +184,7 @@ def test_scores_that_look_like_logits_warn_once(rng, tmp_path):
     path = write(tmp_path / "a.parquet", data)
     with pytest.warns(datarax.ScoresWarning, match="If preds are logits") as seen:
         fold([path, write(tmp_path / "b.parquet", data)], Accuracy(), BINARY, batch_size=64)
-    assert len(seen) == 1
+    assert len(seen) == 1, [str(each.message) for each in seen]
 
 
 def test_scores_that_look_like_logits_warn_in_a_batch_that_is_padded(rng, tmp_path):
@@ -194,7 +194,7 @@ def test_scores_that_look_like_logits_warn_in_a_batch_that_is_padded(rng, tmp_pa
     # No earlier test has compiled an update of this configuration.
     with pytest.warns(datarax.ScoresWarning, match="If preds are logits") as seen:
         fold(path, Accuracy(threshold=0.4375), BINARY)
-    assert len(seen) == 1
+    assert len(seen) == 1, [str(each.message) for each in seen]
 
 
 def test_texts_with_one_and_with_several_references(tmp_path):
@@ -392,6 +392,15 @@ def test_an_evaluation_continues_where_it_stopped(rng, tmp_path):
         fold(files[:2], BOTH, BINARY, start=replace(steps[0], files=()))
 
 
+@pytest.fixture
+def interruptible():
+    """A program that a shell starts in the background ignores Ctrl-C: not in this test."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("threads", [0, 2])
 def test_ctrl_c_stops_and_keeps_the_last_progress(threads, rng, tmp_path):
     files, steps = several(tmp_path, rng), []
