@@ -204,7 +204,7 @@ def test_texts_with_one_and_with_several_references(tmp_path):
     assert wer.compute() == np.float32(0.2)
     several = write(tmp_path / "b.jsonl", {"preds": table["hyp"], "target": [["a b d"], ["d e"]]})
     together = datarax.evaluate(path, CHRF(), columns={"preds": "hyp", "target": ["one", "two"]})
-    both = [list(pair) for pair in zip(table["one"], table["two"], strict=True)]
+    both = list(zip(table["one"], table["two"], strict=True))
     assert together.compute() == CHRF().update(table["hyp"], both).compute()
     listed = datarax.evaluate(several, CHRF())
     assert listed.compute() == CHRF().update(table["hyp"], [["a b d"], ["d e"]]).compute()
