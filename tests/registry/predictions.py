@@ -55,7 +55,7 @@ def multiclass(
 
 def are_logits(preds: np.ndarray) -> np.ndarray:
     """Which rows have no NaN, no +inf, and not only -inf."""
-    return (preds < np.inf).all(-1) & (preds > -np.inf).any(-1)
+    return np.all(preds < np.inf, -1) & np.any(preds > -np.inf, -1)
 
 
 def some_ruled_out(rng: np.random.Generator, size: int) -> Arrays:
