@@ -190,7 +190,7 @@ CASES = [
         metrics.PermutationInvariant,
         MIXTURES,
         permuted,
-        metric=metrics.SISDR(),
+        metric=metrics.SISDR,
     ),
     case("complex_sisnr", metrics.ComplexSISNR, SPECTRA, complex_si_snr),
 ]

@@ -108,7 +108,9 @@ class Case:
     laws: bool = True
 
     def make(self, **config: Any) -> datarax.Metric:
-        return self.cls(**{**self.config, **config})
+        # A class within the configuration stands for a metric, whose dtypes depend on x64 now.
+        given = {n: x() if isinstance(x, type) else x for n, x in self.config.items()}
+        return self.cls(**{**given, **config})
 
     @property
     def host(self) -> bool:
