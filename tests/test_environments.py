@@ -185,15 +185,35 @@ def is_number(x: Any) -> bool:
     return x is not None and not isinstance(x, str)
 
 
+def of_each_metric_and_statistic() -> list[Case]:
+    """The first case of each class, and of each statistic of one kind of inputs.
+
+    The others differ from one of them in a formula alone, which reads the same state.
+    """
+    found, classes, statistics = [], set(), set()
+    for case in CASES:
+        metric = case.make()
+        statistic = metric.children().get("statistic", metric)
+        kind = jax.tree.structure(statistic), case.inputs.id
+        if case.cls not in classes or kind not in statistics:
+            found.append(case)
+        classes.add(case.cls)
+        statistics.add(kind)
+    return found
+
+
+FIRST = of_each_metric_and_statistic()
+
+
 def chunks() -> dict[str, Chunk]:
-    """All cases of the registry and all wrappers, those of one kind of inputs side by side."""
-    cases = sorted((c for c in CASES if c.inputs.rows and not c.host), key=lambda c: c.inputs.id)
+    """All metrics and all wrappers, those of one kind of inputs side by side."""
+    cases = sorted((c for c in FIRST if c.inputs.rows and not c.host), key=lambda c: c.inputs.id)
     parts = [cases[i : i + TOGETHER] for i in range(0, len(cases), TOGETHER)]
     together = [x for name, x in WRAPPERS.items() if name not in (*ALONE, LAYOUT)]
     return (
         {f"catalogue {i}": Chunk(cases=part) for i, part in enumerate(parts)}
-        | {"texts": Chunk(cases=[case for case in CASES if case.host])}
-        | {"steps": Chunk(cases=[case for case in CASES if not case.inputs.rows])}
+        | {"texts": Chunk(cases=[case for case in FIRST if case.host])}
+        | {"steps": Chunk(cases=[case for case in FIRST if not case.inputs.rows])}
         | {"wrappers": Chunk(entries=together)}
         | {name: Chunk(entries=[WRAPPERS[name]], alone=True) for name in ALONE}
     )
@@ -236,6 +256,15 @@ def failures(chunk: Chunk, run: Environment) -> Iterator[str]:
             run(members)
         except Exception as error:
             yield f"{name}: {type(error).__name__}: {error}"
+
+
+def test_no_metric_is_missing():
+    public = {x for x in vars(datarax.metrics).values() if isinstance(x, type)}
+    names = {name for chunk in CHUNKS.values() for name in chunk.names}
+    assert {case.cls for case in CASES if case.id in names} >= {
+        x for x in public if issubclass(x, datarax.Metric)
+    }
+    assert names >= {*WRAPPERS} - {LAYOUT}
 
 
 def test_inputs_of_one_name_are_the_same():
