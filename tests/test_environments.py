@@ -134,7 +134,7 @@ class Chunk:
         """By member, how far two values may be apart: in units in the last place, and absolutely.
 
         Each of the two may be that far from the exact value. The values of wrappers are those of
-        numbers around 3, so in spreads and differences of them 1e-5 is a few units of such a number.
+        numbers around 3, so 1e-5 is a few units of their spreads and differences.
         """
         found: dict[str, tuple[float, float]] = dict.fromkeys(self.names, (8, 1e-5))
         for case in self.cases if self.rows else ():
