@@ -37,9 +37,11 @@ test: $(VENV)/.ready ## Run the tests
 test-quick: $(VENV)/.ready ## All laws for one metric of each statistic, in two minutes
 	DATARAX_TEST_QUICK=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope tests/test_laws.py::test_laws
 
-# The other targets compile with fewer optimizations, see tests/conftest.py.
+# The other targets compile with fewer optimizations, see tests/conftest.py. The tests of Explicit axes
+# compile nothing.
 test-optimized: $(VENV)/.ready ## A part of the tests, compiled with the default options of XLA
-	DATARAX_TEST_OPTIMIZED=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(QUICK) tests/numerics
+	DATARAX_TEST_OPTIMIZED=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope tests/numerics \
+	  $(filter-out tests/test_explicit_axes.py,$(QUICK))
 
 test-oldest: $(OLDEST)/.ready ## Run the tests on the oldest supported versions
 	$(OLDEST)/bin/python -m pytest -n $(JOBS) --dist loadscope
