@@ -25,8 +25,7 @@ def outside_mesh(function: Function) -> Function:
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if jax.sharding.get_abstract_mesh().empty:
-            return function(*args, **kwargs)
+        # Also where no mesh is set: JAX compiles a program once for each mesh that is set, or none.
         try:
             no_mesh = jax.set_mesh(_NO_MESH)
         except ValueError:  # within a traced function

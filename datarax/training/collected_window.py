@@ -18,7 +18,7 @@ from datarax._errors import (
     PrecisionWarning,
     WindowError,
 )
-from datarax.distributed.placement import like_on_one_device, mesh_of
+from datarax.distributed.placement import like_on_one_device, mesh_of, outside_mesh
 from datarax.metrics.base import Metric, Reading, read, read_in_place
 from datarax.training.agreement import Barrier
 from datarax.wrappers.per_device import PerDevice, merge_copies
@@ -96,6 +96,7 @@ def shapes_of(metric: Metric) -> Metric:
     return jax.tree.map(shape_of, metric)
 
 
+@outside_mesh
 def compile_ahead(like: Metric) -> None:
     """Compiles the programs that read and empty a metric of these shapes; runs none of them."""
     merged, mesh = like, mesh_of(like)
