@@ -98,11 +98,11 @@ def in_jit(members: Members) -> Read:
 
 
 def in_scan(members: Members) -> Read:
-    @jax.jit
-    def scanned(metric: datarax.Metric, stacked: Any) -> datarax.Metric:
-        return lax.scan(lambda state, batch: (fold(state, batch), None), metric, stacked)[0]
+    return read(jax.jit(scanned)(members.make(), stack(members.compiled())))
 
-    return read(scanned(members.make(), stack(members.compiled())))
+
+def scanned(metric: datarax.Metric, batches: Any) -> datarax.Metric:
+    return lax.scan(lambda state, batch: (fold(state, batch), None), metric, batches)[0]
 
 
 def in_vmap(members: Members) -> Read:
@@ -112,6 +112,14 @@ def in_vmap(members: Members) -> Read:
     for both in zip(batches, reversed(batches), strict=True):
         states = updated(states, stack(both))
     return read(jax.tree.map(lambda x: x[0], states))
+
+
+def traced_in_scan_and_vmap(members: Members) -> Read:
+    """Only traced: a mesh that is set changes the types of arrays, and not what is computed."""
+    metric, batches = members.make(), stack(members.compiled())
+    jax.eval_shape(scanned, metric, batches)
+    jax.eval_shape(jax.vmap(fold), stack([metric] * len(members.batches)), batches)
+    return {}
 
 
 def stack(trees: Sequence[Any]) -> Any:
@@ -192,16 +200,15 @@ def with_x64(members: Members) -> Read:
 
 
 def restored_elsewhere(members: Members) -> Read:
-    """A checkpoint of eight devices, restored on two of them in the middle of the data."""
-    eight, two = mesh_of("auto"), mesh_of("auto", 2)
-    copies = datarax.per_device(members.make(), eight, "data")
-    copies = stepped(copies, members.on_mesh(eight)[:1])
+    """A checkpoint of eight devices, restored on one of them in the middle of the data."""
+    mesh = mesh_of("auto")
+    copies = datarax.per_device(members.make(), mesh, "data")
+    copies = stepped(copies, members.on_mesh(mesh)[:1])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint"
         datarax.io.save(path, copies)
-        empty = datarax.per_device(members.make(), two, "data")
-        copies = datarax.io.restore(path, like=empty)
-    return {"results": stepped(copies, members.on_mesh(two)[1:]).results()}
+        metric = datarax.io.restore(path, like=members.make())
+    return {"results": stepped(metric, members.compiled()[1:]).results()}
 
 
 def through_flax(members: Members) -> Read:
@@ -262,7 +269,7 @@ def mesh_of(kind: str, devices: int = 8) -> Mesh:
     return jax.make_mesh((devices,), ("data",), types, devices=jax.devices()[:devices])
 
 
-PLAIN: Mapping[str, Environment] = {
+ENVIRONMENTS: Mapping[str, Environment] = {
     "outside jit": outside_jit,
     "jit": in_jit,
     "scan": in_scan,
@@ -272,22 +279,22 @@ PLAIN: Mapping[str, Environment] = {
     "per_device, Auto": partial(per_device, "auto"),
     "per_device, Explicit": partial(per_device, "explicit"),
     "collector": collected,
-}
-ENVIRONMENTS: Mapping[str, Environment] = {
-    **PLAIN,
     "collector of per_device, after its block": collected_per_device,
     "nnx.jit": in_nnx_jit,
     "two processes": in_two_processes,
     "x64": with_x64,
-    "checkpoint, 8 to 2 devices": restored_elsewhere,
+    "checkpoint, 8 devices to 1": restored_elsewhere,
     "flax.serialization": through_flax,
     "pickle": through_pickle,
     "jax_debug_nans": with_debug_nans,
     "jax.export": exported,
-    **{
-        f"{name}, inside set_mesh": inside_set_mesh(
-            environment, "explicit" if "Explicit" in name else "auto"
-        )
-        for name, environment in PLAIN.items()
-    },
+    "set_mesh, outside jit": inside_set_mesh(outside_jit, "auto"),
+    "set_mesh, jit": inside_set_mesh(in_jit, "auto"),
+    "set_mesh, scan and vmap, Auto": inside_set_mesh(traced_in_scan_and_vmap, "auto"),
+    "set_mesh, scan and vmap, Explicit": inside_set_mesh(traced_in_scan_and_vmap, "explicit"),
+    "set_mesh, global arrays, Auto": inside_set_mesh(partial(sharded, "auto"), "auto"),
+    "set_mesh, global arrays, Explicit": inside_set_mesh(partial(sharded, "explicit"), "explicit"),
+    "set_mesh, per_device, Auto": inside_set_mesh(partial(per_device, "auto"), "auto"),
+    "set_mesh, per_device, Explicit": inside_set_mesh(partial(per_device, "explicit"), "explicit"),
+    "set_mesh, collector": inside_set_mesh(collected, "auto"),
 }

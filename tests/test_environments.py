@@ -31,8 +31,8 @@ TOGETHER = 40
 """How many cases of the registry are in one collection."""
 UPDATES = 3
 
-# Wrappers whose arguments cannot be fed from outputs of other names are not put into a collection.
-ALONE = ("Best", "Collection", "Compare", "MultiTask", "Transformed", "health")
+# A metric that refuses environments, and one without rows, are not put together with others.
+ALONE = ("Best", "health")
 # It is an environment here.
 LAYOUT = "per_device"
 
@@ -42,25 +42,21 @@ REFUSED = {"Best": ("per_device", "two processes", "checkpoint")}
 
 @dataclass
 class Chunk:
-    """Metrics that are run together, and what they are updated with."""
+    """Cases or wrappers that are run together, and what they are updated with."""
 
     cases: list[Case] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
-    alone: bool = False
     seed: int = 0
 
     def prepare(self, rng: np.random.Generator) -> None:
         """Draws the data of all environments."""
-        if self.alone:
-            (entry,) = self.entries
-            batches = entry.batches(rng, UPDATES)
-            self.members = Members(entry.metric, batches, entry.rows, entry.host)
+        if self.entries:
+            self.prepare_entries(rng)
             return
         self.drawn: list[dict[str, dict[str, Any]]] = []
         batches = []
         for _ in range(UPDATES):
             draws = {case.inputs.id: case.inputs.draw for case in self.cases}
-            draws |= {entry.name: entry.draw for entry in self.entries}
             drawn = {source: draw(rng, BATCH) for source, draw in draws.items()}
             outputs = {f"{s}.{name}": x for s, given in drawn.items() for name, x in given.items()}
             if self.rows:
@@ -72,6 +68,21 @@ class Chunk:
             self.drawn.append(drawn)
         self.members = self.of(self.made, batches)
 
+    def prepare_entries(self, rng: np.random.Generator) -> None:
+        """One wrapper by itself, or several as tasks, each with its own data."""
+        self.each_entry = {
+            entry.name: Members(entry.metric, entry.batches(rng, UPDATES), entry.rows)
+            for entry in self.entries
+        }
+        if len(self.entries) == 1:
+            (self.members,) = self.each_entry.values()
+            return
+        each = self.each_entry.items()
+        self.members = Members(
+            lambda: datarax.MultiTask({name: members.make() for name, members in each}),
+            [{name: members.batches[i] for name, members in each} for i in range(UPDATES)],
+        )
+
     @cached_property
     def made(self) -> dict[str, Callable[[], datarax.Metric]]:
         """What makes each metric, fed from the outputs of its own source."""
@@ -82,7 +93,6 @@ class Chunk:
             return metric.from_outputs(**{name: f"{source}.{name}" for name in given})
 
         made = {case.id: (case.make, case.inputs.id) for case in self.cases}
-        made |= {entry.name: (entry.metric, entry.name) for entry in self.entries}
         return {name: lambda of=of: routed(*of) for name, of in made.items()}
 
     def of(self, made: Mapping[str, Callable[[], datarax.Metric]], batches: Any) -> Members:
@@ -107,8 +117,8 @@ class Chunk:
 
     def each(self) -> Iterator[tuple[str, Members]]:
         """Each metric by itself, with the same data."""
-        if self.alone:
-            yield self.entries[0].name, self.members
+        if self.entries:
+            yield from self.each_entry.items()
             return
         for name, make in self.made.items():
             yield name, self.of({name: make}, self.members.batches)
@@ -151,7 +161,9 @@ class Chunk:
         for method, values in got.items():
             want = self.expected[method]
             for name, (ulps, atol) in self.tolerances.items():
-                both = (values, want) if self.alone else (of(name, values), of(name, want))
+                both = (
+                    (values, want) if len(self.names) == 1 else (of(name, values), of(name, want))
+                )
                 try:
                     assert_same(*both, ulps, atol, f"{name}, {method}()")
                 except AssertionError as error:
@@ -168,7 +180,7 @@ def assert_same(got: Any, want: Any, ulps: float, atol: float, name: str) -> Non
     """Equal strings, None, types and integers; numbers of floats within the tolerance."""
 
     def number(x: Any) -> Any:
-        return np.float32(x) if np.asarray(x).dtype.kind == "f" else x
+        return np.asarray(x, np.float32) if np.asarray(x).dtype.kind == "f" else np.asarray(x)
 
     def is_leaf(x: Any) -> bool:
         return x is None
@@ -216,7 +228,7 @@ def chunks() -> dict[str, Chunk]:
         | {"texts": Chunk(cases=[case for case in FIRST if case.host])}
         | {"steps": Chunk(cases=[case for case in FIRST if not case.inputs.rows])}
         | {"wrappers": Chunk(entries=together)}
-        | {name: Chunk(entries=[WRAPPERS[name]], alone=True) for name in ALONE}
+        | {name: Chunk(entries=[WRAPPERS[name]]) for name in ALONE}
     )
 
 

@@ -148,8 +148,8 @@ class Count(Metric):
 
     seen = MetricAccumulator(0)
 
-    def update(self, real: jax.Array) -> "Count":
-        return self.replace(seen=self.seen.update(real))
+    def update(self, present: jax.Array) -> "Count":
+        return self.replace(seen=self.seen.update(present))
 
     def compute(self) -> PyTree:
         return self.seen.value
@@ -230,7 +230,7 @@ def train_step(
     grads, (logits, losses) = nnx.grad(objective, has_aux=True)(model)
     optimizer.update(model, grads)
     metrics.update(
-        real=batch.mask,
+        present=batch.mask,
         losses=losses,
         confidence=jnp.max(nnx.softmax(logits), axis=-1),
         preds=logits,
@@ -262,7 +262,7 @@ def quality(
             preds=model(batch.images),
             target=batch.labels,
             weights=batch.mask,
-            real=batch.mask,
+            present=batch.mask,
             # Where each example is in the data set: then the intervals are the same on any mesh.
             index=first + jnp.arange(len(batch.labels)),
             ink=jnp.digitize(jnp.mean(batch.images, axis=1), jnp.array(INK_EDGES)),

@@ -1,6 +1,7 @@
 """Where the library's own programs run, whatever mesh the caller has set."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -27,10 +28,10 @@ def outside_mesh(function: Function) -> Function:
     def run(*args: Any, **kwargs: Any) -> Any:
         # Also where no mesh is set: JAX compiles a program once for each mesh that is set, or none.
         try:
-            no_mesh = jax.set_mesh(_NO_MESH)
+            context = jax.set_mesh(_NO_MESH)
         except ValueError:  # within a traced function
-            return function(*args, **kwargs)
-        with no_mesh:
+            context = nullcontext()
+        with context:
             return function(*args, **kwargs)
 
     return run  # type: ignore[return-value]

@@ -112,13 +112,14 @@ class OrNone(Presented):
     some: Any
     """Whether there is one, of shape ()."""
     value: Any
-    """An int32 of shape (); any value if there is none."""
+    """An integer of shape (); any value if there is none."""
     names: tuple[str, ...] | None = dataclass_field(default=None, metadata={"static": True})
     """If given, the integer is an index of these names, and `results` gives the name."""
 
     def arrays(self) -> jax.Array:
         """The integer, or -1."""
-        return jnp.where(self.some, jnp.asarray(self.value), jnp.int32(-1))
+        value = jnp.asarray(self.value)
+        return jnp.where(self.some, value, jnp.asarray(-1, value.dtype))
 
     def listed(self) -> int | str | None:
         """The integer or the name, or None."""

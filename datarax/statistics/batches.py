@@ -235,7 +235,7 @@ def predictions(
             f"of shape {(*target.shape, size)} for num_classes={size}"
         )
     if not scores:
-        if preds.shape == target.shape[:-1] and target.shape[-1] == size:
+        if target.shape == (*preds.shape, size):
             raise MetricInputError(
                 f"{name} of shape {preds.shape} and target of shape {target.shape}: expected "
                 f"labels of the same shape. If target is one-hot, give target.argmax(-1)"

@@ -85,7 +85,7 @@ def test_bounds_are_by_name(rng):
     scores = np.repeat(rng.normal(size=(4, 3)), 50, 0) + 1e-7 * rng.normal(size=(200, 3))
     batch = {"preds": scores.astype(np.float32), "target": rng.integers(0, 3, 200)}
     batch["preds"][0] = 1e6  # a wide range, so that the bins are coarse
-    metric = by_class(AUROC, bits=10)
+    metric = by_class(AUROC, bits=10, from_logits=False)
     metrics = Collection({"auroc": metric}).update(**batch)
     plain = Collection({"auroc": metric.metric}).update(**batch)
     lower, upper = plain.bounds()["auroc"]
