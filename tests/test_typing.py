@@ -237,6 +237,7 @@ ERRORS = (
     datarax.CheckpointError,
     datarax.CollectorStateError,
     datarax.ConfigurationMismatchError,
+    datarax.DonatedStateError,
     datarax.EvaluationError,
     datarax.InvalidValuesError,
     datarax.MetricInputError,
@@ -252,6 +253,7 @@ ERRORS = (
 WARNINGS = (
     datarax.InvalidValuesWarning,
     datarax.PrecisionWarning,
+    datarax.ReferencesWarning,
     datarax.ScoresWarning,
     datarax.WriterWarning,
 )
