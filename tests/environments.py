@@ -40,24 +40,22 @@ class Members:
         make: makes the metric without data, for example a collection.
         batches: the keyword arguments of several updates, of equal shapes.
         rows: whether all arrays share a leading axis of examples.
-        host: whether the arguments are strings, which are counted on the host.
+        counted: of metrics of strings, those of what is counted of the strings: arrays.
     """
 
     make: Callable[[], datarax.Metric]
     batches: list[dict[str, Any]]
     rows: bool = True
-    host: bool = False
+    counted: "Members | None" = None
 
-    def compiled(self) -> list[Any]:
-        """The batches as `fold` takes them in a program: of strings, their counts."""
-        if not self.host:
-            return self.batches
-        metric = self.make()
-        return [(jax.tree.map(np.asarray, metric.calls((), batch)),) for batch in self.batches]
+    @property
+    def traceable(self) -> "Members":
+        """The metrics whose updates can be traced."""
+        return self.counted or self
 
     def on_mesh(self, mesh: Mesh) -> list[Any]:
-        """Batches for a program, sharded over the axis "data" of a mesh."""
-        return place(self.compiled(), mesh, P("data") if self.rows else P())
+        """The batches, sharded over the axis "data" of a mesh."""
+        return place(self.batches, mesh, P("data") if self.rows else P())
 
 
 Environment = Callable[[Members], Read]
@@ -67,9 +65,8 @@ def read(metric: datarax.Metric) -> Read:
     return {"compute": metric.compute(), "results": metric.results()}
 
 
-def fold(metric: datarax.Metric, batch: Any) -> datarax.Metric:
-    """The metric after one update, from keyword arguments, or from the counts of strings."""
-    return metric.update(**batch) if isinstance(batch, dict) else metric.apply(*batch)
+def fold(metric: datarax.Metric, batch: dict[str, Any]) -> datarax.Metric:
+    return metric.update(**batch)
 
 
 step = jax.jit(fold, donate_argnums=0)
@@ -93,12 +90,14 @@ def outside_jit(members: Members) -> Read:
 
 
 def in_jit(members: Members) -> Read:
-    metric = stepped(members.make(), members.compiled())
+    members = members.traceable
+    metric = stepped(members.make(), members.batches)
     return {"compute": jax.jit(lambda metric: metric.compute())(metric)}
 
 
 def in_scan(members: Members) -> Read:
-    return read(jax.jit(scanned)(members.make(), stack(members.compiled())))
+    members = members.traceable
+    return read(jax.jit(scanned)(members.make(), stack(members.batches)))
 
 
 def scanned(metric: datarax.Metric, batches: Any) -> datarax.Metric:
@@ -107,7 +106,8 @@ def scanned(metric: datarax.Metric, batches: Any) -> datarax.Metric:
 
 def in_vmap(members: Members) -> Read:
     """Two states at once: one gets the batches in their order, the other in the reverse order."""
-    batches, updated = members.compiled(), jax.jit(jax.vmap(fold))
+    members = members.traceable
+    batches, updated = members.batches, jax.jit(jax.vmap(fold))
     states = stack([members.make()] * 2)
     for both in zip(batches, reversed(batches), strict=True):
         states = updated(states, stack(both))
@@ -116,7 +116,8 @@ def in_vmap(members: Members) -> Read:
 
 def traced_in_scan_and_vmap(members: Members) -> Read:
     """Only traced: a mesh that is set changes the types of arrays, and not what is computed."""
-    metric, batches = members.make(), stack(members.compiled())
+    members = members.traceable
+    metric, batches = members.make(), stack(members.batches)
     jax.eval_shape(scanned, metric, batches)
     jax.eval_shape(jax.vmap(fold), stack([metric] * len(members.batches)), batches)
     return {}
@@ -128,10 +129,12 @@ def stack(trees: Sequence[Any]) -> Any:
 
 def sharded(kind: str, members: Members) -> Read:
     """Global arrays, in a step that is partitioned by the compiler."""
+    members = members.traceable
     return read(stepped(members.make(), members.on_mesh(mesh_of(kind))))
 
 
 def per_device(kind: str, members: Members) -> Read:
+    members = members.traceable
     mesh = mesh_of(kind)
     copies = datarax.per_device(members.make(), mesh, "data")
     copies = stepped(copies, members.on_mesh(mesh))
@@ -140,10 +143,11 @@ def per_device(kind: str, members: Members) -> Read:
 
 def collected(members: Members) -> Read:
     """Two windows, of which the first is empty, read while the collector is bound."""
+    members = members.traceable
     metric = members.make()
     with datarax.AsyncMetricCollector(metric) as collector:
         metric = collector.schedule_collection(metric)
-        metric = stepped(metric, members.compiled())
+        metric = stepped(metric, members.batches)
         collector.schedule_collection(metric)
         collector.collect_results()
         return {"results": collector.collect_results()}
@@ -151,6 +155,7 @@ def collected(members: Members) -> Read:
 
 def collected_per_device(members: Members) -> Read:
     """A window that is read when the collector is not bound any more."""
+    members = members.traceable
     mesh = mesh_of("auto")
     copies = datarax.per_device(members.make(), mesh, "data")
     with datarax.AsyncMetricCollector(copies) as collector:
@@ -159,20 +164,22 @@ def collected_per_device(members: Members) -> Read:
 
 
 def in_nnx_jit(members: Members) -> Read:
+    members = members.traceable
     stateful = StatefulMetric(members.make())
 
     @nnx.jit
     def train(stateful: StatefulMetric, batch: Any) -> None:
         stateful.state.set_value(fold(stateful.metric, batch))
 
-    for batch in members.compiled():
+    for batch in members.batches:
         train(stateful, batch)
     return {"compute": stateful.compute(), "results": stateful.results()}
 
 
 def in_two_processes(members: Members) -> Read:
     """A collector on two processes, each of which has half of the rows of each batch."""
-    metric, batches = members.make(), members.compiled()
+    members = members.traceable
+    metric, batches = members.make(), members.batches
     datarax.per_device(metric, mesh_of("auto", 1), "data")  # what is refused is refused here too
     first, second = processes.run(collected_jointly, 2, metric, batches, members.rows)
     assert repr(first) == repr(second)
@@ -195,12 +202,14 @@ def collected_jointly(metric: datarax.Metric, batches: list[Any], rows: bool) ->
 
 
 def with_x64(members: Members) -> Read:
+    members = members.traceable
     with x64():
-        return read(stepped(members.make(), members.compiled()))
+        return read(stepped(members.make(), members.batches))
 
 
 def restored_elsewhere(members: Members) -> Read:
     """A checkpoint of eight devices, restored on one of them in the middle of the data."""
+    members = members.traceable
     mesh = mesh_of("auto")
     copies = datarax.per_device(members.make(), mesh, "data")
     copies = stepped(copies, members.on_mesh(mesh)[:1])
@@ -208,7 +217,7 @@ def restored_elsewhere(members: Members) -> Read:
         path = Path(folder) / "checkpoint"
         datarax.io.save(path, copies)
         metric = datarax.io.restore(path, like=members.make())
-    return {"results": stepped(metric, members.compiled()[1:]).results()}
+    return {"results": stepped(metric, members.batches[1:]).results()}
 
 
 def through_flax(members: Members) -> Read:
@@ -242,7 +251,8 @@ def with_debug_nans(members: Members) -> Read:
 
 def exported(members: Members) -> Read:
     """A step that is exported, and called from what was exported."""
-    batches = members.compiled()
+    members = members.traceable
+    batches = members.batches
     leaves, structure = jax.tree.flatten(members.make())
 
     def update(leaves: list[Any], batch: Any) -> list[Any]:

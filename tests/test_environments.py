@@ -96,10 +96,19 @@ class Chunk:
         return {name: lambda of=of: routed(*of) for name, of in made.items()}
 
     def of(self, made: Mapping[str, Callable[[], datarax.Metric]], batches: Any) -> Members:
-        def make() -> datarax.Metric:
-            return datarax.Collection({name: make() for name, make in made.items()})
+        cases = [case for case in self.cases if case.id in made]
+        counted = self.counted(cases, batches) if self.host else None
+        return Members(lambda: together(made), batches, self.rows, counted)
 
-        return Members(make, batches, self.rows, self.host)
+    def counted(self, cases: list[Case], batches: list[dict[str, Any]]) -> Members:
+        """The metrics of what these cases count of strings."""
+        made = {case.id: case.traceable for case in cases}
+        counts = [
+            {name: x for case in cases for name, x in case.arrays(drawn[case.inputs.id]).items()}
+            | {"weights": batch["weights"]}
+            for drawn, batch in zip(self.drawn, batches, strict=True)
+        ]
+        return Members(lambda: together(made), counts)
 
     @property
     def rows(self) -> bool:
@@ -171,6 +180,10 @@ class Chunk:
         return found
 
 
+def together(made: Mapping[str, Callable[[], datarax.Metric]]) -> datarax.Metric:
+    return datarax.Collection({name: make() for name, make in made.items()})
+
+
 def of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of one member of a collection."""
     return {key: x for key, x in values.items() if key == name or key.startswith(f"{name}/")}
@@ -222,12 +235,12 @@ def chunks() -> dict[str, Chunk]:
     """All metrics and all wrappers, those of one kind of inputs side by side."""
     cases = sorted((c for c in FIRST if c.inputs.rows and not c.host), key=lambda c: c.inputs.id)
     parts = [cases[i : i + TOGETHER] for i in range(0, len(cases), TOGETHER)]
-    together = [x for name, x in WRAPPERS.items() if name not in (*ALONE, LAYOUT)]
+    tasks = [x for name, x in WRAPPERS.items() if name not in (*ALONE, LAYOUT)]
     return (
         {f"catalogue {i}": Chunk(cases=part) for i, part in enumerate(parts)}
         | {"texts": Chunk(cases=[case for case in FIRST if case.host])}
         | {"steps": Chunk(cases=[case for case in FIRST if not case.inputs.rows])}
-        | {"wrappers": Chunk(entries=together)}
+        | {"wrappers": Chunk(entries=tasks)}
         | {name: Chunk(entries=[WRAPPERS[name]]) for name in ALONE}
     )
 
