@@ -81,7 +81,12 @@ def test_the_metrics_of_a_step_are_those_of_its_examples_and_need_no_collective(
     )
     assert metrics.metric.results() == pytest.approx(expected, rel=1e-6)
     update = jax.jit(lambda metric, **outputs: metric.update(**outputs))
-    outputs = {"real": batch.mask, "weights": batch.mask, "target": batch.labels, "preds": logits}
+    outputs = {
+        "present": batch.mask,
+        "weights": batch.mask,
+        "target": batch.labels,
+        "preds": logits,
+    }
     outputs |= {"losses": jnp.ones(128), "confidence": jnp.ones(128)}
     placed = place(outputs, mesh, P("data"))
     text = update.lower(metrics.metric, **placed).compile().as_text()

@@ -10,8 +10,6 @@ from datarax import metrics
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from tests.helpers import update, x64
 
-pytestmark = pytest.mark.slow
-
 ROWS, CLASSES = 16, 3
 
 
