@@ -134,9 +134,12 @@ def refuse_unknown_arguments(
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        message = f"{metric}.update: {error}; it takes: {listed_arguments(signature)}"
         free = signature.parameters.keys() - kwargs.keys()
-        for name in kwargs.keys() - signature.parameters.keys():
+        unknown = [name for name in kwargs if name not in signature.parameters]
+        # An unknown name says more than the argument that is missing because of it.
+        what = f"got an unexpected keyword argument {unknown[0]!r}" if unknown else error
+        message = f"{metric}.update: {what}; it takes: {listed_arguments(signature)}"
+        for name in unknown:
             near = [each for each in sorted(free) if _similar(name, each)]
             if is_taken_for_weights(name):
                 weights = "weights" in signature.parameters

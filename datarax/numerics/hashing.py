@@ -60,14 +60,14 @@ def _bits_of_integer(x: jax.Array) -> Words:
     if x.dtype.itemsize == 8:
         return _halves(lax.bitcast_convert_type(x, jnp.uint64))
     if x.dtype == jnp.uint32:
-        return jnp.zeros(x.shape, jnp.uint32), x
+        return jnp.zeros_like(x), x
     x = x.astype(jnp.int32)
     return lax.bitcast_convert_type(x >> 31, jnp.uint32), lax.bitcast_convert_type(x, jnp.uint32)
 
 
 def _bits_of_fraction(x: jax.Array) -> Words:
     if x.dtype.itemsize == 4:
-        mark = jnp.full(x.shape, _FRACTION, jnp.uint32)
+        mark = jnp.full_like(x, _FRACTION, jnp.uint32)
         return mark, lax.bitcast_convert_type(x, jnp.uint32)
     # A float64 that a float32 can hold must have the hash of that float32.
     narrow = x.astype(jnp.float32)

@@ -293,10 +293,7 @@ def refuse_one_hot(
             f"they may be one-hot. If they are, give {name}.argmax(-1) and target.argmax(-1); if "
             f"they are labels, give {name}.reshape(-1) and target.reshape(-1)"
         )
-    axes = {-1, 1} if target.ndim > 2 else set()
-    axes = {axis for axis in axes if size in (None, target.shape[axis])}
-    if axes:
-        check_values(check_one_hot, (preds, target), tuple(sorted(axes)), name)
+    check_values(check_one_hot, (preds, target), size, name)
 
 
 def _top(scores: jax.Array, k: int) -> jax.Array:

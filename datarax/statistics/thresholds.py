@@ -109,19 +109,31 @@ def check_known(
         )
 
 
-def check_one_hot(preds: Any, target: Any, axes: tuple[int, ...], name: str) -> None:
-    """Checks that labels that are known outside `jit` are not one-hot along one of some axes.
+def check_one_hot(preds: Any, target: Any, size: int | None, name: str) -> None:
+    """Checks that labels that are known outside `jit` are not one-hot along the last or second axis.
+
+    Args:
+        preds: labels of three or more axes; other arrays are not looked at.
+        target: labels of the same shape.
+        size: the number of classes, which such an axis has; None if it is not known.
+        name: the name of `preds` in messages.
 
     Raises:
         MetricInputError: predictions and targets both hold a single 1 along an axis, and else 0.
     """
     if kept() != "all" or not (_is_known(preds) and _is_known(target)):
         return
-    for axis in axes:
+    shape = np.shape(target)
+    # A program runs its check for every batch, also for one of other shapes.
+    if len(shape) < 3 or np.shape(preds) != shape:
+        return
+    for axis in (-1, 1):
+        if shape[axis] < 2 or size not in (None, shape[axis]):
+            continue
         # The targets first: of most labels one look at them is enough.
-        if np.shape(target)[axis] > 1 and all(_is_one_hot(x, axis) for x in (target, preds)):
+        if all(_is_one_hot(x, axis) for x in (target, preds)):
             raise MetricInputError(
-                f"{name} and target of shape {np.shape(target)} are one-hot along axis {axis}; "
+                f"{name} and target of shape {shape} are one-hot along axis {axis}; "
                 f"expected labels: give {name}.argmax({axis}) and target.argmax({axis})"
             )
 

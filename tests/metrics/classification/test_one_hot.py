@@ -115,3 +115,14 @@ def test_images_and_tokens(rng):
     with pytest.raises(MetricInputError, match=r"one-hot, give target\.argmax\(-1\)"):
         Perplexity().update(np.float32(tokens), tokens)
     assert TokenAccuracy().update(ids, ids).results() == 1
+
+
+def test_a_batch_of_other_shape_after_images(rng):
+    images, labels = rng.integers(0, C, (3, 5, 6)), np.arange(2)[:, None] == np.arange(2)
+    for metric in (Accuracy(num_classes=C), TokenAccuracy()):
+        metric = metric.update(images, images)
+        # Two sequences with a single 1 each are labels, and not one-hot.
+        metric = metric.update(labels.astype(np.int64)[0], labels.astype(np.int64)[0])
+        assert metric.results() == 1
+    tokens = TokenAccuracy().update(images, images).update(labels.astype(int), labels.astype(int))
+    assert tokens.results() == 1
