@@ -335,6 +335,7 @@ def _child(home: Path) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     (home / "ready").touch()
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "The default axis_types will change", DeprecationWarning)
     try:
         if joining is not None:
             import jax

@@ -69,10 +69,11 @@ class ConsoleWriter(Writer):
         text = optional("rich.text", "console", "ConsoleWriter").Text
         header = several or columns != self._columns
         table = optional("rich.table", "console", "ConsoleWriter").Table(
-            box=None, pad_edge=False, show_header=header
+            box=None, padding=0, show_header=header
         )
         for name in columns:  # of the same widths in each line, so that they stand in columns
-            table.add_column(text(name), justify="right", width=max(8, len(name)))
+            width = max(8, len(name)) + (2 if name != columns[0] else 0)
+            table.add_column(text(name), justify="right", width=width)
         table.add_row(*(text(cells[name]) for name in columns))
         self._console.print(table)
         self._columns = columns

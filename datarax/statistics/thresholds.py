@@ -110,7 +110,7 @@ def check_known(
 
 
 def check_one_hot(preds: Any, target: Any, size: int | None, name: str) -> None:
-    """Checks that labels that are known outside `jit` are not one-hot along the last or second axis.
+    """Checks that labels that are known outside `jit` are not one-hot along axis -1 or 1.
 
     Args:
         preds: labels of three or more axes; other arrays are not looked at.
