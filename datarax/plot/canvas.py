@@ -140,6 +140,8 @@ def color_bar(ax: "Axes", image: Any, label: str) -> Any:
         # Matplotlib's labels at 2, 3, 4 and 6 overlap on a scale of more than this.
         ticker = optional("matplotlib.ticker", "plot", "datarax.plot")
         bar.minorlocator = ticker.LogLocator(subs=(2, 4))
+        # Up to two decades all of them get a label, as there may be one power of ten alone.
+        bar.minorformatter = ticker.LogFormatterSciNotation(minor_thresholds=(2, 2))
     ink = ink_of(ax)
     bar.ax.tick_params(which="both", color=ink, labelcolor=ink)
     bar.ax.yaxis.label.set_color(ink)

@@ -92,7 +92,9 @@ def test_weights_agree_with_numpy(rng):
     values = np.exp2(rng.permutation(SIZE) / 8 - 30).astype(np.float32)
     weights = rng.integers(0, 9, SIZE)
     got = update(ValueHistogram(), values, weights=weights).quantile(QS)
-    want = np.quantile(values, QS, weights=weights, method="inverted_cdf")
+    # NumPy 2.0 takes a value of weight zero for the quantile 0.
+    some = weights > 0
+    want = np.quantile(values[some], QS, weights=weights[some], method="inverted_cdf")
     np.testing.assert_array_equal(np.asarray(got), want)
 
 
