@@ -7,11 +7,11 @@ from contextvars import ContextVar
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike
+from datarax._xp import on_host, xp
 
 
 def numeric(x: ArrayLike, name: str) -> jax.Array:
@@ -21,29 +21,37 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
         MetricTypeError: `x` holds something other than numbers.
         MetricInputError: an integer in `x` does not fit the widest integer dtype of JAX.
     """
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError(f"{name}: numpy masked arrays are not supported; give weights= instead")
     try:
-        array = x if isinstance(x, jax.Array) else jnp.asarray(x)
-    except OverflowError as error:
-        raise _too_large(name) from error
-    except (TypeError, ValueError) as error:
-        raise MetricTypeError(
-            f"{name}: expected an array of numbers; got {type(x).__name__}"
-            + (f" of dtype {x.dtype}" if isinstance(x, np.ndarray | np.generic) else "")
-        ) from error
-    if not (is_integer(array) or jnp.issubdtype(array.dtype, jnp.floating)):
+        array: Any = x if isinstance(x, jax.Array) else np.asarray(x)
+    except ValueError as error:
+        raise _not_numbers(x, name) from error
+    known = not isinstance(array, jax.Array)
+    if known and array.dtype == object and any(isinstance(each, int) for each in array.flat):
+        raise _too_large(name)
+    if known and (array.dtype.kind in "OSUMm" or not array.dtype.isnative):
+        raise _not_numbers(x, name)
+    if not (is_integer(array) or xp.issubdtype(array.dtype, xp.floating)):
         raise MetricTypeError(
             f"{name} has dtype {array.dtype}; expected booleans, integers or floats"
         )
     array = at_least_8_bits(array)
-    # With x64 disabled, JAX truncates NumPy's 64-bit integers to 32 bits without an error.
-    if (
-        isinstance(x, np.ndarray | np.generic)
-        and is_integer(array)
-        and x.itemsize > array.dtype.itemsize
-        and (x.astype(array.dtype) != x).any()
-    ):
+    # The dtype that it has on devices: with x64 disabled, of 32 bits.
+    dtype = array.dtype
+    if known and dtype.itemsize == 8:
+        dtype = jax.dtypes.canonicalize_dtype(dtype)
+    if dtype == array.dtype:
+        return array
+    narrow = array.astype(dtype)
+    if is_integer(array) and (narrow != array).any():
         raise _too_large(name)
-    return array
+    return narrow
+
+
+def _not_numbers(x: Any, name: str) -> MetricTypeError:
+    of = f" of dtype {x.dtype}" if isinstance(x, np.ndarray | np.generic) else ""
+    return MetricTypeError(f"{name}: expected an array of numbers; got {type(x).__name__}{of}")
 
 
 def _too_large(name: str) -> MetricInputError:
@@ -57,8 +65,8 @@ def at_least_8_bits(x: jax.Array) -> jax.Array:
 
     JAX has few operations on such dtypes.
     """
-    if jnp.issubdtype(x.dtype, jnp.integer) and jnp.iinfo(x.dtype).bits < 8:
-        return x.astype(jnp.uint8 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else jnp.int8)
+    if xp.issubdtype(x.dtype, xp.integer) and xp.iinfo(x.dtype).bits < 8:
+        return x.astype(xp.uint8 if xp.issubdtype(x.dtype, xp.unsignedinteger) else xp.int8)
     return x
 
 
@@ -69,12 +77,12 @@ def kind(x: Any) -> str:
 
 def is_integer(x: jax.Array) -> bool:
     """Whether the dtype of an array is an integer dtype or bool."""
-    return x.dtype == jnp.bool_ or jnp.issubdtype(x.dtype, jnp.integer)
+    return x.dtype == xp.bool_ or xp.issubdtype(x.dtype, xp.integer)
 
 
 def as_float(x: jax.Array) -> jax.Array:
-    """`x` in the default float dtype, in which values are accumulated."""
-    return x.astype(default_float())
+    """`x` as floats for formulas: on the host of float64, on devices of the default dtype."""
+    return x.astype(np.float64 if on_host(x) else default_float())
 
 
 def default_float() -> np.dtype[Any]:

@@ -130,11 +130,17 @@ def refusals(calls: Mapping[str, Callable[[], Any]]) -> dict[str, str]:
 
 
 def assert_same(got: Any, want: Any, dtype: Any = None, *, ulps: int = 0) -> None:
-    """The same type, shape, dtype and NaNs, and values within `ulps` units in the last place."""
-    assert isinstance(got, jax.Array), type(got)
-    assert not got.aval.weak_type
+    """The same type, shape, dtype and NaNs, and values within `ulps` units in the last place.
+
+    A float32 may be a float64 of the host, which is rounded before it is compared.
+    """
+    assert isinstance(got, jax.Array | np.ndarray | np.generic), type(got)
+    assert not isinstance(got, jax.Array) or not got.aval.weak_type
     want = np.asarray(want)
     dtype = jnp.dtype(want.dtype if dtype is None else dtype)
+    if not isinstance(got, jax.Array) and dtype == np.float32 and got.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            got = got.astype(dtype)
     assert got.dtype == dtype, (got.dtype, dtype)
     assert got.shape == want.shape, (got.shape, want.shape)
     value = np.asarray(got)

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from datarax.metrics.base import read_in_place
+from datarax.metrics.base import read
 from tests.registry import BATCH, CASES, Case
 
 RECORDED = Path(__file__).with_suffix(".json")
@@ -31,7 +31,7 @@ def programs(case: Case) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     inputs = case.inputs.draw(np.random.default_rng(0), BATCH)
     arrays = metric.arguments_from(case.arrays(inputs))
     update = jax.jit(lambda metric, arrays: metric.update(**arrays))
-    return {"update": (update, (metric, arrays)), "read": (read_in_place, (metric,))}
+    return {"update": (update, (metric, arrays)), "read": (jax.jit(read), (metric,))}
 
 
 def traced(function: Any, args: tuple[Any, ...]) -> int:

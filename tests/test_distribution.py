@@ -105,7 +105,7 @@ def test_the_wheel_holds_the_package_alone(built):
     assert metadata.description_content_type == "text/markdown"
     assert (metadata.description or "").strip() == (ROOT / "README.md").read_text().strip()
     always = {r.name for r in metadata.requires_dist or () if r.marker is None}
-    assert always == {"flax", "jax", "jaxlib", "numpy"}
+    assert always == {"flax", "jax", "jaxlib", "numpy", "scipy"}
     assert entries.split() == ["[console_scripts]", "datarax", "=", "datarax.cli:program"]
 
 

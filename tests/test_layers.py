@@ -19,6 +19,7 @@ LAYERS = (
     ("_typing",),
     ("_errors",),
     ("_optional",),
+    ("_xp",),
     ("_checks",),
     ("numerics",),
     ("distributed",),
@@ -36,6 +37,7 @@ RANKS = {layer: rank for rank, row in enumerate(LAYERS) for layer in row}
 # What may be imported besides the standard library: everywhere, and in one layer or module more.
 EVERYWHERE = {"jax", "numpy"}
 MORE = {
+    "_xp": {"scipy"},
     "training": {"flax"},
     "io": {"orbax"},
     "plot": {"matplotlib"},  # for type checkers only

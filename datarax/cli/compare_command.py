@@ -27,7 +27,6 @@ from datarax.evaluation.output_folder import held, write_files
 from datarax.evaluation.planning import planned
 from datarax.evaluation.table_batches import Batch, batches
 from datarax.evaluation.whole_queries import Outputs, joined, taken, whole_queries
-from datarax.metrics.compiled import padded_to
 from datarax.wrappers.collection import Collection
 
 _ROWS = 65536
@@ -122,11 +121,10 @@ def _folded(
     pairs = _aligned(readers["a"], readers["b"], args.batch_size)
     found = (_outputs(a, b, models) for a, b in pairs)
     together = models["a"].columns.together
-    with padded_to(args.batch_size):
-        for batch in found if together is None else whole_queries(found, together):
-            if batch.rows:
-                rows += batch.rows
-                metric = metric.update(**encode(batch.outputs))
+    for batch in found if together is None else whole_queries(found, together):
+        if batch.rows:
+            rows += batch.rows
+            metric = metric.update(**encode(batch.outputs))
     return metric, rows, {model: each.excluded for model, each in readers.items()}
 
 

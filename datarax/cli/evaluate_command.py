@@ -104,7 +104,7 @@ def show_and_write(
 
 
 def _stopped(folder: Path | None, outcome: Outcome) -> int:
-    """Keeps what was computed until Ctrl-C. Its results are not read: that may compile for long."""
+    """Keeps what was computed until Ctrl-C. Its results are not read: that may take long."""
     hint = "with --output, --resume continues"
     if folder is not None:
         save_state(folder, outcome, PARTIAL)

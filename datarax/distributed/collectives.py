@@ -21,6 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec, get_abstract_mesh
 from datarax._checks import x64_enabled
 from datarax._errors import AxisNotBoundError
 from datarax._typing import PyTree
+from datarax._xp import on_host
 
 AxisName = str | tuple[str, ...]
 
@@ -145,6 +146,8 @@ def replicated(tree: PyTree) -> PyTree:
 
     Arrays that are on no mesh go to the mesh of the others, so that all have one type.
     """
+    if on_host(tree):
+        return tree
     tree = jax.tree.map(jnp.asarray, tree)
     meshes = (jax.typeof(x).sharding.mesh for x in jax.tree.leaves(tree))
     mesh = next((mesh for mesh in meshes if not mesh.empty), get_abstract_mesh())
@@ -155,6 +158,8 @@ def replicated(tree: PyTree) -> PyTree:
 
 def looked_up(table: Any, index: jax.Array) -> jax.Array:
     """`table[index]` for a constant vector, with the sharding of the index."""
+    if on_host(index):
+        return np.asarray(table)[index]
     sharding = jax.typeof(index).sharding
     if not sharding.mesh.explicit_axes:
         return jnp.asarray(table)[index]
@@ -164,6 +169,8 @@ def looked_up(table: Any, index: jax.Array) -> jax.Array:
 
 def unsharded(x: jax.Array, axis: int) -> jax.Array:
     """`x` with one axis replicated over an `Explicit` mesh, as a sort along it requires."""
+    if on_host(x):
+        return x
     x = jnp.asarray(x)
     sharding = jax.typeof(x).sharding
     spec = [*sharding.spec, *[None] * (x.ndim - len(sharding.spec))]
@@ -182,6 +189,8 @@ def varying_axes(x: Any) -> frozenset[str]:
 
     Empty outside `shard_map`, and where its replication check is off.
     """
+    if on_host(x):
+        return frozenset()
     kind = jax.typeof(x)
     return kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying
 
@@ -198,7 +207,7 @@ def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:
     """
     missing = tuple(n for n in axis_names(axis_name) if n not in varying_axes(x))
     if not missing:
-        return jnp.asarray(x)
+        return x
     if hasattr(lax, "pcast"):
         return lax.pcast(jnp.asarray(x), missing, to="varying")
     return getattr(lax, "pvary")(jnp.asarray(x), missing)  # noqa: B009  (jax before pcast)

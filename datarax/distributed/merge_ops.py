@@ -12,13 +12,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
 from datarax._checks import x64_enabled
+from datarax._xp import xp
 from datarax.distributed.collectives import from_key, to_key
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, is_one
 from datarax.numerics.limbs import (
     Limbs,
     add_limbs,
@@ -68,7 +68,7 @@ def merge_op(op: MetricReduceOp, dtype: np.dtype) -> MergeOp:
     """The record for an operation on values of `dtype`, which is a dtype from `state_dtype`."""
     if op is not MetricReduceOp.sum:
         return _TABLE[op.value]
-    if jnp.issubdtype(dtype, jnp.floating):
+    if xp.issubdtype(dtype, xp.floating):
         return _TABLE["sum of floats"]
     return _TABLE["sum of integers" if dtype.itemsize < 8 else "sum of 64-bit integers"]
 
@@ -81,7 +81,7 @@ def state_dtype(op: MetricReduceOp, dtype: DTypeLike) -> np.dtype:
     Maxima and minima of integers: their own dtype. Booleans: int32.
     """
     dtype = jax.dtypes.canonicalize_dtype(dtype)
-    if jnp.issubdtype(dtype, jnp.floating):
+    if xp.issubdtype(dtype, xp.floating):
         sums_wide = op is MetricReduceOp.sum and x64_enabled()
         return np.dtype("float64") if sums_wide or dtype.itemsize == 8 else np.dtype("float32")
     if op is MetricReduceOp.sum:
@@ -116,12 +116,12 @@ def _parts(x: DoubleFloat) -> Parts:
 
 def _extreme(op: str) -> MergeOp:
     def worst(dtype: np.dtype) -> Any:  # the identity of the operation
-        if jnp.issubdtype(dtype, jnp.floating):
+        if xp.issubdtype(dtype, xp.floating):
             return -np.inf if op == "max" else np.inf
         return np.iinfo(dtype).min if op == "max" else np.iinfo(dtype).max
 
-    pairwise = jnp.maximum if op == "max" else jnp.minimum
-    reduce = jnp.max if op == "max" else jnp.min
+    pairwise = xp.maximum if op == "max" else xp.minimum
+    reduce = xp.max if op == "max" else xp.min
     nan_is = "highest" if op == "max" else "lowest"
 
     def order(key: jax.Array) -> jax.Array:
@@ -132,7 +132,7 @@ def _extreme(op: str) -> MergeOp:
         identity=lambda shape, dtype: (np.full(shape, worst(dtype), dtype),),
         pairwise=lambda a, b: (pairwise(a[0], b[0]),),
         over_axis=lambda x, axes, dtype: (
-            reduce(x.astype(dtype), axes, initial=jnp.asarray(worst(dtype), dtype)),
+            reduce(x.astype(dtype), axes, initial=xp.asarray(worst(dtype), dtype)),
         ),
         to_mesh=lambda parts: ("max", [order(to_key(parts[0], nan_is))]),
         from_mesh=lambda arrays, dtype: (from_key(order(arrays[0]), dtype),),
@@ -140,12 +140,12 @@ def _extreme(op: str) -> MergeOp:
 
 
 def _float_over_axis(x: jax.Array, axes: tuple[int, ...], dtype: np.dtype) -> Parts:
-    if jnp.issubdtype(x.dtype, jnp.floating):
-        return _parts(sum_floats(x.astype(dtype), axes))
+    if xp.issubdtype(x.dtype, xp.floating):
+        return _parts(sum_floats(x if is_one(x) else x.astype(dtype), axes))
     if not axes and x.dtype.itemsize <= dtype.itemsize:
         return _parts(double_from_int(x, dtype))
     if dtype.itemsize == 8:
-        return _parts(double_from_int(jnp.sum(x, axes, dtype=jnp.int64), dtype))
+        return _parts(double_from_int(xp.sum(x, axes, dtype=xp.int64), dtype))
     return _parts(double_from_limbs(sum_integers(x, axes)))
 
 
@@ -155,7 +155,7 @@ _LOW16 = 0xFFFF
 def limbs_to_add(limbs: Limbs) -> list[jax.Array]:
     """A 64-bit integer as three of 32 bits, whose sums over up to 2**16 devices do not overflow."""
     high, low = limbs
-    return [jnp.asarray(high), low & jnp.uint32(_LOW16), low >> jnp.uint32(16)]
+    return [xp.asarray(high), low & xp.uint32(_LOW16), low >> xp.uint32(16)]
 
 
 def added_limbs(sums: list[jax.Array]) -> Limbs:
@@ -176,7 +176,7 @@ _TABLE: dict[str, MergeOp] = {
     "sum of 64-bit integers": MergeOp(
         identity=lambda shape, dtype: (np.zeros(shape, dtype),),
         pairwise=lambda a, b: (a[0] + b[0],),
-        over_axis=lambda x, axes, dtype: (jnp.sum(x, axes, dtype=dtype),),
+        over_axis=lambda x, axes, dtype: (xp.sum(x, axes, dtype=dtype),),
         to_mesh=lambda parts: ("sum", list(parts)),
         from_mesh=lambda arrays, dtype: tuple(arrays),
     ),

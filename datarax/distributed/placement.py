@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from datarax._typing import PyTree
 
@@ -55,19 +55,6 @@ def _is_replicated(x: object) -> bool:
     sharding = x.sharding
     is_named = isinstance(sharding, NamedSharding)
     return is_named and len(sharding.device_set) > 1 and sharding.is_fully_replicated
-
-
-def on_one_device(tree: PyTree) -> PyTree:
-    """Replicated arrays as arrays on one device of this process; no copy."""
-    return jax.tree.map(lambda x: x.addressable_data(0), tree)
-
-
-def like_on_one_device(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """The shapes of what `on_one_device` gives of arrays that are replicated over a mesh."""
-    devices = NamedSharding(mesh, PartitionSpec()).addressable_devices
-    first = next(device for device in mesh.devices.flat if device in devices)
-    sharding = SingleDeviceSharding(first)
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
 
 
 def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from datarax._errors import MetricInputError
+from datarax._xp import lax, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import add_limbs, sum_integers
@@ -37,19 +36,19 @@ def reduce_two_parts(
         axes: the axes, not negative.
         about: the caller and the metric, for errors.
     """
-    high, low = jnp.asarray(x.high), jnp.asarray(x.low)
-    w = None if w is None else jnp.broadcast_to(w, high.shape)
+    high, low = xp.asarray(x.high), xp.asarray(x.low)
+    w = None if w is None else xp.broadcast_to(w, high.shape)
     if op in ("max", "min"):
         return _like(x, *_extreme(op, high, low, w, axes, about))
-    whole = jnp.issubdtype(low.dtype, jnp.integer)
-    counts = None if w is None else w.astype(jnp.bool_)
+    whole = xp.issubdtype(low.dtype, xp.integer)
+    counts = None if w is None else w.astype(xp.bool_)
     if counts is not None:
-        high, low = (jnp.where(counts, part, jnp.zeros((), part.dtype)) for part in (high, low))
-    if op == "sum" and whole and (w is None or w.dtype == jnp.bool_):
-        top = jnp.sum(high, axes, dtype=jnp.int32)
-        return Exact(*add_limbs((top, jnp.zeros(top.shape, jnp.uint32)), sum_integers(low, axes)))
+        high, low = (xp.where(counts, part, xp.zeros((), part.dtype)) for part in (high, low))
+    if op == "sum" and whole and (w is None or w.dtype == xp.bool_):
+        top = xp.sum(high, axes, dtype=xp.int32)
+        return Exact(*add_limbs((top, xp.zeros(top.shape, xp.uint32)), sum_integers(low, axes)))
     double = Exact(high, low).to_double()
-    if w is not None and w.dtype != jnp.bool_:
+    if w is not None and w.dtype != xp.bool_:
         double = double * w.astype(double.dtype)
     total = double.sum(axes)
     if op == "sum":
@@ -67,33 +66,33 @@ def _like(x: Any, high: jax.Array, low: jax.Array) -> Any:
 def _extreme(
     op: str, high: jax.Array, low: jax.Array, w: Any, axes: tuple[int, ...], about: str
 ) -> tuple[jax.Array, jax.Array]:
-    whole = jnp.issubdtype(low.dtype, jnp.integer)
+    whole = xp.issubdtype(low.dtype, xp.integer)
     if whole and math.prod(high.shape[a] for a in axes) == 0:
         raise MetricInputError(
             f"{about} of shape {high.shape} has no elements, so it has no {op}, and integers have "
             f"no NaN to return; expected at least one element"
         )
-    counts = jnp.ones(high.shape, jnp.bool_) if w is None else w.astype(jnp.bool_)
-    is_nan = ~jnp.any(counts, axes) if not whole else jnp.zeros((), jnp.bool_)
+    counts = xp.ones(high.shape, xp.bool_) if w is None else w.astype(xp.bool_)
+    is_nan = ~xp.any(counts, axes) if not whole else xp.zeros((), xp.bool_)
     if not whole:
-        is_nan |= jnp.any(jnp.isnan(high) & counts, axes)
-    best = jnp.max if op == "max" else jnp.min
+        is_nan = is_nan | xp.any(xp.isnan(high) & counts, axes)
+    best = xp.max if op == "max" else xp.min
     parts = []
     # The best high part; and of the elements that have it, the best low part.
     for part in (high, low):
         found = best(part, axes, keepdims=True, where=counts, initial=_worst(part.dtype, op))
-        counts &= part == found
+        counts = counts & (part == found)
         found = lax.squeeze(found, axes)
         if not whole:
-            found = jnp.where(is_nan, jnp.asarray(jnp.nan, part.dtype), found)
+            found = xp.where(is_nan, xp.asarray(xp.nan, part.dtype), found)
         parts.append(found)
     return parts[0], parts[1]
 
 
 def _worst(dtype: Any, op: str) -> jax.Array:
-    if jnp.issubdtype(dtype, jnp.floating):
-        return jnp.asarray(-jnp.inf if op == "max" else jnp.inf, dtype)
-    return jnp.asarray(jnp.iinfo(dtype).min if op == "max" else jnp.iinfo(dtype).max, dtype)
+    if xp.issubdtype(dtype, xp.floating):
+        return xp.asarray(-xp.inf if op == "max" else xp.inf, dtype)
+    return xp.asarray(xp.iinfo(dtype).min if op == "max" else xp.iinfo(dtype).max, dtype)
 
 
 def gathered_two_parts(
@@ -104,14 +103,14 @@ def gathered_two_parts(
     Each device writes the bits of its parts into its own row of a buffer of zeros, so the sum of
     the buffers holds those of all devices, which each device then reduces.
     """
-    given = [jnp.asarray(x.high), jnp.asarray(x.low)]
-    given += [] if w is None else [jnp.broadcast_to(w, given[0].shape)]
-    mine = jnp.arange(size, dtype=jnp.int32) == index.astype(jnp.int32)
+    given = [xp.asarray(x.high), xp.asarray(x.low)]
+    given += [] if w is None else [xp.broadcast_to(w, given[0].shape)]
+    mine = xp.arange(size, dtype=xp.int32) == index.astype(xp.int32)
 
     def to_row(part: jax.Array) -> jax.Array:
         bits = _as_bits(part)
         here = lax.expand_dims(mine, range(1, part.ndim + 1))
-        return jnp.where(here, bits[None], jnp.zeros((), bits.dtype))
+        return xp.where(here, bits[None], xp.zeros((), bits.dtype))
 
     def finish(*rows: jax.Array) -> Any:
         parts = [_from_bits(r, part.dtype) for r, part in zip(rows, given, strict=True)]
@@ -122,10 +121,10 @@ def gathered_two_parts(
 
 
 def _as_bits(x: jax.Array) -> jax.Array:
-    if x.dtype == jnp.bool_:
-        return x.astype(jnp.int32)
-    return lax.bitcast_convert_type(x, jnp.dtype(f"int{8 * x.dtype.itemsize}"))
+    if x.dtype == xp.bool_:
+        return x.astype(xp.int32)
+    return lax.bitcast_convert_type(x, xp.dtype(f"int{8 * x.dtype.itemsize}"))
 
 
 def _from_bits(bits: jax.Array, dtype: Any) -> jax.Array:
-    return bits.astype(dtype) if dtype == jnp.bool_ else lax.bitcast_convert_type(bits, dtype)
+    return bits.astype(dtype) if dtype == xp.bool_ else lax.bitcast_convert_type(bits, dtype)

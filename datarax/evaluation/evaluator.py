@@ -39,7 +39,7 @@ from datarax.wrappers.collection import Collection
 IN_FLIGHT = 256
 """The most parts that an executor holds at a time, if it does not say how many workers it has."""
 LANE_ROWS = 2**20
-"""How many rows there must be for each lane, as each device compiles the programs anew."""
+"""How many rows there must be for each lane: for fewer, a thread costs more than it saves."""
 
 M = TypeVar("M", bound=Metric)
 

@@ -1,11 +1,10 @@
 """The state of a part: folded anywhere, and merged in an order that depends on the parts alone."""
 
 import pickle
-import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
@@ -20,7 +19,6 @@ from datarax.evaluation.table_batches import batches
 from datarax.evaluation.tables import ColumnType, Part
 from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
-from datarax.metrics.compiled import padded_to
 from datarax.statistics.argument_checks import keeping
 from datarax.statistics.traversal import walk
 from datarax.wrappers.best import Best
@@ -89,12 +87,8 @@ def fold_part(task: Task, part: Part, stopped: Callable[[], bool] = bool) -> Par
         return Failure(_portable(_with_place(error, part)))
 
 
-_first = threading.Lock()
-"""Held in the first update of a part, so that threads do not compile the same program twice."""
-
-
 def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
-    metric = before = _unpacked(task.metric)
+    metric = _unpacked(task.metric)
     rows, excluded, names = 0, Counter[str](), {}
     read = batches(part, task.feeds, task.types, task.rows, task.index)
     if task.together is not None:
@@ -109,13 +103,9 @@ def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
             outputs = batch.outputs if task.encode is None else task.encode(batch.outputs)
             # The arguments, each with the name of its output: the same for all batches.
             names = names or metric.arguments_from({name: name for name in outputs})
-            size = task.rows or 1 << (batch.rows - 1).bit_length()
-            checks = "warnings" if task.warns and not rows else "none"
-            alone = nullcontext() if rows and batch.rows == size else _first
-            with padded_to(size), keeping(checks), alone:
-                given = {argument: outputs[name] for argument, name in names.items()}
-                before, metric = metric, metric.update(**given)
-            jax.block_until_ready(before)  # one update is in flight
+            given = {argument: outputs[name] for argument, name in names.items()}
+            with keeping("warnings" if task.warns and not rows else "none"):
+                metric = metric.update(**given)
             rows += batch.rows
     return PartState(tuple(map(np.asarray, jax.tree.leaves(metric))), rows, dict(excluded))
 
@@ -147,11 +137,6 @@ Node = tuple[int, int]
 parts."""
 
 
-@jax.jit
-def _merged(a: Metric, b: Metric) -> Metric:
-    return a.combine(b)
-
-
 @dataclass(frozen=True)
 class Merging:
     """The states of the parts that are done, merged as far as the fixed tree over all allows."""
@@ -163,7 +148,7 @@ class Merging:
         nodes, level = dict(self.nodes), 0
         while (level, index ^ 1) in nodes:
             sibling = nodes.pop((level, index ^ 1))
-            state = _merged(state, sibling) if index % 2 == 0 else _merged(sibling, state)
+            state = state.merge(sibling) if index % 2 == 0 else sibling.merge(state)
             level, index = level + 1, index // 2
         nodes[level, index] = state
         return replace(self, nodes=nodes)
@@ -173,7 +158,7 @@ class Merging:
         places = sorted(self.nodes, key=lambda node: node[1] << node[0], reverse=True)
         states = [self.nodes[place] for place in places]
         return reduce(
-            lambda whole, state: _merged(state, whole),
+            lambda whole, state: state.merge(whole),
             states if before is None else [*states, before],
         )
 

@@ -7,16 +7,16 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import jax
-import jax.numpy as jnp
-from jax.core import Tracer
+import numpy as np
 
 from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
 from datarax._typing import OnInvalid, PyTree
+from datarax._xp import is_traced, read_on_host, xp
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.placement import everywhere, mesh_of, on_one_device, outside_mesh
+from datarax.distributed.placement import everywhere, mesh_of, outside_mesh
 from datarax.metrics.call import Call
 from datarax.metrics.compiled import compiled
-from datarax.metrics.reading import Reading, jsonable, nan_if, rounded_doubles, unusable
+from datarax.metrics.reading import Reading, as_array, jsonable, nan_if, rounded_doubles, unusable
 from datarax.metrics.routing import Outputs, Route, refuse_unknown_arguments
 from datarax.metrics.row_updates import updated_at
 from datarax.numerics.double_float import DoubleFloat
@@ -40,7 +40,7 @@ class Metric(State):
     - Define `update`, which returns `self.replace(...)`, and `compute`, the formula.
 
     The base class provides the constructor, `merge`, `sync`, `reset`, saving, `on_invalid`, the
-    compilation of `compute`, and what `per_device` and `Collection` need.
+    reading on the host, and what `per_device` and `Collection` need.
 
     To use `on_invalid`, count the values that cannot be used in a state called `invalid`: a
     `datarax.statistics.InvalidCounts`, or an accumulator of integers.
@@ -218,7 +218,7 @@ class Metric(State):
         if not shares_statistic(self):
             return updated_at(self, calls, target)
         args, kwargs = calls.by_name
-        counts = jnp.where((target.place == 0)[:, None], target.counts, 0)
+        counts = xp.where((target.place == 0)[:, None], target.counts, 0)
         return self.replace(statistic=with_repeated(counts, *args, **kwargs))
 
     def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class Metric(State):
         ]
 
     def reading(self) -> "Reading":
-        """The value, and the count of what could not be used. `read` compiles it."""
+        """The value, and the count of what could not be used."""
         value, bounds = self.value_and_bounds()
         value, invalid = rounded_doubles(value), unusable(self)
         if self.on_invalid == "propagate":
@@ -321,31 +321,34 @@ class Metric(State):
 
 @unless_donated
 def read(metric: Metric) -> Reading:
-    """The reading of a metric: one program, compiled once per configuration.
+    """The reading of a metric: on the host, outside `jit`, and within a traced function there.
 
-    A metric with one copy for each device is merged first. What all devices hold is read on one of
-    them, so a metric is read by the same program on any number of devices.
+    A metric with one copy for each device is merged first.
     """
-    if metric.owns_mesh and not any(isinstance(x, Tracer) for x in jax.tree.leaves(metric)):
+    if metric.owns_mesh and not is_traced(metric):
         metric = metric.merged()
-    return read_in_place(metric if mesh_of(metric) is None else on_one_device(metric))
+    return _reading(metric)
+
+
+@read_on_host
+def _reading(metric: Metric) -> Reading:
+    with one_reading():
+        return metric.reading()
 
 
 def placed_as(metric: Metric, value: PyTree) -> PyTree:
     """A value that was read from a metric, on all the devices of the metric."""
+    with np.errstate(over="ignore"):
+        value = jax.tree.map(as_array, value)
     mesh = vars(metric)["mesh"] if metric.owns_mesh else mesh_of(metric)
-    if mesh is None or any(isinstance(x, Tracer) for x in jax.tree.leaves(value)):
+    if mesh is None or is_traced(value):
         return value
     return everywhere(value, mesh)
 
 
-@jax.jit
-def read_in_place(metric: Metric) -> Reading:
-    """The reading of a metric, on all its devices."""
-    # The outputs are copied. Otherwise an output that is also an input would share its buffer, and
-    # a later step may donate that buffer.
-    with one_reading():
-        return jax.tree.map(jnp.copy, metric.reading())
+def bounds_of(metric: Metric) -> PyTree:
+    """What `bounds` of a metric gives outside and inside `jit`."""
+    return placed_as(metric, read(metric).bounds[""])
 
 
 def shareable(update: Method) -> Method:
@@ -381,7 +384,7 @@ def arguments(metric: Metric) -> list[tuple[str, bool]]:
 
 
 def _read_under_policy(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps the formula of a class: `compute` compiles it, rounds, and applies `on_invalid`."""
+    """Wraps the formula of a class: `compute` rounds it, and applies `on_invalid`."""
 
     @wraps(formula)
     def compute(self: Metric) -> Any:

@@ -1,22 +1,19 @@
-"""Updates outside `jit`: each runs as one compiled program."""
+"""Updates outside `jit`: on the host, or where the data is as one compiled program."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import replace
+from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import x64_enabled
 from datarax._errors import TracedValueError
 from datarax._typing import PyTree
+from datarax._xp import fetched, is_near, xp
 from datarax.distributed.placement import outside_mesh
-from datarax.metrics.call import Call, is_call, is_numbers
+from datarax.metrics.call import is_numbers
 from datarax.metrics.routing import naming
 from datarax.statistics.argument_checks import ArgumentCheck, kept, recording
 from datarax.statistics.donated import refuse_donated
@@ -31,32 +28,17 @@ _NEEDS_VALUES = (
     TracedValueError,
 )
 
-_rows: ContextVar[int | None] = ContextVar("_rows", default=None)
-
-
-@contextmanager
-def padded_to(rows: int) -> Iterator[None]:
-    """Pads the batches of all updates in the block to `rows` rows, whatever came before.
-
-    So the arithmetic of an update depends on its batch alone, not on the sizes of earlier ones.
-    """
-    token = _rows.set(rows)
-    try:
-        yield
-    finally:
-        _rows.reset(token)
-
 
 def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps the `update` of a metric: with concrete arguments it runs as one compiled program.
+    """Wraps the `update` of a metric: it runs where the state and the arguments are.
 
-    Within a traced function it runs as it is written; also if it needs the values of its arguments,
-    as `if x > 0` does. If an argument is not an array or a number, a string for example, the
-    metric's `calls` may make arrays of it; then the rest of the update is compiled. Otherwise it
-    runs as it is written, too.
-
-    A batch with another number of rows would be another program. So it is padded with rows of
-    weight zero up to the size of an earlier batch, if every metric of datarax in it takes weights.
+    - Within a traced function, as it is written, on `jax.numpy`.
+    - On arrays of NumPy, of Python or of one CPU device, as it is written, in NumPy: nothing is
+      compiled.
+    - With an array on an accelerator or on several devices, as one compiled program. If an argument
+      is no array, a string for example, the metric's `calls` may make arrays of it; then the rest
+      of the update is compiled. If it needs the values of its arguments, as `if x > 0` does, it
+      runs as it is written.
     """
 
     @outside_mesh
@@ -66,6 +48,10 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
         traced = any(isinstance(x, Tracer) for x in (*state, *leaves))
         if traced or getattr(self, "owns_mesh", False):
             return update(self, *args, **kwargs)
+        if is_near(state) and is_near(leaves):
+            args, kwargs = structure.unflatten(fetched(leaves))
+            with np.errstate(all="ignore"):
+                return update(metric.unflatten(fetched(state)), *args, **kwargs)
         if all(map(_is_known, leaves)):
             return _program(update, metric, structure)(self, leaves, args, kwargs)
         calls = self.calls(args, kwargs)
@@ -92,60 +78,29 @@ def _applied(metric: Any, calls: PyTree) -> Any:
 
 
 class _Program:
-    """The compiled programs for one configuration and one structure of the arguments."""
+    """The compiled program for one configuration and one structure of the arguments."""
 
     def __init__(self, update: Callable[..., Any], metric: Any, structure: Any):
-        self.update, self.structure = update, structure
-        states = list(walk(metric))
-        # Of other metrics it is not known whether rows of weight zero change nothing.
-        self.pads = all(
-            type(each).__module__.startswith("datarax.") and getattr(each, "keeps_rows", True)
-            for each in states
-        )
+        self.update = update
         # A `per_device` metric puts batches on its mesh, which a program cannot.
-        self.as_written = any(getattr(each, "owns_mesh", False) for each in states)
+        self.as_written = any(getattr(each, "owns_mesh", False) for each in walk(metric))
         self.checks: dict[ArgumentCheck, None] = {}
-        # For each shape of the rows, the numbers of rows with a program: as given, and padded.
-        self.sizes: dict[Any, tuple[set[int], set[int]]] = {}
 
         def updated(metric: Any, leaves: list[Any]) -> Any:
             with recording(leaves, self.checks):
                 args, kwargs = structure.unflatten(leaves)
                 return update(metric, *args, **kwargs)
 
-        self.exact = jax.jit(updated)
-        self.padded = jax.jit(lambda metric, calls: metric.apply(calls))
+        self.program = jax.jit(updated)
 
     def __call__(self, metric: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
         if self.as_written:
             return self.update(metric, *args, **kwargs)
-        rows = {x.shape[0] for x in leaves if np.ndim(x)}
-        exact, padded = self.sizes.setdefault(tuple(map(_row, leaves)), (set(), set()))
-        fixed = _rows.get()
-        other = not rows <= exact if fixed is None else rows != {fixed}
-        if len(rows) == 1 and (exact or fixed) and other and self.pads:
-            (size,) = rows
-            args, kwargs = self.structure.unflatten(leaves)
-            calls = args[0] if self.update is _applied else metric.calls(args, kwargs)
-            if _can_pad(calls):
-                if not exact and not padded and kept() != "none":
-                    # A padded program records no checks: its arrays are not the arguments.
-                    with suppress(*_NEEDS_VALUES):
-                        jax.eval_shape(self.exact, metric, leaves)
-                wanted = _padded_size(size, {fixed} if fixed else exact | padded)
-                padded.add(wanted)
-                calls = _padded(calls, size, wanted)
-                return self._checked(self.padded(metric, calls), leaves)
         try:
-            result = self.exact(metric, leaves)
+            result = self.program(metric, leaves)
         except _NEEDS_VALUES:
             self.as_written = True
             return self.update(metric, *args, **kwargs)
-        if len(rows) == 1:
-            exact |= rows
-        return self._checked(result, leaves)
-
-    def _checked(self, result: Any, leaves: list[Any]) -> Any:
         # Shapes and dtypes were checked when the program was traced. Nothing waits for the result.
         for check, places, config, name in self.checks if kept() != "none" else ():
             with naming(name):
@@ -157,46 +112,6 @@ class _Program:
 def _program(update: Callable[..., Any], metric: Any, arguments: Any) -> _Program:
     # Of the metric, the structure is enough, because it has the configuration.
     return _Program(update, metric.unflatten([None] * metric.num_leaves), arguments)
-
-
-def _padded_size(size: int, sizes: set[int]) -> int:
-    """The number of rows to which a batch is padded: one for which there is a program, if any."""
-    return min((each for each in sizes if each >= size), default=1 << (size - 1).bit_length())
-
-
-def _can_pad(calls: PyTree) -> bool:
-    """Whether all metrics take weights, and all arrays are on one device."""
-    each = jax.tree.leaves(calls, is_leaf=is_call)
-    arrays = (x for x in jax.tree.leaves(calls) if isinstance(x, jax.Array))
-    return all("weights" in call.takes for call in each) and all(
-        len(x.sharding.device_set) == 1 for x in arrays
-    )
-
-
-def _padded(calls: PyTree, size: int, wanted: int) -> PyTree:
-    """The calls of an update of `size` rows, with rows of weight zero added."""
-
-    def pad(x: Any) -> Any:
-        # With NumPy, because each shape would be another program.
-        return np.pad(x, [(0, wanted - size)] + [(0, 0)] * (np.ndim(x) - 1)) if np.ndim(x) else x
-
-    def padded(call: Call) -> Call:
-        args, kwargs = call.by_name
-        if not any(map(np.ndim, jax.tree.leaves((args, kwargs)))):
-            return call  # of one value for the batch, such as its mean loss: it has no rows
-        weights = kwargs.get("weights")
-        weights = np.ones(size, np.bool_) if weights is None else np.asarray(weights)
-        if not weights.ndim:
-            weights = np.broadcast_to(weights, size)
-        args, kwargs = jax.tree.map(pad, (args, kwargs | {"weights": weights}))
-        return replace(call, args=args, kwargs=kwargs)
-
-    return jax.tree.map(padded, calls, is_leaf=is_call)
-
-
-def _row(x: Any) -> Any:
-    """What the rows of an argument have in common: shape and dtype."""
-    return np.shape(x)[1:], getattr(x, "dtype", type(x))
 
 
 def _with_arrays(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -229,4 +144,4 @@ def _is_known(x: Any) -> bool:
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8 and not x64_enabled():
         narrow = np.int32 if x.dtype.kind == "i" else np.uint32
         return bool((x.astype(narrow) == x).all())  # else the update raises, and names it
-    return jnp.issubdtype(x.dtype, jnp.number) or x.dtype == np.bool_
+    return xp.issubdtype(x.dtype, xp.number) or x.dtype == np.bool_

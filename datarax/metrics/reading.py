@@ -7,7 +7,6 @@ from dataclasses import field as dataclass_field
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -19,6 +18,7 @@ from datarax._errors import (
     TracedValueError,
 )
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
@@ -48,7 +48,7 @@ class Unusable:
         """Whether there is any that spoils the result, as an array of shape ()."""
         counts = {kind: count for kind, count in self.counts.items() if kind != NOT_SAMPLED}
         parts = [part != 0 for part in jax.tree.leaves(counts)]
-        return functools.reduce(jnp.logical_or, parts, jnp.zeros((), jnp.bool_))
+        return functools.reduce(xp.logical_or, parts, xp.zeros((), xp.bool_))
 
     @property
     def is_some(self) -> bool:
@@ -118,8 +118,8 @@ class OrNone(Presented):
 
     def arrays(self) -> jax.Array:
         """The integer, or -1."""
-        value = jnp.asarray(self.value)
-        return jnp.where(self.some, value, jnp.asarray(-1, value.dtype))
+        value = xp.asarray(self.value)
+        return xp.where(self.some, value, xp.asarray(-1, value.dtype))
 
     def listed(self) -> int | str | None:
         """The integer or the name, or None."""
@@ -132,7 +132,7 @@ class OrNone(Presented):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class ByGroup(Presented):
-    """A dict of results in few arrays, because each result is work for the compiler.
+    """A dict of results in few arrays, because each result is work for a compiler inside `jit`.
 
     It stands for items with the names `prefix + column`, and for others as they are.
     """
@@ -176,7 +176,8 @@ class Reading:
 
     def rounded(self) -> PyTree:
         """The value as arrays."""
-        return self._flattened(_presented(self.value, lambda x: x.arrays(), _to_array))
+        with np.errstate(over="ignore"):
+            return self._flattened(_presented(self.value, lambda x: x.arrays(), as_array))
 
     def _flattened(self, value: PyTree) -> PyTree:
         return dict(flat_items(value)) if self.flat else value
@@ -324,8 +325,11 @@ def is_wide(x: Any) -> bool:
     return isinstance(x, DoubleFloat | Exact)
 
 
-def _to_array(x: Any) -> Any:
-    return x.to_float() if isinstance(x, Exact) else x
+def as_array(x: Any) -> Any:
+    """A part of a value as an array on the devices, rounded to the default dtypes."""
+    x = x.to_float() if isinstance(x, Exact) else x
+    # Not `jnp.asarray`, which compiles a program for each shape.
+    return x if isinstance(x, str | None | jax.Array) else jax.device_put(x)
 
 
 def _nan_where(condition: Any, x: Any) -> Any:
@@ -335,8 +339,8 @@ def _nan_where(condition: Any, x: Any) -> Any:
     if isinstance(x, Exact):
         parts = _nan_where(condition, x.high), _nan_where(condition, x.low)
         return x if x.is_integer else Exact(*parts)
-    x = jnp.asarray(x)
-    return x if is_integer(x) else jnp.where(condition, jnp.asarray(jnp.nan, x.dtype), x)
+    x = xp.asarray(x)
+    return x if is_integer(x) else xp.where(condition, xp.asarray(xp.nan, x.dtype), x)
 
 
 def _to_host(x: Any) -> Any:

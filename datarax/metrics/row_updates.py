@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
+from datarax._xp import lax, on_host, vmap, xp
 from datarax.distributed.collectives import replicated
 from datarax.metrics.call import Call, is_call
 from datarax.statistics.leaf_states import leaf_states, map_leaf_states
@@ -27,10 +28,10 @@ def row_count(call: Call) -> int:
         MetricInputError: the leading axes of the arguments differ.
     """
     data = jax.tree.leaves(call.unweighted)
-    sizes = {x.shape[0] for x in map(jnp.asarray, data) if x.ndim}
+    sizes = {x.shape[0] for x in map(xp.asarray, data) if x.ndim}
     sizes = sizes - {1} or sizes
     if len(sizes) > 1:
-        shapes = ", ".join(str(jnp.shape(x)) for x in data)
+        shapes = ", ".join(str(xp.shape(x)) for x in data)
         raise MetricInputError(
             f"{call.metric}: expected arrays that share one leading axis; got shapes {shapes}"
         )
@@ -52,7 +53,7 @@ def rows_of(calls: PyTree) -> int:
     sizes = set(map(row_count, several))
     sizes = sizes - {1} or sizes
     if len(sizes) > 1:
-        shapes = ", ".join(str(jnp.shape(x)) for x in jax.tree.leaves(calls))
+        shapes = ", ".join(str(xp.shape(x)) for x in jax.tree.leaves(calls))
         raise MetricInputError(
             f"expected arrays that share one leading axis, of rows; got shapes {shapes}"
         )
@@ -63,19 +64,19 @@ def counted_rows(call: Call, rows: int) -> jax.Array:
     """Which rows of a call have a weight that is not zero."""
     weights = call.by_name[1].get("weights")
     if weights is None:
-        return jnp.ones(rows, jnp.bool_)
+        return xp.ones(rows, xp.bool_)
     w = replicated(numeric(weights, "weights"))
-    some = jnp.any(w.astype(jnp.bool_), tuple(range(1, w.ndim)))
-    return jnp.broadcast_to(some, (rows,))
+    some = xp.any(w.astype(xp.bool_), tuple(range(1, w.ndim)))
+    return xp.broadcast_to(some, (rows,))
 
 
 def by_rows(call: Call, rows: int) -> Call:
     """The call with two leading axes: of rows, and of one example in each."""
 
     def split(x: Any) -> jax.Array:
-        x = jnp.asarray(x)
+        x = xp.asarray(x)
         x = x[None] if x.ndim == 0 else x
-        return jnp.broadcast_to(x, (rows, *x.shape[1:]))[:, None]
+        return xp.broadcast_to(x, (rows, *x.shape[1:]))[:, None]
 
     # All arguments get the axes of one batch, so those that are one value are repeated.
     args, kwargs = call.by_name
@@ -98,6 +99,8 @@ def updated_at(stacked: Any, calls: PyTree, target: Target) -> Any:
     Raises:
         MetricInputError: the metric takes no weights, and its state is too large for a row.
     """
+    if on_host(stacked, *jax.tree.leaves((calls, target))):
+        return _one_by_one(stacked, calls, target)
     empty = element(stacked)
     states = leaf_states(empty)
     rows, several = target.place.size, jax.tree.leaves(calls, is_leaf=is_call)
@@ -117,6 +120,30 @@ def updated_at(stacked: Any, calls: PyTree, target: Target) -> Any:
     return _weighted(stacked, calls, target)
 
 
+def _one_by_one(stacked: Any, calls: PyTree, target: Target) -> Any:
+    """The states, each updated with its rows of arrays on the host; a row counts by repetition."""
+    rows = target.place.size
+
+    def chosen(call: Call, index: Any) -> Call:
+        def take(x: Any) -> Any:
+            return x[index] if np.ndim(x) and len(x) == rows else x
+
+        args, kwargs = jax.tree.map(take, call.by_name)
+        return replace(call, args=args, kwargs=kwargs)
+
+    def updated(i: int) -> Any:
+        one = jax.tree.map(lambda x: x[i], stacked)
+        index = np.flatnonzero(target.place == i % target.places)
+        if target.counts is not None:
+            index = np.repeat(index, target.counts[index, i // target.places])
+        if not index.size:
+            return one
+        with invalid_uncounted(target.counts is not None):
+            return one.apply(jax.tree.map(lambda call: chosen(call, index), calls, is_leaf=is_call))
+
+    return jax.tree.map(lambda *x: np.stack(x), *map(updated, range(target.size)))
+
+
 def element(stacked: Any) -> Any:
     """The empty state of which several are stacked."""
     return jax.tree.map(lambda x: x[0], stacked).reset()
@@ -126,10 +153,10 @@ def _weighted(stacked: Any, calls: PyTree, target: Target) -> Any:
     target = replicated_target(target)
 
     def update(one: Any, index: jax.Array) -> Any:
-        factor = target.place == index % jnp.uint32(target.places)
+        factor = target.place == index % xp.uint32(target.places)
         if target.counts is not None:
-            replica = (index // jnp.uint32(target.places)).astype(jnp.int32)
-            factor = jnp.where(factor, target.counts[:, replica], 0)
+            replica = (index // xp.uint32(target.places)).astype(xp.int32)
+            factor = xp.where(factor, target.counts[:, replica], 0)
 
         def weighted(call: Call) -> Call:
             return reweighted(call, factor)
@@ -137,7 +164,7 @@ def _weighted(stacked: Any, calls: PyTree, target: Target) -> Any:
         with invalid_uncounted(target.counts is not None):
             return one.apply(jax.tree.map(weighted, calls, is_leaf=is_call))
 
-    return jax.vmap(update)(stacked, jnp.arange(target.size, dtype=jnp.uint32))
+    return vmap(update)(stacked, xp.arange(target.size, dtype=xp.uint32))
 
 
 def replicated_target(target: Target) -> Target:
@@ -152,12 +179,12 @@ def reweighted(call: Call, factor: jax.Array) -> Call:
     """The call with the weight of each row times a factor: a mask, or whole numbers."""
     args, kwargs = call.by_name
     rows, weights = factor.size, kwargs.get("weights")
-    w = jnp.ones(rows, jnp.bool_) if weights is None else replicated(jnp.asarray(weights))
+    w = xp.ones(rows, xp.bool_) if weights is None else replicated(xp.asarray(weights))
     w = w[None] if w.ndim == 0 else w
-    w = jnp.broadcast_to(w, (rows, *w.shape[1:]))
-    factor = jax.lax.expand_dims(factor, range(1, w.ndim))
-    if factor.dtype == jnp.bool_:
-        w = jnp.where(factor, w, jnp.zeros((), w.dtype))
+    w = xp.broadcast_to(w, (rows, *w.shape[1:]))
+    factor = lax.expand_dims(factor, range(1, w.ndim))
+    if factor.dtype == xp.bool_:
+        w = xp.where(factor, w, xp.zeros((), w.dtype))
     else:
         w = as_float(w) * as_float(factor)
     return replace(call, args=args, kwargs=kwargs | {"weights": w})
@@ -182,12 +209,12 @@ def _merged_rows(stacked: Any, empty: Any, call: Call, target: Target) -> Any:
 
     def cut(x: jax.Array, fill: int = 0) -> jax.Array:
         padding = [(0, parts * AT_ONCE - rows)] + [(0, 0)] * (x.ndim - 1)
-        x = jnp.pad(x, padding, constant_values=jnp.asarray(fill, x.dtype))
+        x = xp.pad(x, padding, constant_values=xp.asarray(fill, x.dtype))
         return x.reshape(parts, AT_ONCE, *x.shape[1:])
 
     given = jax.tree.map(cut, call), cut(target.place, places), jax.tree.map(cut, target.counts)
-    stacked = jax.tree.map(jnp.asarray, stacked)
-    return jax.lax.scan(lambda state, part: (fold(state, *part), None), stacked, given)[0]
+    stacked = jax.tree.map(xp.asarray, stacked)
+    return lax.scan(lambda state, part: (fold(state, *part), None), stacked, given)[0]
 
 
 def row_states(empty: Any, call: Call) -> list[Any]:
@@ -202,7 +229,7 @@ def row_states(empty: Any, call: Call) -> list[Any]:
         after = leaf_states(template.apply(call))
         return [None if _same(x, y) else y for x, y in zip(before, after, strict=True)]
 
-    return jax.vmap(one)(call)
+    return vmap(one)(call)
 
 
 def _same(before: Any, after: Any) -> bool:

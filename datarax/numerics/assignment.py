@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jax import lax
+
+from datarax._xp import at, lax, xp
 
 
 class _Matching(NamedTuple):
@@ -54,37 +54,37 @@ def best_matching(gain: jax.Array) -> jax.Array:
     # Zeros and infinities are computed from `gain`, so that inside `shard_map` they vary over the
     # same axes.
     zero = gain[0, 0] * 0
-    cost = jnp.pad(-gain, ((1, 0), (1, 0)))
-    none = jnp.zeros(columns + 1, jnp.int32) + zero.astype(jnp.int32)
-    infinite = jnp.full(columns + 1, jnp.inf, gain.dtype) + zero
+    cost = xp.pad(-gain, ((1, 0), (1, 0)))
+    none = xp.zeros(columns + 1, xp.int32) + zero.astype(xp.int32)
+    infinite = xp.full(columns + 1, xp.inf, gain.dtype) + zero
 
     def match_row(row: jax.Array, now: _Matching) -> _Matching:
-        row_of = now.row_of.at[0].set(row)
+        row_of = at(now.row_of)[0].set(row)
 
         def visit(now: _Search) -> _Search:
             # One step of Dijkstra's algorithm over reduced costs: from the row of the last column
             # to the nearest column not visited. Then the prices change so that its slack is zero.
-            visited = now.visited.at[now.column].set(True)
+            visited = at(now.visited)[now.column].set(True)
             row = row_of[now.column]
             reduced = cost[row] - now.row_price[row] - now.column_price
             closer = ~visited & (reduced < now.slack)
-            slack = jnp.where(closer, reduced, now.slack)
-            previous = jnp.where(closer, now.column, now.previous)
-            open_slack = jnp.where(visited, jnp.inf, slack).at[0].set(jnp.inf)
-            following = jnp.argmin(open_slack).astype(jnp.int32)
+            slack = xp.where(closer, reduced, now.slack)
+            previous = xp.where(closer, now.column, now.previous)
+            open_slack = at(xp.where(visited, xp.inf, slack))[0].set(xp.inf)
+            following = xp.argmin(open_slack).astype(xp.int32)
             delta = open_slack[following]
-            step = jnp.where(visited, delta, 0)
+            step = xp.where(visited, delta, 0)
             return _Search(
-                row_price=now.row_price.at[row_of].add(step),
+                row_price=at(now.row_price)[row_of].add(step),
                 column_price=now.column_price - step,
-                slack=jnp.where(visited, slack, slack - delta),
+                slack=xp.where(visited, slack, slack - delta),
                 previous=previous,
                 visited=visited,
                 column=following,
             )
 
         start = _Search(
-            now.row_price, now.column_price, infinite, none, none.astype(jnp.bool_), none[0]
+            now.row_price, now.column_price, infinite, none, none.astype(xp.bool_), none[0]
         )
         # The search starts at column 0, to which the new row is matched, and ends at a free column.
         found = lax.while_loop(lambda search: row_of[search.column] != 0, visit, start)
@@ -92,7 +92,7 @@ def best_matching(gain: jax.Array) -> jax.Array:
         def shift(path: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             row_of, column = path
             previous = found.previous[column]
-            return row_of.at[column].set(row_of[previous]), previous
+            return at(row_of)[column].set(row_of[previous]), previous
 
         # Augment: each column on the path takes the row of the column before it. The first column
         # takes the new row.
@@ -100,14 +100,14 @@ def best_matching(gain: jax.Array) -> jax.Array:
         return _Matching(found.row_price, found.column_price, row_of)
 
     start = _Matching(
-        jnp.zeros(rows + 1, gain.dtype) + zero, jnp.zeros(columns + 1, gain.dtype) + zero, none
+        xp.zeros(rows + 1, gain.dtype) + zero, xp.zeros(columns + 1, gain.dtype) + zero, none
     )
-    matching = lax.fori_loop(jnp.int32(1), jnp.int32(rows + 1), match_row, start)
+    matching = lax.fori_loop(xp.int32(1), xp.int32(rows + 1), match_row, start)
     return _inverse(matching.row_of[1:] - 1, rows)
 
 
 def _inverse(places: jax.Array, size: int) -> jax.Array:
     """For each number below `size`, the index at which `places` holds it; -1 if it does not."""
-    places = jnp.where(places >= 0, places, size)
-    index = jnp.arange(len(places), dtype=jnp.int32)
-    return jnp.full(size, -1, jnp.int32).at[places].set(index, mode="drop")
+    places = xp.where(places >= 0, places, size)
+    index = xp.arange(len(places), dtype=xp.int32)
+    return at(xp.full(size, -1, xp.int32))[places].set(index, mode="drop")

@@ -3,10 +3,9 @@
 from fractions import Fraction
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from datarax._xp import lax, xp
 from datarax.numerics.double_float import DoubleFloat
 
 
@@ -15,15 +14,13 @@ def edges(mask: jax.Array) -> jax.Array:
 
     Pixels outside the image are not in the mask.
     """
-    around = jnp.pad(mask, ((0, 0), (1, 1), (1, 1)))
+    around = xp.pad(mask, ((0, 0), (1, 1), (1, 1)))
     rows, columns = around[:, :, 1:-1], around[:, 1:-1]
     inner = rows[:, :-2] & rows[:, 2:] & columns[:, :, :-2] & columns[:, :, 2:]
     return mask & ~inner
 
 
-def squared_distance(
-    points: jax.Array, spacing: tuple[float, float], dtype: jnp.dtype
-) -> jax.Array:
+def squared_distance(points: jax.Array, spacing: tuple[float, float], dtype: xp.dtype) -> jax.Array:
     """For each pixel (N, H, W), the square of the distance to the nearest point; infinite for none.
 
     First it finds the nearest point within each column: the last one above, or the first one below.
@@ -32,22 +29,22 @@ def squared_distance(
     Toriwaki (1994), https://doi.org/10.1016/0031-3203(94)90133-3.
     """
     height, width = points.shape[1:]
-    row = jnp.broadcast_to(jnp.arange(height, dtype=jnp.int32)[None, :, None], points.shape)
+    row = xp.broadcast_to(xp.arange(height, dtype=xp.int32)[None, :, None], points.shape)
     # A row outside the image stands for no point, so far away that the distance is at least `far`.
     far = 2 * height
-    above = lax.cummax(jnp.where(points, row, -far), axis=1)
-    below = lax.cummin(jnp.where(points, row, 2 * far), axis=1, reverse=True)
-    rows = jnp.minimum(row - above, below - row)
-    vertical = jnp.where(rows < far, rows.astype(dtype) * spacing[0], jnp.inf)
+    above = lax.cummax(xp.where(points, row, -far), axis=1)
+    below = lax.cummin(xp.where(points, row, 2 * far), axis=1, reverse=True)
+    rows = xp.minimum(row - above, below - row)
+    vertical = xp.where(rows < far, rows.astype(dtype) * spacing[0], xp.inf)
     square = vertical * vertical
-    columns = jnp.arange(width, dtype=jnp.int32)
+    columns = xp.arange(width, dtype=xp.int32)
 
     def through(k: jax.Array, least: jax.Array) -> jax.Array:
-        aside = jnp.abs(columns - k).astype(dtype) * spacing[1]
+        aside = xp.abs(columns - k).astype(dtype) * spacing[1]
         column = lax.dynamic_slice_in_dim(square, k, 1, 2)
-        return jnp.minimum(least, column + (aside * aside)[None, None, :])
+        return xp.minimum(least, column + (aside * aside)[None, None, :])
 
-    return lax.fori_loop(jnp.int32(0), jnp.int32(width), through, square)
+    return lax.fori_loop(xp.int32(0), xp.int32(width), through, square)
 
 
 def percentile_of(values: jax.Array, where: jax.Array, percent: float) -> jax.Array:
@@ -56,17 +53,17 @@ def percentile_of(values: jax.Array, where: jax.Array, percent: float) -> jax.Ar
     Infinite or NaN where the mask is empty. Within 4 ulp for values that are not negative.
     """
     if percent == 100:
-        return jnp.max(jnp.where(where, values, -jnp.inf), -1)
-    ordered = jnp.sort(jnp.where(where, values, jnp.inf), -1)
-    last = jnp.maximum(jnp.sum(where, -1, dtype=jnp.int32) - 1, 0)
+        return xp.max(xp.where(where, values, -xp.inf), -1)
+    ordered = xp.sort(xp.where(where, values, xp.inf), -1)
+    last = xp.maximum(xp.sum(where, -1, dtype=xp.int32) - 1, 0)
     # The place is a double-float, because a float32 would lose the fraction between two values. The
     # share is a `Fraction`, because percent / 100 is rounded.
     share = Fraction(percent) / 100
     high = np.asarray(float(share), values.dtype)
     low = np.asarray(float(share - Fraction(float(high))), values.dtype)
-    place = DoubleFloat(jnp.asarray(high), jnp.asarray(low)) * last.astype(values.dtype)
-    start = jnp.floor(place.high)
-    below = jnp.minimum(start.astype(jnp.int32), last)
-    above = jnp.minimum(below + 1, last)
-    a, b = (jnp.take_along_axis(ordered, x[:, None], -1)[:, 0] for x in (below, above))
+    place = DoubleFloat(xp.asarray(high), xp.asarray(low)) * last.astype(values.dtype)
+    start = xp.floor(place.high)
+    below = xp.minimum(start.astype(xp.int32), last)
+    above = xp.minimum(below + 1, last)
+    a, b = (xp.take_along_axis(ordered, x[:, None], -1)[:, 0] for x in (below, above))
     return a + (b - a) * ((place.high - start) + place.low)

@@ -3,10 +3,9 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from datarax._xp import lax, xp
 from datarax.numerics.boxes import PairSizes, intersection_over_union, product, ratio
 from datarax.numerics.double_float import DoubleFloat, where
 
@@ -61,7 +60,7 @@ def area_of(boxes: jax.Array) -> DoubleFloat:
 
 def in_areas(area: DoubleFloat) -> jax.Array:
     """Whether each area is in each of `AREAS`: (..., A)."""
-    return jnp.stack([(area >= low) & (area <= high) for low, high in AREAS.values()], -1)
+    return xp.stack([(area >= low) & (area <= high) for low, high in AREAS.values()], -1)
 
 
 def match(found: Found, truth: Truth) -> Outcome:
@@ -73,31 +72,31 @@ def match(found: Found, truth: Truth) -> Outcome:
     """
     of_class = found.labels[:, None] == found.labels[None, :]
     before = np.tri(found.labels.size, k=-1, dtype=np.bool_)
-    rank = jnp.sum(of_class & before & found.valid[None, :], 1, dtype=jnp.int32)
+    rank = xp.sum(of_class & before & found.valid[None, :], 1, dtype=xp.int32)
     valid = found.valid & (rank < MOST_DETECTIONS)
 
     overlap = _overlap(found.boxes, truth.boxes, truth.crowd)
     same = (found.labels[:, None] == truth.labels[None, :]) & valid[:, None]
     # How many of the thresholds each overlap reaches.
-    reached = sum((overlap >= t).astype(jnp.int32) for t in IOU_THRESHOLDS)
+    reached = sum((overlap >= t).astype(xp.int32) for t in IOU_THRESHOLDS)
     order = _ranks(overlap)
     counts = truth.in_area.T & ~truth.crowd[None, :]  # (A, G)
     size = truth.labels.size
-    levels = jnp.arange(len(IOU_THRESHOLDS), dtype=jnp.int32)[None, :, None]
+    levels = xp.arange(len(IOU_THRESHOLDS), dtype=xp.int32)[None, :, None]
 
     def step(free: jax.Array, detection: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
         reached, order = detection
         # The key of a box: higher is better, and boxes that count come before all others.
-        key = jnp.where(counts, order[None, :] + size, order[None, :])[:, None, :]
-        key = jnp.where(free & (reached[None, None, :] > levels), key, 0)
-        best = jnp.max(key, -1, initial=0)
+        key = xp.where(counts, order[None, :] + size, order[None, :])[:, None, :]
+        key = xp.where(free & (reached[None, None, :] > levels), key, 0)
+        best = xp.max(key, -1, initial=0)
         taken = (key == best[..., None]) & (key > 0)
         return free & (~taken | truth.crowd[None, None, :]), best
 
-    free = jnp.broadcast_to(truth.valid, (len(AREAS), len(IOU_THRESHOLDS), size))
-    best = lax.scan(step, free, (jnp.where(same, reached, 0), order))[1]
+    free = xp.broadcast_to(truth.valid, (len(AREAS), len(IOU_THRESHOLDS), size))
+    best = lax.scan(step, free, (xp.where(same, reached, 0), order))[1]
     outside = ~in_areas(area_of(found.boxes))[..., None]
-    return Outcome(rank, best > size, jnp.where(best > 0, best <= size, outside))
+    return Outcome(rank, best > size, xp.where(best > 0, best <= size, outside))
 
 
 def _overlap(found: jax.Array, truth: jax.Array, crowd: jax.Array) -> DoubleFloat:
@@ -113,19 +112,19 @@ def _ranks(x: DoubleFloat) -> jax.Array:
     earlier = np.tri(size, k=-1, dtype=np.bool_)
     one, other = x[:, :, None], x[:, None, :]
     below = (other < one) | ((other == one) & earlier[None])
-    return jnp.sum(below, -1, dtype=jnp.int32) + 1
+    return xp.sum(below, -1, dtype=xp.int32) + 1
 
 
 def pack(outcome: Outcome) -> jax.Array:
     """The outcome of each detection as an integer below 2**20 for each range of areas: (D, A)."""
-    bits = jnp.concatenate([outcome.matched, outcome.ignored], -1).astype(jnp.int32)
-    shifts = lax.broadcasted_iota(jnp.int32, bits.shape, bits.ndim - 1)
-    return jnp.sum(bits << shifts, -1, dtype=jnp.int32)
+    bits = xp.concatenate([outcome.matched, outcome.ignored], -1).astype(xp.int32)
+    shifts = lax.broadcasted_iota(xp.int32, bits.shape, bits.ndim - 1)
+    return xp.sum(bits << shifts, -1, dtype=xp.int32)
 
 
 def unpack(word: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Matched, and wrong: neither matched nor ignored. By threshold, (T, ...)."""
     size = len(IOU_THRESHOLDS)
-    shifts = lax.expand_dims(jnp.arange(2 * size, dtype=jnp.int32), range(1, word.ndim + 1))
+    shifts = lax.expand_dims(xp.arange(2 * size, dtype=xp.int32), range(1, word.ndim + 1))
     bits = (word[None] >> shifts) & 1 == 1
     return bits[:size], ~bits[:size] & ~bits[size:]

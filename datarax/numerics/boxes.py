@@ -4,8 +4,8 @@ import math
 from typing import NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 
+from datarax._xp import xp
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.limbs import as_double
 from datarax.numerics.scaling import power_of_two_near_reciprocal
@@ -47,8 +47,8 @@ class PairSizes(NamedTuple):
         A unit for each axis, which changes no ratio of areas; or one for both axes, which changes
         no angle either.
         """
-        size = jnp.maximum(self.around.high, 2 * jnp.finfo(self.around.dtype).tiny)
-        size = size if by_axis else jnp.max(size, -1, keepdims=True)
+        size = xp.maximum(self.around.high, 2 * xp.finfo(self.around.dtype).tiny)
+        size = size if by_axis else xp.max(size, -1, keepdims=True)
         unit = power_of_two_near_reciprocal(size)
         return type(self)(*(x * unit for x in self))
 
@@ -112,9 +112,9 @@ def _angle(sizes: PairSizes) -> DoubleFloat:
     a, b = (x * _unit(x) for x in (sizes.first, sizes.second))
     # The tangent of a difference: no digits cancel where both angles are nearly equal.
     across = a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
-    angle = jnp.arctan2(across.to_float(), (a * b).sum(-1).to_float())
+    angle = xp.arctan2(across.to_float(), (a * b).sum(-1).to_float())
     return DoubleFloat.of(angle) * (2 / math.pi)
 
 
 def _unit(sizes: DoubleFloat) -> jax.Array:
-    return power_of_two_near_reciprocal(jnp.max(sizes.high, -1, keepdims=True))
+    return power_of_two_near_reciprocal(xp.max(sizes.high, -1, keepdims=True))

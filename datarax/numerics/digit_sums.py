@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from datarax._checks import default_float
+from datarax._xp import lax, xp
 from datarax.numerics import double_float
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
@@ -32,13 +31,13 @@ def sum_by_digits(weights: jax.Array, count: Callable[[jax.Array], jax.Array]) -
     Raises:
         OverflowError: more than 2**30 weights (2**62 with x64).
     """
-    if weights.dtype == jnp.bool_:
-        return double_from_int(count(weights.astype(jnp.int32)), default_float())
-    info = jnp.finfo(weights.dtype)
-    whole = jnp.dtype(f"int{info.bits}")
+    if weights.dtype == xp.bool_:
+        return double_from_int(count(weights.astype(xp.int32)), default_float())
+    info = xp.finfo(weights.dtype)
+    whole = xp.dtype(f"int{info.bits}")
 
     def number(x: int) -> jax.Array:
-        return jnp.asarray(x, whole)
+        return xp.asarray(x, whole)
 
     # The length of a digit: `size` numbers below 2**length have a sum that fits.
     length = info.bits - 1 - max(weights.size - 1, 0).bit_length()
@@ -47,18 +46,18 @@ def sum_by_digits(weights: jax.Array, count: Callable[[jax.Array], jax.Array]) -
     # Each weight is an integer below 2**(nmant + 1), its significand, times a power of two.
     bits = lax.bitcast_convert_type(weights, whole)
     field = bits >> number(info.nmant)
-    hidden = jnp.where(field > 0, number(1 << info.nmant), number(0))
+    hidden = xp.where(field > 0, number(1 << info.nmant), number(0))
     significand = (bits & number((1 << info.nmant) - 1)) | hidden
-    exponent = jnp.maximum(field, number(1)) + number(info.minexp - info.nmant - 1)
+    exponent = xp.maximum(field, number(1)) + number(info.minexp - info.nmant - 1)
 
     def add_digit(carry: tuple[jax.Array, DoubleFloat]) -> tuple[jax.Array, DoubleFloat]:
         rest, total = carry
         top = exponent + number(info.bits) - lax.clz(rest)
         lowest = number(-4 * info.maxexp)
-        unit = jnp.max(jnp.where(rest > 0, top, lowest), initial=lowest) - number(length)
+        unit = xp.max(xp.where(rest > 0, top, lowest), initial=lowest) - number(length)
         # The digit is what the rest holds of multiples of 2**unit.
-        up = jnp.clip(exponent - unit, 0, info.bits - 1)
-        down = jnp.clip(unit - exponent, 0, info.bits - 1)
+        up = xp.clip(exponent - unit, 0, info.bits - 1)
+        down = xp.clip(unit - exponent, 0, info.bits - 1)
         digit = (rest << up) >> down
         rest = rest - ((digit << down) >> up)
         counted = double_from_int(count(digit), weights.dtype)
@@ -72,7 +71,7 @@ def sum_by_digits(weights: jax.Array, count: Callable[[jax.Array], jax.Array]) -
     none = count(significand)
     none = (none - none).astype(weights.dtype)
     _, total = lax.while_loop(
-        lambda carry: jnp.any(carry[0] > 0), add_digit, (significand, DoubleFloat(none, none))
+        lambda carry: xp.any(carry[0] > 0), add_digit, (significand, DoubleFloat(none, none))
     )
     return total
 
@@ -85,21 +84,21 @@ def sum_doubles(doubles: DoubleFloat, count: Callable[[jax.Array], jax.Array]) -
         count: gives sums of numbers of the shape of the double-floats, along further leading axes
             one by one.
     """
-    if double_float.has_float64() and doubles.dtype == jnp.float32:
+    if double_float.has_float64() and doubles.dtype == xp.float32:
         return doubles.map(count)
     # Digits must not be negative: of a negative low part, one unit of the high part is taken.
-    whole = jnp.dtype(f"int{jnp.finfo(doubles.dtype).bits}")
+    whole = xp.dtype(f"int{xp.finfo(doubles.dtype).bits}")
     high, low = doubles
     below = lax.bitcast_convert_type(lax.bitcast_convert_type(high, whole) - 1, high.dtype)
-    upper = jnp.where(low < 0, below, high)
-    parts = sum_by_digits(jnp.stack([upper, (high - upper) + low]), count)
+    upper = xp.where(low < 0, below, high)
+    parts = sum_by_digits(xp.stack([upper, (high - upper) + low]), count)
     return parts[0] + parts[1]
 
 
-def _power_of_two(exponent: jax.Array, dtype: jnp.dtype) -> jax.Array:
+def _power_of_two(exponent: jax.Array, dtype: xp.dtype) -> jax.Array:
     """`2**exponent`, for integers in the range of normal floats."""
-    info = jnp.finfo(dtype)
-    field = (exponent + jnp.asarray(1 - info.minexp, exponent.dtype)) << jnp.asarray(
+    info = xp.finfo(dtype)
+    field = (exponent + xp.asarray(1 - info.minexp, exponent.dtype)) << xp.asarray(
         info.nmant, exponent.dtype
     )
     return lax.bitcast_convert_type(field, dtype)

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from datarax._xp import in_x64, lax, on_host, xp
 from datarax.numerics import pairs
 
 
@@ -45,7 +44,7 @@ class DoubleFloat:
 
     def __init__(self, high: Any, low: Any):
         self._high, self._low = high, low
-        self._wide = _joined(high, low) if has_wide(high.dtype) else None
+        self._wide = _joined(high, low) if is_one(high) else None
 
     @classmethod
     def _of_wide(cls, wide: jax.Array) -> "DoubleFloat":
@@ -67,12 +66,17 @@ class DoubleFloat:
             number = float(x)
             high = np.asarray(number, dtype)
             rest = number - float(high) if math.isfinite(number) else 0.0
-            return cls(jnp.asarray(high), jnp.asarray(rest, dtype))
-        x = jnp.asarray(x)
-        if has_wide(dtype or x.dtype):
+            return cls(high, np.asarray(rest, dtype))
+        x = xp.asarray(x)
+        if is_one(x, dtype):
             return cls._of_wide(_as_wide(x))
         x = x if dtype is None else x.astype(dtype)
-        return cls(x, jnp.zeros_like(x))
+        return cls(x, xp.zeros_like(x))
+
+    @property
+    def held(self) -> tuple[Any, ...]:
+        """The arrays that it is made of: one, or two."""
+        return (self._high, self._low) if self._wide is None else (self._wide,)
 
     def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
         return (self.high, self.low), None
@@ -102,11 +106,11 @@ class DoubleFloat:
 
     @property
     def _is_wide(self) -> bool:
-        return self._wide is not None or has_wide(self._high.dtype)
+        return self._wide is not None or is_one(self._high)
 
     def to_float(self) -> jax.Array:
-        """The nearest float."""
-        return self.high
+        """The nearest float: on the host of float64, on devices of the dtype of the parts."""
+        return self._number if self._is_wide and on_host(self._number) else self.high
 
     # Arithmetic. That of float64 parts is in `pairs`.
 
@@ -116,15 +120,15 @@ class DoubleFloat:
         Only for double-floats that are one array.
         """
         with jax.enable_x64(True):
-            least = jnp.float64(np.iinfo(dtype).min)
-            whole = jnp.where(jnp.isneginf(self._number), least, self._number)
-            return whole.astype(jnp.int64).astype(dtype)
+            least = xp.float64(np.iinfo(dtype).min)
+            whole = xp.where(xp.isneginf(self._number), least, self._number)
+            return whole.astype(xp.int64).astype(dtype)
 
     def _with(self, other: Any, wide: Any, pair: Any) -> "DoubleFloat":
-        if not self._is_wide:
-            return DoubleFloat(*pair(tuple(self), tuple(self._operand(other))))
-        with jax.enable_x64(True):
-            return self._of_wide(wide(self._number, self._operand(other)._number))
+        other = self._operand(other)
+        if not (self._is_wide and other._is_wide):
+            return DoubleFloat(*pair(tuple(self), tuple(other)))
+        return self._of_wide(in_x64(wide, self._number, other._number))
 
     def __add__(self, other: Any) -> "DoubleFloat":
         """The sum, within 3 units."""
@@ -158,9 +162,9 @@ class DoubleFloat:
     def sum(self, axis: int | tuple[int, ...] = -1) -> "DoubleFloat":
         """The sum over axes, by double-float additions; XLA chooses their order."""
         if self._is_wide:
-            return self.map(lambda x: jnp.sum(x, axis))
+            return self.map(lambda x: xp.sum(x, axis))
         axes = (axis,) if isinstance(axis, int) else axis
-        zero = jnp.zeros((), self.dtype)
+        zero = xp.zeros((), self.dtype)
         axes = tuple(a % self.ndim for a in axes)
         return DoubleFloat(*lax.reduce((self.high, self.low), (zero, zero), pairs.add, axes))
 
@@ -171,10 +175,9 @@ class DoubleFloat:
 
     def _compared(self, other: Any, wide: Any, pair: Any) -> jax.Array:
         other = self._operand(other)
-        if not self._is_wide:
+        if not (self._is_wide and other._is_wide):
             return pair(tuple(self), tuple(other))
-        with jax.enable_x64(True):
-            return wide(self._number, other._number)
+        return in_x64(wide, self._number, other._number)
 
     def __lt__(self, other: Any) -> jax.Array:
         return self._compared(other, operator.lt, pairs.less)
@@ -198,7 +201,7 @@ class DoubleFloat:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return jnp.shape(self._high if self._wide is None else self._wide)
+        return xp.shape(self._high if self._wide is None else self._wide)
 
     @property
     def ndim(self) -> int:
@@ -234,7 +237,8 @@ class DoubleFloat:
         if not self._is_wide:
             return function(self.high)
         with jax.enable_x64(True):
-            return _narrow(function(self._number))
+            value = function(self._number)
+        return value if on_host(value) else _narrow(value)
 
     def __getitem__(self, index: Any) -> "DoubleFloat":
         return self.map(lambda x: x[index])
@@ -247,7 +251,7 @@ class DoubleFloat:
         return self.map(lambda x: x.reshape(shape))
 
     def broadcast_to(self, shape: tuple[int, ...]) -> "DoubleFloat":
-        return self.map(lambda x: jnp.broadcast_to(x, shape))
+        return self.map(lambda x: xp.broadcast_to(x, shape))
 
     def __repr__(self) -> str:
         return f"DoubleFloat({self.high}, {self.low})"
@@ -259,56 +263,64 @@ def has_float64() -> bool:
 
 
 def has_wide(dtype: Any) -> bool:
-    """Whether double-floats of such parts are one array."""
+    """Whether double-floats of such parts are one array on the devices."""
     return dtype == np.float32 and has_float64()
+
+
+def is_one(x: Any, dtype: Any = None) -> bool:
+    """Whether double-floats of such parts are one array: also on the host of a TPU."""
+    dtype = x.dtype if dtype is None else dtype
+    if not on_host(x):
+        return has_wide(dtype)
+    # A formula on the host computes with float64, but parts are float64 only where x64 is enabled.
+    return dtype == np.float32 or (dtype == np.float64 and not jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
 
 def _as_wide(x: Any) -> jax.Array:
     if isinstance(x, np.ndarray | np.generic):
         return x.astype(np.float64)  # type: ignore[return-value]
     with jax.enable_x64(True):
-        return x.astype(jnp.float64)
+        return x.astype(xp.float64)
 
 
 def _joined(high: Any, low: Any) -> jax.Array:
     high, low = _as_wide(high), _as_wide(low)
-    with jax.enable_x64(True):
-        return high + low
+    return in_x64(operator.add, high, low)
 
 
 def _narrow(wide: Any) -> jax.Array:
-    with jax.enable_x64(True):
-        return jnp.asarray(wide).astype(jnp.float32)
+    return in_x64(lambda x: x.astype(xp.float32), wide)
 
 
 def _rest(wide: Any) -> jax.Array:
-    with jax.enable_x64(True):
-        wide = jnp.asarray(wide)
-        high = wide.astype(jnp.float32)
-        rest = (wide - high.astype(jnp.float64)).astype(jnp.float32)
-        return jnp.where(jnp.isfinite(high), rest, jnp.float32(0))
+    def rest(wide: Any) -> Any:
+        high = wide.astype(xp.float32)
+        low = (wide - high.astype(xp.float64)).astype(xp.float32)
+        return xp.where(xp.isfinite(high), low, xp.float32(0))
+
+    return in_x64(rest, wide)
 
 
 def _quotient(a: jax.Array, b: jax.Array) -> jax.Array:
     # Divide by 1 where the divisor is zero, and set NaN at the end.
     some = b != 0
     nan = np.asarray(np.nan, np.float64)  # made by JAX, it would raise under `jax_debug_nans`
-    return jnp.where(some, a / jnp.where(some, b, 1.0), nan)
+    return xp.where(some, a / xp.where(some, b, 1.0), nan)
 
 
 def where(condition: jax.Array, a: DoubleFloat, b: DoubleFloat) -> DoubleFloat:
     """`jnp.where` of double-floats."""
-    return _together(lambda x, y: jnp.where(condition, x, y), a, b)
+    return _together(lambda x, y: xp.where(condition, x, y), a, b)
 
 
 def stack(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
     """`jnp.stack` of double-floats."""
-    return _together(lambda *x: jnp.stack(x, axis), *doubles)
+    return _together(lambda *x: xp.stack(x, axis), *doubles)
 
 
 def concatenate(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
     """`jnp.concatenate` of double-floats."""
-    return _together(lambda *x: jnp.concatenate(x, axis), *doubles)
+    return _together(lambda *x: xp.concatenate(x, axis), *doubles)
 
 
 def _together(function: Callable[..., jax.Array], *doubles: DoubleFloat) -> DoubleFloat:

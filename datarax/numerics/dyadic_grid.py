@@ -3,10 +3,9 @@
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from datarax._xp import lax, xp
 from datarax.numerics.double_float import DoubleFloat, has_wide
 
 SPECIAL = 2
@@ -51,18 +50,18 @@ class DyadicGrid(NamedTuple):
     ) -> "DyadicGrid":
         """The grid of the range from `least` to `greatest`."""
         digits = _digits(least.dtype)
-        ends = jnp.where(least <= greatest, jnp.stack([least, greatest]), 1)
-        top = _bits(jnp.max(jnp.abs(ends), 0)) >> digits
-        bottom = jnp.maximum(top - (octaves - 1), 1)
+        ends = xp.where(least <= greatest, xp.stack([least, greatest]), 1)
+        top = _bits(xp.max(xp.abs(ends), 0)) >> digits
+        bottom = xp.maximum(top - (octaves - 1), 1)
         grid = cls(least, greatest, bottom, bottom, bits, octaves, mirrored)
         first, last = grid._key(ends, bottom[None])
         every = (2 * (octaves + 1) + mirrored) << digits
         most = max(0, (every - 1).bit_length() - bits)
-        shifts = jnp.arange(most, dtype=first.dtype)[:, None]
+        shifts = xp.arange(most, dtype=first.dtype)[:, None]
         wide = (last[None] >> shifts) - (first[None] >> shifts) >= 1 << bits
-        fitting = jnp.sum(wide, 0, dtype=first.dtype)
+        fitting = xp.sum(wide, 0, dtype=first.dtype)
         # Keys of numbers below zero are negative.
-        return grid._replace(shift=jnp.where((first < 0) & (last >= 0), most, fitting))
+        return grid._replace(shift=xp.where((first < 0) & (last >= 0), most, fitting))
 
     @property
     def arrays(self) -> tuple[jax.Array, ...]:
@@ -89,8 +88,8 @@ class DyadicGrid(NamedTuple):
         ring = 1 << self.bits
         bottom, shift = (lax.expand_dims(y, range(x.ndim - 1)) for y in (self.bottom, self.shift))
         place = (self._key(x, bottom) >> shift) & (ring - 1)
-        ends = jnp.where(x < 0, jnp.int32(ring), jnp.int32(ring + 1))
-        return jnp.where(jnp.isinf(x), ends, place.astype(jnp.int32))
+        ends = xp.where(x < 0, xp.int32(ring), xp.int32(ring + 1))
+        return xp.where(xp.isinf(x), ends, place.astype(xp.int32))
 
     def differs(self, other: "DyadicGrid") -> jax.Array:
         """For which classes a number may have another place than on another grid."""
@@ -99,18 +98,18 @@ class DyadicGrid(NamedTuple):
     def ranks(self) -> jax.Array:
         """The rank of each place but the special ones, in the order of values: (size, bins)."""
         ring, bottom = 1 << self.bits, self.bottom
-        first = self._key(jnp.where(self.has_values, self.least, 1), bottom) >> self.shift
-        place = jnp.arange(ring, dtype=first.dtype)[None, :]
+        first = self._key(xp.where(self.has_values, self.least, 1), bottom) >> self.shift
+        place = xp.arange(ring, dtype=first.dtype)[None, :]
         return (place - first[:, None]) & (ring - 1)
 
     def lowest(self, rank: jax.Array) -> jax.Array:
         """The least number of the bins of these ranks, (size, ...): the bins from `least` on."""
         shift, bottom = (x[:, None] for x in (self.shift, self.bottom))
-        least = jnp.where(self.has_values, self.least, 1)[:, None]
+        least = xp.where(self.has_values, self.least, 1)[:, None]
         key = ((self._key(least, bottom) >> shift) + rank.astype(shift.dtype)) << shift
         # Of a negative number, the greatest |x|: the float before the one of the next key.
-        below = -_float(_bits(self._from_key(jnp.maximum(-key, 1), bottom)) - 1)
-        return jnp.where(key < 0, below, self._from_key(jnp.maximum(key, 0), bottom, mirror=True))
+        below = -_float(_bits(self._from_key(xp.maximum(-key, 1), bottom)) - 1)
+        return xp.where(key < 0, below, self._from_key(xp.maximum(key, 0), bottom, mirror=True))
 
     def places_on(self, other: "DyadicGrid") -> jax.Array:
         """The place on another grid, of which the bins are unions of these, of each place but the
@@ -119,20 +118,20 @@ class DyadicGrid(NamedTuple):
 
     def relative_width(self) -> jax.Array:
         """The width of a bin relative to its values, (size,), in the powers of two of `octaves`."""
-        return jnp.exp2((self.shift - _digits(self.least.dtype)).astype(self.least.dtype))
+        return xp.exp2((self.shift - _digits(self.least.dtype)).astype(self.least.dtype))
 
     def _key(self, x: jax.Array, bottom: jax.Array) -> jax.Array:
-        bits = _bits(jnp.abs(x))
+        bits = _bits(xp.abs(x))
         if not self.mirrored:
             key = _steps(bits, bottom)
         else:
             start, middle, extra = self._mirror(bottom)
-            near = (x >= jnp.where(bottom < _bias(x.dtype), 0.5, 1.0).astype(x.dtype)) & (x < 1)
-            bits = jnp.where(near, _bits(1 - x), bits)
-            key = _steps(bits, jnp.where(near, start, bottom))
-            above = jnp.where(x >= 1, key + extra, key)
-            key = jnp.where(near, middle + extra + (1 << _digits(x.dtype)) - key, above)
-        return jnp.where(x < 0, ~key, key)
+            near = (x >= xp.where(bottom < _bias(x.dtype), 0.5, 1.0).astype(x.dtype)) & (x < 1)
+            bits = xp.where(near, _bits(1 - x), bits)
+            key = _steps(bits, xp.where(near, start, bottom))
+            above = xp.where(x >= 1, key + extra, key)
+            key = xp.where(near, middle + extra + (1 << _digits(x.dtype)) - key, above)
+        return xp.where(x < 0, ~key, key)
 
     def _mirror(self, bottom: jax.Array) -> tuple[int, jax.Array, int]:
         """The lowest power of two of `1 - x`, the key of 1/2, and how many keys `1 - x` adds."""
@@ -142,15 +141,15 @@ class DyadicGrid(NamedTuple):
     def _from_key(self, key: jax.Array, bottom: jax.Array, mirror: bool = False) -> jax.Array:
         """The least number with each key that is neither negative nor subnormal."""
         dtype = _float_dtype(key.dtype)
-        digits, bias, top = _digits(dtype), _bias(dtype), jnp.finfo(dtype).max
+        digits, bias, top = _digits(dtype), _bias(dtype), xp.finfo(dtype).max
 
         def plain(key: jax.Array, bottom: Any) -> jax.Array:
-            key, first = jnp.maximum(key, 0), (bottom - 1) << digits
-            bits = jnp.minimum(key, _bits(jnp.asarray(top, dtype)) - first) + first
+            key, first = xp.maximum(key, 0), (bottom - 1) << digits
+            bits = xp.minimum(key, _bits(xp.asarray(top, dtype)) - first) + first
             # A number of steps is a float, to which the power of two of a step is added.
             steps = _bits(key.astype(dtype)) + (bottom - bias - digits << digits)
-            steps = jnp.where(key == 0, 0, jnp.maximum(steps, 1 << digits))  # not subnormal
-            return _float(jnp.where(key < 1 << digits, steps, bits))
+            steps = xp.where(key == 0, 0, xp.maximum(steps, 1 << digits))  # not subnormal
+            return _float(xp.where(key < 1 << digits, steps, bits))
 
         if not (self.mirrored and mirror):
             return plain(key, bottom)
@@ -159,13 +158,13 @@ class DyadicGrid(NamedTuple):
         is_near = (bottom < bias) & (key >= middle) & (key < end)
         # The floats x from 1/2 to 1 are `1 - t * 2**-(digits + 1)` for integers t. Of those whose
         # key is not above `to_one`, the greatest t.
-        to_one = jnp.clip(end - key, 0, extra + (1 << digits))
-        t = jnp.ceil(plain(to_one + 1, start) * 2.0 ** (digits + 1)) - 1
+        to_one = xp.clip(end - key, 0, extra + (1 << digits))
+        t = xp.ceil(plain(to_one + 1, start) * 2.0 ** (digits + 1)) - 1
         near = 1 - t * 2.0 ** -(digits + 1)
         # The key of 1 without those of `1 - x`. Numbers below 1 have at most this key.
-        one = jnp.where(bottom < bias, middle + (1 << digits), (1 << digits) >> (bottom - bias))
-        above = jnp.maximum(plain(jnp.maximum(key - extra, one), bottom), 1)
-        return jnp.where(is_near, near, jnp.where(key <= one, plain(key, bottom), above))
+        one = xp.where(bottom < bias, middle + (1 << digits), (1 << digits) >> (bottom - bias))
+        above = xp.maximum(plain(xp.maximum(key - extra, one), bottom), 1)
+        return xp.where(is_near, near, xp.where(key <= one, plain(key, bottom), above))
 
 
 class WideGrid(DyadicGrid):
@@ -182,17 +181,17 @@ class WideGrid(DyadicGrid):
         if not has_wide(least.dtype):
             return cls(*DyadicGrid.of(least, greatest, bits, octaves, mirrored))
         with jax.enable_x64(True):
-            ends = least.astype(jnp.float64), greatest.astype(jnp.float64)
+            ends = least.astype(xp.float64), greatest.astype(xp.float64)
             bottom, shift = DyadicGrid.of(*ends, bits, octaves, mirrored).arrays[2:]
-            ints = bottom.astype(jnp.int32), shift.astype(jnp.int32)
+            ints = bottom.astype(xp.int32), shift.astype(xp.int32)
         return cls(least, greatest, *ints, bits, octaves, mirrored)
 
     def _in_float64(self) -> DyadicGrid:
         return DyadicGrid(
-            self.least.astype(jnp.float64),
-            self.greatest.astype(jnp.float64),
-            self.bottom.astype(jnp.int64),
-            self.shift.astype(jnp.int64),
+            self.least.astype(xp.float64),
+            self.greatest.astype(xp.float64),
+            self.bottom.astype(xp.int64),
+            self.shift.astype(xp.int64),
             self.bits,
             self.octaves,
             self.mirrored,
@@ -203,13 +202,13 @@ class WideGrid(DyadicGrid):
             return super().place(x.high)
         high, low = x
         with jax.enable_x64(True):
-            return self._in_float64().place(high.astype(jnp.float64) + low.astype(jnp.float64))
+            return self._in_float64().place(high.astype(xp.float64) + low.astype(xp.float64))
 
     def ranks(self) -> jax.Array:
         if not has_wide(self.least.dtype):
             return super().ranks()
         with jax.enable_x64(True):
-            return self._in_float64().ranks().astype(jnp.int32)
+            return self._in_float64().ranks().astype(xp.int32)
 
     def places_on(self, other: DyadicGrid) -> jax.Array:
         if not (has_wide(self.least.dtype) and isinstance(other, WideGrid)):
@@ -226,26 +225,26 @@ def _steps(bits: jax.Array, bottom: jax.Array) -> jax.Array:
     """
     # In integers: the compiler may reorder a product of floats so that it overflows.
     digits = _digits(_float_dtype(bits.dtype))
-    power = jnp.clip(bits >> digits, 1, bottom)
-    return (bits - ((power - 1) << digits)) >> jnp.minimum(bottom - power, digits + 1)
+    power = xp.clip(bits >> digits, 1, bottom)
+    return (bits - ((power - 1) << digits)) >> xp.minimum(bottom - power, digits + 1)
 
 
 def _digits(dtype: Any) -> int:
     """How many bits of the significand are stored: 23 or 52."""
-    return int(jnp.finfo(dtype).nmant)
+    return int(xp.finfo(dtype).nmant)
 
 
 def _bias(dtype: Any) -> int:
     """The biased exponent of 1."""
-    return 1 - int(jnp.finfo(dtype).minexp)
+    return 1 - int(xp.finfo(dtype).minexp)
 
 
 def _integer(dtype: Any) -> Any:
-    return jnp.dtype(f"int{jnp.finfo(dtype).bits}")
+    return xp.dtype(f"int{xp.finfo(dtype).bits}")
 
 
 def _float_dtype(dtype: Any) -> Any:
-    return jnp.dtype(f"float{8 * np.dtype(dtype).itemsize}")
+    return xp.dtype(f"float{8 * np.dtype(dtype).itemsize}")
 
 
 def _bits(x: jax.Array) -> jax.Array:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from datarax._xp import xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_limbs, limbs_from_int
 
@@ -21,7 +21,8 @@ class Exact:
 
     On the host, `int(x)`, `float(x)` and `np.asarray(x)` are exact; the array has dtype int64, or
     float64 if it may hold fractions. Comparisons are exact. The quotient of two is rounded once.
-    All other arithmetic, and JAX functions, convert it to the nearest float32.
+    All other arithmetic converts it to the nearest float: of parts that are NumPy arrays to
+    float64, of JAX arrays to float32. JAX functions convert it to the nearest float32.
 
     Example:
         >>> import datarax
@@ -66,7 +67,7 @@ class Exact:
     @property
     def is_integer(self) -> bool:
         """Whether the numbers are integers: the parts are limbs, not a double-float."""
-        return jnp.issubdtype(self.low.dtype, jnp.integer)
+        return xp.issubdtype(self.low.dtype, xp.integer)
 
     def to_double(self) -> DoubleFloat:
         """The numbers as double-floats."""
@@ -75,10 +76,11 @@ class Exact:
         return DoubleFloat(self.high, self.low)
 
     def to_float(self) -> jax.Array:
-        """The nearest float32."""
-        return self.to_double().high
+        """The nearest float: on the host of float64, on devices float32."""
+        return self.to_double().to_float()
 
-    __jax_array__ = to_float
+    def __jax_array__(self) -> jax.Array:
+        return jax.numpy.asarray(self.to_double().high)
 
     def block_until_ready(self) -> "Exact":
         jax.block_until_ready((self.high, self.low))
@@ -130,7 +132,7 @@ class Exact:
     def __truediv__(self, other: Any) -> jax.Array:
         other = _exact(other)
         if isinstance(other, Exact):
-            shape = jnp.broadcast_shapes(self.shape, other.shape)
+            shape = xp.broadcast_shapes(self.shape, other.shape)
             a, b = (x.to_double().broadcast_to(shape) for x in (self, other))
             return (a / b).to_float()
         return self.to_float() / other
@@ -144,9 +146,9 @@ class Exact:
         # Parts are compared in turn, so both must be of one kind: limbs, or double-floats.
         if a.is_integer != b.is_integer:
             a, b = a.to_double(), b.to_double()
-        shape = jnp.broadcast_shapes(self.shape, other.shape)
+        shape = xp.broadcast_shapes(self.shape, other.shape)
         high, low, other_high, other_low = (
-            jnp.broadcast_to(x, shape) for x in (a.high, a.low, b.high, b.low)
+            xp.broadcast_to(x, shape) for x in (a.high, a.low, b.high, b.low)
         )
         same = high == other_high
         return (high < other_high) | (same & (low < other_low)), same & (low == other_low)
@@ -214,25 +216,23 @@ class WholeOrFloat(Exact):
 
     def nan_where(self, condition: jax.Array) -> "WholeOrFloat":
         """NaN, which is a float, where the condition holds."""
-        double = self.to_double().map(
-            lambda x: jnp.where(condition, jnp.asarray(jnp.nan, x.dtype), x)
-        )
-        return WholeOrFloat(self.whole, double, self.is_float | jnp.any(condition))
+        double = self.to_double().map(lambda x: xp.where(condition, xp.asarray(xp.nan, x.dtype), x))
+        return WholeOrFloat(self.whole, double, self.is_float | xp.any(condition))
 
 
 def _exact(x: Any) -> Any:
     """Converts integers to `Exact`; returns everything else unchanged."""
     if isinstance(x, bool | int | np.integer) and -(2**63) <= int(x) < 2**63:
         high, low = divmod(int(x), 2**32)
-        return Exact(jnp.asarray(high, jnp.int32), jnp.asarray(low, jnp.uint32))
+        return Exact(xp.asarray(high, xp.int32), xp.asarray(low, xp.uint32))
     is_array = isinstance(x, jax.Array | np.ndarray)
-    if is_array and (x.dtype == np.bool_ or jnp.issubdtype(x.dtype, jnp.integer)):
+    if is_array and (x.dtype == np.bool_ or xp.issubdtype(x.dtype, xp.integer)):
         if isinstance(x, np.ndarray) and x.dtype.itemsize == 8:
             return Exact(
-                jnp.asarray((x >> 32).astype(np.int32)),
-                jnp.asarray((x & 0xFFFFFFFF).astype(np.uint32)),
+                xp.asarray((x >> 32).astype(np.int32)),
+                xp.asarray((x & 0xFFFFFFFF).astype(np.uint32)),
             )
-        return Exact(*limbs_from_int(jnp.asarray(x)))
+        return Exact(*limbs_from_int(xp.asarray(x)))
     return x
 
 

@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
+
+from datarax._xp import lax, xp
 
 _TINY = 2.0**-24  # the least value of 1 - x for a float32 x below 1
 
@@ -23,7 +23,7 @@ class FloatGrid(NamedTuple):
     """The length of a key: the sign, 8 bits of the exponent, the rest of the significand."""
 
     def _key(self, x: jax.Array) -> jax.Array:
-        return lax.bitcast_convert_type(x, jnp.int32) >> (32 - self.bits)
+        return lax.bitcast_convert_type(x, xp.int32) >> (32 - self.bits)
 
     def _key_of(self, x: float) -> int:
         return int(np.float32(x).view(np.int32) >> (32 - self.bits))
@@ -54,12 +54,12 @@ class FloatGrid(NamedTuple):
     def bin(self, x: jax.Array) -> jax.Array:
         """The bin of each finite float32."""
         # Key of 1 - x, for x from 1/2 to 1; the bin of x = 1 comes after that of `1 - _TINY`.
-        mirrored = jnp.maximum(self._key(jnp.maximum(1 - x, 0)), self._key_of(_TINY) - 1)
+        mirrored = xp.maximum(self._key(xp.maximum(1 - x, 0)), self._key_of(_TINY) - 1)
         mirrored = self._half + self._key_of(0.5) - mirrored
-        magnitude = self._key(jnp.abs(x))
-        below = jnp.where(x < 0, self._zero - 1 - magnitude, self._zero + magnitude)
+        magnitude = self._key(xp.abs(x))
+        below = xp.where(x < 0, self._zero - 1 - magnitude, self._zero + magnitude)
         above = self._above + magnitude - self._key_of(1.0)
-        return jnp.where(x < 0.5, below, jnp.where(x <= 1, mirrored, above))
+        return xp.where(x < 0.5, below, xp.where(x <= 1, mirrored, above))
 
     def lowest(self) -> np.ndarray[Any, Any]:
         """The least float32 of each bin, in ascending order."""

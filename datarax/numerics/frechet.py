@@ -1,8 +1,8 @@
 """The Fréchet distance of two normal distributions."""
 
 import jax
-import jax.numpy as jnp
 
+from datarax._xp import xp
 from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.matrix_product import matrix_product
 
@@ -33,17 +33,17 @@ def frechet_distance(
 
 def _distance(rows: jax.Array) -> jax.Array:
     size = rows.shape[1]
-    known = jnp.all(jnp.isfinite(rows))
-    rows = jnp.where(known, rows, 0)  # decompositions of NaN may not end
+    known = xp.all(xp.isfinite(rows))
+    rows = xp.where(known, rows, 0)  # decompositions of NaN may not end
     a, b, apart = rows[:size], rows[size : 2 * size], rows[-2] - rows[-1]
     product = matrix_product(_factor(a).T, _factor(b))
-    common = jnp.sum(jnp.linalg.svd(product, compute_uv=False))
-    distance = jnp.sum(apart * apart) + jnp.trace(a) + jnp.trace(b) - 2 * common
+    common = xp.sum(xp.linalg.svd(product, compute_uv=False))
+    distance = xp.sum(apart * apart) + xp.trace(a) + xp.trace(b) - 2 * common
     # Of equal distributions, rounding may leave less than zero.
-    return jnp.where(known, jnp.maximum(distance, 0), jnp.nan)
+    return xp.where(known, xp.maximum(distance, 0), xp.nan)
 
 
 def _factor(a: jax.Array) -> jax.Array:
     """A matrix `R` with `R R^T = a`, of a symmetric matrix without negative eigenvalues."""
-    values, vectors = jnp.linalg.eigh(a)
-    return vectors * jnp.sqrt(jnp.maximum(values, 0))[None]
+    values, vectors = xp.linalg.eigh(a)
+    return vectors * xp.sqrt(xp.maximum(values, 0))[None]

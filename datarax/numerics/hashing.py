@@ -1,10 +1,9 @@
 """A 64-bit hash of numbers. Equal numbers have equal hashes, whatever their dtypes."""
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from datarax._checks import is_integer
+from datarax._xp import lax, xp
 from datarax.numerics.limbs import negate_limbs
 
 Words = tuple[jax.Array, jax.Array]
@@ -25,14 +24,14 @@ def hashed(x: jax.Array) -> Words:
     left, right = _bits_of_value(x)
     # A Feistel network maps 64 bits one to one, whatever the function of its rounds is.
     for key in _ROUNDS:
-        left, right = right, left ^ mixed(right ^ jnp.uint32(key))
+        left, right = right, left ^ mixed(right ^ xp.uint32(key))
     return left, right
 
 
 def mixed(x: jax.Array) -> jax.Array:
     """Mixes the bits of `x`: every bit of the result depends on every bit of `x`."""
-    x = (x ^ (x >> 16)) * jnp.uint32(0x9E3779B1)
-    x = (x ^ (x >> 15)) * jnp.uint32(0x85EBCA77)
+    x = (x ^ (x >> 16)) * xp.uint32(0x9E3779B1)
+    x = (x ^ (x >> 15)) * xp.uint32(0x85EBCA77)
     return x ^ (x >> 16)
 
 
@@ -44,41 +43,41 @@ def _bits_of_value(x: jax.Array) -> Words:
     if is_integer(x):
         return _bits_of_integer(x)
     if x.dtype.itemsize < 4:
-        x = x.astype(jnp.float32)
-    size = jnp.abs(x)
-    whole = (size == jnp.floor(size)) & (size < 2.0**63)
+        x = x.astype(xp.float32)
+    size = xp.abs(x)
+    whole = (size == xp.floor(size)) & (size < 2.0**63)
     # Both limbs are exact, because each holds some of the bits of the float.
-    size = jnp.where(whole, size, 0)
-    high = jnp.floor(size * 2.0**-32)
-    limbs = high.astype(jnp.int32), (size - high * 2.0**32).astype(jnp.uint32)
+    size = xp.where(whole, size, 0)
+    high = xp.floor(size * 2.0**-32)
+    limbs = high.astype(xp.int32), (size - high * 2.0**32).astype(xp.uint32)
     upper, lower = _where(x < 0, negate_limbs(limbs), limbs)
-    integer = lax.bitcast_convert_type(upper, jnp.uint32), lower
+    integer = lax.bitcast_convert_type(upper, xp.uint32), lower
     return _where(whole, integer, _bits_of_fraction(x))
 
 
 def _bits_of_integer(x: jax.Array) -> Words:
     if x.dtype.itemsize == 8:
-        return _halves(lax.bitcast_convert_type(x, jnp.uint64))
-    if x.dtype == jnp.uint32:
-        return jnp.zeros_like(x), x
-    x = x.astype(jnp.int32)
-    return lax.bitcast_convert_type(x >> 31, jnp.uint32), lax.bitcast_convert_type(x, jnp.uint32)
+        return _halves(lax.bitcast_convert_type(x, xp.uint64))
+    if x.dtype == xp.uint32:
+        return xp.zeros_like(x), x
+    x = x.astype(xp.int32)
+    return lax.bitcast_convert_type(x >> 31, xp.uint32), lax.bitcast_convert_type(x, xp.uint32)
 
 
 def _bits_of_fraction(x: jax.Array) -> Words:
     if x.dtype.itemsize == 4:
-        mark = jnp.full_like(x, _FRACTION, jnp.uint32)
-        return mark, lax.bitcast_convert_type(x, jnp.uint32)
+        mark = xp.full_like(x, _FRACTION, xp.uint32)
+        return mark, lax.bitcast_convert_type(x, xp.uint32)
     # A float64 that a float32 can hold must have the hash of that float32.
-    narrow = x.astype(jnp.float32)
-    own = _halves(lax.bitcast_convert_type(x, jnp.uint64))
+    narrow = x.astype(xp.float32)
+    own = _halves(lax.bitcast_convert_type(x, xp.uint64))
     return _where(narrow.astype(x.dtype) == x, _bits_of_fraction(narrow), own)
 
 
 def _where(condition: jax.Array, a: Words, b: Words) -> Words:
-    return jnp.where(condition, a[0], b[0]), jnp.where(condition, a[1], b[1])
+    return xp.where(condition, a[0], b[0]), xp.where(condition, a[1], b[1])
 
 
 def _halves(bits: jax.Array) -> Words:
-    low = jnp.asarray(0xFFFFFFFF, bits.dtype)
-    return (bits >> jnp.asarray(32, bits.dtype)).astype(jnp.uint32), (bits & low).astype(jnp.uint32)
+    low = xp.asarray(0xFFFFFFFF, bits.dtype)
+    return (bits >> xp.asarray(32, bits.dtype)).astype(xp.uint32), (bits & low).astype(xp.uint32)

@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
+
+from datarax._xp import beside, lax, xp
 
 Taps = np.ndarray[Any, Any]
 """The weights of a window along one axis, in float64."""
@@ -29,7 +29,7 @@ def window_means(x: jax.Array, taps: Taps, axes: tuple[int, ...]) -> jax.Array:
     The window is the product of one and the same `taps` along each of `axes`, so each of these axes
     gets shorter by `len(taps) - 1`.
     """
-    weights = jnp.asarray(taps, x.dtype)
+    weights = beside(x, taps.astype(x.dtype))
     for axis in axes:
         size = x.shape[axis] - len(taps) + 1
 
@@ -38,7 +38,7 @@ def window_means(x: jax.Array, taps: Taps, axes: tuple[int, ...]) -> jax.Array:
 
         # A loop: unrolled, the program would be long, and convolutions are slow on CPUs.
         first = lax.slice_in_dim(x, 0, size, axis=axis) * weights[0]
-        x = lax.fori_loop(jnp.int32(1), jnp.int32(len(taps)), add, first)
+        x = lax.fori_loop(xp.int32(1), xp.int32(len(taps)), add, first)
     return x
 
 
@@ -64,13 +64,13 @@ def local_moments(x: jax.Array, y: jax.Array, taps: Taps, axes: tuple[int, ...])
     """The moments of two images over the windows of `window_means`."""
     # The mean of squares minus the square of the mean loses the digits that the image's own mean
     # takes, so that is subtracted first. The difference of the images is exact where they are near.
-    center = jnp.mean(y, axes, keepdims=True)
+    center = xp.mean(y, axes, keepdims=True)
     difference = x - y
     x, y = x - center, y - center
-    several = jnp.stack([x, y, x * x, y * y, difference, difference * difference])
+    several = xp.stack([x, y, x * x, y * y, difference, difference * difference])
     x, y, xx, yy, d, dd = window_means(several, taps, tuple(axis + 1 for axis in axes))
-    noise = 64 * float(jnp.finfo(x.dtype).eps) * (xx + yy)
-    variances = [jnp.maximum(squares - m * m, 0) for squares, m in ((xx, x), (yy, y), (dd, d))]
+    noise = 64 * float(xp.finfo(x.dtype).eps) * (xx + yy)
+    variances = [xp.maximum(squares - m * m, 0) for squares, m in ((xx, x), (yy, y), (dd, d))]
     return LocalMoments(x + center, y + center, *variances, noise=noise)
 
 

@@ -7,8 +7,8 @@ its value is `high * 2**32 + low`.
 import math
 
 import jax
-import jax.numpy as jnp
 
+from datarax._xp import on_host, x64, xp
 from datarax.numerics import double_float
 from datarax.numerics.double_float import DoubleFloat
 
@@ -17,75 +17,76 @@ Limbs = tuple[jax.Array, jax.Array]
 
 def add_limbs(a: Limbs, b: Limbs) -> Limbs:
     """The sum of two integers, modulo 2**64."""
-    low = a[1] + b[1]
-    carry = (low < a[1]).astype(jnp.int32)  # the sum of the low limbs wrapped
-    return a[0] + b[0] + carry, low
+    # Not by operators: of scalars, NumPy warns where they wrap.
+    low = xp.add(a[1], b[1])
+    carry = (low < a[1]).astype(xp.int32)  # the sum of the low limbs wrapped
+    return xp.add(xp.add(a[0], b[0]), carry), low
 
 
 def negate_limbs(a: Limbs) -> Limbs:
     """The negation of an integer: its complement plus one."""
-    low = ~a[1] + jnp.uint32(1)
-    return ~a[0] + (low == 0).astype(jnp.int32), low
+    low = xp.add(~a[1], xp.uint32(1))
+    return xp.add(~a[0], (low == 0).astype(xp.int32)), low
 
 
 def limbs_from_int(x: jax.Array, shift: int = 0) -> Limbs:
     """An integer of up to 32 bits times `2**shift`, for a shift from 0 to 31."""
-    if x.dtype == jnp.uint32:
-        low, high = x, jnp.zeros(x.shape, jnp.int32)
-        return (high, low) if not shift else ((x >> (32 - shift)).astype(jnp.int32), x << shift)
-    x = x.astype(jnp.int32)
-    return x >> min(31, 32 - shift), x.astype(jnp.uint32) << shift
+    if x.dtype == xp.uint32:
+        low, high = x, xp.zeros(x.shape, xp.int32)
+        return (high, low) if not shift else ((x >> (32 - shift)).astype(xp.int32), x << shift)
+    x = x.astype(xp.int32)
+    return x >> min(31, 32 - shift), x.astype(xp.uint32) << shift
 
 
 def sum_integers(x: jax.Array, axes: tuple[int, ...]) -> Limbs:
     """The exact sum of integers or booleans over `axes`, modulo 2**64."""
-    with jax.enable_x64(True):
-        if x.dtype == jnp.bool_ and math.prod(x.shape[a] for a in axes) < 2**31:
-            return limbs_from_int(jnp.sum(x, axes, dtype=jnp.int32))
-        return _limbs_of(jnp.sum(x, axes, dtype=jnp.int64))
+    with x64(x):
+        if x.dtype == xp.bool_ and math.prod(x.shape[a] for a in axes) < 2**31:
+            return limbs_from_int(xp.sum(x, axes, dtype=xp.int32))
+        return _limbs_of(xp.sum(x, axes, dtype=xp.int64))
 
 
 def limbs_from_double(a: DoubleFloat) -> Limbs:
     """A double-float that is an integer below 2**48 in magnitude."""
-    with jax.enable_x64(True):
-        return _limbs_of(a.high.astype(jnp.int64) + a.low.astype(jnp.int64))
+    with x64(a.high):
+        return _limbs_of(a.high.astype(xp.int64) + a.low.astype(xp.int64))
 
 
 def sum_limbs(a: Limbs, axes: tuple[int, ...], chosen: jax.Array) -> Limbs:
     """The sum over `axes` of those integers that are in the mask `chosen`, modulo 2**64."""
-    with jax.enable_x64(True):
-        whole = (a[0].astype(jnp.int64) << 32) | a[1].astype(jnp.int64)
-        return _limbs_of(jnp.sum(jnp.where(chosen, whole, 0), axes))
+    with x64(a):
+        whole = (a[0].astype(xp.int64) << 32) | a[1].astype(xp.int64)
+        return _limbs_of(xp.sum(xp.where(chosen, whole, 0), axes))
 
 
 def sum_products(x: jax.Array, w: jax.Array, axes: tuple[int, ...]) -> Limbs:
     """The exact sum of `x * w` over `axes`, modulo 2**64: integers of up to 32 bits."""
-    with jax.enable_x64(True):
-        return _limbs_of(jnp.sum(x.astype(jnp.int64) * w.astype(jnp.int64), axes))
+    with x64(x, w):
+        return _limbs_of(xp.sum(x.astype(xp.int64) * w.astype(xp.int64), axes))
 
 
 def _limbs_of(x: jax.Array) -> Limbs:
     """The limbs of 64-bit integers, where x64 is enabled."""
-    return (x >> 32).astype(jnp.int32), x.astype(jnp.uint32)
+    return (x >> 32).astype(xp.int32), x.astype(xp.uint32)
 
 
-def double_from_int(x: jax.Array, dtype: jnp.dtype) -> DoubleFloat:
+def double_from_int(x: jax.Array, dtype: xp.dtype) -> DoubleFloat:
     """An integer of up to 32 bits (64 for float64 parts) as a double-float, exactly."""
-    if x.dtype == jnp.bool_ or jnp.iinfo(x.dtype).bits < jnp.finfo(dtype).nmant:
+    if x.dtype == xp.bool_ or xp.iinfo(x.dtype).bits < xp.finfo(dtype).nmant:
         return DoubleFloat.of(x.astype(dtype))
-    if double_float.has_float64() and x.dtype.itemsize <= 4:
+    if (double_float.has_float64() or on_host(x)) and x.dtype.itemsize <= 4:
         return DoubleFloat.of(x, dtype)
-    half = jnp.iinfo(x.dtype).bits // 2
-    low = x & jnp.asarray((1 << half) - 1, x.dtype)
+    half = xp.iinfo(x.dtype).bits // 2
+    low = x & xp.asarray((1 << half) - 1, x.dtype)
     # Both halves are exact as floats, and so is their sum.
     return DoubleFloat.of((x - low).astype(dtype)) + low.astype(dtype)
 
 
 def is_wide(x: jax.Array) -> bool:
     """Whether an array holds integers that the default float dtype may round."""
-    if x.dtype == jnp.bool_ or not jnp.issubdtype(x.dtype, jnp.integer):
+    if x.dtype == xp.bool_ or not xp.issubdtype(x.dtype, xp.integer):
         return False
-    return jnp.iinfo(x.dtype).bits > jnp.finfo(jax.dtypes.canonicalize_dtype(float)).nmant + 1
+    return xp.iinfo(x.dtype).bits > xp.finfo(jax.dtypes.canonicalize_dtype(float)).nmant + 1
 
 
 def as_double(x: jax.Array) -> DoubleFloat:
@@ -97,7 +98,7 @@ def as_double(x: jax.Array) -> DoubleFloat:
 def float_or_double(x: jax.Array) -> jax.Array | DoubleFloat:
     """Numbers in the default float dtype; as double-floats if they are integers it may round."""
     double = as_double(x)
-    return double if is_wide(x) else double.high
+    return double if is_wide(x) else double.to_float()
 
 
 def float_parts(x: jax.Array) -> tuple[jax.Array, ...]:
@@ -109,7 +110,7 @@ def float_parts(x: jax.Array) -> tuple[jax.Array, ...]:
 def difference(x: jax.Array, y: jax.Array) -> jax.Array:
     """`x - y` as floats, rounded once, also of integers that a float would round."""
     a, b = as_double(x), as_double(y)
-    return (a - b).to_float() if is_wide(x) or is_wide(y) else a.high - b.high
+    return (a - b).to_float() if is_wide(x) or is_wide(y) else a.to_float() - b.to_float()
 
 
 def equal_integers(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -122,14 +123,14 @@ def equal_integers(x: jax.Array, y: jax.Array) -> jax.Array:
 def difference_in_unit(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """`x - y` in units of `2**unit`: 0, or 1 where a difference in the batch would overflow."""
     e = difference(x, y)
-    if not any(jnp.issubdtype(each.dtype, jnp.floating) for each in (x, y)):
-        return e, jnp.int32(0)
+    if not any(xp.issubdtype(each.dtype, xp.floating) for each in (x, y)):
+        return e, xp.int32(0)
     a, b = (as_double(each).high for each in (x, y))
-    is_far = jnp.any(jnp.isinf(e) & jnp.isfinite(a) & jnp.isfinite(b))
-    return jnp.where(is_far, a * 0.5 - b * 0.5, e), is_far.astype(jnp.int32)
+    is_far = xp.any(xp.isinf(e) & xp.isfinite(a) & xp.isfinite(b))
+    return xp.where(is_far, a * 0.5 - b * 0.5, e), is_far.astype(xp.int32)
 
 
 def double_from_limbs(a: Limbs) -> DoubleFloat:
     """An integer in limbs as a double-float of float32 parts: exact below 2**48, then rounded."""
-    high, low = (double_from_int(limb, jnp.dtype(jnp.float32)) for limb in a)
+    high, low = (double_from_int(limb, xp.dtype(xp.float32)) for limb in a)
     return high * 2**32 + low

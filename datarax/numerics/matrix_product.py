@@ -1,7 +1,8 @@
 """The product of two matrices, in float64 too where x64 is disabled."""
 
 import jax
-from jax import lax
+
+from datarax._xp import lax
 
 
 def matrix_product(a: jax.Array, b: jax.Array) -> jax.Array:

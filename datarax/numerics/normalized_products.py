@@ -1,8 +1,8 @@
 """Normalised products: correlations from sums of products, and cosines of rows."""
 
 import jax
-import jax.numpy as jnp
 
+from datarax._xp import xp
 from datarax.numerics.scaling import nan_where, one_where_zero
 
 
@@ -20,9 +20,9 @@ def correlation_coefficient(
     # co is divided by each root in turn.
     ratio = x / y
     moderate = (ratio > 1e-12) & (ratio < 1e12)
-    root = jnp.sqrt(jnp.where(moderate, ratio, 1))
-    value = jnp.where(moderate, co_moment / y / root, co_moment / jnp.sqrt(x) / jnp.sqrt(y))
-    return nan_where(undefined, jnp.clip(value, -1, 1))
+    root = xp.sqrt(xp.where(moderate, ratio, 1))
+    value = xp.where(moderate, co_moment / y / root, co_moment / xp.sqrt(x) / xp.sqrt(y))
+    return nan_where(undefined, xp.clip(value, -1, 1))
 
 
 def row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -31,15 +31,15 @@ def row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
     Within `D + 8` units of `2**-24` (`2**-53` for float64), whatever the lengths of the rows.
     """
     (x, x_length), (y, y_length) = _scaled_rows(x), _scaled_rows(y)
-    cosine = jnp.sum(x * y, -1) / x_length / y_length
-    return jnp.clip(cosine, -1, 1)
+    cosine = xp.sum(x * y, -1) / x_length / y_length
+    return xp.clip(cosine, -1, 1)
 
 
 def _scaled_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Rows scaled so that no square over- or underflows, and their lengths; 1 for zeros."""
-    largest = jnp.max(jnp.abs(x), -1, initial=0)
+    largest = xp.max(xp.abs(x), -1, initial=0)
     # Scaling by a power of two does not round. Dividing by `largest` is not safe: 1 / 3e38 may be
     # flushed to zero.
-    factor = jnp.where(largest > 2.0**40, 2.0**-80, jnp.where(largest < 2.0**-40, 2.0**80, 1.0))
+    factor = xp.where(largest > 2.0**40, 2.0**-80, xp.where(largest < 2.0**-40, 2.0**80, 1.0))
     x = x * factor.astype(x.dtype)[..., None]
-    return x, one_where_zero(jnp.sqrt(jnp.sum(x * x, -1)))
+    return x, one_where_zero(xp.sqrt(xp.sum(x * x, -1)))

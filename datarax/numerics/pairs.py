@@ -1,9 +1,9 @@
 """Arithmetic of pairs of floats whose sum is the number; see `double_float`."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
+
+from datarax._xp import lax, xp
 
 Pair = tuple[jax.Array, jax.Array]
 
@@ -19,8 +19,8 @@ def add(a: Pair, b: Pair) -> Pair:
     high, e = _fast_two_sum(s, e + t)
     high, low = _fast_two_sum(high, e + f)
     # Errors of infinite sums are NaN.
-    fine = jnp.isfinite(high)
-    return jnp.where(fine, high, s), jnp.where(fine, low, jnp.zeros_like(low))
+    fine = xp.isfinite(high)
+    return xp.where(fine, high, s), xp.where(fine, low, xp.zeros_like(low))
 
 
 def multiply(a: Pair, b: Pair) -> Pair:
@@ -33,15 +33,15 @@ def divide(a: Pair, b: Pair) -> Pair:
     """The quotient, within 10 units, its upper part within 0.51 ulp; NaN where `b` is 0."""
     # Divide by 1 where the divisor is zero, and set NaN at the end.
     some = b[0] != 0
-    divisor = jnp.where(some, b[0], jnp.ones_like(b[0]))
+    divisor = xp.where(some, b[0], xp.ones_like(b[0]))
     q = a[0] / divisor
     # The quotient of the high parts, and the rest of the division, which corrects it.
     p, e = two_product(q, divisor)
     rest = (((a[0] - p) - e) + (a[1] - q * b[1])) / divisor
-    fine = jnp.isfinite(q + rest)
-    high, low = _renormalized(q, jnp.where(fine, rest, jnp.zeros((), q.dtype)))
+    fine = xp.isfinite(q + rest)
+    high, low = _renormalized(q, xp.where(fine, rest, xp.zeros((), q.dtype)))
     nan = np.asarray(np.nan, q.dtype)  # made by JAX, it would raise under `jax_debug_nans`
-    return jnp.where(some, high, nan), jnp.where(some, low, nan)
+    return xp.where(some, high, nan), xp.where(some, low, nan)
 
 
 def less(a: Pair, b: Pair) -> jax.Array:
@@ -62,7 +62,7 @@ def two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     D. E. Knuth, The Art of Computer Programming, volume 2, section 4.2.2.
     """
     s, e = _sum_and_error(a, b)
-    return s, jnp.where(jnp.isfinite(s), e, jnp.zeros((), e.dtype))
+    return s, xp.where(xp.isfinite(s), e, xp.zeros((), e.dtype))
 
 
 def _sum_and_error(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -80,7 +80,7 @@ def _fast_two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _renormalized(a: jax.Array, b: jax.Array) -> Pair:
     """`a + b`, where `b` is not greater than an ulp or two of `a`."""
     s, e = _fast_two_sum(a, b)
-    return s, jnp.where(jnp.isfinite(s), e, jnp.zeros((), e.dtype))
+    return s, xp.where(xp.isfinite(s), e, xp.zeros((), e.dtype))
 
 
 def two_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -93,14 +93,14 @@ def two_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     bh, bl = _split(b)
     e = ((ah * bh - p) + ah * bl + al * bh) + al * bl
     # It is not finite if the product is not.
-    return p, jnp.where(jnp.isfinite(e), e, jnp.zeros((), e.dtype))
+    return p, xp.where(xp.isfinite(e), e, xp.zeros((), e.dtype))
 
 
 def _split(a: jax.Array) -> tuple[jax.Array, jax.Array]:
     # Masking bits gives the upper half of the significand. Veltkamp's product gives it too, but it
     # can overflow, and a compiler may simplify it.
-    bits = jnp.dtype(f"uint{8 * a.dtype.itemsize}")
+    bits = xp.dtype(f"uint{8 * a.dtype.itemsize}")
     keep = {4: 0xFFFFF000, 8: 0xFFFFFFFFF8000000}[a.dtype.itemsize]
-    masked = lax.bitcast_convert_type(a, bits) & jnp.asarray(keep, bits)
+    masked = lax.bitcast_convert_type(a, bits) & xp.asarray(keep, bits)
     high = lax.bitcast_convert_type(masked, a.dtype)
     return high, a - high

@@ -4,9 +4,9 @@ import math
 from functools import lru_cache
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from datarax._xp import xp
 from datarax.numerics.hashing import mixed
 
 _STEPS = 1 << 16
@@ -25,13 +25,13 @@ def poisson_counts(keys: jax.Array, replicas: int, seed: int) -> jax.Array:
         seed: another seed gives other variates.
     """
     half = -(-replicas // 2)
-    streams = mixed(jnp.arange(half, dtype=jnp.uint32) + jnp.uint32(seed * 0x9E3779B9 % 2**32))
+    streams = mixed(xp.arange(half, dtype=xp.uint32) + xp.uint32(seed * 0x9E3779B9 % 2**32))
     bits = mixed(keys[:, None] ^ streams[None, :])
-    uniform = jnp.concatenate([bits >> jnp.uint32(16), bits & jnp.uint32(_STEPS - 1)], -1)
-    uniform = uniform[:, :replicas].astype(jnp.uint16)
-    counts = jnp.zeros(uniform.shape, jnp.int8)
+    uniform = xp.concatenate([bits >> xp.uint32(16), bits & xp.uint32(_STEPS - 1)], -1)
+    uniform = uniform[:, :replicas].astype(xp.uint16)
+    counts = xp.zeros(uniform.shape, xp.int8)
     for threshold in thresholds():
-        counts += (uniform >= jnp.uint16(threshold)).astype(jnp.int8)
+        counts = counts + (uniform >= xp.uint16(threshold)).astype(xp.int8)
     return counts
 
 

@@ -3,11 +3,10 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import default_float, is_integer
+from datarax._xp import lax, xp
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.limbs import double_from_int
 from datarax.numerics.run_sums import run_sums
@@ -60,7 +59,7 @@ class Ranking(NamedTuple):
 
     def sum(self, terms: DoubleFloat) -> DoubleFloat:
         """The sum of the terms of the documents that count: at the first place of each query."""
-        zero = DoubleFloat.of(jnp.zeros_like(self.relevance))
+        zero = DoubleFloat.of(xp.zeros_like(self.relevance))
         return run_sums(where(self.counts, terms, zero), self.first, self.last)
 
     def up_to(self, k: int | jax.Array | None, terms: DoubleFloat) -> DoubleFloat:
@@ -68,9 +67,9 @@ class Ranking(NamedTuple):
         if k is None:
             return terms
         # A number that does not fit an int32 is above all ranks.
-        least = jnp.int32(min(k, np.iinfo(np.int32).max)) if isinstance(k, int) else k
+        least = xp.int32(min(k, np.iinfo(np.int32).max)) if isinstance(k, int) else k
         return where(
-            jnp.less_equal(self.rank, least), terms, DoubleFloat.of(jnp.zeros_like(self.relevance))
+            xp.less_equal(self.rank, least), terms, DoubleFloat.of(xp.zeros_like(self.relevance))
         )
 
     def tied_mean(self, x: jax.Array) -> DoubleFloat:
@@ -80,18 +79,18 @@ class Ranking(NamedTuple):
     def discounted(self, gain: jax.Array, k: int | None) -> DoubleFloat:
         """The sum of `gain / log2(1 + rank)` up to rank `k`: at the first place of each query."""
         discount = self.up_to(k, number(self.rank)).evaluated(
-            lambda rank: jnp.where(rank > 0, 1 / jnp.log2(1 + jnp.maximum(rank, 1)), 0)
+            lambda rank: xp.where(rank > 0, 1 / xp.log2(1 + xp.maximum(rank, 1)), 0)
         )
         discounts = run_sums(discount, self.first_tied, self.last_tied)
         return self.sum(self.tied_mean(gain) * discounts)
 
     def best_first(self) -> "Ranking":
         """The same documents by relevance, each with ties of its own."""
-        run = jnp.cumsum(self.first, self.first.ndim - 1, dtype=jnp.int32)
+        run = xp.cumsum(self.first, self.first.ndim - 1, dtype=xp.int32)
         _, least = lax.sort((run, -self.relevance), num_keys=2)
-        alone = jnp.ones_like(self.first)
+        alone = xp.ones_like(self.first)
         return self._replace(
-            relevance=-least, first_tied=alone, last_tied=alone, tied=jnp.ones_like(self.tied)
+            relevance=-least, first_tied=alone, last_tied=alone, tied=xp.ones_like(self.tied)
         )
 
     @property
@@ -108,16 +107,16 @@ class Ranking(NamedTuple):
         """
         place = self.rank - self.above
         left = self.tied - (place - 2)  # before the draw that precedes this place
-        share = (number(self.relevant_tied) / number(jnp.maximum(left, 1))).to_float()
+        share = (number(self.relevant_tied) / number(xp.maximum(left, 1))).to_float()
         possible = (share < 1) | (place == 1)
-        log = jnp.where(place == 1, 0, jnp.log1p(-jnp.where(possible, share, 0)))
-        log = jnp.where(possible, log, jnp.asarray(_LOG_ZERO, log.dtype))
+        log = xp.where(place == 1, 0, xp.log1p(-xp.where(possible, share, 0)))
+        log = xp.where(possible, log, xp.asarray(_LOG_ZERO, log.dtype))
         # Sums from the first place of the ties on are sums up to the last place of the reverse.
         backwards, ends = log[..., ::-1], self.first_tied[..., ::-1]
-        so_far = run_sums(backwards, jnp.ones_like(ends), ends).map(lambda x: x[..., ::-1])
-        none = DoubleFloat.of(so_far.evaluated(jnp.exp))
-        found = none * number(self.relevant_tied) / number(jnp.maximum(left - 1, 1))
-        zero = DoubleFloat.of(jnp.zeros_like(self.relevance))
+        so_far = run_sums(backwards, xp.ones_like(ends), ends).map(lambda x: x[..., ::-1])
+        none = DoubleFloat.of(so_far.evaluated(xp.exp))
+        found = none * number(self.relevant_tied) / number(xp.maximum(left - 1, 1))
+        zero = DoubleFloat.of(xp.zeros_like(self.relevance))
         return where(self.relevant_above == 0, found, zero)
 
 
@@ -143,7 +142,7 @@ def ranking(
         relevance: floats; a document is relevant if it is positive.
     """
     axis, size = key.ndim - 1, key.shape[-1]
-    place = lax.broadcasted_iota(jnp.int32, key.shape, axis)
+    place = lax.broadcasted_iota(xp.int32, key.shape, axis)
     keys = (group, key) if query is None else (query, group, key)
     *keys, relevance, order = lax.sort(
         (*keys, relevance, place), dimension=axis, num_keys=len(keys), is_stable=True
@@ -151,24 +150,24 @@ def ranking(
     begins, ends = place == 0, place == size - 1
 
     def differs(x: jax.Array) -> jax.Array:
-        return jnp.concatenate([x[..., :1] != x[..., :1], x[..., 1:] != x[..., :-1]], -1)
+        return xp.concatenate([x[..., :1] != x[..., :1], x[..., 1:] != x[..., :-1]], -1)
 
     first = begins if query is None else begins | differs(keys[0])
     last = _before(first, ends)
     first_tied = first | differs(keys[-1]) | differs(keys[-2] > 0)
     last_tied = _before(first_tied, ends)
     counts = keys[-2] <= 0
-    relevance = jnp.where(counts, relevance, 0)
+    relevance = xp.where(counts, relevance, 0)
     # Documents and relevant documents, in ties and in queries.
-    each = jnp.stack([counts, relevance > 0])
+    each = xp.stack([counts, relevance > 0])
     before, within = in_runs(
-        jnp.stack([each, each], 1),
-        jnp.stack([first_tied, first])[None],
-        jnp.stack([last_tied, last])[None],
+        xp.stack([each, each], 1),
+        xp.stack([first_tied, first])[None],
+        xp.stack([last_tied, last])[None],
     )
     (above, earlier), (relevant_above, relevant_earlier) = before
     (tied, documents), (relevant_tied, relevant) = within
-    start = lax.cummax(jnp.where(first, place, 0), axis=axis)
+    start = lax.cummax(xp.where(first, place, 0), axis=axis)
     return Ranking(
         order=order,
         first=first,
@@ -179,7 +178,7 @@ def ranking(
         relevance=relevance,
         rank=place - start + 1,
         above=above - earlier,
-        tied=jnp.maximum(tied, 1),
+        tied=xp.maximum(tied, 1),
         relevant_above=relevant_above - relevant_earlier,
         relevant_tied=relevant_tied,
         documents=documents,
@@ -189,14 +188,14 @@ def ranking(
 
 def _before(first: jax.Array, ends: jax.Array) -> jax.Array:
     """The places before those that begin a run, and the last."""
-    return ends | jnp.concatenate([first[..., 1:], ends[..., -1:]], -1)
+    return ends | xp.concatenate([first[..., 1:], ends[..., -1:]], -1)
 
 
 def in_runs(x: jax.Array, first: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
     """How many are true before the run of each place along the last axis, and within the run."""
     axis = x.ndim - 1
-    total = jnp.cumsum(x, axis, dtype=jnp.int32)
-    before = lax.cummax(jnp.where(first, total - x.astype(jnp.int32), 0), axis=axis)
-    top = jnp.int32(np.iinfo(np.int32).max)
-    up_to = lax.cummin(jnp.where(last, total, top), axis=axis, reverse=True)
+    total = xp.cumsum(x, axis, dtype=xp.int32)
+    before = lax.cummax(xp.where(first, total - x.astype(xp.int32), 0), axis=axis)
+    top = xp.int32(np.iinfo(np.int32).max)
+    up_to = lax.cummin(xp.where(last, total, top), axis=axis, reverse=True)
     return before, up_to - before

@@ -1,9 +1,8 @@
 """Ranks of weighted values, and sums over all pairs of them."""
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from datarax._xp import at, lax, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import suffix_sums, sum_floats
@@ -14,11 +13,11 @@ _BLOCK = 128
 
 def dense_ranks(x: DoubleFloat) -> jax.Array:
     """How many different values are less than each of (N,) values, as a float."""
-    order = jnp.lexsort((x.low, x.high))
+    order = xp.lexsort((x.low, x.high))
     ordered = x[order]
-    greater = (ordered[1:] != ordered[:-1]).astype(jnp.int32)
-    ranks = jnp.cumsum(jnp.concatenate([jnp.zeros_like(order[:1], jnp.int32), greater]))
-    return jnp.zeros_like(x.high).at[order].set(ranks.astype(x.dtype))
+    greater = (ordered[1:] != ordered[:-1]).astype(xp.int32)
+    ranks = xp.cumsum(xp.concatenate([xp.zeros_like(order[:1], xp.int32), greater]))
+    return at(xp.zeros_like(x.high))[order].set(ranks.astype(x.dtype))
 
 
 def mean_ranks(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -27,19 +26,19 @@ def mean_ranks(x: jax.Array, w: jax.Array) -> jax.Array:
     Equal values share their mean rank. The rank of a value of weight zero is unspecified. `x` and
     `w` are (N,). Within 1 ulp of the exact rank.
     """
-    order = jnp.argsort(jnp.where(w > 0, x, jnp.inf))
+    order = xp.argsort(xp.where(w > 0, x, xp.inf))
     x, w = x[order], w[order]
     cumulative = suffix_sums(DoubleFloat.of(w[::-1]))[::-1]
     # Where each run of equal values starts and ends; values of weight zero come last.
-    same = (w > 0) & (x == jnp.roll(x, 1)) & (jnp.arange(x.size) > 0)
-    index = jnp.arange(x.size, dtype=jnp.int32)
-    start = lax.cummax(jnp.where(same, 0, index))
-    is_last = jnp.append(~same[1:], True)
-    end = lax.cummin(jnp.where(is_last, index, jnp.int32(x.size - 1)), reverse=True)
+    same = (w > 0) & (x == xp.roll(x, 1)) & (xp.arange(x.size) > 0)
+    index = xp.arange(x.size, dtype=xp.int32)
+    start = lax.cummax(xp.where(same, 0, index))
+    is_last = xp.append(~same[1:], True)
+    end = lax.cummin(xp.where(is_last, index, xp.int32(x.size - 1)), reverse=True)
     # rank = (weight below + weight up to the end of the run) / 2
     below = cumulative[start] - w[start]
     rank = ((below + cumulative[end]) * 0.5).to_float()
-    return jnp.zeros_like(x).at[order].set(rank)
+    return at(xp.zeros_like(x))[order].set(rank)
 
 
 def order_agreement_sums(
@@ -53,21 +52,21 @@ def order_agreement_sums(
     """
     size = x.size
     block = min(_BLOCK, size)
-    x, y, w = (jnp.pad(v, (0, -size % block)) for v in (x, y, w))
+    x, y, w = (xp.pad(v, (0, -size % block)) for v in (x, y, w))
 
     def add_block(i: jax.Array, sums: tuple[DoubleFloat, ...]) -> tuple[DoubleFloat, ...]:
         rows_x, rows_y, rows_w = (lax.dynamic_slice_in_dim(v, i * block, block) for v in (x, y, w))
         a, b = _difference_signs(rows_x, x), _difference_signs(rows_y, y)
         # The sum of a row is exact without weights: a whole number of at most 2**24.
-        by_row = [jnp.sum(part * w[None, :], -1) for part in (a * b, jnp.abs(a), jnp.abs(b))]
+        by_row = [xp.sum(part * w[None, :], -1) for part in (a * b, xp.abs(a), xp.abs(b))]
         return tuple(
             total + sum_floats(rows_w * row, (0,)) for total, row in zip(sums, by_row, strict=True)
         )
 
-    zero = DoubleFloat.of(jnp.zeros((), x.dtype))
+    zero = DoubleFloat.of(xp.zeros((), x.dtype))
     blocks = (filled + (block - 1)) // block
     agreeing, x_different, y_different = lax.fori_loop(
-        jnp.int32(0), blocks, add_block, (zero, zero, zero)
+        xp.int32(0), blocks, add_block, (zero, zero, zero)
     )
     return agreeing, x_different, y_different
 
@@ -102,36 +101,36 @@ def rank_correlation_of_bins(
     total = weights.sum((0, 1))
     shares = weights / total[None, None]
     center, square, spare, slack = [], [], [], []
-    for table, tie in ((shares, is_tie[0]), (shares.map(jnp.transpose), is_tie[1])):
+    for table, tie in ((shares, is_tie[0]), (shares.map(xp.transpose), is_tie[1])):
         own = table.sum(1)
         # The mean rank of each bin, over the total weight, from -1/2 to 1/2. Of one bin it is 0,
         # although the shares of float weights may not add up to 1.
-        several = jnp.sum(own.high > 0) > 1
+        several = xp.sum(own.high > 0) > 1
         rank = own * 0.5 + 0.5 - suffix_sums(own)
-        rank = rank.map(lambda x, several=several: jnp.where(several, x, 0))
+        rank = rank.map(lambda x, several=several: xp.where(several, x, 0))
         center.append(rank)
         square.append((own * rank * rank).sum())
-        spare.append((own * own * own).map(lambda x, tie=tie: jnp.where(tie, 0, x)).sum() / 12)
+        spare.append((own * own * own).map(lambda x, tie=tie: xp.where(tie, 0, x)).sum() / 12)
     for table, tie, rank in (
         (shares, is_tie[0], center[1]),
-        (shares.map(jnp.transpose), is_tie[1], center[0]),
+        (shares.map(xp.transpose), is_tie[1], center[0]),
     ):
         distance = (table.sum(1)[:, None] + table) * 0.5 - suffix_sums(table)
-        free = table.map(lambda x, tie=tie: jnp.where(tie[:, None], 0, x))
+        free = table.map(lambda x, tie=tie: xp.where(tie[:, None], 0, x))
         slack.append((free * distance * rank[None, :]).sum((0, 1)))
     products = (shares * center[0][:, None] * center[1][None, :]).sum((0, 1)).to_float()
-    gained = (slack[0] + slack[1]).to_float() + jnp.sqrt((spare[0] * spare[1]).to_float())
-    least = jnp.sqrt((square[0] * square[1]).to_float())
-    most = jnp.sqrt(((square[0] + spare[0]) * (square[1] + spare[1])).to_float())
+    gained = (slack[0] + slack[1]).to_float() + xp.sqrt((spare[0] * spare[1]).to_float())
+    least = xp.sqrt((square[0] * square[1]).to_float())
+    most = xp.sqrt(((square[0] + spare[0]) * (square[1] + spare[1])).to_float())
 
     def ratio(x: jax.Array, divisor: jax.Array) -> jax.Array:
-        quotient = x / jnp.where(divisor > 0, divisor, 1)
-        return jnp.clip(jnp.where(divisor > 0, quotient, jnp.sign(x)), -1, 1)
+        quotient = x / xp.where(divisor > 0, divisor, 1)
+        return xp.clip(xp.where(divisor > 0, quotient, xp.sign(x)), -1, 1)
 
     # A bound is farthest from zero by the least divisor.
     low, high = products - gained, products + gained
-    lower = ratio(low, jnp.where(low < 0, least, most))
-    upper = ratio(high, jnp.where(high > 0, least, most))
+    lower = ratio(low, xp.where(low < 0, least, most))
+    upper = ratio(high, xp.where(high > 0, least, most))
     is_constant = ~(most > 0)
     return (
         nan_where(is_constant, lower),

@@ -3,9 +3,9 @@
 from typing import NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from datarax._xp import beside, vmap, xp
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.run_sums import run_prefix_maxima, run_suffix_sums
 
@@ -46,9 +46,9 @@ class Ranking(NamedTuple):
     def of(cls, label: jax.Array, score: jax.Array) -> Self:
         """The ranking of detections that are sorted."""
         changes = label[1:] != label[:-1]
-        edge = jnp.ones_like(label[:1], jnp.bool_)
-        first, last = jnp.concatenate([edge, changes]), jnp.concatenate([changes, edge])
-        differs = jnp.concatenate([edge, score[1:] != score[:-1]])
+        edge = xp.ones_like(label[:1], xp.bool_)
+        first, last = xp.concatenate([edge, changes]), xp.concatenate([changes, edge])
+        differs = xp.concatenate([edge, score[1:] != score[:-1]])
         return cls(label, first, last, first | differs)
 
 
@@ -67,31 +67,31 @@ def average_precision(
         support: the weight of the ground truth of each class, (C,).
     """
     label, size = ranking.label, support.shape[0]
-    both = jnp.stack([right, wrong])
-    last = jnp.broadcast_to(ranking.last[None, None], both.shape)
+    both = xp.stack([right, wrong])
+    last = xp.broadcast_to(ranking.last[None, None], both.shape)
     sums = run_suffix_sums(DoubleFloat.of(both), last)
     hits, misses = sums[0], sums[1]
-    reached = _levels_reached(hits, support[jnp.minimum(label, size - 1)])
+    reached = _levels_reached(hits, support[xp.minimum(label, size - 1)])
     precision = (hits / (hits + misses)).to_float()
-    precision = jnp.where(ranking.is_point[None] & (hits.high > 0), precision, 0)
+    precision = xp.where(ranking.is_point[None] & (hits.high > 0), precision, 0)
     # A point with a higher recall is an earlier row.
-    first = jnp.broadcast_to(ranking.first[None], right.shape)
+    first = xp.broadcast_to(ranking.first[None], right.shape)
     precision = run_prefix_maxima(precision, first)
 
     # The last row of a class that reaches a level: rows are sorted by class and by levels missed.
-    classes = jnp.arange(size, dtype=jnp.int32)[:, None]
-    missed = jnp.arange(LEVELS, dtype=jnp.int32)[None]
+    classes = xp.arange(size, dtype=xp.int32)[:, None]
+    missed = xp.arange(LEVELS, dtype=xp.int32)[None]
     key = label[None] * (LEVELS + 1) + (LEVELS - reached)
     wanted = (classes * (LEVELS + 1) + missed).reshape(-1)
 
     def at_levels(key: jax.Array, precision: jax.Array) -> jax.Array:
-        place = jnp.searchsorted(key, wanted, side="right").astype(jnp.int32) - 1
-        found = jnp.where(place >= 0, label[place], size).reshape(size, LEVELS) == classes
-        return jnp.where(found, precision[place].reshape(size, LEVELS), 0)
+        place = xp.searchsorted(key, wanted, side="right").astype(xp.int32) - 1
+        found = xp.where(place >= 0, label[place], size).reshape(size, LEVELS) == classes
+        return xp.where(found, precision[place].reshape(size, LEVELS), 0)
 
-    best = DoubleFloat.of(jax.vmap(at_levels)(key, precision))
-    start = jnp.searchsorted(label, classes[:, 0]).astype(jnp.int32)
-    start = jnp.minimum(start, label.size - 1)
+    best = DoubleFloat.of(vmap(at_levels)(key, precision))
+    start = xp.searchsorted(label, classes[:, 0]).astype(xp.int32)
+    start = xp.minimum(start, label.size - 1)
     hits = hits[:, start]
     hits = where((label[start] == classes[:, 0])[None], hits, hits * 0)
     return best.sum(-1) / LEVELS, hits / support[None]
@@ -101,7 +101,7 @@ def _levels_reached(hits: DoubleFloat, support: DoubleFloat) -> jax.Array:
     """How many levels the recall reaches; 0 without ground truth."""
     percent = hits * 100 / support[None]
     percent = where((support.high > 0)[None], percent, hits * 0)
-    nearest = jnp.clip(jnp.round(percent.to_float()), 0, LEVELS - 1)
-    level = nearest.astype(jnp.int32)
-    above = (percent - nearest).to_float() >= jnp.asarray(_SLACK, hits.dtype)[level]
-    return level + above.astype(jnp.int32)
+    nearest = xp.clip(xp.round(percent.to_float()), 0, LEVELS - 1)
+    level = nearest.astype(xp.int32)
+    above = (percent - nearest).to_float() >= beside(level, np.asarray(_SLACK, hits.dtype))[level]
+    return level + above.astype(xp.int32)

@@ -4,9 +4,9 @@ from functools import lru_cache
 from math import ceil, gcd
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
+
+from datarax._xp import lax, xp
 
 
 def resample(x: jax.Array, up: int, down: int) -> jax.Array:
@@ -24,8 +24,8 @@ def resample(x: jax.Array, up: int, down: int) -> jax.Array:
     filters, before = _filters(up, down)
     blocks, width = -(-size // up), filters.shape[1]
     after = max(0, (blocks - 1) * down + width - before - len(x))
-    padded = jnp.pad(x, (before, after))[: (blocks - 1) * down + width]
-    kernel = jnp.asarray(filters[:, None], x.dtype)
+    padded = xp.pad(x, (before, after))[: (blocks - 1) * down + width]
+    kernel = xp.asarray(filters[:, None], x.dtype)
     found = lax.conv_general_dilated(
         padded[None, None], kernel, (down,), "VALID", precision=lax.Precision.HIGHEST
     )

@@ -3,9 +3,8 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from datarax._xp import lax, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.sums import Add, suffix_scan
 
@@ -22,29 +21,29 @@ def run_sums(x: jax.Array | DoubleFloat, first: jax.Array, last: jax.Array) -> D
         last: which elements end a run.
     """
     axis, size = x.ndim - 1, x.shape[-1]
-    place = lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    place = lax.broadcasted_iota(xp.int32, x.shape, axis)
     # The place of the last element of the run that each element is in.
-    end = lax.cummin(jnp.where(last, place, size), axis=axis, reverse=True)
+    end = lax.cummin(xp.where(last, place, size), axis=axis, reverse=True)
     is_run = end >= 0
 
     def double(k: jax.Array, total: DoubleFloat) -> DoubleFloat:
         # Before round k, each element holds the sum of 2**k elements, at most up to the end of its
         # run. The round adds the sum of the next 2**k.
-        step = jnp.int32(1) << k
+        step = xp.int32(1) << k
         is_inside = place + step <= end
 
         def shifted(part: jax.Array) -> jax.Array:
-            padded = jnp.concatenate([part, jnp.zeros_like(part)], -1)
+            padded = xp.concatenate([part, xp.zeros_like(part)], -1)
             moved = lax.dynamic_slice_in_dim(padded, step, size, axis)
-            return jnp.where(is_inside, moved, 0)
+            return xp.where(is_inside, moved, 0)
 
         return total + total.map(shifted)
 
-    rounds = jnp.int32((size - 1).bit_length())
+    rounds = xp.int32((size - 1).bit_length())
     # The values get the type of the runs, which may vary over more axes of `shard_map`.
-    start = DoubleFloat.of(x).map(lambda part: jnp.where(is_run, part, 0))
-    total = lax.fori_loop(jnp.int32(0), rounds, double, start)
-    return total.map(lambda part: jnp.where(first, part, 0))
+    start = DoubleFloat.of(x).map(lambda part: xp.where(is_run, part, 0))
+    total = lax.fori_loop(xp.int32(0), rounds, double, start)
+    return total.map(lambda part: xp.where(first, part, 0))
 
 
 def run_suffix_sums(x: DoubleFloat, last: jax.Array) -> DoubleFloat:
@@ -65,7 +64,7 @@ def run_prefix_maxima(x: jax.Array, first: jax.Array) -> jax.Array:
         first: which elements begin a run, of the shape of `x`.
     """
     backwards = x[..., ::-1], first[..., ::-1]
-    return suffix_scan(backwards, _within_runs(jnp.maximum))[0][..., ::-1]
+    return suffix_scan(backwards, _within_runs(xp.maximum))[0][..., ::-1]
 
 
 def _within_runs(add: Add) -> Add:
@@ -74,6 +73,6 @@ def _within_runs(add: Add) -> Add:
     def joined(one: Any, later: Any) -> Any:
         (x, ends), (y, later_ends) = one, later
         both = add(x, y)
-        return jax.tree.map(lambda x, xy: jnp.where(ends, x, xy), x, both), ends | later_ends
+        return jax.tree.map(lambda x, xy: xp.where(ends, x, xy), x, both), ends | later_ends
 
     return joined

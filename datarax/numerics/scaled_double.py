@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
+from datarax._xp import xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import (
     exponent_of,
@@ -43,13 +43,13 @@ class ScaledDouble:
     @classmethod
     def of(cls, x: jax.Array) -> "ScaledDouble":
         """Converts a float array, without rounding."""
-        return cls(DoubleFloat.of(x), jnp.zeros(x.shape, jnp.int32))
+        return cls(DoubleFloat.of(x), xp.zeros(x.shape, xp.int32))
 
     def __add__(self, other: "ScaledDouble") -> "ScaledDouble":
-        a, b = (jnp.where(x.double.high == 0, _NONE, x.exponent) for x in (self, other))
+        a, b = (xp.where(x.double.high == 0, _NONE, x.exponent) for x in (self, other))
         # The power underflows to zero where the lower number is negligible.
-        x, y = (scaled_by(x.double, jnp.minimum(d, 0)) for x, d in ((self, a - b), (other, b - a)))
-        return ScaledDouble(x + y, jnp.maximum(a, b))
+        x, y = (scaled_by(x.double, xp.minimum(d, 0)) for x, d in ((self, a - b), (other, b - a)))
+        return ScaledDouble(x + y, xp.maximum(a, b))
 
     def __neg__(self) -> "ScaledDouble":
         return ScaledDouble(-self.double, self.exponent)
@@ -72,7 +72,7 @@ class ScaledDouble:
     def to_double(self) -> DoubleFloat:
         """The number as a double-float; infinite where it overflows, 0 where it underflows."""
         high, low = (times_power_of_two(x, self.exponent) for x in self.double)
-        return DoubleFloat(high, jnp.where(jnp.isfinite(high), low, jnp.zeros((), low.dtype)))
+        return DoubleFloat(high, xp.where(xp.isfinite(high), low, xp.zeros((), low.dtype)))
 
     def to_float(self) -> jax.Array:
         """The nearest float."""
@@ -81,7 +81,7 @@ class ScaledDouble:
     def root(self) -> jax.Array:
         """The square root of a number that is not negative, within an ulp."""
         odd = self.exponent & 1
-        even = jnp.sqrt(times_power_of_two(self.double.to_float(), odd))
+        even = xp.sqrt(times_power_of_two(self.double.to_float(), odd))
         return times_power_of_two(even, (self.exponent - odd) >> 1)
 
 
@@ -96,15 +96,15 @@ def scaled_power(x: jax.Array, power: float) -> tuple[jax.Array, jax.Array]:
     The parts are far from overflow and underflow. Where `x` is not positive, they mean nothing.
     """
     whole = DoubleFloat.of(exponent_of(x).astype(x.dtype)) * float(power)
-    exponents = jnp.floor(whole.to_float())
-    factor = (whole - exponents).evaluated(jnp.exp2)
-    part = jnp.where(x > 0, significand(x), 1)
+    exponents = xp.floor(whole.to_float())
+    factor = (whole - exponents).evaluated(xp.exp2)
+    part = xp.where(x > 0, significand(x), 1)
     if abs(power) <= _FAR:
         part = real_power(part, power)
     else:
-        log = jnp.log2(part) * jnp.asarray(power, x.dtype)
-        part, exponents = jnp.exp2(log - jnp.floor(log)), exponents + jnp.floor(log)
-    return part * factor, exponents.astype(jnp.int32)
+        log = xp.log2(part) * xp.asarray(power, x.dtype)
+        part, exponents = xp.exp2(log - xp.floor(log)), exponents + xp.floor(log)
+    return part * factor, exponents.astype(xp.int32)
 
 
 def multiplied(x: DoubleFloat, factor: ScaledDouble) -> DoubleFloat:
@@ -114,5 +114,5 @@ def multiplied(x: DoubleFloat, factor: ScaledDouble) -> DoubleFloat:
     """
     number = factor.to_double()
     product = x * number
-    kept = (jnp.abs(product.high) >= _NEGLIGIBLE) | (number.high == 1)
-    return product.map(lambda part: jnp.where(kept, part, jnp.zeros((), part.dtype)))
+    kept = (xp.abs(product.high) >= _NEGLIGIBLE) | (number.high == 1)
+    return product.map(lambda part: xp.where(kept, part, xp.zeros((), part.dtype)))

@@ -4,8 +4,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+
+from datarax._xp import lax, xp
 
 RATE = 10_000
 """Samples a second of the signals."""
@@ -13,7 +14,7 @@ FRAME, HOP, BINS = 256, 128, 512
 """Samples of a frame, from one frame to the next, and of a Fourier transform."""
 _BANDS, _LOWEST, _RANGE = 15, 150.0, 40.0
 _TINY = float(np.finfo(np.float64).eps)
-_HIGHEST = jax.lax.Precision.HIGHEST
+_HIGHEST = lax.Precision.HIGHEST
 
 
 class Envelopes(NamedTuple):
@@ -37,29 +38,29 @@ def envelopes(preds: jax.Array, target: jax.Array) -> Envelopes:
     Frames of the target whose energy is 40 dB or more below that of the loudest are removed from
     both signals. What is left is joined, with overlapping windows, and cut into frames again.
     """
-    window = jnp.asarray(np.hanning(FRAME + 2)[1:-1], target.dtype)
+    window = xp.asarray(np.hanning(FRAME + 2)[1:-1], target.dtype)
     starts = np.arange(frames_of(len(target)) + 1) * HOP
     places = starts[:, None] + np.arange(FRAME)[None, :]
     x, y = target[places] * window[None, :], preds[places] * window[None, :]
-    energy = 20 * jnp.log10(jnp.sqrt(jnp.sum(x * x, -1)) + _TINY)
-    kept = jnp.max(energy) - _RANGE - energy < 0
-    count = jnp.sum(kept, dtype=jnp.int32)
+    energy = 20 * xp.log10(xp.sqrt(xp.sum(x * x, -1)) + _TINY)
+    kept = xp.max(energy) - _RANGE - energy < 0
+    count = xp.sum(kept, dtype=xp.int32)
     # The frames that are kept move to the front, in their order.
-    order = jnp.argsort(~kept, stable=True)
-    used = jnp.arange(len(starts), dtype=jnp.int32) < count
+    order = xp.argsort(~kept, stable=True)
+    used = xp.arange(len(starts), dtype=xp.int32) < count
 
     def amplitudes(frames: jax.Array) -> jax.Array:
-        frames = jnp.where(used[:, None], frames[order], 0)
+        frames = xp.where(used[:, None], frames[order], 0)
         first, second = frames[:, :HOP], frames[:, HOP:]
-        joined = first + jnp.pad(second[:-1], [(1, 0), *[(0, 0)] * (second.ndim - 1)])
-        again = jnp.concatenate([joined[:-1], joined[1:]], -1) * window[None, :]
+        joined = first + xp.pad(second[:-1], [(1, 0), *[(0, 0)] * (second.ndim - 1)])
+        again = xp.concatenate([joined[:-1], joined[1:]], -1) * window[None, :]
         # As products: a Fourier transform of sharded signals would gather them.
-        parts = jnp.einsum(
-            "ft,tbc->bfc", again, jnp.asarray(_waves(), again.dtype), precision=_HIGHEST
+        parts = xp.einsum(
+            "ft,tbc->bfc", again, xp.asarray(_waves(), again.dtype), precision=_HIGHEST
         )
-        power = jnp.sum(jnp.square(parts), -1)
-        return jnp.sqrt(
-            jnp.einsum("kb,bf->kf", jnp.asarray(_bands(), power.dtype), power, precision=_HIGHEST)
+        power = xp.sum(xp.square(parts), -1)
+        return xp.sqrt(
+            xp.einsum("kb,bf->kf", xp.asarray(_bands(), power.dtype), power, precision=_HIGHEST)
         )
 
     return Envelopes(amplitudes(y), amplitudes(x), count - 1)

@@ -3,11 +3,10 @@
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import as_float
+from datarax._xp import lax, on_host, special, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import scaled_power
 from datarax.numerics.scaling import exponent_of, significand
@@ -20,9 +19,9 @@ def x_minus_log1p(x: jax.Array) -> jax.Array:
     Below 1/8, where the two terms nearly cancel, it is a series: `x**2 / 2 - x**3 / 3 + ...`.
     """
     coefficients = [(-1) ** k / k for k in range(2, 12)]
-    small = jnp.minimum(x, jnp.asarray(0.125, x.dtype))
-    series = jnp.polyval(jnp.asarray([*reversed(coefficients), 0.0, 0.0], x.dtype), small)
-    return jnp.where(x < 0.125, series, x - jnp.log1p(x))
+    small = xp.minimum(x, xp.asarray(0.125, x.dtype))
+    series = xp.polyval(xp.asarray([*reversed(coefficients), 0.0, 0.0], x.dtype), small)
+    return xp.where(x < 0.125, series, x - xp.log1p(x))
 
 
 def relative_deviance(t: jax.Array) -> jax.Array:
@@ -34,14 +33,14 @@ def relative_deviance(t: jax.Array) -> jax.Array:
     """
     near = (t > -0.5) & (t < 1)
     # log(1 + t) = 2 artanh(s) = 2 (s + s**3 / 3 + ...), and t = 2 s / (1 - s).
-    s = jnp.where(near, t / (2 + jnp.where(near, t, 1)), 0)
-    square, series = s * s, jnp.zeros_like(s)
+    s = xp.where(near, t / (2 + xp.where(near, t, 1)), 0)
+    square, series = s * s, xp.zeros_like(s)
     for k in range(35 if t.dtype.itemsize == 8 else 17, 1, -2):
         series = series * square + 2 / k
     close = square * (2 + (1 + s) * s * series) / (1 - s)
-    grown = jnp.maximum(1 + t, 0)
-    far = grown * jnp.log(jnp.where(grown > 0, grown, 1)) - t
-    return jnp.where(near, close, far)
+    grown = xp.maximum(1 + t, 0)
+    far = grown * xp.log(xp.where(grown > 0, grown, 1)) - t
+    return xp.where(near, close, far)
 
 
 def stirling_ratio(m: jax.Array) -> jax.Array:
@@ -51,14 +50,14 @@ def stirling_ratio(m: jax.Array) -> jax.Array:
     `(m + 1)! = (m + 1) m!`. Within 12 ulp of a float32, and within 1e-9 relative of a float64.
     """
     small = m < 4
-    x = jnp.where(small, m + 4, m)
+    x = xp.where(small, m + 4, m)
     r = 1 / (x * x)
     series = (1 / 12 - r * (1 / 360 - r * (1 / 1260 - r * (1 / 1680 - r / 1188)))) / x
-    stirling = jnp.sqrt(x * (2 * math.pi)) * jnp.exp(series)
-    low = jnp.where(small, m, 1)
-    shift = low * jnp.log1p(4 / jnp.where(low > 0, low, 1)) - 4
+    stirling = xp.sqrt(x * (2 * math.pi)) * xp.exp(series)
+    low = xp.where(small, m, 1)
+    shift = low * xp.log1p(4 / xp.where(low > 0, low, 1)) - 4
     product = (low + 1) * (low + 2) * (low + 3)
-    return jnp.where(small, stirling * jnp.exp(shift) * (low + 4) ** 3 / product, stirling)
+    return xp.where(small, stirling * xp.exp(shift) * (low + 4) ** 3 / product, stirling)
 
 
 def fair_coin_p_value(n: jax.Array, difference: jax.Array) -> jax.Array:
@@ -70,29 +69,31 @@ def fair_coin_p_value(n: jax.Array, difference: jax.Array) -> jax.Array:
     within `12 (1 - log(p))` ulp. 1 if `n` is zero.
     """
     some = n > 0
-    n = jnp.where(some, n, 1)
-    d = jnp.where(some, difference, 0)
+    n = xp.where(some, n, 1)
+    d = xp.where(some, difference, 0)
     k, share = (n - d) / 2, d / n
+    if on_host(n, d):
+        return xp.where(some, xp.minimum(2 * special.betainc(n - k, k + 1, 0.5), 1), 1)
     # The probability of k heads.
     deviance = n / 2 * (relative_deviance(share) + relative_deviance(-share))
-    term = stirling_ratio(n) / (stirling_ratio(k) * stirling_ratio(n - k)) * jnp.exp(-deviance)
+    term = stirling_ratio(n) / (stirling_ratio(k) * stirling_ratio(n - k)) * xp.exp(-deviance)
     # I(a, b) = term(a) + I(a + 1, b). Each step makes the integrand of the rest one degree smoother
     # at its end, where it has a singularity if n is no integer.
-    head = jnp.zeros_like(n)
+    head = xp.zeros_like(n)
     for j in range(_STEPS):
         head = head + term
         term = term * ((n + 1 + j) / (2 * (n - k + 1 + j)))
     # I(a, b) = 2 a term(a) times the integral of (1 - u)**(a - 1) (1 + u)**(b - 1) over 0 to 1. The
     # integrand decreases, and is below exp(-_DECAY) from `end` on.
     slope, curve = d + (_STEPS - 1), (n + (_STEPS - 1)) / 2
-    end = 2 * _DECAY / (slope + jnp.sqrt(slope * slope + 4 * curve * _DECAY))
-    end = jnp.minimum(end, 1)[..., None]
-    nodes, weights = (jnp.asarray(x, n.dtype) for x in np.polynomial.legendre.leggauss(_NODES))
+    end = 2 * _DECAY / (slope + xp.sqrt(slope * slope + 4 * curve * _DECAY))
+    end = xp.minimum(end, 1)[..., None]
+    nodes, weights = (xp.asarray(x, n.dtype) for x in np.polynomial.legendre.leggauss(_NODES))
     u = end * (1 + lax.expand_dims(nodes, range(n.ndim))) / 2
-    integrand = jnp.exp(k[..., None] * jnp.log1p(-u * u) + slope[..., None] * jnp.log1p(-u))
-    integral = jnp.sum(integrand * lax.expand_dims(weights, range(n.ndim)) * end / 2, -1)
+    integrand = xp.exp(k[..., None] * xp.log1p(-u * u) + slope[..., None] * xp.log1p(-u))
+    integral = xp.sum(integrand * lax.expand_dims(weights, range(n.ndim)) * end / 2, -1)
     tail = head + 2 * (n - k + _STEPS) * term * integral
-    return jnp.where(some, jnp.minimum(tail, 1), 1)
+    return xp.where(some, xp.minimum(tail, 1), 1)
 
 
 _STEPS, _NODES, _DECAY = 8, 48, 40.0
@@ -106,15 +107,15 @@ def entropy(counts: DoubleFloat, total: DoubleFloat) -> jax.Array:
     of p, but `total - counts` is exact in double-floats.
     """
     p, rest = (counts / total).to_float(), ((total - counts) / total).to_float()
-    of_small = -jnp.log(jnp.where(p > 0, p, 1))
-    of_large = -jnp.log1p(-jnp.minimum(rest, 0.5))
-    terms = p * jnp.where(rest < 0.5, of_large, of_small)
+    of_small = -xp.log(xp.where(p > 0, p, 1))
+    of_large = -xp.log1p(-xp.minimum(rest, 0.5))
+    terms = p * xp.where(rest < 0.5, of_large, of_small)
     return sum_floats(terms, tuple(range(terms.ndim))).to_float()
 
 
 def softplus(x: jax.Array) -> jax.Array:
     """`log(1 + exp(x))`, within 4 ulp, without overflow or cancellation."""
-    return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
+    return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
 def score_of(scores: jax.Array, label: jax.Array) -> jax.Array:
@@ -123,9 +124,9 @@ def score_of(scores: jax.Array, label: jax.Array) -> jax.Array:
     By comparing every class with the label: if the classes are sharded over devices, only this
     score travels. An index would gather all scores.
     """
-    classes = lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
+    classes = lax.broadcasted_iota(xp.int32, scores.shape, scores.ndim - 1)
     is_label = classes == label[..., None]
-    return jnp.sum(jnp.where(is_label, scores, jnp.zeros((), scores.dtype)), -1, keepdims=True)
+    return xp.sum(xp.where(is_label, scores, xp.zeros((), scores.dtype)), -1, keepdims=True)
 
 
 def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
@@ -138,19 +139,19 @@ def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
     # Maxima and selections are exact in half precision. So the only float32 array of the size of
     # the logits holds the terms of a sum, which a compiler may fuse.
     own = as_float(score_of(logits, target))
-    possible = own > -jnp.inf
-    own = jnp.where(possible, own, 0)
-    top = as_float(jnp.max(logits, -1, keepdims=True)) - own  # not negative
+    possible = own > -xp.inf
+    own = xp.where(possible, own, 0)
+    top = as_float(xp.max(logits, -1, keepdims=True)) - own  # not negative
     above = as_float(logits) - own
     # A difference of finite logits may be infinite, and the difference of two such is NaN.
-    greatest = float(jnp.finfo(above.dtype).max)
-    below_top = jnp.minimum(above, greatest) - jnp.minimum(top, greatest)
-    classes = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
-    others = jnp.where(classes == target[..., None], 0, jnp.exp(below_top))
+    greatest = float(xp.finfo(above.dtype).max)
+    below_top = xp.minimum(above, greatest) - xp.minimum(top, greatest)
+    classes = lax.broadcasted_iota(xp.int32, logits.shape, logits.ndim - 1)
+    others = xp.where(classes == target[..., None], 0, xp.exp(below_top))
     top = top[..., 0]
     # log(exp(top) * (others + exp(-top))), where exp(-top) is the share of the target itself.
-    loss = top + jnp.log1p(jnp.sum(others, -1) + jnp.expm1(-top))
-    return jnp.where(possible[..., 0], loss, jnp.inf)
+    loss = top + xp.log1p(xp.sum(others, -1) + xp.expm1(-top))
+    return xp.where(possible[..., 0], loss, xp.inf)
 
 
 def softmax_log_odds(logits: jax.Array) -> jax.Array:
@@ -160,20 +161,20 @@ def softmax_log_odds(logits: jax.Array) -> jax.Array:
     of the logits, rounded once. A logit of -inf gives -inf; a class beside which all others have
     -inf gives infinity.
     """
-    classes = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
-    top = jnp.max(logits, -1, keepdims=True)
-    highest = jnp.min(jnp.where(logits == top, classes, logits.shape[-1]), -1, keepdims=True)
+    classes = lax.broadcasted_iota(xp.int32, logits.shape, logits.ndim - 1)
+    top = xp.max(logits, -1, keepdims=True)
+    highest = xp.min(xp.where(logits == top, classes, logits.shape[-1]), -1, keepdims=True)
     is_highest = classes == highest  # one class, the first of equal ones
     below = logits - top
-    others = jnp.where(is_highest, -jnp.inf, below)
-    second = jnp.max(others, -1, keepdims=True)
-    start = jnp.where(second > -jnp.inf, second, 0)
-    terms = jnp.exp(others - start)
-    total = jnp.sum(terms, -1, keepdims=True)
+    others = xp.where(is_highest, -xp.inf, below)
+    second = xp.max(others, -1, keepdims=True)
+    start = xp.where(second > -xp.inf, second, 0)
+    terms = xp.exp(others - start)
+    total = xp.sum(terms, -1, keepdims=True)
     # Beside a class that is not the highest, the highest has the weight 1, which is at least that
     # of the class: so the difference of the sums loses no digits of the logarithm.
-    beside = jnp.log1p(jnp.exp(second) * (total - terms))
-    return jnp.where(is_highest, -(start + jnp.log(total)), below - beside)
+    beside = xp.log1p(xp.exp(second) * (total - terms))
+    return xp.where(is_highest, -(start + xp.log(total)), below - beside)
 
 
 def kl_div(p: jax.Array, q: jax.Array, difference: jax.Array) -> jax.Array:
@@ -183,26 +184,26 @@ def kl_div(p: jax.Array, q: jax.Array, difference: jax.Array) -> jax.Array:
     once. The result is infinite where `q` is zero and `p` is not. A subnormal `p` counts as zero.
     """
     both = p + q
-    s = difference / jnp.where(both > 0, both, 1)
+    s = difference / xp.where(both > 0, both, 1)
     # log(q / p) = 2 atanh(s) = 2 (s + s**3 / 3 + ...), and difference - 2 p s = difference * s.
-    square = jnp.square(s)
+    square = xp.square(s)
     terms = 8 if p.dtype.itemsize == 4 else 17
-    series = jnp.zeros_like(s)
+    series = xp.zeros_like(s)
     for k in reversed(range(terms)):
         series = series * square + 1 / (2 * k + 3)
     near = s * (difference - 2 * p * square * series)
-    some = p >= jnp.finfo(p.dtype).tiny
-    far = jnp.where(some, difference - p * jnp.log(q / jnp.where(some, p, 1)), q)
-    return jnp.where(jnp.abs(s) < 1 / 3, near, far)
+    some = p >= xp.finfo(p.dtype).tiny
+    far = xp.where(some, difference - p * xp.log(q / xp.where(some, p, 1)), q)
+    return xp.where(xp.abs(s) < 1 / 3, near, far)
 
 
 def log_cosh(x: jax.Array) -> jax.Array:
     """`log(cosh(x))` for `x >= 0`, within 10 ulp; it does not overflow."""
     # Below 1, log1p(2 sinh(x / 2)**2), where 2 sinh(x / 2)**2 = expm1(-x)**2 / (2 exp(-x)).
-    decay = jnp.expm1(-jnp.minimum(x, 1))
-    near = jnp.log1p(decay * decay / (2 * (1 + decay)))
+    decay = xp.expm1(-xp.minimum(x, 1))
+    near = xp.log1p(decay * decay / (2 * (1 + decay)))
     log_2 = 0.6931471805599453
-    return jnp.where(x < 1, near, (x - log_2) + jnp.log1p(jnp.exp(-2 * x)))
+    return xp.where(x < 1, near, (x - log_2) + xp.log1p(xp.exp(-2 * x)))
 
 
 def tweedie_deviance(
@@ -228,24 +229,24 @@ def tweedie_deviance(
     # Near t = p the terms of g nearly cancel. There it is a Taylor series:
     # ((1 + u)**a - 1 - a u) / (a (a - 1)) = u**2 / 2 (1 + (a - 2) / 3 u (1 + (a - 3) / 4 u (...))).
     # At |u| = 0.5, what is cut off is below 2**-24, or 2**-53 for float64.
-    is_near = jnp.abs(u) < 0.5
-    v = jnp.where(is_near, u, 0)
-    series = jnp.ones_like(v)
+    is_near = xp.abs(u) < 0.5
+    v = xp.where(is_near, u, 0)
+    series = xp.ones_like(v)
     for k in range(24 if t.dtype.itemsize < 8 else 52, 1, -1):
         series = 1 + (a - k) / (k + 1) * v * series
     # Elsewhere g is computed from its terms, with r = t / p. The logarithm is log(r), not log1p(u):
     # u rounds to -1 if t is much less than p. Below power 2, t may be 0: then the logarithm is
     # replaced.
-    u, r = jnp.where(is_near, 1, u), jnp.where(is_near, 1, t / p)
+    u, r = xp.where(is_near, 1, u), xp.where(is_near, 1, t / p)
     is_positive = (r > 0) | (power >= 2)
-    log = jnp.log(jnp.where(is_positive, r, 1))
+    log = xp.log(xp.where(is_positive, r, 1))
     if power == 1:
-        terms = jnp.where(is_positive, r * log, 0) - u
+        terms = xp.where(is_positive, r * log, 0) - u
     elif power == 2:
         terms = u - log
     else:
-        grown = jnp.where(is_positive, jnp.expm1(a * log), -1)
+        grown = xp.where(is_positive, xp.expm1(a * log), -1)
         terms = (grown - a * u) / (a * (a - 1))
-    g = jnp.where(is_near, v * v / 2 * series, terms)
+    g = xp.where(is_near, v * v / 2 * series, terms)
     scale, exponents = scaled_power(p, a)
     return significand(g) * scale, exponents + exponent_of(g) + 1

@@ -5,10 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jax import lax
 
+from datarax._xp import lax, xp
 from datarax.numerics import double_float
 from datarax.numerics.double_float import DoubleFloat
 
@@ -25,13 +23,13 @@ def sum_floats(x: jax.Array, axes: tuple[int, ...]) -> DoubleFloat:
     Of other values, each is split into an upper and a lower part: see `split_for_sum`. The sum of
     the upper parts is exact. Only the sum of the lower parts is rounded.
     """
-    if x.dtype == np.float32 and double_float.has_float64():
+    if double_float.is_one(x):
         return DoubleFloat.of(x).sum(axes)
     count = math.prod(x.shape[a] for a in axes)
     if not 1 < count <= 2**20:
-        return DoubleFloat.of(jnp.sum(x, axes))
+        return DoubleFloat.of(xp.sum(x, axes))
     upper, lower = split_for_sum(x, axes)
-    return DoubleFloat.of(jnp.sum(upper, axes)) + jnp.sum(lower, axes)
+    return DoubleFloat.of(xp.sum(upper, axes)) + xp.sum(lower, axes)
 
 
 def split_for_sum(x: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
@@ -44,13 +42,13 @@ def split_for_sum(x: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.A
     ExtractVector of Rump, Ogita and Oishi (2008), https://doi.org/10.1137/050645671.
     """
     count = math.prod(x.shape[a] for a in axes)
-    top = lax.stop_gradient(jnp.max(jnp.abs(x), axes, keepdims=True, initial=0))
+    top = lax.stop_gradient(xp.max(xp.abs(x), axes, keepdims=True, initial=0))
     # `top` is not broadcast to the shape of `x` here: on a mesh with `Explicit` axes, the result
     # would not have the sharding of `x`.
-    top = top * jnp.asarray(4 * count, x.dtype)
-    fine = jnp.isfinite(top)
-    upper = jnp.where(fine, _round_to_ulp_of(top, x), x)
-    return upper, jnp.where(fine, x - upper, jnp.zeros((), x.dtype))
+    top = top * xp.asarray(4 * count, x.dtype)
+    fine = xp.isfinite(top)
+    upper = xp.where(fine, _round_to_ulp_of(top, x), x)
+    return upper, xp.where(fine, x - upper, xp.zeros((), x.dtype))
 
 
 def _round_to_ulp_of(top: jax.Array, x: jax.Array) -> jax.Array:
@@ -60,22 +58,22 @@ def _round_to_ulp_of(top: jax.Array, x: jax.Array) -> jax.Array:
     compiler may compute `x` twice, once rounded and once fused into the sum, and then the two may
     round to different multiples.
     """
-    info = jnp.finfo(x.dtype)
-    bits = jnp.dtype(f"uint{info.bits}")
-    zero, one, width = (jnp.asarray(n, bits) for n in (0, 1, info.nmant))
+    info = xp.finfo(x.dtype)
+    bits = xp.dtype(f"uint{info.bits}")
+    zero, one, width = (xp.asarray(n, bits) for n in (0, 1, info.nmant))
 
     def exponent(v: jax.Array) -> jax.Array:
         return lax.bitcast_convert_type(v, bits) << one >> (width + one)
 
     # How many of the lowest bits of `x` are below the unit. A subnormal has the exponent 1.
-    below = exponent(top) - jnp.maximum(exponent(x), one)
+    below = exponent(top) - xp.maximum(exponent(x), one)
     # More than `width + 1` bits: `x` is less than half a unit, and rounds to zero. The minimum also
     # covers a difference of unsigned integers that wrapped.
-    below = jnp.minimum(below, width + one + one)
-    cut = jnp.minimum(below, width)
+    below = xp.minimum(below, width + one + one)
+    cut = xp.minimum(below, width)
     # Add half a unit, then clear the bits below the unit. A carry moves into the exponent.
     nearest = lax.bitcast_convert_type(x, bits) + ((one << below) >> one)
-    nearest = jnp.where(below > width + one, zero, (nearest >> cut) << cut)
+    nearest = xp.where(below > width + one, zero, (nearest >> cut) << cut)
     return lax.bitcast_convert_type(nearest, x.dtype)
 
 
@@ -106,10 +104,10 @@ def suffix_scan(a: Any, add: Add) -> Any:
     last, rest = (jax.tree.map(lambda x, i=i: x[i], rows) for i in (0, slice(1, None)))
     totals, within = lax.scan(add_row, last, rest)
     after = jax.tree.map(
-        lambda x: _shifted(x, jnp.int32(1))[..., None], _suffix_scan_by_doubling(totals, add)
+        lambda x: _shifted(x, xp.int32(1))[..., None], _suffix_scan_by_doubling(totals, add)
     )
-    joined = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), last, within)
-    sums = add(jax.tree.map(lambda x: jnp.moveaxis(x[::-1], 0, -1), joined), after)
+    joined = jax.tree.map(lambda x, xs: xp.concatenate([x[None], xs]), last, within)
+    sums = add(jax.tree.map(lambda x: xp.moveaxis(x[::-1], 0, -1), joined), after)
     return jax.tree.map(lambda x: x.reshape(*x.shape[:-2], -1)[..., :size], sums)
 
 
@@ -117,16 +115,16 @@ def _rows_from_the_end(x: jax.Array) -> jax.Array:
     """Cuts the last axis into blocks: row i holds the element of each block at i from its end."""
     *shape, size = x.shape
     blocks = -(-size // _BLOCK)
-    padding = jnp.zeros((*shape, blocks * _BLOCK - size), x.dtype)
-    padded = jnp.concatenate([x, padding], -1)
-    return jnp.moveaxis(padded.reshape(*shape, blocks, _BLOCK), -1, 0)[::-1]
+    padding = xp.zeros((*shape, blocks * _BLOCK - size), x.dtype)
+    padded = xp.concatenate([x, padding], -1)
+    return xp.moveaxis(padded.reshape(*shape, blocks, _BLOCK), -1, 0)[::-1]
 
 
 def _shifted(x: jax.Array, step: jax.Array) -> jax.Array:
     """The elements `step` places later along the last axis; zeros past the end."""
-    padded = jnp.concatenate([x, jnp.zeros_like(x)], -1)
+    padded = xp.concatenate([x, xp.zeros_like(x)], -1)
     # Unsigned, because JAX looks for negative indices.
-    return lax.dynamic_slice_in_dim(padded, step.astype(jnp.uint32), x.shape[-1], x.ndim - 1)
+    return lax.dynamic_slice_in_dim(padded, step.astype(xp.uint32), x.shape[-1], x.ndim - 1)
 
 
 def _suffix_scan_by_doubling(a: Any, add: Add) -> Any:
@@ -136,8 +134,8 @@ def _suffix_scan_by_doubling(a: Any, add: Add) -> Any:
         # Before round k, each element holds the sum of 2**k elements. The round adds the sum of the
         # next 2**k. It is a loop, because the compiler would fuse unrolled rounds, and the code
         # would double with each round.
-        step = jnp.int32(1) << k
+        step = xp.int32(1) << k
         return add(total, jax.tree.map(lambda x: _shifted(x, step), total))
 
-    rounds = jnp.int32((jax.tree.leaves(a)[0].shape[-1] - 1).bit_length())
-    return lax.fori_loop(jnp.int32(0), rounds, double, a)
+    rounds = xp.int32((jax.tree.leaves(a)[0].shape[-1] - 1).bit_length())
+    return lax.fori_loop(xp.int32(0), rounds, double, a)

@@ -1,8 +1,8 @@
 """Linear equations with a symmetric Toeplitz matrix."""
 
 import jax
-import jax.numpy as jnp
-from jax import lax
+
+from datarax._xp import lax, xp
 
 
 def solve_toeplitz(column: jax.Array, right: jax.Array) -> jax.Array:
@@ -20,7 +20,7 @@ def solve_toeplitz(column: jax.Array, right: jax.Array) -> jax.Array:
     rest = column[1:] / column[0]
 
     def shifted(x: jax.Array) -> jax.Array:
-        return jnp.concatenate([zero, x[:-1]])
+        return xp.concatenate([zero, x[:-1]])
 
     def larger(
         now: tuple[jax.Array, jax.Array, jax.Array], b: jax.Array
@@ -29,13 +29,13 @@ def solve_toeplitz(column: jax.Array, right: jax.Array) -> jax.Array:
         # that for `right`, backwards. All entries from n on are zero.
         first, last, backwards = now
         after = shifted(last)
-        error, missing = jnp.sum(rest * last[:-1]), jnp.sum(rest * backwards[:-1])
+        error, missing = xp.sum(rest * last[:-1]), xp.sum(rest * backwards[:-1])
         scale = 1 / (1 - error * error)
         first, last = scale * (first - error * after), scale * (after - error * first)
         return (first, last, shifted(backwards) + (b - missing) * first), None
 
     right = right / column[0]
-    unit = jnp.concatenate([zero + 1, rest * 0])
+    unit = xp.concatenate([zero + 1, rest * 0])
     start = unit, unit, unit * right[0]
     (_, _, backwards), _ = lax.scan(larger, start, right[1:])
     return backwards[::-1]

@@ -1,9 +1,8 @@
 """The edit distance of sequences of integers."""
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from datarax._xp import lax, xp
 from datarax.numerics.limbs import equal_integers
 
 
@@ -24,18 +23,18 @@ def edit_distance(
     """
     # An entry is 1 more than that to its left if the last step inserts a token. Less their places,
     # the entries of a row are the running minimum of those without that step.
-    place = lax.broadcasted_iota(jnp.int32, (1, b.shape[1] + 1), 1)
+    place = lax.broadcasted_iota(xp.int32, (1, b.shape[1] + 1), 1)
     # Zeros that vary over the same axes of `shard_map` as the data.
     first = place + (a_lengths + b_lengths)[:, None] * 0
 
     def row(above: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         number, token = step
-        changed = (~equal_integers(b, token[:, None])).astype(jnp.int32)
-        other = jnp.minimum(above[:, 1:] + 1, above[:, :-1] + changed)
-        entries = jnp.concatenate([above[:, :1] + 1, other], 1)
+        changed = (~equal_integers(b, token[:, None])).astype(xp.int32)
+        other = xp.minimum(above[:, 1:] + 1, above[:, :-1] + changed)
+        entries = xp.concatenate([above[:, :1] + 1, other], 1)
         entries = lax.cummin(entries - place, 1) + place
-        return jnp.where(number < a_lengths[:, None], entries, above), None
+        return xp.where(number < a_lengths[:, None], entries, above), None
 
-    numbers = jnp.arange(a.shape[1], dtype=jnp.int32)
+    numbers = xp.arange(a.shape[1], dtype=xp.int32)
     last, _ = lax.scan(row, first, (numbers, a.T))
-    return jnp.sum(jnp.where(place == b_lengths[:, None], last, 0), 1)
+    return xp.sum(xp.where(place == b_lengths[:, None], last, 0), 1)

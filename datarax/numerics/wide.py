@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float, default_float
+from datarax._xp import xp
 from datarax.numerics.double_float import has_float64
 
 
@@ -19,5 +19,5 @@ def in_float64(function: Callable[..., Any], *arrays: jax.Array) -> Any:
     if not has_float64():
         return function(*map(as_float, arrays))
     with jax.enable_x64(True):
-        value = function(*(x.astype(jnp.float64) for x in arrays))
-        return jax.tree.map(lambda x: x.astype(dtype) if x.dtype == jnp.float64 else x, value)
+        value = function(*(x.astype(xp.float64) for x in arrays))
+        return jax.tree.map(lambda x: x.astype(dtype) if x.dtype == xp.float64 else x, value)

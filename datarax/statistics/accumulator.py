@@ -5,12 +5,12 @@ from collections.abc import Generator
 from typing import Any, NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import numeric, x64_enabled
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax._xp import lax, xp
 from datarax.distributed.merge_ops import (
     MergeOp,
     MetricReduceOp,
@@ -55,7 +55,7 @@ class Constant(NamedTuple):
 
     def array(self) -> np.ndarray[Any, Any]:
         """The array, read-only."""
-        values = np.asarray(self.values, jnp.dtype(self.dtype))
+        values = np.asarray(self.values, xp.dtype(self.dtype))
         if values.size == 1:
             return np.broadcast_to(values[0], self.shape)
         return values.reshape(self.shape)
@@ -110,9 +110,9 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         self.reduce_op = MetricReduceOp(self.reduce_op)
         if not isinstance(self.initial_value, Constant):
             self.initial_value = Constant.of(_checked_initial(self.initial_value))
-        dtype = state_dtype(self.reduce_op, np.dtype(jnp.dtype(self.initial_value.dtype)))
+        dtype = state_dtype(self.reduce_op, np.dtype(xp.dtype(self.initial_value.dtype)))
         start = self.initial_value.array()
-        whole = jnp.issubdtype(dtype, jnp.integer)
+        whole = xp.issubdtype(dtype, xp.integer)
         # A sum of integers holds 64 bits, also where its dtype is int32: see `dtype`.
         values = start.astype(np.int64 if whole and self.reduce_op == "sum" else dtype)
         if whole and (values != start).any():
@@ -122,7 +122,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         super().__post_init__()
 
     def empty(self) -> dict[str, Parts]:
-        given = np.dtype(jnp.dtype(self.initial_value.dtype))
+        given = np.dtype(xp.dtype(self.initial_value.dtype))
         dtype = state_dtype(MetricReduceOp(self.reduce_op), given)
         return {"parts": identity(MetricReduceOp(self.reduce_op), self.shape, dtype)}
 
@@ -172,14 +172,14 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
                 f"MetricAccumulator of shape {self.shape} got a value of shape {x.shape}; "
                 f"expected a shape that ends in {self.shape}"
             )
-        if jnp.issubdtype(self.dtype, jnp.integer) and not (
-            x.dtype == jnp.bool_ or jnp.issubdtype(x.dtype, jnp.integer)
+        if xp.issubdtype(self.dtype, xp.integer) and not (
+            x.dtype == xp.bool_ or xp.issubdtype(x.dtype, xp.integer)
         ):
             raise MetricTypeError(
                 f"MetricAccumulator of integers got a value of dtype {x.dtype}; give it a float "
                 f"initial_value, or round the value"
             )
-        whole = jnp.issubdtype(self.dtype, jnp.integer)
+        whole = xp.issubdtype(self.dtype, xp.integer)
         if (
             whole
             and self.reduce_op is not MetricReduceOp.sum
@@ -192,22 +192,22 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         row = self._row
         # Half precision is widened. A maximum or minimum then converts values to its own dtype. A
         # sum does not: its merge operation sums integers exactly before it converts them.
-        if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4:
-            x = x.astype(jnp.float32)
+        if xp.issubdtype(x.dtype, xp.floating) and x.dtype.itemsize < 4:
+            x = x.astype(xp.float32)
         if self.reduce_op is not MetricReduceOp.sum:
             x = x.astype(self.dtype)
         if where is not None:
-            mask = jnp.asarray(where, jnp.bool_)
+            mask = xp.asarray(where, xp.bool_)
             fits = all(n in (1, m) for n, m in zip(mask.shape, x.shape, strict=False))
             if mask.ndim > batch or not fits:
                 raise MetricInputError(
                     f"MetricAccumulator: where of shape {mask.shape} for a value of shape "
                     f"{x.shape}; expected a mask over its leading {batch} axes"
                 )
-            mask = jax.lax.expand_dims(mask, range(mask.ndim, x.ndim))
+            mask = lax.expand_dims(mask, range(mask.ndim, x.ndim))
             # An excluded value becomes the identity, which changes no sum, maximum or minimum.
             neutral = identity(MetricReduceOp(self.reduce_op), (), self.dtype)[0]
-            x = jnp.where(mask, x, jnp.asarray(neutral, x.dtype))
+            x = xp.where(mask, x, xp.asarray(neutral, x.dtype))
         # Reduce the batch first, then merge its parts with those of the accumulator.
         folded = row.over_axis(x, tuple(range(batch)), self.dtype)
         return self.with_parts({"parts": row.pairwise(self.parts, folded)})
@@ -219,7 +219,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         An array; but an `Exact` for a sum of integers without x64.
         """
         parts = self._started()
-        if len(parts) == 1 or jnp.issubdtype(self.dtype, jnp.floating):
+        if len(parts) == 1 or xp.issubdtype(self.dtype, xp.floating):
             return parts[0]
         return Exact(*parts)
 
@@ -237,7 +237,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         neutral = identity(MetricReduceOp(self.reduce_op), (), self.dtype)[0]
         if not np.array_equal(start, np.broadcast_to(neutral, start.shape)):
             parts = self._row.pairwise(parts, _initial_parts(self, start))
-        return tuple(map(jnp.asarray, parts))
+        return tuple(map(xp.asarray, parts))
 
     @property
     def double(self) -> DoubleFloat:
@@ -258,12 +258,12 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
     def weighted_by(self, factor: ScaledDouble) -> Self:
         if self.reduce_op is not MetricReduceOp.sum:
             return self
-        if jnp.issubdtype(self.dtype, jnp.integer):
+        if xp.issubdtype(self.dtype, xp.integer):
             raise MetricTypeError(
                 "a sum of integers cannot be multiplied by a factor, so it cannot lose weight with "
                 "time; make it a sum of floats: MetricAccumulator(0.0)"
             )
-        return self.with_value(multiplied(DoubleFloat(*map(jnp.asarray, self.parts)), factor))
+        return self.with_value(multiplied(DoubleFloat(*map(xp.asarray, self.parts)), factor))
 
     @property
     def repeats(self) -> bool:
@@ -277,8 +277,8 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
             for x in arrays:
                 merged.append((yield Packed(how, x)))
             if how == "max":  # a place without rows gets the identity
-                _, neutral = row.to_mesh(tuple(map(jnp.asarray, row.identity((), self.dtype))))
-                merged = [jnp.maximum(x, e) for x, e in zip(merged, neutral, strict=True)]
+                _, neutral = row.to_mesh(tuple(map(xp.asarray, row.identity((), self.dtype))))
+                merged = [xp.maximum(x, e) for x, e in zip(merged, neutral, strict=True)]
             folded = row.from_mesh(merged, self.dtype)
         elif has_wide(self.dtype):
             total = yield Packed("sum", DoubleFloat(*rows.parts))
@@ -293,7 +293,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
     def to_mesh(self) -> list[Travel]:
         if self._row.to_mesh is None or self.dtype.itemsize < 4:  # it would travel as 32 bits
             return super().to_mesh()
-        return [Travel(*self._row.to_mesh(tuple(map(jnp.asarray, self.parts))))]
+        return [Travel(*self._row.to_mesh(tuple(map(xp.asarray, self.parts))))]
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         if self._row.from_mesh is None or self.dtype.itemsize < 4:
@@ -309,8 +309,8 @@ def _checked_initial(value: Any) -> np.ndarray[Any, Any]:
             "Python number or a NumPy array instead"
         )
     start = np.asarray(value)
-    whole = start.dtype == np.bool_ or jnp.issubdtype(start.dtype, jnp.integer)
-    if not (whole or jnp.issubdtype(start.dtype, jnp.floating)):
+    whole = start.dtype == np.bool_ or xp.issubdtype(start.dtype, xp.integer)
+    if not (whole or xp.issubdtype(start.dtype, xp.floating)):
         raise MetricTypeError(f"MetricAccumulator: initial_value has dtype {start.dtype}")
     if not whole and np.isnan(start).any():
         raise MetricInputError("MetricAccumulator: initial_value is NaN: all results would be NaN")
@@ -320,10 +320,10 @@ def _checked_initial(value: Any) -> np.ndarray[Any, Any]:
 def _initial_parts(acc: MetricAccumulator, start: np.ndarray[Any, Any]) -> Parts:
     """The initial value in the form of the parts: a value, two limbs, or a double-float."""
     if len(acc.parts) == 1:
-        return (jnp.asarray(start, acc.dtype),)
-    if jnp.issubdtype(acc.dtype, jnp.integer):
-        return jnp.asarray((start >> 32).astype(np.int32)), jnp.asarray(start.astype(np.uint32))
-    return jnp.asarray(start), jnp.zeros(start.shape, acc.dtype)
+        return (xp.asarray(start, acc.dtype),)
+    if xp.issubdtype(acc.dtype, xp.integer):
+        return xp.asarray((start >> 32).astype(np.int32)), xp.asarray(start.astype(np.uint32))
+    return xp.asarray(start), xp.zeros(start.shape, acc.dtype)
 
 
 def _python_int(value: int, acc: MetricAccumulator) -> Any:
@@ -333,13 +333,13 @@ def _python_int(value: int, acc: MetricAccumulator) -> Any:
     number.
     """
     info = np.iinfo(np.int32)
-    if acc.reduce_op is not MetricReduceOp.sum and jnp.issubdtype(acc.dtype, jnp.integer):
+    if acc.reduce_op is not MetricReduceOp.sum and xp.issubdtype(acc.dtype, xp.integer):
         info = np.iinfo(acc.dtype)
         if not info.min <= value <= info.max:
             raise MetricInputError(
                 f"MetricAccumulator: {value} does not fit the {acc.reduce_op} of {acc.dtype}"
             )
-        return jnp.asarray(value, acc.dtype)
+        return xp.asarray(value, acc.dtype)
     if info.min <= value <= info.max:
         return value
     if acc.reduce_op is MetricReduceOp.sum and acc.dtype == np.int32 and acc.shape == ():
@@ -347,13 +347,13 @@ def _python_int(value: int, acc: MetricAccumulator) -> Any:
             raise MetricInputError(f"MetricAccumulator: {value} does not fit 64 bits")
         # divmod rounds down, which is two's complement: high is signed, low is not.
         high, low = divmod(value, 2**32)
-        return jnp.asarray(high, jnp.int32), jnp.asarray(low, jnp.uint32)
+        return xp.asarray(high, xp.int32), xp.asarray(low, xp.uint32)
     return value if x64_enabled() else float(value)
 
 
 def _parts(value: Exact, acc: MetricAccumulator) -> Parts:
     """The parts of an `Exact`, in the form of the parts of the accumulator."""
-    is_integer = jnp.issubdtype(acc.dtype, jnp.integer)
+    is_integer = xp.issubdtype(acc.dtype, xp.integer)
     is_sum = acc.reduce_op is MetricReduceOp.sum and (is_integer or len(acc.parts) == 2)
     if value.shape != acc.shape or not is_sum:
         raise MetricInputError(

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._errors import MetricInputError
+from datarax._xp import at, lax, xp
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.digit_sums import sum_doubles
@@ -117,25 +116,26 @@ class AdaptiveBins(LeafState):
         """
         # All arrays get one type, on an `Explicit` mesh that of the batch.
         x, w, row, self = replicated((x, w, row, self))
-        counted = jnp.broadcast_to(w.astype(jnp.bool_), x.shape)
+        x = x.astype(self.reach.dtype) if hasattr(x, "astype") else x
+        counted = xp.broadcast_to(w.astype(xp.bool_), x.shape)
         x, bins, grid = self.covering(x, counted)
         slots = grid.slots
-        place = grid.place(x) + jnp.arange(self.size, dtype=jnp.int32)[None, :] * slots
-        place = jnp.where(counted, place, self.size * slots * max(2, self.rows))  # ignored
+        place = grid.place(x) + xp.arange(self.size, dtype=xp.int32)[None, :] * slots
+        place = xp.where(counted, place, self.size * slots * max(2, self.rows))  # ignored
         # Without a barrier, the compiler would compute the places again for each scatter.
         place = lax.optimization_barrier(place)
         changes: dict[str, Any] = {}
         if self.keeps_extremes:
             changes["extremes"] = bins.extremes_with(place, x)
         if row is not None:
-            place = place + row.astype(jnp.int32) * (self.size * slots)
-        w = counted if w.dtype == jnp.bool_ else jnp.broadcast_to(w, x.shape)
+            place = place + row.astype(xp.int32) * (self.size * slots)
+        w = counted if w.dtype == xp.bool_ else xp.broadcast_to(w, x.shape)
         return bins.with_parts(changes | {"counts": bins.counts.add(place, w)})
 
     def extremes_with(self, place: jax.Array, x: jax.Array) -> MetricAccumulator:
         """The extremes with those of values at these places, (N, size), of the flat tables."""
-        both = jnp.stack([place, place + self.size * self.slots])
-        return extreme_at(self.extremes, both, jnp.stack([-x, x]))
+        both = xp.stack([place, place + self.size * self.slots])
+        return extreme_at(self.extremes, both, xp.stack([-x, x]))
 
     def covering(self, x: jax.Array, counted: jax.Array) -> tuple[jax.Array, Self, DyadicGrid]:
         """Values as they are binned, and the same weights in bins that cover them; and the grid.
@@ -143,16 +143,16 @@ class AdaptiveBins(LeafState):
         Only those values matter that are `counted`; both are (N, size).
         """
         x, both = self.as_binned(x, counted)
-        finite = counted & jnp.isfinite(both[0])
+        finite = counted & xp.isfinite(both[0])
         reach = self.reach.parts[0]
 
         def extended() -> jax.Array:
-            ends = [jnp.min(jnp.where(finite, y, jnp.inf), 0, initial=jnp.inf) for y in both]
-            ends = jnp.minimum(reach, jnp.stack(ends))
-            return jnp.where(ends == 0, 0, ends)  # -0.0 becomes 0.0
+            ends = [xp.min(xp.where(finite, y, xp.inf), 0, initial=xp.inf) for y in both]
+            ends = xp.minimum(reach, xp.stack(ends))
+            return xp.where(ends == 0, 0, ends)  # -0.0 becomes 0.0
 
         is_beyond = finite & ((both[0] < reach[:1]) | (both[1] < reach[1:]))
-        reach = lax.cond(jnp.any(is_beyond), extended, lambda: reach)
+        reach = lax.cond(xp.any(is_beyond), extended, lambda: reach)
         return x, *self.reaching(reach)
 
     def as_binned(self, x: Any, counted: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
@@ -162,7 +162,7 @@ class AdaptiveBins(LeafState):
         """
         # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
         # so that every device gives the same result.
-        x = jnp.where(counted & (jnp.abs(x) >= float(jnp.finfo(x.dtype).tiny)), x, 0)
+        x = xp.where(counted & (xp.abs(x) >= float(xp.finfo(x.dtype).tiny)), x, 0)
         return x, (x, -x)
 
     def reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
@@ -177,7 +177,7 @@ class AdaptiveBins(LeafState):
             # The old grid is a part of the carry: the compiler would compute what does not change
             # in a loop before the loop, even if there are no rounds.
             # The index is unsigned, because JAX looks for negative ones.
-            i = jnp.argmax(outgrown(carry)).astype(jnp.uint32)
+            i = xp.argmax(outgrown(carry)).astype(xp.uint32)
             old, tables = carry
 
             def cut(tree: Any, axis: int) -> Any:
@@ -195,7 +195,7 @@ class AdaptiveBins(LeafState):
 
         # A loop that mostly has no rounds. A `lax.cond` would copy the tables in every call.
         carry = (old.arrays, self.tables())
-        _, tables = lax.while_loop(lambda carry: jnp.any(outgrown(carry)), join_one, carry)
+        _, tables = lax.while_loop(lambda carry: xp.any(outgrown(carry)), join_one, carry)
         return self.with_tables(tables, reach), new
 
     def tables(self) -> dict[str, Any]:
@@ -220,7 +220,7 @@ class AdaptiveBins(LeafState):
         place = places_of(old, new)
 
         def count(x: jax.Array) -> jax.Array:
-            return jnp.zeros_like(x).at[..., *place].add(x)
+            return at(xp.zeros_like(x))[..., *place].add(x)
 
         return joined_counts(tables, count) | joined_extremes(tables, place)
 
@@ -261,8 +261,8 @@ class AdaptiveBins(LeafState):
     def order(self, grid: DyadicGrid) -> jax.Array:
         """The places of the bins in ascending order, (size, slots)."""
         ring = 1 << self.bits
-        first = jnp.argmin(grid.ranks(), -1).astype(jnp.int32)[:, None]
-        rank = jnp.broadcast_to(jnp.arange(ring, dtype=jnp.int32), (self.size, ring))
+        first = xp.argmin(grid.ranks(), -1).astype(xp.int32)[:, None]
+        rank = xp.broadcast_to(xp.arange(ring, dtype=xp.int32), (self.size, ring))
         return _with_ends((first + rank) & (ring - 1), ring, ring + 1)
 
     def contents(self) -> Contents:
@@ -271,9 +271,9 @@ class AdaptiveBins(LeafState):
         order = self.order(grid)
         weights = self.counts.double.map(lambda x: _taken(x, order))
         if not self.keeps_extremes:
-            rank = jnp.broadcast_to(jnp.arange(ring, dtype=jnp.int32), (self.size, ring))
-            lowest = _with_ends(grid.lowest(rank), -jnp.inf, jnp.inf)
-            is_tie = jnp.isinf(lowest) | self._holds_one(lowest)
+            rank = xp.broadcast_to(xp.arange(ring, dtype=xp.int32), (self.size, ring))
+            lowest = _with_ends(grid.lowest(rank), -xp.inf, xp.inf)
+            is_tie = xp.isinf(lowest) | self._holds_one(lowest)
             return Contents(weights, lowest, is_tie, None, None)
         # Of an empty bin, the least value is infinity and the greatest -infinity: a tie, too. The
         # least value is a better threshold than the edge of the bin: it occurs in the data.
@@ -284,29 +284,27 @@ class AdaptiveBins(LeafState):
     def _holds_one(self, lowest: jax.Array) -> jax.Array:
         """Which bins hold one float, because no bit of the keys is cut."""
         grid = self.grid
-        digits = jnp.finfo(lowest.dtype).nmant
+        digits = xp.finfo(lowest.dtype).nmant
         start = lax.bitcast_convert_type(grid.bottom << digits, lowest.dtype)
-        return (grid.shift == 0)[:, None] & (jnp.abs(lowest) >= start[:, None])
+        return (grid.shift == 0)[:, None] & (xp.abs(lowest) >= start[:, None])
 
 
 def _with_ends(x: jax.Array, low: Any, high: Any) -> jax.Array:
-    return jnp.concatenate([jnp.full_like(x[:, :1], low), x, jnp.full_like(x[:, :1], high)], -1)
+    return xp.concatenate([xp.full_like(x[:, :1], low), x, xp.full_like(x[:, :1], high)], -1)
 
 
 def _taken(x: jax.Array, order: jax.Array) -> jax.Array:
-    return jnp.take_along_axis(x, jnp.broadcast_to(order, x.shape), -1)
+    return xp.take_along_axis(x, xp.broadcast_to(order, x.shape), -1)
 
 
 def places_of(old: DyadicGrid, new: DyadicGrid) -> tuple[jax.Array, jax.Array]:
     """The class, and the place on a new grid, of each place of an old one, both (size, slots)."""
     ring, size = 1 << old.bits, old.least.shape[0]
-    special = jnp.broadcast_to(
-        jnp.arange(ring, old.slots, dtype=jnp.int32), (size, old.slots - ring)
-    )
+    special = xp.broadcast_to(xp.arange(ring, old.slots, dtype=xp.int32), (size, old.slots - ring))
     place = old.places_on(new)
     # Unsigned, because JAX looks for negative indices.
-    place = jnp.concatenate([place, special], -1).astype(jnp.uint32)
-    return lax.broadcasted_iota(jnp.uint32, place.shape, 0), place
+    place = xp.concatenate([place, special], -1).astype(xp.uint32)
+    return lax.broadcasted_iota(xp.uint32, place.shape, 0), place
 
 
 def joined_counts(
@@ -315,7 +313,7 @@ def joined_counts(
     """The tables of counts, added up by `count`, which takes integers."""
     flushed = sum_doubles(flushed_total(tables["recent"], tables["flushed"]), count)
     return {
-        "recent": jnp.zeros_like(tables["recent"]),
+        "recent": xp.zeros_like(tables["recent"]),
         "flushed": (flushed.high, flushed.low),
     }
 
@@ -325,4 +323,4 @@ def joined_extremes(tables: dict[str, Any], place: tuple[jax.Array, jax.Array]) 
     if "extremes" not in tables:
         return {}
     (extremes,) = tables["extremes"]
-    return {"extremes": (jnp.full_like(extremes, -jnp.inf).at[:, *place].max(extremes),)}
+    return {"extremes": (at(xp.full_like(extremes, -xp.inf))[:, *place].max(extremes),)}

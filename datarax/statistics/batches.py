@@ -8,8 +8,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from datarax._checks import (
     as_float,
@@ -20,6 +18,7 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import lax, xp
 from datarax.numerics.limbs import difference, is_wide
 from datarax.statistics.argument_checks import check_values
 from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, not_logits, out_of_range
@@ -128,9 +127,9 @@ def examples(
                 f"expected (..., {num_labels})"
             )
         # The constants 1 and 0 have the dtype of the target, which may be boolean.
-        one, zero = (jnp.asarray(x, target.dtype) for x in (1, 0))
+        one, zero = (xp.asarray(x, target.dtype) for x in (1, 0))
         positive = target == one
-        other = ~positive & (target != zero) & jnp.isfinite(as_float(target))
+        other = ~positive & (target != zero) & xp.isfinite(as_float(target))
         unusable = unusable_scores(scores) | not_finite(target) | out_of_range(other, target)
         if probabilities or (threshold is not None and is_integer(given)):
             unusable |= out_of_range((scores < 0) | (scores > 1), scores)
@@ -148,17 +147,17 @@ def examples(
             )
         # Before they are rounded: of scores, only differences matter.
         if is_wide(given) and not probabilities:
-            scores = difference(given, jnp.max(given, -1, keepdims=True))
+            scores = difference(given, xp.max(given, -1, keepdims=True))
         known = in_range(target, num_classes)
         unusable = out_of_range(~known, target) | (
             not_distribution(given) if probabilities else unusable_scores(scores, -1)
         )
         # An invalid target becomes label 0, so that every label can index the scores.
-        labels = jnp.where(known, target, jnp.zeros((), target.dtype)).astype(jnp.int32)
+        labels = xp.where(known, target, xp.zeros((), target.dtype)).astype(xp.int32)
     # An ignored example passes the check, so that it is not invalid, and then gets weight zero.
     ignored = equals(target, ignore_index)
     weight, invalid = rows_weight(unusable.where(~ignored), weights)
-    weight = jnp.where(ignored, jnp.zeros((), weight.dtype), weight)
+    weight = xp.where(ignored, xp.zeros((), weight.dtype), weight)
     if num_classes is None:
         check_values(check_known, as_given, ignore_index, threshold, name)
     elif from_logits:
@@ -174,16 +173,16 @@ def not_distribution(p: jax.Array) -> Invalid:
     """
     tolerance = max(_eps_of(p), _FLOAT32_EPS) ** 0.5
     p = as_float(p)
-    total, least, greatest = jnp.sum(p, -1), jnp.min(p, -1), jnp.max(p, -1)
+    total, least, greatest = xp.sum(p, -1), xp.min(p, -1), xp.max(p, -1)
     outside = (least < 0) | (greatest > 1)
     # The value to report: one that is no probability, or the sum.
-    value = jnp.where(least < 0, least, jnp.where(greatest > 1, greatest, total))
+    value = xp.where(least < 0, least, xp.where(greatest > 1, greatest, total))
     # A sum is not finite if a term is not.
-    return out_of_range(outside | (jnp.abs(total - 1) > tolerance), value) | not_finite(total)
+    return out_of_range(outside | (xp.abs(total - 1) > tolerance), value) | not_finite(total)
 
 
 def _eps_of(x: jax.Array) -> float:
-    return _FLOAT32_EPS if is_integer(x) else float(jnp.finfo(x.dtype).eps)
+    return _FLOAT32_EPS if is_integer(x) else float(xp.finfo(x.dtype).eps)
 
 
 class Predictions(NamedTuple):
@@ -262,9 +261,9 @@ def predictions(
         chosen = preds[..., None]
     ignored = equals(target, ignore_index)
     w, invalid = rows_weight(unusable.where(~ignored), weights)
-    w = jnp.where(ignored, jnp.zeros((), w.dtype), w)
+    w = xp.where(ignored, xp.zeros((), w.dtype), w)
     # Cast only after the check of the range: a cast may wrap an invalid label to a valid one.
-    return Predictions(chosen.astype(jnp.int32), target.astype(jnp.int32), w, invalid)
+    return Predictions(chosen.astype(xp.int32), target.astype(xp.int32), w, invalid)
 
 
 def refuse_one_hot(
@@ -302,7 +301,7 @@ def _top(scores: jax.Array, k: int) -> jax.Array:
         return first_highest(scores)[..., None]
     if not is_integer(scores):
         # -0.0 becomes 0.0, because `lax.top_k` orders -0.0 below 0.0.
-        scores = jnp.where(scores == 0, 0, scores)
+        scores = xp.where(scores == 0, 0, scores)
     return lax.top_k(scores, k)[1]
 
 
@@ -342,8 +341,8 @@ def pairs(
     axes, defined = tuple(range(batch, p.ndim)), domain(p, t)
     unusable = not_finite(p, axes) | not_finite(t, axes)
     if defined is not None:
-        finite = jnp.isfinite(p) & jnp.isfinite(t)
-        unusable |= out_of_range(jnp.any(finite & ~defined, axes))
+        finite = xp.isfinite(p) & xp.isfinite(t)
+        unusable |= out_of_range(xp.any(finite & ~defined, axes))
     w, invalid = rows_weight(unusable, weights)
     return p, t, lax.expand_dims(w, range(w.ndim, p.ndim)), invalid
 
@@ -371,13 +370,13 @@ def numbered_steps(step: ArrayLike, values: jax.Array) -> tuple[jax.Array, jax.A
         MetricTypeError: the steps are not integers.
     """
     step = numeric(step, "step")
-    if not is_integer(step) or step.dtype == jnp.bool_:
+    if not is_integer(step) or step.dtype == xp.bool_:
         raise MetricTypeError(f"step has dtype {step.dtype}; expected integers")
     step = on_leading_axes(step, values.shape, "step")
-    narrow = step.astype(jnp.int32)
+    narrow = step.astype(xp.int32)
     # Casting back is not enough: a large uint32 wraps to a negative int32, and back to itself.
     known = (narrow.astype(step.dtype) == step) & ((narrow < 0) == (step < 0))
-    return jnp.broadcast_to(narrow, values.shape), jnp.broadcast_to(known, values.shape)
+    return xp.broadcast_to(narrow, values.shape), xp.broadcast_to(known, values.shape)
 
 
 def rows_weight(
@@ -413,9 +412,9 @@ def rows_weight(
             f"examples, of shape {valid.shape}"
         )
     w = lax.expand_dims(w, range(w.ndim, valid.ndim))
-    if w.dtype == jnp.bool_:
+    if w.dtype == xp.bool_:
         return w & valid, unusable.where(w)
     w = as_float(w)
     # The default float may turn a large float64 weight into infinity: so the cast comes first.
     invalid = unusable.where(w != 0) | not_finite(w) | out_of_range(w < 0, w)
-    return jnp.where(invalid.mask, 0, w), invalid
+    return xp.where(invalid.mask, 0, w), invalid

@@ -4,11 +4,11 @@ import functools
 from typing import Any, ClassVar, Literal, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import as_float, default_float, numeric
+from datarax._checks import default_float, numeric
 from datarax._typing import ArrayLike
+from datarax._xp import xp
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import ElementwiseState
 
@@ -46,21 +46,21 @@ class BestValue(ElementwiseState):
 
     def update(self, value: ArrayLike) -> Self:
         """Folds in one value, of shape ()."""
-        value = as_float(numeric(value, "value"))
+        value = numeric(value, "value").astype(default_float())
         # -0.0 becomes 0.0: both are equal, and merging would keep either of them.
-        new = {"value": jnp.where(value == 0, 0, value), "step": self.count, "count": jnp.int32(1)}
+        new = {"value": xp.where(value == 0, 0, value), "step": self.count, "count": xp.int32(1)}
         return self.combine(self.with_parts(new))
 
     def combine(self, other: Any) -> Self:
         is_better = other.value > self.value if self.mode == "max" else other.value < self.value
         is_earlier = (other.value == self.value) & (other.step < self.step)
-        is_first = jnp.isnan(self.value) & ~jnp.isnan(other.value)
+        is_first = xp.isnan(self.value) & ~xp.isnan(other.value)
         wins = is_better | is_earlier | is_first
         return self.with_parts(
             {
-                "value": jnp.where(wins, other.value, self.value),
-                "step": jnp.where(wins, other.step, self.step),
-                "count": self.count + jnp.minimum(other.count, _MOST - self.count),
+                "value": xp.where(wins, other.value, self.value),
+                "step": xp.where(wins, other.step, self.step),
+                "count": self.count + xp.minimum(other.count, _MOST - self.count),
             }
         )
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Self
 
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import as_float, default_float, is_integer, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.distributed.collectives import replicated
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
@@ -54,9 +54,9 @@ class BinCounts(State, kw_only=False):
         if self.rounded and not is_integer(given):
             near = np.asarray(self.edges).astype(given.dtype).astype(default_float())
             edges, last = near, near[-1]
-        place = jnp.searchsorted(jnp.asarray(edges), x, side="right").astype(jnp.int32)
+        place = xp.searchsorted(xp.asarray(edges), x, side="right").astype(xp.int32)
         highest = len(edges)
-        place = jnp.where((place == highest) & (x <= jnp.asarray(last)), highest - 1, place)
+        place = xp.where((place == highest) & (x <= xp.asarray(last)), highest - 1, place)
         return self.replace(counts=self.counts.add(place, w), invalid=self.invalid.update(invalid))
 
 

@@ -3,11 +3,11 @@
 from typing import NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import is_integer, numeric
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike
+from datarax._xp import xp
 from datarax.distributed.collectives import replicated, unsharded
 from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
 from datarax.statistics.labels import in_range
@@ -32,14 +32,14 @@ def unusable_boxes(boxes: jax.Array) -> Invalid:
 
     A box without area can be used.
     """
-    reversed_ = jnp.any(boxes[..., :2] > boxes[..., 2:], -1)
+    reversed_ = xp.any(boxes[..., :2] > boxes[..., 2:], -1)
     return not_finite(boxes, -1) | out_of_range(reversed_)
 
 
 def without_area(boxes: jax.Array) -> jax.Array:
     """The boxes whose width or height is zero, of those that can be used."""
     low, high = boxes[..., :2], boxes[..., 2:]
-    return jnp.any(low == high, -1) & jnp.all(low <= high, -1)
+    return xp.any(low == high, -1) & xp.all(low <= high, -1)
 
 
 class BoxSet(NamedTuple):
@@ -80,13 +80,13 @@ class BoxSet(NamedTuple):
         mask = mask_of(boxes, valid, f"{prefix}valid", default=True)
         bad = unusable_boxes(boxes) | out_of_range(~in_range(labels, size), labels)
         # Cast only after the check of the range.
-        return cls(boxes, labels.astype(jnp.int32), mask, bad.where(mask))
+        return cls(boxes, labels.astype(xp.int32), mask, bad.where(mask))
 
     def among(self, images: jax.Array) -> Self:
         """The boxes of a mask of images (N,); all others, and all padding, are zero boxes."""
         valid = self.valid & images[:, None]
-        boxes = jnp.where(valid[..., None], self.boxes, jnp.zeros((), self.boxes.dtype))
-        return self._replace(boxes=boxes, labels=jnp.where(valid, self.labels, 0), valid=valid)
+        boxes = xp.where(valid[..., None], self.boxes, xp.zeros((), self.boxes.dtype))
+        return self._replace(boxes=boxes, labels=xp.where(valid, self.labels, 0), valid=valid)
 
 
 def numbers_of(boxes: jax.Array, x: ArrayLike, name: str) -> jax.Array:
@@ -126,5 +126,5 @@ def mask_of(boxes: jax.Array, x: ArrayLike | None, name: str, *, default: bool) 
     """
     if x is None:
         # Made of the boxes, so that it has their sharding.
-        return jnp.full_like(boxes[..., 0], default, jnp.bool_)
-    return integers_of(boxes, x, name).astype(jnp.bool_)
+        return xp.full_like(boxes[..., 0], default, xp.bool_)
+    return integers_of(boxes, x, name).astype(xp.bool_)

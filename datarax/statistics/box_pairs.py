@@ -3,10 +3,10 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import same_shape
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.numerics.boxes import Overlaps, PairSizes
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import rows_weight
@@ -31,11 +31,11 @@ class BoxPairs(State):
         same_shape(preds, target)
         w, invalid = rows_weight(unusable_boxes(preds) | unusable_boxes(target), weights)
         # What is not used may hold NaN.
-        used = w.astype(jnp.bool_)[:, None]
-        preds, target = (jnp.where(used, x, jnp.zeros((), x.dtype)) for x in (preds, target))
+        used = w.astype(xp.bool_)[:, None]
+        preds, target = (xp.where(used, x, xp.zeros((), x.dtype)) for x in (preds, target))
         measures = [x.to_float() for x in Overlaps.of(PairSizes.of(preds, target))]
-        w = jnp.broadcast_to(w, measures[0].shape)
-        values = jnp.stack([*measures, jnp.ones_like(measures[0])], -1)
+        w = xp.broadcast_to(w, measures[0].shape)
+        values = xp.stack([*measures, xp.ones_like(measures[0])], -1)
         total = ScaledTotal(self.sums.shape).of(values, w[:, None])
         return self.replace(sums=self.sums.combine(total), invalid=self.invalid.update(invalid))
 

@@ -3,12 +3,11 @@
 from typing import Any, ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax._xp import at, lax, xp
 from datarax.distributed.collectives import pack_words, replicated, unpack_words
 from datarax.distributed.merge_ops import added_limbs, limbs_to_add, zeros
 from datarax.numerics.exact import Exact
@@ -50,16 +49,16 @@ class Rows(LeafState, kw_only=False):
         `lost` is a further count to add: that of the rows which another state has lost.
         """
         rows, keep = replicated(rows), replicated(keep)
-        place = self.filled + jnp.cumsum(keep.astype(jnp.int32)) - 1
+        place = self.filled + xp.cumsum(keep.astype(xp.int32)) - 1
         fits = keep & (place < self.capacity)
         # The scatter ignores positions that are out of range.
-        place = jnp.where(fits, place, jnp.int32(self.capacity))
-        data = jnp.asarray(self.data).at[place].set(rows, mode="drop")
+        place = xp.where(fits, place, xp.int32(self.capacity))
+        data = at(xp.asarray(self.data))[place].set(rows, mode="drop")
         total = add_limbs(self.lost, sum_integers(keep & ~fits, (0,)))
         return self.with_parts(
             {
                 "data": data,
-                "filled": self.filled + jnp.sum(fits, dtype=jnp.int32),
+                "filled": self.filled + xp.sum(fits, dtype=xp.int32),
                 "lost": total if lost is None else add_limbs(total, lost),
             }
         )
@@ -67,18 +66,18 @@ class Rows(LeafState, kw_only=False):
     @property
     def is_filled(self) -> jax.Array:
         """The mask (capacity,) of the rows that are data: the first `filled`."""
-        return jnp.arange(self.capacity, dtype=jnp.int32) < self.filled
+        return xp.arange(self.capacity, dtype=xp.int32) < self.filled
 
     @property
     def overflow(self) -> Exact:
         """How many rows did not fit."""
-        return Exact(*map(jnp.asarray, self.lost))
+        return Exact(*map(xp.asarray, self.lost))
 
     def unusable(self) -> dict[str, Any]:
         return {"beyond the capacity": self.overflow}
 
     def combine(self, other: Any) -> Self:
-        return self.append(jnp.asarray(other.data), other.is_filled, other.lost)
+        return self.append(xp.asarray(other.data), other.is_filled, other.lost)
 
     def canonical(self) -> Self:
         return self
@@ -89,26 +88,26 @@ class Rows(LeafState, kw_only=False):
 
     def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
         # A maximum over the devices gathers the counts: each device knows one of them.
-        mine = jnp.arange(size, dtype=jnp.int32) == index
-        return [jnp.where(mine, self.filled, 0)]
+        mine = xp.arange(size, dtype=xp.int32) == index
+        return [xp.where(mine, self.filled, 0)]
 
     def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
         (filled,) = maxima
-        before = jnp.where(jnp.arange(filled.size, dtype=jnp.int32) < index, filled, 0)
+        before = xp.where(xp.arange(filled.size, dtype=xp.int32) < index, filled, 0)
         # The sum, cut off at the capacity: the sum itself may overflow.
-        start = lax.associative_scan(lambda a, b: a + jnp.minimum(b, self.capacity - a), before)[-1]
+        start = lax.associative_scan(lambda a, b: a + xp.minimum(b, self.capacity - a), before)[-1]
         empty = self.reset()
         moved = empty.with_parts({"filled": start, "lost": self.lost})
-        moved = moved.append(jnp.asarray(self.data), self.is_filled)
+        moved = moved.append(xp.asarray(self.data), self.is_filled)
         return moved.with_parts({"filled": moved.filled - start})
 
     def to_mesh(self) -> list[Travel]:
-        data = pack_words([jnp.asarray(self.data)])
+        data = pack_words([xp.asarray(self.data)])
         return [Travel("sum", [data, self.filled, *limbs_to_add(self.lost)])]
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         words, filled, *lost = arrays
-        (data,) = unpack_words(words[None], [jnp.asarray(self.data)])
+        (data,) = unpack_words(words[None], [xp.asarray(self.data)])
         return self.with_parts(
             {
                 "data": data[0],
@@ -123,17 +122,17 @@ class WeightedRows(Rows):
 
     def canonical(self) -> Self:
         """The rows sorted; equal rows become one with their total weight."""
-        used, data = self.is_filled, jnp.asarray(self.data)
-        order = jnp.lexsort((*data[:, -2::-1].T, ~used))
-        data, used = jnp.where(used[:, None], data, 0)[order], used[order]
+        used, data = self.is_filled, xp.asarray(self.data)
+        order = xp.lexsort((*data[:, -2::-1].T, ~used))
+        data, used = xp.where(used[:, None], data, 0)[order], used[order]
         keys, w = data[:, :-1], data[:, -1]
-        first = used & (jnp.any(keys != jnp.roll(keys, 1, 0), 1) | ~jnp.roll(used, 1))
-        first = first.at[0].set(used[0])  # the roll compared it with the last row
+        first = used & (xp.any(keys != xp.roll(keys, 1, 0), 1) | ~xp.roll(used, 1))
+        first = at(first)[0].set(used[0])  # the roll compared it with the last row
         # The position `capacity` is out of range: the scatters ignore it.
-        place = jnp.where(used, jnp.cumsum(first.astype(jnp.int32)) - 1, self.capacity)
-        data = jnp.zeros_like(data).at[place, -1].add(w, mode="drop")
-        data = data.at[place, :-1].set(keys, mode="drop")
-        return self.with_parts({"data": data, "filled": jnp.sum(first, dtype=jnp.int32)})
+        place = xp.where(used, xp.cumsum(first.astype(xp.int32)) - 1, self.capacity)
+        data = at(xp.zeros_like(data))[place, -1].add(w, mode="drop")
+        data = at(data)[place, :-1].set(keys, mode="drop")
+        return self.with_parts({"data": data, "filled": xp.sum(first, dtype=xp.int32)})
 
 
 class Buffer(State, kw_only=False):
@@ -168,11 +167,11 @@ class Buffer(State, kw_only=False):
         x = numeric(values, "values")
         if x.ndim != 1 + len(self.shape) or x.shape[1:] != self.shape:
             raise MetricInputError(f"values of shape {x.shape}; expected (N, *{self.shape})")
-        kept = jnp.dtype(self.dtype)
-        if not (jnp.issubdtype(kept, jnp.floating) or np.can_cast(x.dtype, kept)):
+        kept = xp.dtype(self.dtype)
+        if not (xp.issubdtype(kept, xp.floating) or np.can_cast(x.dtype, kept)):
             raise MetricTypeError(f"values of dtype {x.dtype} do not fit a Buffer of {kept}")
         keep, invalid = rows_weight(not_finite(x, tuple(range(1, x.ndim))), weights)
-        keep = keep.astype(jnp.bool_)
+        keep = keep.astype(xp.bool_)
         return self.replace(
             rows=self.rows.append(x.astype(kept), keep),
             invalid=self.invalid.update(invalid),
@@ -181,12 +180,12 @@ class Buffer(State, kw_only=False):
     @property
     def data(self) -> jax.Array:
         """The rows, of shape (capacity, *shape); only the first `filled` are data."""
-        return jnp.asarray(self.rows.data)
+        return xp.asarray(self.rows.data)
 
     @property
     def filled(self) -> jax.Array:
         """How many rows there are."""
-        return jnp.asarray(self.rows.filled)
+        return xp.asarray(self.rows.filled)
 
     @property
     def overflow(self) -> Any:

@@ -4,12 +4,12 @@ from functools import lru_cache
 from typing import NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import as_float, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import at, lax, special, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.float_grid import FloatGrid, default_bits
@@ -110,7 +110,7 @@ class CalibrationBins(State):
         confidence, correct = self._judged(seen)
         weight = seen.weight
         if self.num_labels is None:
-            weight = jnp.broadcast_to(weight[..., None], confidence.shape)
+            weight = xp.broadcast_to(weight[..., None], confidence.shape)
         folded = self._folded(
             *(replicated(x).reshape(-1, self.groups) for x in (confidence, correct, weight))
         )
@@ -120,29 +120,29 @@ class CalibrationBins(State):
         """The confidences, and which are correct: (..., groups)."""
         x, target = seen.preds, seen.target
         if self.num_classes is None:
-            p = jax.nn.sigmoid(x) if self.from_logits else x
+            p = special.expit(x) if self.from_logits else x
             return (p, target) if self.num_labels else (p[..., None], target[..., None])
         if self.classwise:
-            p = jax.nn.softmax(x, -1) if self.from_logits else x
+            p = special.softmax(x, -1) if self.from_logits else x
             return p, is_class(target, self.num_classes)
-        top = jnp.max(x, -1, keepdims=True)
-        p = 1 / jnp.sum(jnp.exp(x - top), -1, keepdims=True) if self.from_logits else top
+        top = xp.max(x, -1, keepdims=True)
+        p = 1 / xp.sum(xp.exp(x - top), -1, keepdims=True) if self.from_logits else top
         return p, (first_highest(x) == target)[..., None]
 
     def _folded(self, confidence: jax.Array, correct: jax.Array, weight: jax.Array) -> Self:
         """The state with examples (N, groups) folded in."""
-        counts = weight.astype(jnp.bool_)
-        confidence = jnp.where(counts, confidence, 0)
+        counts = weight.astype(xp.bool_)
+        confidence = xp.where(counts, confidence, 0)
         if self.num_bins is None:
             place = _cells(self.groups).of(confidence)
         else:
             place = equal_width(confidence, self.num_bins)
         groups, bins = self.weight.shape
-        place = place + jax.lax.broadcasted_iota(jnp.int32, place.shape, 1) * bins
+        place = place + lax.broadcasted_iota(xp.int32, place.shape, 1) * bins
         # Beyond the table if the weight is zero: the scatter drops it.
-        place = jnp.where(counts, place, groups * bins)
+        place = xp.where(counts, place, groups * bins)
         w = as_float(weight)
-        columns = (w, w * confidence, jnp.where(correct, w, 0))
+        columns = (w, w * confidence, xp.where(correct, w, 0))
         sums = _scatter_columns(place, columns, groups * bins)
         added = Bins(*(each.reshape(groups, bins) for each in sums))
         return self.replace(
@@ -166,11 +166,11 @@ def equal_width(p: jax.Array, num_bins: int) -> jax.Array:
 
     By the exact product `p * num_bins`, so that no edge is rounded.
     """
-    product, error = two_product(p, jnp.full(p.shape, num_bins, p.dtype))
-    upper = jnp.ceil(product)
+    product, error = two_product(p, xp.full(p.shape, num_bins, p.dtype))
+    upper = xp.ceil(product)
     # A product that was rounded down to an integer is above it.
     upper = upper + ((product == upper) & (error > 0)).astype(p.dtype)
-    return jnp.clip(upper.astype(jnp.int32) - 1, 0, num_bins - 1)
+    return xp.clip(upper.astype(xp.int32) - 1, 0, num_bins - 1)
 
 
 def _equal_mass(cells: Bins, num_bins: int) -> Bins:
@@ -181,12 +181,12 @@ def _equal_mass(cells: Bins, num_bins: int) -> Bins:
     below = total - sums.weight
     # Bin k starts after all cells with `below * num_bins < total * k`. Both sides are products by
     # an array, computed in the same way, so that equal ones compare equal.
-    number = jnp.arange(num_bins + 1, dtype=total.dtype)[None, None, :]
+    number = xp.arange(num_bins + 1, dtype=total.dtype)[None, None, :]
     is_before = below[..., None] * number[..., -1:] < total[..., None] * number
-    start = jnp.sum(is_before, 1, dtype=jnp.int32)
+    start = xp.sum(is_before, 1, dtype=xp.int32)
 
     def between_starts(each: DoubleFloat) -> DoubleFloat:
-        from_start = each.map(lambda x: jnp.take_along_axis(x, start, -1))
+        from_start = each.map(lambda x: xp.take_along_axis(x, start, -1))
         return from_start[:, :-1] - from_start[:, 1:]
 
     return Bins(*map(between_starts, sums))
@@ -201,8 +201,8 @@ class _Cells(NamedTuple):
 
     def of(self, p: jax.Array) -> jax.Array:
         """The cell of each probability."""
-        place = FloatGrid(self.bits).bin(p.astype(jnp.float32)) - self.first
-        return jnp.clip(place, 0, self.size - 1)
+        place = FloatGrid(self.bits).bin(p.astype(xp.float32)) - self.first
+        return xp.clip(place, 0, self.size - 1)
 
 
 @lru_cache
@@ -218,18 +218,18 @@ def _scatter_columns(
     place: jax.Array, columns: tuple[jax.Array, ...], size: int
 ) -> list[DoubleFloat]:
     """For each column, its sum at each of `size` flat indices; other indices are dropped."""
-    values = jnp.stack([x.reshape(-1) for x in columns], -1)
+    values = xp.stack([x.reshape(-1) for x in columns], -1)
     # A scatter adds one value at a time, so a large sum would absorb small values. Several rows
     # keep the sums short, and the upper parts of the values add up exactly.
     upper, lower = split_for_sum(values, (0,))
-    values = jnp.concatenate([upper, lower], -1)
+    values = xp.concatenate([upper, lower], -1)
     rows = max(1, min(place.size // 64, place.size // size))
-    row = jnp.arange(place.size, dtype=jnp.int32) % rows
-    table = jnp.zeros((rows, size, values.shape[-1]), values.dtype)
-    table = jnp.sum(table.at[row, place.reshape(-1)].add(values, mode="drop"), 0)
+    row = xp.arange(place.size, dtype=xp.int32) % rows
+    table = xp.zeros((rows, size, values.shape[-1]), values.dtype)
+    table = xp.sum(at(table)[row, place.reshape(-1)].add(values, mode="drop"), 0)
     half = len(columns)
     return [DoubleFloat.of(table[:, i]) + table[:, half + i] for i in range(half)]
 
 
 def _append_zero(x: jax.Array) -> jax.Array:
-    return jnp.concatenate([x, jnp.zeros_like(x[..., :1])], -1)
+    return xp.concatenate([x, xp.zeros_like(x[..., :1])], -1)

@@ -4,13 +4,12 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import default_float, numeric, positive_int, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import lax, xp
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
@@ -147,7 +146,7 @@ class PredictionCounts(TaskCounts):
         seen = predictions(preds, target, weights, self.size, self.top_k, self.ignore_index)
         chosen, target, w, invalid = seen
         # With top_k, one example adds to k predicted classes, but to one target.
-        hit = jnp.any(chosen == target[..., None], -1)
+        hit = xp.any(chosen == target[..., None], -1)
 
         return self.counted(w, lambda w: self.of_classes(chosen, hit, target, w), invalid)
 
@@ -181,19 +180,19 @@ class ClassCounts(PredictionCounts):
     def of_labels(self, chosen: jax.Array, positive: jax.Array, w: jax.Array) -> jax.Array:
         batch = tuple(range(chosen.ndim - 1))
         parts = (_where(chosen & positive, w), _where(chosen, w), _where(positive, w), w)
-        return _cells(*(jnp.sum(part, batch, w.dtype) for part in parts))
+        return _cells(*(xp.sum(part, batch, w.dtype) for part in parts))
 
     def of_classes(
         self, chosen: jax.Array, hit: jax.Array, target: jax.Array, w: jax.Array
     ) -> jax.Array:
         replicas = w.shape[target.ndim :]
         of_chosen = lax.expand_dims(w, (target.ndim,))
-        of_chosen = jnp.broadcast_to(of_chosen, (*chosen.shape, *replicas))
+        of_chosen = xp.broadcast_to(of_chosen, (*chosen.shape, *replicas))
         return _cells(
             count_labels(target, _where(hit, w), self.size),
             count_labels(chosen, of_chosen, self.size),
             count_labels(target, w, self.size),
-            jnp.sum(w, tuple(range(target.ndim)), w.dtype),
+            xp.sum(w, tuple(range(target.ndim)), w.dtype),
         )
 
 
@@ -225,12 +224,12 @@ class MatchCounts(PredictionCounts):
 
 def _right_and_wrong(right: jax.Array, w: jax.Array) -> jax.Array:
     rows = tuple(range(right.ndim))
-    return jnp.stack([jnp.sum(_where(part, w), rows, w.dtype) for part in (right, ~right)])
+    return xp.stack([xp.sum(_where(part, w), rows, w.dtype) for part in (right, ~right)])
 
 
 def _where(mask: jax.Array, w: jax.Array) -> jax.Array:
     """The weights in a mask, else 0; the weights may have one more axis."""
-    return jnp.where(lax.expand_dims(mask, range(mask.ndim, w.ndim)), w, jnp.zeros((), w.dtype))
+    return xp.where(lax.expand_dims(mask, range(mask.ndim, w.ndim)), w, xp.zeros((), w.dtype))
 
 
 def _replicated(
@@ -239,15 +238,15 @@ def _replicated(
     """Sums of weights for each replica, each row as often as it counts there."""
     # (rows, ..., replicas)
     times = lax.expand_dims(repeats, range(1, w.ndim)) if w.ndim else repeats[0]
-    times = jnp.broadcast_to(times, (*w.shape, repeats.shape[1]))
-    if w.dtype == jnp.bool_:
-        total = double_from_int(count(jnp.where(w[..., None], times, 0)), default_float())
+    times = xp.broadcast_to(times, (*w.shape, repeats.shape[1]))
+    if w.dtype == xp.bool_:
+        total = double_from_int(count(xp.where(w[..., None], times, 0)), default_float())
     else:
         total = sum_by_digits(w[..., None] * times.astype(w.dtype), count)
-    return total.map(lambda x: jnp.moveaxis(x, -1, 0))
+    return total.map(lambda x: xp.moveaxis(x, -1, 0))
 
 
 def _cells(right: jax.Array, predicted: jax.Array, actual: jax.Array, n: jax.Array) -> jax.Array:
     """TP, FP, FN and TN, (4, C), from integers by class and the total `n`."""
-    n = jnp.broadcast_to(n, right.shape)  # one number, or one for each replica
-    return jnp.stack([right, predicted - right, actual - right, n - predicted - actual + right])
+    n = xp.broadcast_to(n, right.shape)  # one number, or one for each replica
+    return xp.stack([right, predicted - right, actual - right, n - predicted - actual + right])

@@ -3,11 +3,11 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import at, lax, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_parts
@@ -72,10 +72,10 @@ class ClusterMoments(State, kw_only=False):
             )
         known = in_range(labels, self.num_clusters)
         w, invalid = rows_weight(not_finite(x, -1) | out_of_range(~known, labels), weights)
-        counts = w.astype(jnp.bool_)[..., None]
+        counts = w.astype(xp.bool_)[..., None]
         batch = self._of(
-            [jnp.where(counts, part, 0).reshape(-1, x.shape[-1]) for part in float_parts(x)],
-            jnp.where(known, labels.astype(jnp.int32), 0).reshape(-1),
+            [xp.where(counts, part, 0).reshape(-1, x.shape[-1]) for part in float_parts(x)],
+            xp.where(known, labels.astype(xp.int32), 0).reshape(-1),
             w.reshape(-1),
         )
         return self.replace(
@@ -92,7 +92,7 @@ class ClusterMoments(State, kw_only=False):
     def weight(self) -> ScaledDouble:
         """The weight of all clusters."""
         sizes, _, _ = self.in_one_unit()
-        return ScaledDouble(sizes.sum(), jnp.max(self.central.exponents[1]))
+        return ScaledDouble(sizes.sum(), xp.max(self.central.exponents[1]))
 
     @property
     def means(self) -> ScaledDouble:
@@ -104,12 +104,12 @@ class ClusterMoments(State, kw_only=False):
     def squares(self) -> jax.Array:
         """The sum of squared distances of each cluster's points from its mean, (C,)."""
         _, _, (square,) = self.central.scaled()
-        return jnp.sum(square.to_float(), -1)
+        return xp.sum(square.to_float(), -1)
 
     def in_one_unit(self) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
         """Weights (C,), means (C, D) and sums of squares (C, D), in one unit that fits all."""
         # Empty clusters have the least exponents.
-        unit, weight_unit = (jnp.broadcast_to(jnp.max(x), x.shape) for x in self.central.exponents)
+        unit, weight_unit = (xp.broadcast_to(xp.max(x), x.shape) for x in self.central.exponents)
         count, mean, (square,) = self.central.in_units((unit, weight_unit)).doubles()
         return count[:, 0], mean, square
 
@@ -117,15 +117,15 @@ class ClusterMoments(State, kw_only=False):
         """The moments of one batch: points (N, D) in `float_parts`, labels (N,), weights (N,)."""
         clusters, features = self.num_clusters, self.num_features
         (x, *rest), labels, w = replicated((parts, labels, w))
-        place = labels[:, None] * features + jnp.arange(features, dtype=jnp.int32)[None, :]
+        place = labels[:, None] * features + xp.arange(features, dtype=xp.int32)[None, :]
         w, weight_unit = in_unit_of_greatest(w[:, None], (0,), x.dtype)
-        counts = w.astype(jnp.bool_)
-        w = jnp.broadcast_to(w, x.shape)
-        greatest = jnp.zeros((clusters, features), x.dtype)
-        greatest = greatest.at[labels].max(jnp.where(counts, jnp.abs(x), 0))
+        counts = w.astype(xp.bool_)
+        w = xp.broadcast_to(w, x.shape)
+        greatest = xp.zeros((clusters, features), x.dtype)
+        greatest = at(greatest)[labels].max(xp.where(counts, xp.abs(x), 0))
         unit = unit_exponent(greatest, DIGITS)
         scale = power_of_two(-unit, x.dtype)[labels]
-        x = jnp.where(counts, x, 0) * scale
+        x = xp.where(counts, x, 0) * scale
 
         def total(values: jax.Array) -> DoubleFloat:
             return scatter_sum(place, values, clusters * features).reshape(clusters, features)
@@ -133,15 +133,15 @@ class ClusterMoments(State, kw_only=False):
         count = total(w)
         # The mean in two steps: the second corrects what the first rounded away. One bit less in
         # the first, so that no compiler merges its rounding into the subtraction that follows.
-        info = jnp.finfo(x.dtype)
-        divisor = count.map(lambda part: jnp.where(count.high > 0, part, 1))
+        info = xp.finfo(x.dtype)
+        divisor = count.map(lambda part: xp.where(count.high > 0, part, 1))
         first = (total(w * x) / divisor).to_float()
-        first = jax.lax.reduce_precision(first, info.nexp, info.nmant - 1)
+        first = lax.reduce_precision(first, info.nexp, info.nmant - 1)
         d = x - first[labels]
         for part in rest:
-            d = d + jnp.where(counts, part, 0) * scale
+            d = d + xp.where(counts, part, 0) * scale
         second = (total(w * d) / divisor).to_float()
         d = d - second[labels]
         mean = DoubleFloat.of(first) + second
-        exponents = unit, jnp.broadcast_to(weight_unit, unit.shape)
+        exponents = unit, xp.broadcast_to(weight_unit, unit.shape)
         return self.central.holding(count, mean, [total(w * d * d)], exponents)

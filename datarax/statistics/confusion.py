@@ -2,10 +2,9 @@
 
 from typing import Self
 
-import jax.numpy as jnp
-
 from datarax._checks import numeric, positive_int
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.statistics.batches import predictions
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
@@ -62,6 +61,6 @@ class ConfusionCounts(State):
         cell = target * size + chosen[..., 0]
         # Labels of weight zero may be anything, so their cell may not exist.
         return self.replace(
-            matrix=self.matrix.add(jnp.where(w.astype(jnp.bool_), cell, 0), w),
+            matrix=self.matrix.add(xp.where(w.astype(xp.bool_), cell, 0), w),
             invalid=self.invalid.update(invalid),
         )

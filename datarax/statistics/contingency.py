@@ -2,11 +2,10 @@
 
 from typing import Self
 
-import jax.numpy as jnp
-
 from datarax._checks import is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.statistics.batches import refuse_one_hot, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
 from datarax.statistics.labels import in_range
@@ -57,7 +56,7 @@ class Contingency(State, kw_only=False):
         unusable = out_of_range(~in_range(preds, self.columns), preds)
         unusable |= out_of_range(~in_range(target, self.rows), target)
         w, invalid = rows_weight(unusable, weights)
-        row, column = (jnp.where(unusable.mask, 0, x.astype(jnp.int32)) for x in (target, preds))
+        row, column = (xp.where(unusable.mask, 0, x.astype(xp.int32)) for x in (target, preds))
         return self.replace(
             table=self.table.add(row * self.columns + column, w),
             invalid=self.invalid.update(invalid),

@@ -3,10 +3,10 @@
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import default_float, numeric
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.limbs import difference_in_unit, float_or_double
@@ -56,12 +56,12 @@ class TwoMoments(CentralMoments):
         if isinstance(x, DoubleFloat) or isinstance(y, DoubleFloat):
             both = stack([DoubleFloat.of(x), DoubleFloat.of(y)])
         else:
-            both = jnp.stack([x, y])
+            both = xp.stack([x, y])
         # One pass over both variables: the first axis is that of the two.
         behind = tuple(a + 1 for a in axes)
         batch, d = about_mean(both, w[None], behind)
         squares = sum_floats(w[None] * d * d, behind)
-        units = jnp.broadcast_to(weight_unit, batch.exponent.shape)
+        units = xp.broadcast_to(weight_unit, batch.exponent.shape)
         weight = batch.weight.broadcast_to(batch.exponent.shape)
         held = self.holding(weight, batch.mean, [squares], (batch.exponent, units))
         co = tuple(sum_floats(w * d[0] * d[1], axes)) if self.crossed else ()
@@ -69,8 +69,8 @@ class TwoMoments(CentralMoments):
 
     def in_unit_of_first(self, unit: jax.Array) -> Self:
         """The moments of a first variable that is in units of `2**unit`."""
-        first, second = jnp.asarray(self.exponent)
-        return self.with_parts({"exponent": jnp.stack([first + unit, second])})
+        first, second = xp.asarray(self.exponent)
+        return self.with_parts({"exponent": xp.stack([first + unit, second])})
 
     def in_units(self, exponents: tuple[jax.Array, jax.Array]) -> Self:
         held = super().in_units(exponents)
@@ -84,12 +84,12 @@ class TwoMoments(CentralMoments):
         held = super()._with_weights_times(number)
         if not self.crossed:
             return held
-        return held.with_parts({"co": tuple(DoubleFloat(*map(jnp.asarray, self.co)) * number)})
+        return held.with_parts({"co": tuple(DoubleFloat(*map(xp.asarray, self.co)) * number)})
 
     def _where(self, some: jax.Array, other: Any) -> Self:
         # The co-moment has no axis of the two variables. Their weights are equal.
         def chosen(x: jax.Array, y: Any) -> jax.Array:
-            return jnp.where(some if x.ndim == some.ndim else some[0], x, y)
+            return xp.where(some if x.ndim == some.ndim else some[0], x, y)
 
         return jax.tree.map(chosen, self, other)
 
@@ -106,7 +106,7 @@ class TwoMoments(CentralMoments):
     def co_moment(self) -> ScaledDouble:
         """The sum of products of the distances of both variables from their means."""
         (x, y), (weight, _) = self.exponents
-        return ScaledDouble(DoubleFloat(*map(jnp.asarray, self.co)), weight + x + y)
+        return ScaledDouble(DoubleFloat(*map(xp.asarray, self.co)), weight + x + y)
 
 
 class TwoVariables(State, kw_only=False):
@@ -159,7 +159,7 @@ class CrossMoments(TwoVariables):
         Examples that hold a NaN or an infinity are excluded and counted.
         """
         p, _, w, invalid = pairs(preds, target, weights, self.shape)
-        w = jnp.broadcast_to(w, p.shape)
+        w = xp.broadcast_to(w, p.shape)
         x, y = (float_or_double(numeric(each, "preds")) for each in (preds, target))
         return self.replace(
             moments=self.moments.combine(self.moments.of_two(x, y, w)),
@@ -215,10 +215,10 @@ class Residuals(TwoVariables):
         e, unit = difference_in_unit(*(numeric(each, "preds") for each in (preds, target)))
         y = float_or_double(numeric(target, "target"))
         examples = self.examples.combine(self.examples.of(w))
-        one, w = ScaledTotal(self.shape), jnp.broadcast_to(w, t.shape)
-        sums = stacked([one.of(jnp.abs(e), w).in_unit(unit), one.of(w)])
+        one, w = ScaledTotal(self.shape), xp.broadcast_to(w, t.shape)
+        sums = stacked([one.of(xp.abs(e), w).in_unit(unit), one.of(w)])
         batch = self.moments.of_two(e, y, w).in_unit_of_first(unit)
-        counts = w.astype(jnp.bool_)
+        counts = w.astype(xp.bool_)
         updated = self.replace(
             moments=self.moments.combine(batch),
             sums=self.sums.combine(sums),

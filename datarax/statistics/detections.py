@@ -3,13 +3,12 @@
 from typing import NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import as_float, default_float, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import lax, vmap, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.box_matching import (
     AREAS,
@@ -60,8 +59,8 @@ class Ranked(NamedTuple):
 
     def outcomes(self, area: jax.Array, tier: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The weights of those that are right and wrong, (T, n), of the first ranks of a tier."""
-        w = jnp.where(self.tier <= tier, self.weight, 0)
-        return tuple(jnp.where(x, w[None], 0) for x in unpack(self.words[area]))  # type: ignore
+        w = xp.where(self.tier <= tier, self.weight, 0)
+        return tuple(xp.where(x, w[None], 0) for x in unpack(self.words[area]))  # type: ignore
 
 
 class Detections(State, kw_only=False):
@@ -137,45 +136,45 @@ class Detections(State, kw_only=False):
             unusable |= bad.where(truth.valid).any((1,))
         w, invalid = rows_weight(unusable, weights)
         w = replicated(w)
-        used = w.astype(jnp.bool_)
+        used = w.astype(xp.bool_)
         found, truth = found.among(used), truth.among(used)
         if area is None:
             areas = area_of(truth.boxes)
         else:
-            areas = DoubleFloat.of(jnp.where(truth.valid, area, 0))
+            areas = DoubleFloat.of(xp.where(truth.valid, area, 0))
         in_area = in_areas(areas)
 
         # Scores that are subnormal count as zero, because some devices make them so.
-        keep = found.valid & (jnp.abs(scores) >= jnp.finfo(scores.dtype).tiny)
-        scores = jnp.where(keep, scores, 0)
-        order = jnp.argsort(jnp.where(found.valid, -scores, jnp.inf), -1)
+        keep = found.valid & (xp.abs(scores) >= np.finfo(default_float()).tiny)
+        scores = xp.where(keep, scores, 0)
+        order = xp.argsort(xp.where(found.valid, -scores, xp.inf), -1)
         boxes, labels, valid, scores = (
-            jnp.take_along_axis(x, lax.expand_dims(order, range(2, x.ndim)), 1)
+            xp.take_along_axis(x, lax.expand_dims(order, range(2, x.ndim)), 1)
             for x in (found.boxes, found.labels, found.valid, scores)
         )
-        outcome = jax.vmap(match)(
+        outcome = vmap(match)(
             Found(boxes, labels, valid),
             Truth(truth.boxes, truth.labels, truth.valid, is_crowd, in_area),
         )
-        tier = jnp.searchsorted(jnp.array(RANKS, jnp.int32), outcome.rank, side="right")
+        tier = xp.searchsorted(xp.array(RANKS, xp.int32), outcome.rank, side="right")
         columns = (
             scores[..., None],
-            (labels * len(RANKS) + tier.astype(jnp.int32))[..., None],
+            (labels * len(RANKS) + tier.astype(xp.int32))[..., None],
             pack(outcome),
-            jnp.broadcast_to(w[:, None], scores.shape)[..., None],
+            xp.broadcast_to(w[:, None], scores.shape)[..., None],
         )
-        rows = jnp.concatenate([x.astype(self.rows.dtype) for x in columns], -1)
+        rows = xp.concatenate([x.astype(self.rows.dtype) for x in columns], -1)
         keep = valid & (outcome.rank < MOST_DETECTIONS)
 
         counts = in_area & (truth.valid & ~is_crowd)[..., None]
 
         def count(w: jax.Array) -> jax.Array:
-            return jnp.stack([
-                count_labels(truth.labels, jnp.where(x, w, 0), self.num_classes)
-                for x in jnp.moveaxis(counts, -1, 0)
+            return xp.stack([
+                count_labels(truth.labels, xp.where(x, w, 0), self.num_classes)
+                for x in xp.moveaxis(counts, -1, 0)
             ])  # fmt: skip
 
-        w = jnp.broadcast_to(w[:, None], truth.valid.shape)
+        w = xp.broadcast_to(w[:, None], truth.valid.shape)
         return self.replace(
             rows=self.rows.append(rows.reshape(-1, rows.shape[-1]), keep.reshape(-1)),
             counts=self.counts.with_value(self.counts.double + sum_by_digits(w, count)),
@@ -185,7 +184,7 @@ class Detections(State, kw_only=False):
     @property
     def filled(self) -> jax.Array:
         """How many detections are kept."""
-        return jnp.asarray(self.rows.filled)
+        return xp.asarray(self.rows.filled)
 
     @property
     def overflow(self) -> Exact:
@@ -199,14 +198,14 @@ class Detections(State, kw_only=False):
 
     def ranked(self) -> Ranked:
         """The detections that are kept, sorted."""
-        used, data = self.rows.is_filled, jnp.asarray(self.rows.data)
-        score, label, *words, w = jnp.where(used[:, None], data, 0).T
-        label = jnp.where(used, label.astype(jnp.int32), self.num_classes * len(RANKS))
-        order = jnp.lexsort((score, label // len(RANKS)))
+        used, data = self.rows.is_filled, xp.asarray(self.rows.data)
+        score, label, *words, w = xp.where(used[:, None], data, 0).T
+        label = xp.where(used, label.astype(xp.int32), self.num_classes * len(RANKS))
+        order = xp.lexsort((score, label // len(RANKS)))
         score, label, w = score[order], label[order], w[order]
         return Ranked(
             Ranking.of(label // len(RANKS), score),
             label % len(RANKS),
-            jnp.stack(words)[:, order].astype(jnp.int32),
+            xp.stack(words)[:, order].astype(xp.int32),
             w,
         )

@@ -3,10 +3,10 @@
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import numeric
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import lax, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_or_double
 from datarax.numerics.scaled_double import ScaledDouble
@@ -49,13 +49,13 @@ class DevianceMoments(CentralMoments):
 
     def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
         axes = tuple(range(x.ndim - len(self.shape)))
-        given = w = jnp.broadcast_to(w, x.shape)
+        given = w = xp.broadcast_to(w, x.shape)
         w, unit = in_unit_of_greatest(w, axes, x.dtype)
         batch, d = about_mean(x, w, axes)
         held = self.holding(batch.weight, batch.mean, [], (batch.exponent, unit))
-        wide = jnp.broadcast_to(jax.lax.expand_dims(batch.exponent, axes), x.shape)
+        wide = xp.broadcast_to(lax.expand_dims(batch.exponent, axes), x.shape)
         high = x.high if isinstance(x, DoubleFloat) else x
-        mean = jax.lax.expand_dims(held._mean, axes)
+        mean = lax.expand_dims(held._mean, axes)
         total = ScaledTotal(self.shape).of_scaled(*self._deviance(high, mean, -d, wide), given)
         return held._with_total(total)
 
@@ -87,9 +87,9 @@ class DevianceMoments(CentralMoments):
         # A mean of 0 is that of no values, or of zeros alone.
         some = mean > 0
         apart = times_power_of_two(apart, unit)
-        mean, x, apart = (jnp.where(some, y, z) for y, z in ((mean, 1), (x, 1), (apart, 0)))
+        mean, x, apart = (xp.where(some, y, z) for y, z in ((mean, 1), (x, 1), (apart, 0)))
         part, exponents = tweedie_deviance(mean, x, self.power, apart)
-        return jnp.where(apart == 0, 0, part), exponents
+        return xp.where(apart == 0, 0, part), exponents
 
     def plus(self, other: Any, total: DoubleFloat, apart: Apart) -> Self:
         merged = super().plus(other, total, apart)
@@ -141,6 +141,6 @@ class DevianceTotal(LossTotal):
         seen = super().update(preds, target, weights=weights)
         _, t, w, _ = pairs(preds, target, weights, self.shape, usable)
         examples = self.examples.combine(self.examples.of(w))
-        y, w = float_or_double(numeric(target, "target")), jnp.broadcast_to(w, t.shape)
+        y, w = float_or_double(numeric(target, "target")), xp.broadcast_to(w, t.shape)
         targets = self.targets.combine(self.targets.of(y, w))
         return seen.replace(targets=targets, examples=examples)

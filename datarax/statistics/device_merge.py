@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from datarax._xp import lax, vmap, xp
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName, Stage
 from datarax.statistics.replication import axes_to_merge
@@ -67,14 +66,14 @@ def merge_stack(stacked: Any, empty: Any, merge: Callable[[Any, Any], Any], size
 
     def pad(short: Any, rows: int) -> Any:
         def padded(x: Any, e: Any) -> jax.Array:
-            e = jnp.broadcast_to(jnp.asarray(e)[:1], (rows, *x.shape[1:]))
-            return jnp.concatenate([x, e.astype(x.dtype)])
+            e = xp.broadcast_to(xp.asarray(e)[:1], (rows, *x.shape[1:]))
+            return xp.concatenate([x, e.astype(x.dtype)])
 
         return jax.tree.map(padded, short, empty)
 
     def merge_neighbours(_: Any, states: Any) -> Any:
         even, odd = (jax.tree.map(lambda x, i=i: x[i::2], states) for i in (0, 1))
-        return pad(jax.vmap(merge)(even, odd), half)
+        return pad(vmap(merge)(even, odd), half)
 
     if half:
         # A loop compiles the merge once, however many states there are.
@@ -91,7 +90,7 @@ def _merge_in_parts(states: list[Any], axis_name: AxisName, size: int, at_once: 
     other states, each device merges some of the elements: an all-to-all brings it those of all
     devices. The all-reduce that adds up the integers also brings the merged elements to all.
     """
-    index = lax.axis_index(axis_name).astype(jnp.int32)
+    index = lax.axis_index(axis_name).astype(xp.int32)
     # First, how many updates there were, then what else some states must know of all devices.
     numbers = [state.reached() for state in states]
     newest = _regrouped(collectives.pmax(_flat(numbers), axis_name), numbers)
@@ -111,7 +110,7 @@ def _merge_in_parts(states: list[Any], axis_name: AxisName, size: int, at_once: 
     greatest = collectives.pmax(_flat(arrays[0]), axis_name)
     empty = [travels[group[0]].how for group in groups.values()]
     # Elements that merge alike, end to end.
-    joined = [[jnp.concatenate(x) for x in zip(*each, strict=True)] for each in arrays[2:]]
+    joined = [[xp.concatenate(x) for x in zip(*each, strict=True)] for each in arrays[2:]]
     mine = _merged_elements(joined, empty, collectives.stages(axis_name, at_once))
     words = collectives.pack_words(_flat(mine))
     *added, words = collectives.psum([*_flat(arrays[1]), words], axis_name)
@@ -149,20 +148,20 @@ def _merged_elements(
         """The elements as a row for each device, filled up with empty ones."""
         share = -(-len(x) // stage.size)
         missing = (share * stage.size - len(x), *x.shape[1:])
-        filled = jnp.concatenate([x, jnp.broadcast_to(jnp.asarray(e, x.dtype), missing)])
+        filled = xp.concatenate([x, xp.broadcast_to(xp.asarray(e, x.dtype), missing)])
         return filled.reshape(stage.size, share, *x.shape[1:])
 
     def place(x: jax.Array, like: jax.Array) -> jax.Array:
-        among = jnp.zeros((stage.size * len(x), *x.shape[1:]), x.dtype)
+        among = xp.zeros((stage.size * len(x), *x.shape[1:]), x.dtype)
         start = stage.place * len(x)
         return lax.dynamic_update_slice_in_dim(among, x, start, 0)[: len(like)]
 
     def merge(a: list[Any], b: list[Any]) -> list[Any]:
-        return [jax.vmap(lambda x, y: x.combine(y))(x, y) for x, y in zip(a, b, strict=True)]
+        return [vmap(lambda x, y: x.combine(y))(x, y) for x, y in zip(a, b, strict=True)]
 
     rows = [blocks(x, e) for x, e in zip(_flat(arrays), ones, strict=True)]
     received = treedef.unflatten(collectives.exchange(rows, stage))
-    one = treedef.unflatten([jnp.asarray(e)[None, None] for e in ones])
+    one = treedef.unflatten([xp.asarray(e)[None, None] for e in ones])
     merged = _regrouped(jax.tree.leaves(merge_stack(received, one, merge, stage.size)), arrays)
     if later:
         merged = _merged_elements(merged, empty, later)

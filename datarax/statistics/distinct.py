@@ -3,13 +3,12 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import lax, xp
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.hashing import hashed
 from datarax.statistics.accumulator import MetricAccumulator
@@ -60,30 +59,30 @@ class Distinct(State, kw_only=False):
         """
         x = numeric(values, "values")
         w, invalid = rows_weight(not_finite(x), weights)
-        seen = self.add(*hashed(x), w.astype(jnp.bool_))
+        seen = self.add(*hashed(x), w.astype(xp.bool_))
         return seen.replace(invalid=self.invalid.update(invalid))
 
     def add(self, high: jax.Array, low: jax.Array, used: jax.Array) -> Self:
         """Folds in values by their hashes: the upper and the lower 32 bits of each, as uint32."""
         size = 1 << self.precision
-        place = (high >> (32 - self.precision)).astype(jnp.int32)
+        place = (high >> (32 - self.precision)).astype(xp.int32)
         # The zeros that lead the remaining bits. If the upper word has none left, count on in the
         # lower word.
         rest = high << self.precision
         beyond = (32 - self.precision) + lax.clz(low)
-        zeros = jnp.where(rest == 0, beyond, lax.clz(rest))
-        place = jnp.where(used, place, size)
-        rank = (zeros + 1).astype(jnp.uint8)
+        zeros = xp.where(rest == 0, beyond, lax.clz(rest))
+        place = xp.where(used, place, size)
+        rank = (zeros + 1).astype(xp.uint8)
         return self.replace(registers=extreme_at(self.registers, place, rank))
 
     def count(self) -> jax.Array:
         """The estimate, a float; 0 where there is no data."""
         registers, dtype = self.registers.value, default_float()
         size = registers.size
-        empty = jnp.sum(registers == 0, dtype=jnp.int32).astype(dtype)
-        filled = jnp.where(registers > 0, jnp.exp2(-registers.astype(dtype)), 0)
-        weight = jnp.sum(filled) + size * _weight_of_empty(empty, size)
-        return jnp.where(empty == size, 0, size**2 / (2 * np.log(2)) / weight)
+        empty = xp.sum(registers == 0, dtype=xp.int32).astype(dtype)
+        filled = xp.where(registers > 0, xp.exp2(-registers.astype(dtype)), 0)
+        weight = xp.sum(filled) + size * _weight_of_empty(empty, size)
+        return xp.where(empty == size, 0, size**2 / (2 * np.log(2)) / weight)
 
 
 def _weight_of_empty(empty: jax.Array, size: int) -> jax.Array:
@@ -91,8 +90,8 @@ def _weight_of_empty(empty: jax.Array, size: int) -> jax.Array:
 
     The powers are computed from the logarithm of `x`: repeated squaring would lose all digits.
     """
-    k = jnp.arange(1, 2 * size.bit_length(), dtype=empty.dtype)
-    log = jnp.log1p(-(size - empty) / size)
+    k = xp.arange(1, 2 * size.bit_length(), dtype=empty.dtype)
+    log = xp.log1p(-(size - empty) / size)
     # Where all are empty the logarithm is 0; where none is, the sum is not used.
-    terms = jnp.exp2(k - 1) * jnp.exp(jnp.where(log < 0, jnp.exp2(k) * log, 0))
-    return jnp.where(empty > 0, empty / size + jnp.sum(terms), 0)
+    terms = xp.exp2(k - 1) * xp.exp(xp.where(log < 0, xp.exp2(k) * log, 0))
+    return xp.where(empty > 0, empty / size + xp.sum(terms), 0)

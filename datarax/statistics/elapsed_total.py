@@ -2,10 +2,9 @@
 
 from typing import Self
 
-import jax.numpy as jnp
-
 from datarax._checks import as_float, numeric
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import on_leading_axes, rows_weight
@@ -38,12 +37,12 @@ class ElapsedTotal(State):
         """
         x = numeric(values, "values")
         seconds = as_float(numeric(elapsed, "elapsed"))
-        seconds = jnp.broadcast_to(on_leading_axes(seconds, x.shape, "elapsed"), x.shape)
+        seconds = xp.broadcast_to(on_leading_axes(seconds, x.shape, "elapsed"), x.shape)
         unusable = not_finite(x) | not_finite(seconds) | out_of_range(seconds < 0, seconds)
         w, invalid = rows_weight(unusable, weights)
         return self.replace(
             counted=self.counted.update(x, weights=w),
-            elapsed=self.elapsed.update(seconds, where=w.astype(jnp.bool_)),
+            elapsed=self.elapsed.update(seconds, where=w.astype(xp.bool_)),
             invalid=self.invalid.update(invalid),
         )
 

@@ -2,13 +2,10 @@
 
 from typing import NamedTuple, Self
 
-import jax
-import jax.numpy as jnp
-from jax.scipy.special import xlogy
-
 from datarax._checks import as_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import special, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import not_distribution, rows_weight
@@ -70,20 +67,20 @@ class EntropyTotals(State, kw_only=False):
         if self.from_logits:
             check_values(check_logits, (None, weights, preds), None, "preds")
         if self.from_logits:
-            log_p = jax.nn.log_softmax(jnp.where(w.astype(jnp.bool_)[:, None], x, 0), -1)
-            p = jnp.exp(log_p)
-            negentropy = jnp.sum(jnp.where(p > 0, p * log_p, 0), -1)
+            log_p = special.log_softmax(xp.where(w.astype(xp.bool_)[:, None], x, 0), -1)
+            p = xp.exp(log_p)
+            negentropy = xp.sum(xp.where(p > 0, p * log_p, 0), -1)
         else:
-            p = jnp.where(w.astype(jnp.bool_)[:, None], x, 0)
-            negentropy = jnp.sum(xlogy(p, p), -1)
-        p = jnp.pad(p, ((0, 0), (0, self.num_classes - x.shape[1])))
-        columns = jnp.concatenate([p, negentropy[:, None], jnp.ones_like(negentropy)[:, None]], 1)
+            p = xp.where(w.astype(xp.bool_)[:, None], x, 0)
+            negentropy = xp.sum(special.xlogy(p, p), -1)
+        p = xp.pad(p, ((0, 0), (0, self.num_classes - x.shape[1])))
+        columns = xp.concatenate([p, negentropy[:, None], xp.ones_like(negentropy)[:, None]], 1)
         batch = self.sums.reset().of(columns, w[:, None])
         return self.replace(sums=self.sums.combine(batch), invalid=self.invalid.update(invalid))
 
     @property
     def distributions(self) -> Distributions:
         """The means over rows; NaN where there are none."""
-        *_, weight = jnp.arange(self.num_classes + 2, dtype=jnp.int32)
+        *_, weight = xp.arange(self.num_classes + 2, dtype=xp.int32)
         means = (self.sums.number / self.sums.number[weight]).to_double()
         return Distributions(means[:-2], means[-2])

@@ -4,8 +4,8 @@ from collections.abc import Generator
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 
+from datarax._xp import xp
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.fields import state
@@ -40,17 +40,17 @@ class ExampleCount(LeafState):
 
     def of(self, w: jax.Array) -> Self:
         """The examples of a batch: booleans, or floats that are not negative."""
-        several = (w > 1) if w.dtype != jnp.bool_ else jnp.zeros((), jnp.bool_)
-        least = jnp.minimum(jnp.sum(w.astype(jnp.bool_), dtype=jnp.int32), _SEVERAL)
-        return self._holding(jnp.where(jnp.any(several), jnp.int32(_SEVERAL), least))
+        several = (w > 1) if w.dtype != xp.bool_ else xp.zeros((), xp.bool_)
+        least = xp.minimum(xp.sum(w.astype(xp.bool_), dtype=xp.int32), _SEVERAL)
+        return self._holding(xp.where(xp.any(several), xp.int32(_SEVERAL), least))
 
     def _holding(self, number: jax.Array) -> Self:
-        return self.with_parts({"number": jnp.minimum(number, _SEVERAL)})
+        return self.with_parts({"number": xp.minimum(number, _SEVERAL)})
 
     @property
     def is_single(self) -> jax.Array:
         """Whether there is exactly one example."""
-        return jnp.asarray(self.number) == 1
+        return xp.asarray(self.number) == 1
 
     def combine(self, other: Any) -> Self:
         return self._holding(self.number + other.number)
@@ -70,7 +70,7 @@ class ExampleCount(LeafState):
         return self.combine(self._holding(total))
 
     def to_mesh(self) -> list[Travel]:
-        return [Travel("sum", [jnp.asarray(self.number)])]
+        return [Travel("sum", [xp.asarray(self.number)])]
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         return self._holding(arrays[0])

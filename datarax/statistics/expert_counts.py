@@ -3,12 +3,12 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import as_float, is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import at, special, xp
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
@@ -83,27 +83,27 @@ class ExpertCounts(State):
     ) -> Self:
         """Folds in expert ids of any shape; the arguments are those of `ExpertLoad.update`."""
         ids = numeric(experts, "experts")
-        if not is_integer(ids) or ids.dtype == jnp.bool_:
+        if not is_integer(ids) or ids.dtype == xp.bool_:
             raise MetricTypeError(f"experts has dtype {ids.dtype}; expected integer ids")
         at, unknown = self._layer(layer)
         unusable = out_of_range(~in_range(ids, self.num_experts), ids) | _over(unknown, ids.shape)
-        lost, number = jnp.zeros(ids.shape, jnp.bool_), None
+        lost, number = xp.zeros(ids.shape, xp.bool_), None
         if dropped is not None:
             given = numeric(dropped, "dropped")
-            if given.ndim or given.dtype == jnp.bool_:
+            if given.ndim or given.dtype == xp.bool_:
                 lost, neither = _mask(given, ids.shape)
-                unusable |= neither
+                unusable = unusable | neither
             else:
                 number = given
         w, invalid = rows_weight(unusable, weights)
         # Cast only after the check of the range: a cast may wrap an invalid id to a valid one.
         layers, row = self.counts.shape[0], _spread(at, ids.shape, "layer")
-        place = row * jnp.int32(self.num_experts) + ids.astype(jnp.int32)
+        place = row * xp.int32(self.num_experts) + ids.astype(xp.int32)
 
         def count(w: jax.Array) -> jax.Array:
             routed = count_labels(place, w, layers * self.num_experts).reshape(layers, -1)
-            of_lost = count_labels(row, jnp.where(lost, w, 0), layers)
-            return jnp.concatenate([routed, of_lost[:, None]], -1)
+            of_lost = count_labels(row, xp.where(lost, w, 0), layers)
+            return xp.concatenate([routed, of_lost[:, None]], -1)
 
         counts = self.counts.double + sum_by_digits(w, count)
         seen = self.replace(
@@ -124,25 +124,25 @@ class ExpertCounts(State):
                 if self.num_layers is None
                 else f"num_layers={self.num_layers} needs layer=, the layer of each assignment"
             )
-        at = jnp.int32(0) if layer is None else numeric(layer, "layer")
-        if not is_integer(at) or at.dtype == jnp.bool_:
+        at = xp.int32(0) if layer is None else numeric(layer, "layer")
+        if not is_integer(at) or at.dtype == xp.bool_:
             raise MetricTypeError(f"layer has dtype {at.dtype}; expected integers")
         unknown = out_of_range(~in_range(at, self.counts.shape[0]), at)
-        return at.astype(jnp.int32), unknown
+        return at.astype(xp.int32), unknown
 
-    def _with_number_dropped(self, number: jax.Array, w: jax.Array, at: jax.Array) -> Self:
+    def _with_number_dropped(self, number: jax.Array, w: jax.Array, layer: jax.Array) -> Self:
         """The counts after a batch of rows of weight `w`, of which so many were dropped."""
-        if w.dtype != jnp.bool_ or at.ndim:
+        if w.dtype != xp.bool_ or layer.ndim:
             raise MetricInputError(
                 "dropped: a number is for a batch of one layer, without weights or with a mask; "
                 "give a mask of what was dropped"
             )
-        x, most = as_float(number), as_float(jnp.sum(w, dtype=jnp.int32))
+        x, most = as_float(number), as_float(xp.sum(w, dtype=xp.int32))
         beyond = (x < 0) | (x > most)
         valid, invalid = rows_weight(not_finite(x) | out_of_range(beyond, x), None)
-        cells = jnp.zeros(self.counts.shape, jnp.bool_).at[:, -1].set(True)
-        cells &= jnp.arange(self.counts.shape[0])[:, None] == at
-        counts = self.counts.update(jnp.where(cells & valid, number, jnp.zeros((), number.dtype)))
+        cells = at(xp.zeros(self.counts.shape, xp.bool_))[:, -1].set(True)
+        cells = cells & (xp.arange(self.counts.shape[0])[:, None] == layer)
+        counts = self.counts.update(xp.where(cells & valid, number, xp.zeros((), number.dtype)))
         return self.replace(counts=counts, invalid=self.invalid.update(invalid))
 
     def _with_logits(
@@ -160,15 +160,15 @@ class ExpertCounts(State):
                 f"logits (..., {self.num_experts}) for experts (...) or (..., k)"
             )
         at, unknown = layer
-        z = jax.nn.logsumexp(as_float(logits), -1)
+        z = special.logsumexp(as_float(logits), -1)
         w, invalid = rows_weight(not_finite(z) | _over(unknown, rows), weights)
         # One column for each layer, of which a row counts in one.
-        layers = jnp.arange(self.counts.shape[0], dtype=jnp.int32)
-        mine = _spread(at, rows, "layer")[..., None] == jnp.broadcast_to(
+        layers = xp.arange(self.counts.shape[0], dtype=xp.int32)
+        mine = _spread(at, rows, "layer")[..., None] == xp.broadcast_to(
             layers, (*rows, layers.size)
         )
-        w = jnp.where(mine, w[..., None], jnp.zeros((), w.dtype))
-        z = jnp.where(mine, jnp.abs(z)[..., None], 0)
+        w = xp.where(mine, w[..., None], xp.zeros((), w.dtype))
+        z = xp.where(mine, xp.abs(z)[..., None], 0)
         one = ScaledTotal((layers.size,))
         sums = stacked([one.of_powers(z, 2, w), one.of(w)])
         return self.replace(
@@ -178,7 +178,7 @@ class ExpertCounts(State):
 
 def _spread(x: jax.Array, shape: tuple[int, ...], name: str) -> jax.Array:
     """`x`, which broadcasts against the leading axes of `shape`, in that shape."""
-    return jnp.broadcast_to(on_leading_axes(x, shape, name), shape)
+    return xp.broadcast_to(on_leading_axes(x, shape, name), shape)
 
 
 def _over(invalid: Invalid, shape: tuple[int, ...]) -> Invalid:
@@ -189,7 +189,7 @@ def _over(invalid: Invalid, shape: tuple[int, ...]) -> Invalid:
 def _mask(dropped: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, Invalid]:
     """The mask of the assignments that were dropped, and which of them are neither 0 nor 1."""
     dropped = _spread(dropped, shape, "dropped")
-    if dropped.dtype == jnp.bool_:
-        return dropped, out_of_range(jnp.zeros(shape, jnp.bool_))
+    if dropped.dtype == xp.bool_:
+        return dropped, out_of_range(xp.zeros(shape, xp.bool_))
     x = as_float(dropped)
-    return x == 1, not_finite(x) | out_of_range((x != 0) & (x != 1) & jnp.isfinite(x), x)
+    return x == 1, not_finite(x) | out_of_range((x != 0) & (x != 1) & xp.isfinite(x), x)

@@ -3,11 +3,11 @@
 from typing import Any, ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import default_float, is_integer, numeric
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import exact
@@ -46,17 +46,17 @@ class Greatest(ElementwiseState, kw_only=False):
     def fold(self, x: DoubleFloat, counts: jax.Array) -> Self:
         """Folds in values of shape (..., *shape) where `counts`, a mask of that shape, is true."""
         axes = tuple(range(x.ndim - len(self.shape)))
-        least = jnp.asarray(-jnp.inf, x.dtype)
-        high = jnp.max(x.high, axes, initial=least, where=counts)
+        least = xp.asarray(-xp.inf, x.dtype)
+        high = xp.max(x.high, axes, initial=least, where=counts)
         # Of the values with the greatest high part, the greatest low part.
-        counts &= x.high == jnp.broadcast_to(high, x.shape)
-        low = jnp.max(x.low, axes, initial=least, where=counts)
-        low = jnp.where(jnp.isfinite(low), low, jnp.zeros((), x.dtype))
+        counts = counts & (x.high == xp.broadcast_to(high, x.shape))
+        low = xp.max(x.low, axes, initial=least, where=counts)
+        low = xp.where(xp.isfinite(low), low, xp.zeros((), x.dtype))
         return self.combine(self.with_parts({"parts": (high, low)}))
 
     @property
     def double(self) -> DoubleFloat:
-        return DoubleFloat(*map(jnp.asarray, self.parts))
+        return DoubleFloat(*map(xp.asarray, self.parts))
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         return self
@@ -88,7 +88,7 @@ class Extremes(State):
         x = as_double(given)
         # The cast may turn a large float64 into infinity.
         w, invalid = rows_weight(not_finite(given if is_integer(given) else x.high), weights)
-        counts = jnp.broadcast_to(w.astype(jnp.bool_), x.shape)
+        counts = xp.broadcast_to(w.astype(xp.bool_), x.shape)
         return self.replace(
             greatest=self.greatest.fold(x, counts),
             negated=self.negated.fold(-x, counts),
@@ -108,4 +108,4 @@ class Extremes(State):
 
 def _nan_without_data(x: DoubleFloat) -> Any:
     # Infinite values are excluded, so an infinity here is the identity: no data.
-    return exact(x.map(lambda part: nan_where(~jnp.isfinite(x.high), part)))
+    return exact(x.map(lambda part: nan_where(~xp.isfinite(x.high), part)))

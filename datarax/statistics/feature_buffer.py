@@ -3,10 +3,10 @@
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.statistics.batches import rows_weight
@@ -57,16 +57,16 @@ class FeatureBuffer(State, kw_only=False):
         x = as_float(numeric(features, "features"))
         check_features(x, self.num_features)
         w, invalid = rows_weight(not_finite(x, 1), weights)
-        data = jnp.concatenate([x, as_float(w)[:, None]], 1)
+        data = xp.concatenate([x, as_float(w)[:, None]], 1)
         return self.replace(
-            rows=self.rows.append(data, w.astype(jnp.bool_)),
+            rows=self.rows.append(data, w.astype(xp.bool_)),
             invalid=self.invalid.update(invalid),
         )
 
     @property
     def filled(self) -> jax.Array:
         """How many rows are kept."""
-        return jnp.asarray(self.rows.filled)
+        return xp.asarray(self.rows.filled)
 
     @property
     def overflow(self) -> Exact:
@@ -76,5 +76,5 @@ class FeatureBuffer(State, kw_only=False):
     @property
     def columns(self) -> DoubleFloat:
         """Features and weights, (capacity, F + 1); 0 from `filled` on."""
-        data = jnp.asarray(self.rows.data)
-        return DoubleFloat.of(jnp.where(self.rows.is_filled[:, None], data, 0))
+        data = xp.asarray(self.rows.data)
+        return DoubleFloat.of(xp.where(self.rows.is_filled[:, None], data, 0))

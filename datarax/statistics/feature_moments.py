@@ -3,12 +3,12 @@
 from typing import Any, ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, stack
@@ -50,7 +50,7 @@ class CoMoments(CentralMoments):
         """The moments of rows `x` (N, F), with weights `w` (N, 1), floats or booleans."""
         w, weight_unit = in_unit_of_greatest(w, (0,), x.dtype)
         batch, d = about_mean(x, w, (0,))
-        units = batch.exponent, jnp.broadcast_to(weight_unit, self.shape)
+        units = batch.exponent, xp.broadcast_to(weight_unit, self.shape)
         held = self.holding(batch.weight.broadcast_to(self.shape), batch.mean, [], units)
         return held.with_co(_sum_of_outer(d, w))
 
@@ -61,7 +61,7 @@ class CoMoments(CentralMoments):
     @property
     def co_double(self) -> DoubleFloat:
         """The co-moments in the units of this state."""
-        return DoubleFloat(*map(jnp.asarray, self.co))
+        return DoubleFloat(*map(xp.asarray, self.co))
 
     @property
     def co_moments(self) -> ScaledDouble:
@@ -78,7 +78,7 @@ class CoMoments(CentralMoments):
 
     def _where(self, some: jax.Array, other: Any) -> Self:
         # All elements have the same weight.
-        return jax.tree.map(lambda x, y: jnp.where(some[0], x, y), self, other)
+        return jax.tree.map(lambda x, y: xp.where(some[0], x, y), self, other)
 
     def plus(self, other: Any, total: DoubleFloat, apart: Apart) -> Self:
         between = _outer(apart.means) * apart.factor[0]
@@ -90,20 +90,20 @@ class CoMoments(CentralMoments):
 
     def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
         count, mean, _ = self.scaled()
-        known = jnp.concatenate([count.to_double().high[:1], *mean.to_double()])
+        known = xp.concatenate([count.to_double().high[:1], *mean.to_double()])
         # A maximum over the devices gathers the rows: each device knows one of them.
         keys = to_key(known, "lowest")
-        mine = jnp.arange(size, dtype=jnp.int32) == index
-        least = jnp.asarray(jnp.iinfo(keys.dtype).min, keys.dtype)
-        return [*self.exponents, jnp.where(mine[:, None], keys[None], least)]
+        mine = xp.arange(size, dtype=xp.int32) == index
+        least = xp.asarray(xp.iinfo(keys.dtype).min, keys.dtype)
+        return [*self.exponents, xp.where(mine[:, None], keys[None], least)]
 
     def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
         *exponents, keys = maxima
         held = self.in_units((exponents[0], exponents[1]))
         rows = from_key(keys, default_float())
-        n, (high, low) = rows[:, :1], jnp.split(rows[:, 1:], 2, -1)
-        share = n / jnp.maximum(jnp.sum(n), jnp.finfo(n.dtype).tiny)
-        common = (DoubleFloat(high, low) * jnp.broadcast_to(share, high.shape)).sum(0)
+        n, (high, low) = rows[:, :1], xp.split(rows[:, 1:], 2, -1)
+        share = n / xp.maximum(xp.sum(n), xp.finfo(n.dtype).tiny)
+        common = (DoubleFloat(high, low) * xp.broadcast_to(share, high.shape)).sum(0)
         count, mean, _ = held.doubles()
         apart = mean - scaled_by(common, -exponents[0])
         return held.with_co(held.co_double + _outer(apart) * count[0])

@@ -3,9 +3,9 @@
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from datarax._xp import xp
 from datarax.distributed.merge_ops import MetricReduceOp, identity
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import ElementwiseState
@@ -25,21 +25,19 @@ class FirstPlace(ElementwiseState):
 
     def of(self, found: jax.Array, step: jax.Array) -> Self:
         """The first of the places (n,) at which something was found at a step."""
-        place = jnp.min(
-            jnp.arange(found.size, dtype=jnp.int32), initial=jnp.int32(_NONE), where=found
-        )
+        place = xp.min(xp.arange(found.size, dtype=xp.int32), initial=xp.int32(_NONE), where=found)
         return self.with_parts({"step": step, "place": place}).numbered(step)
 
     def numbered(self, step: jax.Array) -> Self:
         """The same place at another step."""
-        return self.with_parts({"step": jnp.where(self.some, step, jnp.int32(_NONE))})
+        return self.with_parts({"step": xp.where(self.some, step, xp.int32(_NONE))})
 
     @property
     def some(self) -> jax.Array:
         """Whether anything was found."""
-        return jnp.asarray(self.place) < _NONE
+        return xp.asarray(self.place) < _NONE
 
     def combine(self, other: Any) -> Self:
         a, b = self, other
         earlier = (a.step < b.step) | ((a.step == b.step) & (a.place < b.place))
-        return jax.tree.map(lambda x, y: jnp.where(earlier, x, y), a, b)
+        return jax.tree.map(lambda x, y: xp.where(earlier, x, y), a, b)

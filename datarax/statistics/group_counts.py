@@ -3,12 +3,12 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
@@ -85,18 +85,18 @@ class GroupCounts(State):
             raise MetricTypeError(
                 f"groups has dtype {groups.dtype}; expected integers below {self.num_groups}"
             )
-        known, zero = in_range(groups, self.num_groups), jnp.zeros((), batch.weight.dtype)
-        unknown = out_of_range(~known & batch.weight.astype(jnp.bool_), groups)
+        known, zero = in_range(groups, self.num_groups), xp.zeros((), batch.weight.dtype)
+        unknown = out_of_range(~known & batch.weight.astype(xp.bool_), groups)
         # A group out of range gets weight zero, as `count_labels` requires.
-        w = jnp.where(known, batch.weight, zero)
+        w = xp.where(known, batch.weight, zero)
         chosen = is_above(batch.preds, self.threshold, self.from_logits)
 
         a, b = chosen, batch.target
         parts = (a & b, a & ~b, ~a & b, ~(a | b))
 
         def count(w: jax.Array) -> jax.Array:
-            return jnp.stack(
-                [count_labels(groups, jnp.where(part, w, 0), self.num_groups) for part in parts]
+            return xp.stack(
+                [count_labels(groups, xp.where(part, w, 0), self.num_groups) for part in parts]
             )
 
         return self.replace(

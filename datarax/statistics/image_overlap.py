@@ -3,11 +3,11 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import vmap, xp
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import predictions, rows_weight
 from datarax.statistics.state import State
@@ -52,15 +52,15 @@ class ImageOverlap(State):
 
         def counts_of(label: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
             p, t = usable & (chosen[..., 0] == label), usable & (target == label)
-            right, predicted, actual = (jnp.sum(x, pixels, dtype=jnp.int32) for x in (p & t, p, t))
+            right, predicted, actual = (xp.sum(x, pixels, dtype=xp.int32) for x in (p & t, p, t))
             return right, predicted, actual
 
-        classes = jnp.arange(not self.include_background, self.num_classes, dtype=jnp.int32)
-        counts = jax.vmap(counts_of, out_axes=-1)(classes)
+        classes = xp.arange(not self.include_background, self.num_classes, dtype=xp.int32)
+        counts = vmap(counts_of, out_axes=-1)(classes)
         score = generalized_dice(*map(as_float, counts))
-        has_score = ~jnp.isnan(score)
-        w = jnp.where(has_score, w, jnp.zeros((), w.dtype))
-        return self.replace(scores=self.scores.add(jnp.where(has_score, score, 0), w, invalid))
+        has_score = ~xp.isnan(score)
+        w = xp.where(has_score, w, xp.zeros((), w.dtype))
+        return self.replace(scores=self.scores.add(xp.where(has_score, score, 0), w, invalid))
 
 
 def generalized_dice(right: jax.Array, predicted: jax.Array, actual: jax.Array) -> jax.Array:
@@ -72,8 +72,8 @@ def generalized_dice(right: jax.Array, predicted: jax.Array, actual: jax.Array) 
     """
     present = actual > 0
     # All weights are divided by the greatest, so that none overflows or underflows.
-    least = jnp.min(jnp.where(present, actual, jnp.inf), -1, keepdims=True)
-    share = jnp.where(present, least / jnp.where(present, actual, 1), 1)
+    least = xp.min(xp.where(present, actual, xp.inf), -1, keepdims=True)
+    share = xp.where(present, least / xp.where(present, actual, 1), 1)
     v = share * share
-    above, below = jnp.sum(v * right, -1), jnp.sum(v * (predicted + actual), -1)
+    above, below = xp.sum(v * right, -1), xp.sum(v * (predicted + actual), -1)
     return nan_where(below <= 0, 2 * above / below)

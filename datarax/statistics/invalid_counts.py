@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import as_float, is_integer
+from datarax._xp import lax, xp
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
@@ -43,28 +42,28 @@ class Invalid:
 
     def __or__(self, other: "Invalid") -> "Invalid":
         """Rows that are invalid in either."""
-        code = jnp.maximum(self.code, other.code)
+        code = xp.maximum(self.code, other.code)
         if self.value is None or other.value is None:
             return Invalid(code, other.value if self.value is None else self.value)
-        return Invalid(code, jnp.maximum(self.value, other.value))
+        return Invalid(code, xp.maximum(self.value, other.value))
 
     def where(self, mask: jax.Array) -> "Invalid":
         """The same rows, but only those in a mask."""
-        value = None if self.value is None else jnp.where(mask, self.value, -jnp.inf)
-        return Invalid(jnp.where(mask, self.code, jnp.int8(0)), value)
+        value = None if self.value is None else xp.where(mask, self.value, -xp.inf)
+        return Invalid(xp.where(mask, self.code, xp.int8(0)), value)
 
     def any(self, axes: tuple[int, ...]) -> "Invalid":
         """Groups of rows along `axes`, each invalid if one of its rows is."""
-        value = None if self.value is None else jnp.max(self.value, axes, initial=-jnp.inf)
-        return Invalid(jnp.max(self.code, axes, initial=0), value)
+        value = None if self.value is None else xp.max(self.value, axes, initial=-xp.inf)
+        return Invalid(xp.max(self.code, axes, initial=0), value)
 
 
 def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     """The rows that hold a NaN or an infinity; a row extends along `axes`."""
     if is_integer(x):
-        return Invalid(jnp.zeros(jax.eval_shape(lambda x: jnp.any(x, axes), x).shape, jnp.int8))
-    code = jnp.where(jnp.isnan(x), jnp.int8(_NAN), jnp.isinf(x).astype(jnp.int8) * _INFINITE)
-    return Invalid(jnp.max(code, axes, initial=0) if axes != () else code)
+        return Invalid(xp.zeros(jax.eval_shape(lambda x: xp.any(x, axes), x).shape, xp.int8))
+    code = xp.where(xp.isnan(x), xp.int8(_NAN), xp.isinf(x).astype(xp.int8) * _INFINITE)
+    return Invalid(xp.max(code, axes, initial=0) if axes != () else code)
 
 
 def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
@@ -74,27 +73,27 @@ def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     """
     if is_integer(x):
         return not_finite(x, axes)
-    code = jnp.where(jnp.isnan(x), jnp.int8(_NAN), jnp.isposinf(x).astype(jnp.int8) * _INFINITE)
+    code = xp.where(xp.isnan(x), xp.int8(_NAN), xp.isposinf(x).astype(xp.int8) * _INFINITE)
     if axes == ():
         return Invalid(code)
     # A row that is ruled out as a whole keeps the code -1.
-    code = jnp.where(jnp.isneginf(x), jnp.int8(-_INFINITE), code)
-    return Invalid(jnp.abs(jnp.max(code, axes, initial=-_INFINITE)))
+    code = xp.where(xp.isneginf(x), xp.int8(-_INFINITE), code)
+    return Invalid(xp.abs(xp.max(code, axes, initial=-_INFINITE)))
 
 
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     """The rows that hold a NaN; a row extends along `axes`."""
     if axes != ():
         # A sum is NaN if one term is, and faster than a disjunction. A maximum may drop NaN.
-        x = jnp.sum(jnp.where(jnp.isinf(x), 0, x) * 0, axes)
-    return Invalid(jnp.isnan(x).astype(jnp.int8) * _NAN)
+        x = xp.sum(xp.where(xp.isinf(x), 0, x) * 0, axes)
+    return Invalid(xp.isnan(x).astype(xp.int8) * _NAN)
 
 
 def out_of_range(bad: jax.Array, value: jax.Array | None = None) -> Invalid:
     """The rows in the mask `bad`, which hold `value`."""
     if value is not None:
-        value = jnp.where(bad, value.astype(jnp.float32), -jnp.inf)
-    return Invalid(bad.astype(jnp.int8) * _OUT_OF_RANGE, value)
+        value = xp.where(bad, value.astype(xp.float32), -xp.inf)
+    return Invalid(bad.astype(xp.int8) * _OUT_OF_RANGE, value)
 
 
 class InvalidCounts(State):
@@ -119,11 +118,11 @@ class InvalidCounts(State):
         if not counting_invalid():
             return self
         if not isinstance(invalid, Invalid):
-            invalid = out_of_range(jnp.asarray(invalid, jnp.bool_))
-        codes = jnp.arange(1, len(KINDS) + 1, dtype=jnp.int8)
+            invalid = out_of_range(xp.asarray(invalid, xp.bool_))
+        codes = xp.arange(1, len(KINDS) + 1, dtype=xp.int8)
         rows = tuple(range(invalid.code.ndim))
         found = invalid.code[..., None] == lax.expand_dims(codes, rows)
-        changes = {"counts": self.counts.update(jnp.sum(found, rows, dtype=jnp.int32))}
+        changes = {"counts": self.counts.update(xp.sum(found, rows, dtype=xp.int32))}
         if invalid.value is not None:
             changes["largest"] = self.largest.update(as_float(invalid.value))
         return self.replace(**changes)

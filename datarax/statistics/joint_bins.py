@@ -3,11 +3,10 @@
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from datarax._checks import numeric
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import at, lax, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import DyadicGrid
@@ -47,12 +46,12 @@ class JointBins(WideBins):
     def add(self, x: Any, w: jax.Array, row: None = None) -> Self:
         """Adds pairs (N, 2) of finite values, each with its weight (N,)."""
         x, w, self = replicated((x, w, self))
-        counted = jnp.broadcast_to(w.astype(jnp.bool_)[:, None], x.shape)
+        counted = xp.broadcast_to(w.astype(xp.bool_)[:, None], x.shape)
         x, bins, grid = self.covering(x, counted)
         place, slots = grid.place(x), grid.slots
-        both = place + jnp.arange(2, dtype=jnp.int32)[None, :] * slots
-        both = jnp.where(counted, both, 4 * slots)  # ignored
-        place = jnp.where(counted[:, 0], place[:, 0] * slots + place[:, 1], slots * slots)
+        both = place + xp.arange(2, dtype=xp.int32)[None, :] * slots
+        both = xp.where(counted, both, 4 * slots)  # ignored
+        place = xp.where(counted[:, 0], place[:, 0] * slots + place[:, 1], slots * slots)
         extremes = bins.extremes_with(both, x)
         return bins.with_parts({"extremes": extremes, "counts": bins.counts.add(place, w)})
 
@@ -61,7 +60,7 @@ class JointBins(WideBins):
 
         def outgrown(carry: Any) -> jax.Array:
             grid = new.with_arrays(carry[0])
-            return jnp.any(grid.has_values & grid.differs(new))
+            return xp.any(grid.has_values & grid.differs(new))
 
         def join(carry: Any) -> Any:
             return new.arrays, self.joined(carry[1], new.with_arrays(carry[0]), new)
@@ -75,7 +74,7 @@ class JointBins(WideBins):
 
         def count(x: jax.Array) -> jax.Array:
             first, second = place[1]
-            return jnp.zeros_like(x).at[..., first[:, None], second[None, :]].add(x)
+            return at(xp.zeros_like(x))[..., first[:, None], second[None, :]].add(x)
 
         return joined_counts(tables, count) | joined_doubles(tables, place)
 
@@ -84,7 +83,7 @@ class JointBins(WideBins):
         first, second = order = self.order(self.grid)
         weights = self.counts.double.map(lambda x: x[first][:, second])
         negated, greatest = (
-            self.extremes.double[i].map(lambda x: jnp.take_along_axis(x, order, -1))
+            self.extremes.double[i].map(lambda x: xp.take_along_axis(x, order, -1))
             for i in range(2)
         )
         return JointTable(weights, -negated >= greatest)
@@ -118,7 +117,7 @@ class JointHistogram(State):
         """Folds in `preds` and `target`, both of any one shape."""
         p, _, w, invalid = pairs(preds, target, weights, ())
         x, y = (as_double(numeric(each, "preds")) for each in (preds, target))
-        x, y, w = replicated((x, y, jnp.broadcast_to(w, p.shape)))
+        x, y, w = replicated((x, y, xp.broadcast_to(w, p.shape)))
         both = stack([x.reshape(-1), y.reshape(-1)], -1)
         return self.replace(
             bins=self.bins.add(both, w.reshape(-1)), invalid=self.invalid.update(invalid)

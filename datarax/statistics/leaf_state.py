@@ -5,10 +5,10 @@ from collections.abc import Generator
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._errors import MetricTypeError
+from datarax._xp import xp
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.row_merge import Packed, Target, merged_in_pairs
 from datarax.statistics.state import State
@@ -142,9 +142,7 @@ class LeafState(State):
         # A stacked state (for example, one copy per device) stays stacked: its arrays have leading
         # axes, over which the empty arrays are broadcast.
         def shaped(empty: Any, now: Any) -> Any:
-            return (
-                empty if jnp.shape(now) == empty.shape else np.broadcast_to(empty, jnp.shape(now))
-            )
+            return empty if xp.shape(now) == empty.shape else np.broadcast_to(empty, xp.shape(now))
 
         empty = self.empty()
         return self.with_parts({n: jax.tree.map(shaped, empty[n], getattr(self, n)) for n in empty})
@@ -204,7 +202,7 @@ class ElementwiseState(LeafState, abstract=True):
         one = self.element()
 
         arrays = [
-            jnp.moveaxis(jnp.reshape(x, (*jnp.shape(e), -1)), -1, 0)
+            xp.moveaxis(xp.reshape(x, (*xp.shape(e), -1)), -1, 0)
             for x, e in zip(jax.tree.leaves(self), jax.tree.leaves(one), strict=True)
         ]
         return [Travel(one, arrays)]
@@ -212,7 +210,7 @@ class ElementwiseState(LeafState, abstract=True):
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         leaves, treedef = jax.tree.flatten(self)
         shaped = [
-            jnp.moveaxis(x, 0, -1).reshape(jnp.shape(now))
+            xp.moveaxis(x, 0, -1).reshape(xp.shape(now))
             for x, now in zip(arrays, leaves, strict=True)
         ]
         return treedef.unflatten(shaped)

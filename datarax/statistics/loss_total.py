@@ -3,11 +3,11 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.numerics.limbs import difference, difference_in_unit, float_or_double
 from datarax.statistics.batches import pairs
 from datarax.statistics.example_count import ExampleCount
@@ -62,16 +62,16 @@ class LossTotal(State, kw_only=False):
 
         p, t, w, invalid = pairs(preds, target, weights, shape, domain)
         # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
-        counts = jnp.broadcast_to(w.astype(jnp.bool_), p.shape)
+        counts = xp.broadcast_to(w.astype(xp.bool_), p.shape)
         given, degree = [numeric(x, "preds") for x in (preds, target)], row.degree(parameter)
-        e, unit = difference_in_unit(*given) if degree else (difference(*given), jnp.int32(0))
-        e = jnp.where(counts, e, 0)
+        e, unit = difference_in_unit(*given) if degree else (difference(*given), xp.int32(0))
+        e = xp.where(counts, e, 0)
         if row.compares:
             p, t = map(float_or_double, given)
-        p, t = jax.tree.map(lambda x: jnp.where(counts, x, 1), (p, t))
-        w = w[..., 0] if row.of_rows else jnp.broadcast_to(w, p.shape)
+        p, t = jax.tree.map(lambda x: xp.where(counts, x, 1), (p, t))
+        w = w[..., 0] if row.of_rows else xp.broadcast_to(w, p.shape)
         value = row.value(p, t, e, parameter)
-        scale = row.scale(p, t, parameter) if row.scale else jnp.ones(w.shape, jnp.bool_)
+        scale = row.scale(p, t, parameter) if row.scale else xp.ones(w.shape, xp.bool_)
         one = ScaledTotal(self.shape)
         total = one.of_scaled(*value, w) if isinstance(value, tuple) else one.of(value, w)
         if degree:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
+from datarax._xp import xp
 from datarax.numerics.normalized_products import row_cosines
 from datarax.numerics.scaled_double import scaled_power
 from datarax.numerics.special import log_cosh, tweedie_deviance
@@ -52,39 +52,39 @@ class Loss(NamedTuple):
 
 def _squared_log(p: jax.Array, t: jax.Array, e: jax.Array, _: float) -> jax.Array:
     # The absolute value of log(1 + p) - log(1 + t), as the logarithm of a ratio: nothing cancels.
-    ratio = jnp.abs(e) / (1 + jnp.minimum(p, t))
-    return jnp.log1p(ratio) ** 2
+    ratio = xp.abs(e) / (1 + xp.minimum(p, t))
+    return xp.log1p(ratio) ** 2
 
 
 def _absolute_percentage(p: jax.Array, t: jax.Array, e: jax.Array, least: float) -> jax.Array:
-    return jnp.abs(e) / jnp.maximum(jnp.abs(t), least)
+    return xp.abs(e) / xp.maximum(xp.abs(t), least)
 
 
 def _symmetric_percentage(p: jax.Array, t: jax.Array, e: jax.Array, _: float) -> jax.Array:
     # Each is halved first, because the sum of two large values may overflow.
-    middle = jnp.abs(p) * 0.5 + jnp.abs(t) * 0.5
-    return jnp.abs(e) / jnp.where(middle == 0, 1, middle)
+    middle = xp.abs(p) * 0.5 + xp.abs(t) * 0.5
+    return xp.abs(e) / xp.where(middle == 0, 1, middle)
 
 
 def _huber(p: jax.Array, t: jax.Array, e: jax.Array, delta: float) -> jax.Array:
     # Both branches in one: e * e / 2 up to delta, delta * (e - delta / 2) above.
-    e = jnp.abs(e)
-    inner = jnp.minimum(e, delta)
+    e = xp.abs(e)
+    inner = xp.minimum(e, delta)
     return inner * (e - inner / 2)
 
 
 def _quantile(p: jax.Array, t: jax.Array, e: jax.Array, q: float) -> jax.Array:
-    return jnp.abs(e) * jnp.where(e > 0, 1 - q, q).astype(e.dtype)
+    return xp.abs(e) * xp.where(e > 0, 1 - q, q).astype(e.dtype)
 
 
 def _power(p: jax.Array, t: jax.Array, e: jax.Array, power: float) -> Scaled:
-    part, exponents = scaled_power(jnp.abs(e), power)
-    return jnp.where(e == 0, 0, part), exponents
+    part, exponents = scaled_power(xp.abs(e), power)
+    return xp.where(e == 0, 0, part), exponents
 
 
 def _tweedie_domain(p: jax.Array, t: jax.Array, power: float) -> jax.Array:
     if power == 0:
-        return jnp.ones(t.shape, jnp.bool_)
+        return xp.ones(t.shape, xp.bool_)
     if power < 0:
         return p > 0
     return (p > 0) & ((t >= 0) if power < 2 else (t > 0))
@@ -95,9 +95,9 @@ LOSSES: dict[LossName, Loss] = {
     "absolute percentage": Loss(_absolute_percentage),
     "symmetric percentage": Loss(_symmetric_percentage),
     "weighted percentage": Loss(
-        lambda p, t, e, _: jnp.abs(e), lambda p, t, _: jnp.abs(t), degree=lambda _: 1
+        lambda p, t, e, _: xp.abs(e), lambda p, t, _: xp.abs(t), degree=lambda _: 1
     ),
-    "log cosh": Loss(lambda p, t, e, _: log_cosh(jnp.abs(e))),
+    "log cosh": Loss(lambda p, t, e, _: log_cosh(xp.abs(e))),
     "huber": Loss(_huber),
     "quantile": Loss(_quantile, degree=lambda _: 1),
     "power": Loss(_power),

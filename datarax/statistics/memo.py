@@ -30,8 +30,8 @@ def computed_once(method: Callable[..., Any]) -> Callable[..., Any]:
 
     Arguments are by position, and hashable.
 
-    XLA would drop the repetitions, but only after they are traced and compiled in part. A formula
-    calls such a method directly, not within a `lax.scan` of its own.
+    Within a traced function, XLA would drop the repetitions, but only after they are traced. A
+    formula calls such a method directly, not within a `lax.scan` of its own.
     """
 
     @wraps(method)

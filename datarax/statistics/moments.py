@@ -5,11 +5,11 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
+from datarax._xp import lax, xp
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_or_double
@@ -75,9 +75,9 @@ class CentralMoments(ElementwiseState, kw_only=False):
         The weights are floats, or booleans for 1 and 0.
         """
         axes = tuple(range(x.ndim - len(self.shape)))
-        w, unit = in_unit_of_greatest(jnp.broadcast_to(w, x.shape), axes, x.dtype)
+        w, unit = in_unit_of_greatest(xp.broadcast_to(w, x.shape), axes, x.dtype)
         batch, d = about_mean(x, w, axes)
-        powers = [DoubleFloat.of(jnp.sum(w * d**k, axes)) for k in range(2, self.order + 1)]
+        powers = [DoubleFloat.of(xp.sum(w * d**k, axes)) for k in range(2, self.order + 1)]
         return self.holding(batch.weight, batch.mean, powers, (batch.exponent, unit))
 
     def holding(
@@ -101,14 +101,14 @@ class CentralMoments(ElementwiseState, kw_only=False):
     def doubles(self) -> tuple[DoubleFloat, DoubleFloat, list[DoubleFloat]]:
         """The count, the mean, and the sums of powers, in the units of this state."""
         count, mean, *powers = (
-            DoubleFloat(*map(jnp.asarray, x)) for x in (self.count, self.mean, *self.powers)
+            DoubleFloat(*map(xp.asarray, x)) for x in (self.count, self.mean, *self.powers)
         )
         return count, mean, powers
 
     @property
     def exponents(self) -> tuple[jax.Array, jax.Array]:
         """The exponents of the units: of values, and of weights."""
-        return jnp.asarray(self.exponent), jnp.asarray(self.weight_exponent)
+        return xp.asarray(self.exponent), xp.asarray(self.weight_exponent)
 
     def scaled(self) -> tuple[ScaledDouble, ScaledDouble, list[ScaledDouble]]:
         """The count, the mean, and the sums of powers."""
@@ -129,7 +129,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
 
     def combine(self, other: Any) -> Self:
         first, second = self.exponents, other.exponents
-        exponents = jnp.maximum(first[0], second[0]), jnp.maximum(first[1], second[1])
+        exponents = xp.maximum(first[0], second[0]), xp.maximum(first[1], second[1])
         a, b = self.in_units(exponents), other.in_units(exponents)
         (n, mean, _), (m, other_mean, _) = a.doubles(), b.doubles()
         total, apart = n + m, other_mean - mean
@@ -161,8 +161,8 @@ class CentralMoments(ElementwiseState, kw_only=False):
         count, (unit, weight_unit) = held.doubles()[0], held.exponents
         # In units of the power of the count itself, so that sums of powers do not underflow.
         weight_unit = weight_unit + factor.exponent
-        least = jnp.int32(jnp.finfo(count.dtype).minexp)
-        new = jnp.maximum(weight_unit + exponent_of(count.high), least)
+        least = xp.int32(xp.finfo(count.dtype).minexp)
+        new = xp.maximum(weight_unit + exponent_of(count.high), least)
         held = held.with_parts({"weight_exponent": weight_unit}).in_units((unit, new))
         # There is no lesser unit: of what is too small for it, nothing is kept.
         return held._where(held.doubles()[0].high >= _LEAST_COUNT, held.reset())
@@ -174,14 +174,14 @@ class CentralMoments(ElementwiseState, kw_only=False):
 
     def _where(self, some: jax.Array, other: Any) -> Self:
         """These moments where `some` holds, elsewhere those of `other`."""
-        return jax.tree.map(lambda x, y: jnp.where(some, x, y), self, other)
+        return jax.tree.map(lambda x, y: xp.where(some, x, y), self, other)
 
     def canonical(self) -> Self:
         # In units of 1 where the powers of ordinary numbers of values stay in the range of floats.
         unit, weight_unit = self.exponents
         near = (unit >= -64 // max(self.order, 2)) & (unit <= 8)
-        near_weights = jnp.abs(weight_unit) <= 20
-        return self.in_units((jnp.where(near, 0, unit), jnp.where(near_weights, 0, weight_unit)))
+        near_weights = xp.abs(weight_unit) <= 20
+        return self.in_units((xp.where(near, 0, unit), xp.where(near_weights, 0, weight_unit)))
 
 
 _LEAST_COUNT = 2.0**-60  # in its unit; the low parts of the sums of powers are normal floats
@@ -190,7 +190,7 @@ _LEAST_COUNT = 2.0**-60  # in its unit; the low parts of the sums of powers are 
 @lru_cache(maxsize=4096)
 def _least_exponents(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     """The exponents of empty moments, read-only; the same array each time."""
-    array = np.full(shape, jnp.finfo(dtype).minexp, np.int32)
+    array = np.full(shape, xp.finfo(dtype).minexp, np.int32)
     array.flags.writeable = False
     return array
 
@@ -219,9 +219,9 @@ class Apart(NamedTuple):
 def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:
     """`part / total`; 0 if the total is 0."""
     some = total.high != 0
-    safe = total.map(lambda x: jnp.where(some, x, jnp.ones((), x.dtype)))
+    safe = total.map(lambda x: xp.where(some, x, xp.ones((), x.dtype)))
     share = (part / safe).high
-    return jnp.where(some, share, jnp.zeros((), share.dtype))
+    return xp.where(some, share, xp.zeros((), share.dtype))
 
 
 def unit_exponent(greatest: jax.Array, digits: int) -> jax.Array:
@@ -229,9 +229,9 @@ def unit_exponent(greatest: jax.Array, digits: int) -> jax.Array:
 
     The unit and its reciprocal are normal floats.
     """
-    info = jnp.finfo(greatest.dtype)
-    unit = exponent_of(greatest) - jnp.int32(digits)
-    return jnp.clip(unit, jnp.int32(info.minexp), -jnp.int32(info.minexp))
+    info = xp.finfo(greatest.dtype)
+    unit = exponent_of(greatest) - xp.int32(digits)
+    return xp.clip(unit, xp.int32(info.minexp), -xp.int32(info.minexp))
 
 
 def in_unit_of_greatest(
@@ -241,11 +241,11 @@ def in_unit_of_greatest(
 
     The maximum is over `axes`. Booleans are 1 and 0, in units of 1. Zeros are in the least unit.
     """
-    if w.dtype == jnp.bool_:
-        least = jnp.int32(jnp.finfo(dtype).minexp)
-        return w.astype(dtype), jnp.where(jnp.any(w, axes), jnp.int32(0), least)
-    unit = unit_exponent(jnp.max(w, axes, initial=0), 0)
-    return w * jax.lax.expand_dims(power_of_two(-unit, dtype), axes), unit
+    if w.dtype == xp.bool_:
+        least = xp.int32(xp.finfo(dtype).minexp)
+        return w.astype(dtype), xp.where(xp.any(w, axes), xp.int32(0), least)
+    unit = unit_exponent(xp.max(w, axes, initial=0), 0)
+    return w * lax.expand_dims(power_of_two(-unit, dtype), axes), unit
 
 
 class BatchMean(NamedTuple):
@@ -270,34 +270,34 @@ def about_mean(
     ignored. If all values are equal, `x - mean` is exactly 0.
     """
     x, low = x if isinstance(x, DoubleFloat) else (x, None)
-    zero = jnp.zeros((), x.dtype)
+    zero = xp.zeros((), x.dtype)
     counts = w != zero
-    x = jnp.where(counts, x, zero)
-    infinity = jnp.asarray(jnp.inf, x.dtype)
-    least = jnp.min(x, axes, initial=infinity, where=counts)
-    greatest = jnp.max(x, axes, initial=-infinity, where=counts)
+    x = xp.where(counts, x, zero)
+    infinity = xp.asarray(xp.inf, x.dtype)
+    least = xp.min(x, axes, initial=infinity, where=counts)
+    greatest = xp.max(x, axes, initial=-infinity, where=counts)
     total = sum_floats(w, axes)
     n = total.to_float()
     some = n != 0
-    least, greatest = (jnp.where(some, end, zero) for end in (least, greatest))
-    unit = unit_exponent(jnp.maximum(-least, greatest), DIGITS)
+    least, greatest = (xp.where(some, end, zero) for end in (least, greatest))
+    unit = unit_exponent(xp.maximum(-least, greatest), DIGITS)
     scale = power_of_two(-unit, x.dtype)
-    wide = jax.lax.expand_dims(scale, axes)
+    wide = lax.expand_dims(scale, axes)
     x = x * wide
-    safe = jnp.where(some, n, jnp.ones((), n.dtype))
+    safe = xp.where(some, n, xp.ones((), n.dtype))
     # The mean is computed in two steps. The second step is the mean of `x - first`: it corrects the
     # rounding of the first. `first` has one bit less than the dtype, so that no compiler can fuse
     # the unrounded quotient into the subtraction.
-    info = jnp.finfo(x.dtype)
-    first = jax.lax.reduce_precision(jnp.sum(w * x, axes) / safe, info.nexp, info.nmant - 1)
+    info = xp.finfo(x.dtype)
+    first = lax.reduce_precision(xp.sum(w * x, axes) / safe, info.nexp, info.nmant - 1)
     # The first mean is clipped to the range of the data, so that the mean of equal values is that
     # value.
-    first = jnp.clip(first, least * scale, greatest * scale)
-    d = x - jax.lax.expand_dims(first, axes)
+    first = xp.clip(first, least * scale, greatest * scale)
+    d = x - lax.expand_dims(first, axes)
     if low is not None:
-        d = d + jnp.where(counts, low, zero) * wide
-    second = jnp.sum(w * d, axes) / safe
-    d = d - jax.lax.expand_dims(second, axes)
+        d = d + xp.where(counts, low, zero) * wide
+    second = xp.sum(w * d, axes) / safe
+    d = d - lax.expand_dims(second, axes)
     return BatchMean(total, DoubleFloat.of(first) + second, unit), d
 
 
@@ -340,7 +340,7 @@ class Moments(State, kw_only=False):
                 f"values of shape {x.shape}; expected a shape that ends in {self.shape}"
             )
         w, invalid = rows_weight(not_finite(values, tuple(range(batch, x.ndim))), weights)
-        w = jax.lax.expand_dims(w, range(w.ndim, x.ndim))
+        w = lax.expand_dims(w, range(w.ndim, x.ndim))
         return self.replace(
             central=self.central.combine(self.central.of(x, w)),
             invalid=self.invalid.update(invalid),
@@ -369,9 +369,9 @@ class Moments(State, kw_only=False):
         count, _, (squares, *_) = self.central.scaled()
         divisor = count
         if ddof:
-            divisor = count - ScaledDouble.of(jnp.full_like(count.double.high, ddof))
+            divisor = count - ScaledDouble.of(xp.full_like(count.double.high, ddof))
         high, low = divisor.double
-        double = DoubleFloat(jnp.maximum(high, 0), jnp.where(high > 0, low, 0))
+        double = DoubleFloat(xp.maximum(high, 0), xp.where(high > 0, low, 0))
         return squares / ScaledDouble(double, divisor.exponent)
 
     @property
@@ -381,7 +381,7 @@ class Moments(State, kw_only=False):
         # sqrt(n) * m3 / m2**1.5, divided in two steps: m2**1.5 could overflow. The units cancel.
         n, m2, m3 = self._count_and_powers()[:3]
         safe = one_where_zero(m2)
-        return nan_where(n * m2 == 0, jnp.sqrt(n) * (m3 / safe) / jnp.sqrt(safe))
+        return nan_where(n * m2 == 0, xp.sqrt(n) * (m3 / safe) / xp.sqrt(safe))
 
     @property
     def kurtosis(self) -> jax.Array:

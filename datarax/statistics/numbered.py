@@ -5,12 +5,11 @@ from math import floor
 from typing import Any, ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
+from datarax._xp import beside, lax, xp
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, where
@@ -51,10 +50,10 @@ class Numbered(Stack, kw_only=False):
         return self.reset().with_parts({"number": self.number})
 
     def reached(self) -> list[jax.Array]:
-        return [jnp.asarray(self.number)]
+        return [xp.asarray(self.number)]
 
     def combine(self, other: Any) -> Self:
-        newest = [jnp.maximum(self.number, other.number)]
+        newest = [xp.maximum(self.number, other.number)]
         return super(Numbered, self.brought_to(newest)).combine(other.brought_to(newest))
 
 
@@ -63,27 +62,27 @@ class Ring(Numbered, kw_only=False):
 
     def push(self, one: Any) -> Self:
         """With the state of one more update, in the place of the oldest one."""
-        number = self.number + jnp.int32(1)
-        place = (number % self.size).astype(jnp.uint32)  # JAX looks for negative indices
+        number = self.number + xp.int32(1)
+        place = (number % self.size).astype(xp.uint32)  # JAX looks for negative indices
 
         def put(x: Any, new: Any) -> jax.Array:
-            return lax.dynamic_update_index_in_dim(jnp.asarray(x), new, place, 0)
+            return lax.dynamic_update_index_in_dim(xp.asarray(x), new, place, 0)
 
         # All arrays get one type, on an `Explicit` mesh that of the batch.
         states = jax.tree.map(put, *replicated((self.states, one)))
         return self.with_parts({"number": number, "states": states})
 
     def brought_to(self, newest: list[jax.Array]) -> Self:
-        (number,), places = newest, jnp.arange(self.size, dtype=jnp.int32)
+        (number,), places = newest, xp.arange(self.size, dtype=xp.int32)
 
         def held(number: jax.Array) -> jax.Array:
             """The number of the update at each place."""
             return number - (number - places) % self.size
 
-        stays = held(number) == held(jnp.asarray(self.number))
+        stays = held(number) == held(xp.asarray(self.number))
 
         def kept(x: Any, empty: Any) -> jax.Array:
-            return jnp.where(lax.expand_dims(stays, range(1, jnp.ndim(x))), x, empty)
+            return xp.where(lax.expand_dims(stays, range(1, xp.ndim(x))), x, empty)
 
         states = jax.tree.map(kept, self.states, self.reset().states)
         return self.with_parts({"number": number, "states": states})
@@ -113,7 +112,7 @@ class Fading(Numbered):
 
     def push(self, states: Any) -> Self:
         """What `faded` gave, with the data of one more update."""
-        return self.with_parts({"number": self.number + jnp.int32(1), "states": states})
+        return self.with_parts({"number": self.number + xp.int32(1), "states": states})
 
     def brought_to(self, newest: list[jax.Array]) -> Self:
         factor = self._over(newest[0] - self.number)
@@ -130,20 +129,20 @@ class Fading(Numbered):
 
     def _over_one(self) -> ScaledDouble:
         number, exponent = self._factor(1)
-        return ScaledDouble(DoubleFloat.of(number, default_float()), jnp.int32(exponent))
+        return ScaledDouble(DoubleFloat.of(number, default_float()), xp.int32(exponent))
 
     def _over(self, updates: jax.Array) -> ScaledDouble:
         """The factor over as many updates: the product of those over powers of two of them."""
         numbers, exponents = zip(*(self._factor(2**k) for k in range(31)), strict=True)
         high = np.array(numbers).astype(default_float())
         rest = (np.array(numbers) - high).astype(default_float())
-        numbers = DoubleFloat(jnp.asarray(high), jnp.asarray(rest))
-        exponents = jnp.asarray(exponents, jnp.int32)
-        bits = (updates >> jnp.arange(31, dtype=jnp.int32)) & 1
+        numbers = DoubleFloat(beside(updates, high), beside(updates, rest))
+        exponents = np.asarray(exponents, np.int32)
+        bits = (updates >> xp.arange(31, dtype=xp.int32)) & 1
 
         def multiply(k: jax.Array, product: DoubleFloat) -> DoubleFloat:
             return where(bits[k] == 1, product * numbers[k], product)
 
-        one = DoubleFloat.of(jnp.ones_like(updates, default_float()))
-        product = lax.fori_loop(jnp.int32(0), jnp.int32(31), multiply, one)
-        return ScaledDouble(product, jnp.sum(bits * exponents, dtype=jnp.int32))
+        one = DoubleFloat.of(xp.ones_like(updates, default_float()))
+        product = lax.fori_loop(xp.int32(0), xp.int32(31), multiply, one)
+        return ScaledDouble(product, xp.sum(bits * exponents, dtype=xp.int32))

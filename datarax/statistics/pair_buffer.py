@@ -3,10 +3,10 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import as_double
@@ -44,18 +44,18 @@ class PairBuffer(State, kw_only=False):
         Integers are not rounded.
         """
         p, _, w, invalid = pairs(preds, target, weights, ())
-        w = jnp.broadcast_to(w, p.shape)
+        w = xp.broadcast_to(w, p.shape)
         x, y = (as_double(numeric(each, "preds")) for each in (preds, target))
-        data = jnp.stack([part.reshape(-1) for part in (*x, *y, as_float(w))], -1)
+        data = xp.stack([part.reshape(-1) for part in (*x, *y, as_float(w))], -1)
         return self.replace(
-            rows=self.rows.append(data, w.astype(jnp.bool_).reshape(-1)),
+            rows=self.rows.append(data, w.astype(xp.bool_).reshape(-1)),
             invalid=self.invalid.update(invalid),
         )
 
     @property
     def filled(self) -> jax.Array:
         """How many pairs are kept."""
-        return jnp.asarray(self.rows.filled)
+        return xp.asarray(self.rows.filled)
 
     @property
     def overflow(self) -> Exact:
@@ -65,7 +65,7 @@ class PairBuffer(State, kw_only=False):
     @property
     def columns(self) -> tuple[DoubleFloat, DoubleFloat, jax.Array]:
         """Predictions, targets and weights, each (capacity,); 0 from `filled` on."""
-        data = jnp.asarray(self.rows.data)
-        data = jnp.where(self.rows.is_filled[:, None], data, 0)
+        data = xp.asarray(self.rows.data)
+        data = xp.where(self.rows.is_filled[:, None], data, 0)
         x, x_low, y, y_low, w = data.T
         return DoubleFloat(x, x_low), DoubleFloat(y, y_low), w

@@ -3,11 +3,11 @@
 from typing import NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import numeric
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import examples, predictions
@@ -65,11 +65,11 @@ class PairedMatches(TaskCounts):
         """
         a = self._matches(preds_a, target, weights, "preds_a")
         b = self._matches(preds_b, target, weights, "preds_b")
-        w = jnp.where(b.invalid.mask, jnp.zeros((), a.weight.dtype), a.weight)
+        w = xp.where(b.invalid.mask, xp.zeros((), a.weight.dtype), a.weight)
         parts = (a.right & b.right, a.right & ~b.right, ~a.right & b.right, ~(a.right | b.right))
 
         def count(w: jax.Array) -> jax.Array:
-            return jnp.stack([jnp.sum(jnp.where(part, w, 0), dtype=w.dtype) for part in parts])
+            return xp.stack([xp.sum(xp.where(part, w, 0), dtype=w.dtype) for part in parts])
 
         return self.counted(w, count, a.invalid | b.invalid)
 
@@ -81,7 +81,7 @@ class PairedMatches(TaskCounts):
             chosen, target, w, invalid = predictions(
                 preds, target, weights, self.size, self.top_k, self.ignore_index, name
             )
-            return _Matches(jnp.any(chosen == target[..., None], -1), w, invalid)
+            return _Matches(xp.any(chosen == target[..., None], -1), w, invalid)
         scores, positive, w, invalid, _ = examples(
             preds,
             target,

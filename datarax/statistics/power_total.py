@@ -3,10 +3,10 @@
 from typing import Literal, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float, numeric
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, significand, times_power_of_two
@@ -47,10 +47,10 @@ class PowerTotal(State, kw_only=False):
         if self.power <= 0:
             unusable |= out_of_range(x < 0, x)
         w, invalid = rows_weight(unusable, weights)
-        w = jnp.broadcast_to(w, x.shape)
-        some, one = w.astype(jnp.bool_), ScaledTotal()
-        size = jnp.where(some & (x != 0), jnp.abs(x), 1)
-        factor = jnp.where(x != 0, w, jnp.zeros((), w.dtype))
+        w = xp.broadcast_to(w, x.shape)
+        some, one = w.astype(xp.bool_), ScaledTotal()
+        size = xp.where(some & (x != 0), xp.abs(x), 1)
+        factor = xp.where(x != 0, w, xp.zeros((), w.dtype))
         if self.power:
             terms = [_powers(size, self.power, factor)]
         else:
@@ -72,7 +72,7 @@ class PowerTotal(State, kw_only=False):
         else:
             value = self._geometric_mean()
         if self.power <= 0:
-            value = jnp.where(self.zeros.value > 0, 0, value)
+            value = xp.where(self.zeros.value > 0, 0, value)
         return nan_where(self._weight.double.high == 0, value)
 
     def norm(self) -> jax.Array:
@@ -86,16 +86,16 @@ class PowerTotal(State, kw_only=False):
         if self.power == 1:
             return x.to_float()
         some = x.double.high > 0
-        inverse = ScaledDouble.of(jnp.ones_like(x.double.high)) / x
-        return jnp.where(some, inverse.to_float(), 0)
+        inverse = ScaledDouble.of(xp.ones_like(x.double.high)) / x
+        return xp.where(some, inverse.to_float(), 0)
 
     def _geometric_mean(self) -> jax.Array:
         """Two to the power of the mean logarithm; its whole part is applied exactly."""
         exponents, significands, weight = self.sums[0].number, self.sums[1].number, self._weight
-        whole = jnp.round(_zero_where_nan((exponents / weight).to_float()))
+        whole = xp.round(_zero_where_nan((exponents / weight).to_float()))
         rest = exponents - weight * whole + significands
-        part = jnp.exp2(_zero_where_nan((rest / weight).to_float()))
-        return times_power_of_two(part, whole.astype(jnp.int32))
+        part = xp.exp2(_zero_where_nan((rest / weight).to_float()))
+        return times_power_of_two(part, whole.astype(xp.int32))
 
 
 def _powers(x: jax.Array, power: int, w: jax.Array) -> ScaledTotal:
@@ -103,19 +103,19 @@ def _powers(x: jax.Array, power: int, w: jax.Array) -> ScaledTotal:
     if power > 0:
         return ScaledTotal().of_powers(x, power, w)
     terms, exponents = 1 / significand(x), -exponent_of(x)
-    if w.dtype == jnp.bool_:
-        return ScaledTotal().of_terms(jnp.where(w, terms, 0), exponents)
+    if w.dtype == xp.bool_:
+        return ScaledTotal().of_terms(xp.where(w, terms, 0), exponents)
     return ScaledTotal().of_terms(terms * significand(w), exponents + exponent_of(w))
 
 
 def _logarithms(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The exponent and the binary logarithm of the significand of positive values."""
-    part, exponent = jnp.frexp(x)
+    part, exponent = xp.frexp(x)
     below = part < 2**-0.5  # so that the logarithm of values near one is near zero
-    part = jnp.where(below, part * 2, part)
+    part = xp.where(below, part * 2, part)
     exponent = exponent - below.astype(exponent.dtype)
-    return exponent.astype(x.dtype), jnp.log2(part)
+    return exponent.astype(x.dtype), xp.log2(part)
 
 
 def _zero_where_nan(x: jax.Array) -> jax.Array:
-    return jnp.where(jnp.isnan(x), 0, x)
+    return xp.where(xp.isnan(x), 0, x)

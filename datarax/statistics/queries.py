@@ -3,12 +3,11 @@
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from datarax._checks import as_float, is_integer, numeric, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import at, lax, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking, descending, in_runs, ranking
@@ -74,16 +73,16 @@ def ranked_queries(
             f"preds of shape {scores.shape}; expected (Q, D), the documents of each query, or (N,) "
             f"with query=, the query of each document"
         )
-    there = jnp.ones(scores.shape, jnp.bool_)
+    there = xp.ones(scores.shape, xp.bool_)
     if valid is not None:
         there = numeric(valid, "valid")
-        if there.dtype != jnp.bool_:
+        if there.dtype != xp.bool_:
             raise MetricTypeError(f"valid has dtype {there.dtype}; expected booleans")
         same_shape(there, scores, ("valid", "preds"))
     given = None if weights is None else numeric(weights, "weights")
     relevance, given = as_float(relevance), replicated(given)
     scores, relevance, there, ids = replicated((scores, relevance, there, ids))
-    bad = jnp.isfinite(relevance) & ((relevance < least) | (relevance > greatest))
+    bad = xp.isfinite(relevance) & ((relevance < least) | (relevance > greatest))
     unusable = not_finite(relevance) | out_of_range(bad, relevance)
     if not is_integer(scores):
         unusable |= is_nan(scores)
@@ -93,14 +92,14 @@ def ranked_queries(
     w, invalid = rows_weight(jax.tree.map(_greatest, unusable), given)
     # A document that is not there, so that each query has a place.
     missing = [(0, 0), (0, 0 if scores.shape[1] else 1)]
-    key, relevance, there = (jnp.pad(x, missing) for x in (key, relevance, there))
-    found = ranking(None, jnp.where(there, jnp.int8(0), jnp.int8(1)), key, relevance)
+    key, relevance, there = (xp.pad(x, missing) for x in (key, relevance, there))
+    found = ranking(None, xp.where(there, xp.int8(0), xp.int8(1)), key, relevance)
     return Queries(found, w, invalid, False)
 
 
 def _greatest(x: jax.Array) -> jax.Array:
     """The greatest of each row: codes are at least 0, and -inf stands for no value."""
-    return jnp.max(x, 1, initial=0 if x.dtype == jnp.int8 else -jnp.inf)
+    return xp.max(x, 1, initial=0 if x.dtype == xp.int8 else -xp.inf)
 
 
 def _flat(
@@ -114,24 +113,24 @@ def _flat(
     w, invalid = rows_weight(unusable, given)
     # A query is invalid if one of its documents is: the one with the greatest code comes first.
     # Then come those that count, those that are not there, and those of weight zero.
-    group = jnp.where(there, -invalid.code, jnp.int8(1))
+    group = xp.where(there, -invalid.code, xp.int8(1))
     if given is not None:
-        given = jnp.broadcast_to(given, w.shape)
-        group = jnp.where(given == jnp.zeros((), given.dtype), jnp.int8(2), group)
+        given = xp.broadcast_to(given, w.shape)
+        group = xp.where(given == xp.zeros((), given.dtype), xp.int8(2), group)
     found = ranking(*(x[None] for x in (ids, group, key, relevance)))
     order, first = found.order[0], found.first[0]
-    w, invalid = jnp.where(first, w[order], jnp.zeros((), w.dtype)), invalid[order]
+    w, invalid = xp.where(first, w[order], xp.zeros((), w.dtype)), invalid[order]
     if given is not None:
-        other = (group[order] < 2) & ~first & (given[order] != jnp.roll(given[order], 1))
+        other = (group[order] < 2) & ~first & (given[order] != xp.roll(given[order], 1))
         _, others = in_runs(other[None], found.first, found.last)
         invalid |= out_of_range(others[0] > 0)
-        w = jnp.where(others[0] > 0, jnp.zeros((), w.dtype), w)
+        w = xp.where(others[0] > 0, xp.zeros((), w.dtype), w)
     return Queries(found, w, invalid.where(first), True)
 
 
 def _query_ids(query: ArrayLike, scores: jax.Array) -> jax.Array:
     ids = numeric(query, "query")
-    if not is_integer(ids) or ids.dtype == jnp.bool_:
+    if not is_integer(ids) or ids.dtype == xp.bool_:
         raise MetricTypeError(f"query has dtype {ids.dtype}; expected integers")
     if scores.ndim != 1 or ids.shape != scores.shape:
         raise MetricInputError(
@@ -143,8 +142,8 @@ def _query_ids(query: ArrayLike, scores: jax.Array) -> jax.Array:
 
 def first_rows(ids: jax.Array, counted: jax.Array) -> jax.Array:
     """For each row (N,), the first of the rows of its query that are counted."""
-    place = lax.iota(jnp.int32, ids.size)
+    place = lax.iota(xp.int32, ids.size)
     ids, _, order = lax.sort((ids, ~counted, place), num_keys=3)
-    begins = (place == 0) | (ids != jnp.roll(ids, 1))
-    start = lax.cummax(jnp.where(begins, place, 0))
-    return jnp.zeros_like(order).at[order].set(order[start])
+    begins = (place == 0) | (ids != xp.roll(ids, 1))
+    start = lax.cummax(xp.where(begins, place, 0))
+    return at(xp.zeros_like(order))[order].set(order[start])

@@ -2,12 +2,12 @@
 
 from typing import Self
 
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import as_float, is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
@@ -48,20 +48,20 @@ class Ratings(State, kw_only=False):
             MetricTypeError: the counts are not integers.
         """
         counts = numeric(ratings, "ratings")
-        if not is_integer(counts) or counts.dtype == jnp.bool_:
+        if not is_integer(counts) or counts.dtype == xp.bool_:
             raise MetricTypeError(f"ratings has dtype {counts.dtype}; expected integer counts")
         if counts.shape[-1:] != (self.num_categories,):
             raise MetricInputError(
                 f"ratings of shape {counts.shape} for num_categories={self.num_categories}; "
                 f"expected (..., {self.num_categories}), how many raters chose each category"
             )
-        w, invalid = rows_weight(out_of_range(jnp.any(counts < 0, -1)), weights)
-        x = as_float(jnp.where(w.astype(jnp.bool_)[..., None], counts, 0))
+        w, invalid = rows_weight(out_of_range(xp.any(counts < 0, -1)), weights)
+        x = as_float(xp.where(w.astype(xp.bool_)[..., None], counts, 0))
         # Ordered pairs of two different ratings: x (x - 1) in a category of x ratings.
-        w, raters = as_float(w), jnp.sum(x, -1)
+        w, raters = as_float(w), xp.sum(x, -1)
         return self.replace(
             ratings=self.ratings.update(x * w[..., None]),
-            agreeing=self.agreeing.update(w * jnp.sum(x * (x - 1), -1)),
+            agreeing=self.agreeing.update(w * xp.sum(x * (x - 1), -1)),
             pairs=self.pairs.update(w * (raters * (raters - 1))),
             invalid=self.invalid.update(invalid),
         )

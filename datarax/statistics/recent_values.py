@@ -3,11 +3,10 @@
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import default_float
+from datarax._xp import lax, xp
 from datarax.distributed.merge_ops import MetricReduceOp, identity
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import ElementwiseState
@@ -43,17 +42,17 @@ class RecentValues(ElementwiseState, kw_only=False):
     def with_values(self, values: jax.Array, steps: jax.Array) -> Self:
         """The state with finite values (n,) of int32 steps added."""
         # -0.0 becomes 0.0, because a sort puts it before 0.0.
-        values = jnp.where(values == 0, 0, values)
-        step = jnp.concatenate([jnp.asarray(self.step), steps])
-        value = jnp.concatenate([jnp.asarray(self.value), values])
+        values = xp.where(values == 0, 0, values).astype(self.value.dtype)
+        step = xp.concatenate([xp.asarray(self.step), steps])
+        value = xp.concatenate([xp.asarray(self.value), values])
         step, value = lax.sort((step, value), num_keys=2)
         return self.with_parts({"step": step[-self.size :], "value": value[-self.size :]})
 
     def combine(self, other: Any) -> Self:
-        return self.with_values(jnp.asarray(other.value), jnp.asarray(other.step))
+        return self.with_values(xp.asarray(other.value), xp.asarray(other.step))
 
     def before(self, step: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The values of lesser steps, sorted, and filled up with infinities; and their number."""
-        older = (jnp.asarray(self.step) < step) & (jnp.asarray(self.step) > NO_STEP)
-        values = lax.sort(jnp.where(older, jnp.asarray(self.value), jnp.inf))
-        return values, jnp.sum(older, dtype=jnp.int32)
+        older = (xp.asarray(self.step) < step) & (xp.asarray(self.step) > NO_STEP)
+        values = lax.sort(xp.where(older, xp.asarray(self.value), xp.inf))
+        return values, xp.sum(older, dtype=xp.int32)

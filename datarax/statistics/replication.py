@@ -12,11 +12,11 @@ from functools import wraps
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax import lax
+import numpy as np
 from jax.core import Tracer
 
 from datarax._errors import MetricTypeError
+from datarax._xp import fetched, is_near, is_traced, lax, on_host, xp
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
 from datarax.statistics.leaf_states import map_leaf_states
 
@@ -41,7 +41,7 @@ def _on_first(leaf: Any, axes: Iterable[str]) -> Any:
     first = lax.axis_index(missing) == 0
 
     def kept(x: Any, other: Any) -> jax.Array:
-        here = x if x is other else jnp.where(first, x, other)
+        here = x if x is other else xp.where(first, x, other)
         return mark_varying(here, missing)
 
     return jax.tree.map(kept, leaf, leaf.elsewhere())
@@ -64,8 +64,14 @@ def folding(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def fold(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Within the update of a metric all arrays are on the host already, or traced.
+        if not on_host(*args, *kwargs.values()) or not on_host(self):
+            leaves = jax.tree.leaves((self, args, kwargs))
+            if not is_traced(leaves) and is_near(leaves):
+                self, args, kwargs = fetched((self, args, kwargs))
         axes = frozenset() if self.delegates else axes_of((args, kwargs))
-        folded = method(counted_once(self, axes) if axes else self, *args, **kwargs)
+        with np.errstate(all="ignore"):
+            folded = method(counted_once(self, axes) if axes else self, *args, **kwargs)
         if not isinstance(folded, type(self)):
             got = "None" if folded is None else f"an object of type {type(folded).__name__}"
             raise MetricTypeError(

@@ -3,11 +3,11 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import numeric, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions, rows_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts
@@ -66,10 +66,10 @@ class RowMatches(State):
         # A row is right if each of its entries is right or does not count.
         hit, counts, invalid_entry = self._entries(preds, target, weights)
         w, invalid = rows_weight(invalid_entry.any((-1,)), weights)
-        zero = jnp.zeros((), w.dtype)
-        w = jnp.where(jnp.any(counts, -1), w, zero)
+        zero = xp.zeros((), w.dtype)
+        w = xp.where(xp.any(counts, -1), w, zero)
         return self.replace(
-            right=self.right.update(jnp.where(jnp.all(hit | ~counts, -1), w, zero)),
+            right=self.right.update(xp.where(xp.all(hit | ~counts, -1), w, zero)),
             total=self.total.update(w),
             invalid=self.invalid.update(invalid),
         )
@@ -94,4 +94,4 @@ class RowMatches(State):
             from_logits=self.from_logits,
         )
         chosen = is_above(batch.preds, self.threshold, self.from_logits)
-        return chosen == batch.target, batch.weight.astype(jnp.bool_), batch.invalid
+        return chosen == batch.target, batch.weight.astype(xp.bool_), batch.invalid

@@ -5,9 +5,8 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from datarax._xp import at, lax, vmap, xp
 from datarax.numerics.double_float import DoubleFloat, concatenate, has_float64
 
 
@@ -36,9 +35,9 @@ class Target(NamedTuple):
     def within(self, inner: jax.Array, places: int) -> "Target":
         """The places within each place: `inner` of `places` for each row."""
         used = (self.place < self.places) & (inner < places)
-        both = self.place * jnp.uint32(places) + inner
+        both = self.place * xp.uint32(places) + inner
         end = self.places * places
-        return Target(jnp.where(used, both, jnp.uint32(end)), end, self.counts)
+        return Target(xp.where(used, both, xp.uint32(end)), end, self.counts)
 
     def of_rows(self, bounds: jax.Array) -> jax.Array:
         """For each row, the reply to "bound" at its place."""
@@ -50,18 +49,18 @@ class Target(NamedTuple):
             return _scattered(how, x, self.place, self.places)
         if how == "bound":  # of all rows at the place, so that it is the same in all replicas
             bound = _scattered("max", x, self.place, self.places)
-            return jnp.broadcast_to(bound, (self.replicas, *bound.shape)).reshape(-1, *x.shape[1:])
+            return xp.broadcast_to(bound, (self.replicas, *bound.shape)).reshape(-1, *x.shape[1:])
         rows = x.reshape(len(x), math.prod(x.shape[1:]))
         if how == "sum" and self.places == 1:
-            counts = jnp.where((self.place == 0)[:, None], self.counts, 0)
+            counts = xp.where((self.place == 0)[:, None], self.counts, 0)
             return _product(counts, rows).reshape(self.replicas, *x.shape[1:])
         counts = self.counts[:, :, None]
         if how == "sum":
             repeated = counts.astype(x.dtype) * rows[:, None]
         else:
-            repeated = jnp.where(counts > 0, rows[:, None], _least(x.dtype))
+            repeated = xp.where(counts > 0, rows[:, None], _least(x.dtype))
         table = _scattered(how, repeated, self.place, self.places)
-        return jnp.swapaxes(table, 0, 1).reshape(-1, *x.shape[1:])
+        return xp.swapaxes(table, 0, 1).reshape(-1, *x.shape[1:])
 
 
 class Packed(NamedTuple):
@@ -120,7 +119,7 @@ def _replies(how: str, arrays: list[Any], target: Target) -> list[Any]:
         i: target.folded(how, x) for i, x in enumerate(arrays) if i not in narrow
     }
     if narrow:
-        columns = [DoubleFloat.of(arrays[i], jnp.float32) for i in narrow]
+        columns = [DoubleFloat.of(arrays[i], xp.float32) for i in narrow]
         packed = concatenate([x.reshape(x.shape[0], math.prod(x.shape[1:])) for x in columns], -1)
         whole = packed.map(lambda x: target.folded(how, x))
         start = 0
@@ -134,14 +133,14 @@ def _replies(how: str, arrays: list[Any], target: Target) -> list[Any]:
 
 
 def _least(dtype: Any) -> Any:
-    is_float = jnp.issubdtype(dtype, jnp.floating)
-    return jnp.asarray(-jnp.inf if is_float else jnp.iinfo(dtype).min, dtype)
+    is_float = xp.issubdtype(dtype, xp.floating)
+    return xp.asarray(-xp.inf if is_float else xp.iinfo(dtype).min, dtype)
 
 
 def _scattered(how: str, x: jax.Array, place: jax.Array, places: int) -> jax.Array:
     if how == "sum":
-        return jnp.zeros((places, *x.shape[1:]), x.dtype).at[place].add(x, mode="drop")
-    return jnp.full((places, *x.shape[1:]), _least(x.dtype)).at[place].max(x, mode="drop")
+        return at(xp.zeros((places, *x.shape[1:]), x.dtype))[place].add(x, mode="drop")
+    return at(xp.full((places, *x.shape[1:]), _least(x.dtype)))[place].max(x, mode="drop")
 
 
 _FEW_COLUMNS = 8
@@ -152,14 +151,14 @@ def _product(counts: jax.Array, rows: jax.Array) -> jax.Array:
 
     def product(dtype: Any) -> jax.Array:
         a, b = rows.astype(dtype), counts.astype(dtype)
-        return jnp.matmul(a.T, b, precision=lax.Precision.HIGHEST).T.astype(rows.dtype)
+        return xp.matmul(a.T, b, precision=lax.Precision.HIGHEST).T.astype(rows.dtype)
 
-    if rows.dtype != jnp.float64 or rows.shape[1] <= _FEW_COLUMNS:
+    if rows.dtype != xp.float64 or rows.shape[1] <= _FEW_COLUMNS:
         return product(rows.dtype)
     # Products of small whole numbers are exact in float32, and so are their sums.
-    top = jnp.max(jnp.abs(rows), initial=0) * jnp.max(jnp.sum(counts, 0)).astype(rows.dtype)
-    fits = (top < 2**24) & jnp.all(rows == jnp.round(rows))
-    return lax.cond(fits, lambda: product(jnp.float32), lambda: product(jnp.float64))
+    top = xp.max(xp.abs(rows), initial=0) * xp.max(xp.sum(counts, 0)).astype(rows.dtype)
+    fits = (top < 2**24) & xp.all(rows == xp.round(rows))
+    return lax.cond(fits, lambda: product(xp.float32), lambda: product(xp.float64))
 
 
 def merged_in_pairs(stacked: Any, rows: Any, target: Target) -> Any:
@@ -167,28 +166,28 @@ def merged_in_pairs(stacked: Any, rows: Any, target: Target) -> Any:
 
     Each row counts once.
     """
-    order = jnp.argsort(target.place)
+    order = xp.argsort(target.place)
     place, size = target.place[order], target.place.size
-    rows = jax.tree.map(lambda x: jnp.asarray(x)[order], rows)
-    index = jnp.arange(size, dtype=jnp.int32)
-    combine = jax.vmap(lambda a, b: a.combine(b))
+    rows = jax.tree.map(lambda x: xp.asarray(x)[order], rows)
+    index = xp.arange(size, dtype=xp.int32)
+    combine = vmap(lambda a, b: a.combine(b))
 
     def chosen(mask: jax.Array, a: Any, b: Any) -> Any:
         def one(x: jax.Array, y: jax.Array) -> jax.Array:
-            return jnp.where(lax.expand_dims(mask, range(1, x.ndim)), x, y)
+            return xp.where(lax.expand_dims(mask, range(1, x.ndim)), x, y)
 
         return jax.tree.map(one, a, b)
 
     def double(k: jax.Array, rows: Any) -> Any:
         # Each row holds the merge of up to 2**k rows: itself and those before it, at its place.
-        before = index - (jnp.int32(1) << k)
+        before = index - (xp.int32(1) << k)
         same = (before >= 0) & (place[before] == place)
         merged = combine(jax.tree.map(lambda x: x[before], rows), rows)
         return chosen(same, merged, rows)
 
-    rounds = jnp.int32(max(size - 1, 0).bit_length())
-    rows = lax.fori_loop(jnp.int32(0), rounds, double, rows)
+    rounds = xp.int32(max(size - 1, 0).bit_length())
+    rows = lax.fori_loop(xp.int32(0), rounds, double, rows)
     # The last row at a place holds the merge of all.
-    last = jnp.full(target.places, -1, jnp.int32).at[place].max(index, mode="drop")
+    last = at(xp.full(target.places, -1, xp.int32))[place].max(index, mode="drop")
     merged = combine(stacked, jax.tree.map(lambda x: x[last], rows))
-    return chosen(last >= 0, merged, jax.tree.map(jnp.asarray, stacked))
+    return chosen(last >= 0, merged, jax.tree.map(xp.asarray, stacked))

@@ -5,10 +5,10 @@ from functools import lru_cache
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import default_float, is_integer
+from datarax._xp import xp
 from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, where
 from datarax.numerics.exact import exact
@@ -71,72 +71,72 @@ class ScaledTotal(ElementwiseState, kw_only=False):
             w: booleans or floats, which broadcast against `x`; `None` for one.
         """
         if w is not None:
-            w = jnp.broadcast_to(w, x.shape)
-        if w is not None and w.dtype != jnp.bool_:
+            w = xp.broadcast_to(w, x.shape)
+        if w is not None and w.dtype != xp.bool_:
             sums = []
             for part in float_parts(x):
-                part = jnp.where(w != 0, part, 0)
+                part = xp.where(w != 0, part, 0)
                 exponents = exponent_of(part) + exponent_of(w)
-                exponents = jnp.where(jnp.isfinite(part), exponents, jnp.int32(INFINITE))
+                exponents = xp.where(xp.isfinite(part), exponents, xp.int32(INFINITE))
                 sums.append(self.of_terms(significand(part) * significand(w), exponents))
             return sums[0] if len(sums) == 1 else sums[0].combine(sums[1])
-        x = x if w is None else jnp.where(w, x, jnp.zeros((), x.dtype))
+        x = x if w is None else xp.where(w, x, xp.zeros((), x.dtype))
         axes = tuple(range(x.ndim - len(self.shape)))
         if is_integer(x):
             dtype = np.dtype(default_float())
             parts = merge_op(MetricReduceOp.sum, dtype).over_axis(x, axes, dtype)
-            return self._summed(DoubleFloat(*parts), jnp.zeros(self.shape, jnp.int32))
-        greatest = jnp.max(jnp.abs(x), axes, initial=0)
+            return self._summed(DoubleFloat(*parts), xp.zeros(self.shape, xp.int32))
+        greatest = xp.max(xp.abs(x), axes, initial=0)
         # Up to an exponent whose reciprocal is a normal float.
-        top = jnp.minimum(exponent_of(greatest), jnp.int32(-jnp.finfo(x.dtype).minexp))
-        scaled = x * jnp.broadcast_to(power_of_two(-top, x.dtype), x.shape)
-        top = jnp.where(jnp.isfinite(greatest), top, jnp.int32(INFINITE))
+        top = xp.minimum(exponent_of(greatest), xp.int32(-xp.finfo(x.dtype).minexp))
+        scaled = x * xp.broadcast_to(power_of_two(-top, x.dtype), x.shape)
+        top = xp.where(xp.isfinite(greatest), top, xp.int32(INFINITE))
         return self._summed(sum_floats(scaled, axes), top)
 
     def of_powers(self, x: jax.Array, power: float, w: jax.Array) -> Self:
         """The sum of `w * x**power` for `x >= 0` and any power of at least 1."""
         part, exponents = scaled_power(x, power)
-        return self.of_scaled(jnp.where(x > 0, part, 0), exponents, w)
+        return self.of_scaled(xp.where(x > 0, part, 0), exponents, w)
 
     def of_scaled(self, part: jax.Array, exponents: jax.Array, w: jax.Array) -> Self:
         """The sum of `w * part * 2**exponents`; where `w` is zero, of anything."""
-        terms = jnp.where(w.astype(jnp.bool_), part, 0)
-        if w.dtype != jnp.bool_:
+        terms = xp.where(w.astype(xp.bool_), part, 0)
+        if w.dtype != xp.bool_:
             exponents = exponents + exponent_of(terms) + exponent_of(w)
             terms = significand(terms) * significand(w)
-        exponents = jnp.where(jnp.isfinite(terms), exponents, jnp.int32(INFINITE))
+        exponents = xp.where(xp.isfinite(terms), exponents, xp.int32(INFINITE))
         return self.of_terms(terms, exponents)
 
     def root(self, power: float) -> jax.Array:
         """The sum to the power of `1 / power`, of a sum that is not negative."""
-        exponent = jnp.asarray(self.exponent)
+        exponent = xp.asarray(self.exponent)
         sums = self.scaled.high
-        whole = jnp.floor(exponent.astype(sums.dtype) / jnp.asarray(power, sums.dtype))
+        whole = xp.floor(exponent.astype(sums.dtype) / xp.asarray(power, sums.dtype))
         rest = DoubleFloat.of(exponent.astype(sums.dtype)) - DoubleFloat.of(whole) * float(power)
-        part = jnp.sqrt(sums) if power == 2 else real_power(sums, 1 / power)
-        part = part * jnp.exp2(rest.to_float() / jnp.asarray(power, sums.dtype))
-        return times_power_of_two(part, jnp.where(sums > 0, whole, 0).astype(jnp.int32))
+        part = xp.sqrt(sums) if power == 2 else real_power(sums, 1 / power)
+        part = part * xp.exp2(rest.to_float() / xp.asarray(power, sums.dtype))
+        return times_power_of_two(part, xp.where(sums > 0, whole, 0).astype(xp.int32))
 
     def of_terms(self, terms: jax.Array, exponents: jax.Array) -> Self:
         """The sum of `terms * 2**exponents`, floats and int32 of shape (..., *shape)."""
         axes = tuple(range(terms.ndim - len(self.shape)))
-        top = jnp.max(exponents, axes, initial=NOTHING, where=terms != 0)
-        shift = exponents - jnp.broadcast_to(top, exponents.shape)
+        top = xp.max(exponents, axes, initial=NOTHING, where=terms != 0)
+        shift = exponents - xp.broadcast_to(top, exponents.shape)
         # A shift is positive where the term is zero.
-        scaled = terms * power_of_two(jnp.minimum(shift, 0), terms.dtype)
+        scaled = terms * power_of_two(xp.minimum(shift, 0), terms.dtype)
         return self._summed(sum_floats(scaled, axes), top)
 
     def _summed(self, total: DoubleFloat, exponent: jax.Array) -> Self:
         # A sum of nothing but zeros must not change the unit of a sum that it is added to.
-        return self._holding(total, jnp.where(total.high == 0, jnp.int32(NOTHING), exponent))
+        return self._holding(total, xp.where(total.high == 0, xp.int32(NOTHING), exponent))
 
     def _holding(self, total: DoubleFloat, exponent: jax.Array) -> Self:
         return self.with_parts({"parts": tuple(total), "exponent": exponent})
 
     def in_unit(self, unit: jax.Array) -> Self:
         """The sum of numbers that are in units of `2**unit`."""
-        exponent = jnp.asarray(self.exponent)
-        unit = jnp.where(self.scaled.high == 0, jnp.int32(0), unit)
+        exponent = xp.asarray(self.exponent)
+        unit = xp.where(self.scaled.high == 0, xp.int32(0), unit)
         return self._holding(self.scaled, exponent + unit)
 
     def __getitem__(self, index: int) -> "ScaledTotal":
@@ -147,12 +147,12 @@ class ScaledTotal(ElementwiseState, kw_only=False):
     @property
     def scaled(self) -> DoubleFloat:
         """The sum in units of `2**exponent`."""
-        return DoubleFloat(*map(jnp.asarray, self.parts))
+        return DoubleFloat(*map(xp.asarray, self.parts))
 
     @property
     def number(self) -> ScaledDouble:
         """The sum as a number for formulas."""
-        return ScaledDouble(self.scaled, jnp.asarray(self.exponent))
+        return ScaledDouble(self.scaled, xp.asarray(self.exponent))
 
     @property
     def double(self) -> DoubleFloat:
@@ -170,27 +170,27 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         return exact(self.double)
 
     def combine(self, other: Any) -> Self:
-        a, b = jnp.asarray(self.exponent), jnp.asarray(other.exponent)
+        a, b = xp.asarray(self.exponent), xp.asarray(other.exponent)
         # The power underflows to zero where the lower sum is negligible.
         x, y = (
-            each.scaled * power_of_two(jnp.minimum(e, 0), each.scaled.dtype)
+            each.scaled * power_of_two(xp.minimum(e, 0), each.scaled.dtype)
             for each, e in ((self, a - b), (other, b - a))
         )
-        return self._holding(x + y, jnp.maximum(a, b))
+        return self._holding(x + y, xp.maximum(a, b))
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         # In units of the power of the sum itself, so that it does not underflow however often it is
         # multiplied: a quotient of two sums stays what it is without new data.
-        product, exponent = self.scaled * factor.double, jnp.asarray(self.exponent)
+        product, exponent = self.scaled * factor.double, xp.asarray(self.exponent)
         power = exponent_of(product.high)
         apart = product.map(lambda x: times_power_of_two(x, -power))
         moved = exponent + factor.exponent + power
         gone = (product.high == 0) | (moved < NOTHING // 4)
-        apart = apart.map(lambda x: jnp.where(gone, jnp.zeros((), x.dtype), x))
-        stays = ~jnp.isfinite(product.high)
+        apart = apart.map(lambda x: xp.where(gone, xp.zeros((), x.dtype), x))
+        stays = ~xp.isfinite(product.high)
         return self._holding(
             where(stays, product, apart),
-            jnp.where(stays, exponent, jnp.where(gone, jnp.int32(NOTHING), moved)),
+            xp.where(stays, exponent, xp.where(gone, xp.int32(NOTHING), moved)),
         )
 
     @property
@@ -201,30 +201,28 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         if not has_wide(self.parts[0].dtype):
             return merged_in_pairs(self, rows, target)
         # The rows of one state are added up in units of the greatest power among them, or more.
-        exponents = jnp.asarray(rows.exponent)
-        top = jnp.maximum((yield Packed("bound", exponents)), jnp.int32(NOTHING))
-        shift = jnp.minimum(exponents - target.of_rows(top), 0)
+        exponents = xp.asarray(rows.exponent)
+        top = xp.maximum((yield Packed("bound", exponents)), xp.int32(NOTHING))
+        shift = xp.minimum(exponents - target.of_rows(top), 0)
         total = yield Packed("sum", rows.scaled * power_of_two(shift, rows.scaled.dtype))
         return self.combine(self._holding(total, top))
 
     def canonical(self) -> Self:
         # The sum itself, if it is far from overflow; else its significand and its exponent.
         power = exponent_of(self.scaled.high)
-        exponent = jnp.asarray(self.exponent) + power
+        exponent = xp.asarray(self.exponent) + power
         zero = self.scaled.high == 0
-        near = zero | (jnp.abs(exponent) < _FAR)
+        near = zero | (xp.abs(exponent) < _FAR)
         apart = self.scaled.map(lambda x: times_power_of_two(x, -power))
-        exponent = jnp.where(zero, jnp.int32(0), exponent)
-        return self._holding(
-            where(near, self.double, apart), jnp.where(near, jnp.int32(0), exponent)
-        )
+        exponent = xp.where(zero, xp.int32(0), exponent)
+        return self._holding(where(near, self.double, apart), xp.where(near, xp.int32(0), exponent))
 
 
 def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
     """Several sums of one shape as one, along a new leading axis; they are merged at once."""
     return jax.tree.unflatten(
         jax.tree.structure(ScaledTotal((len(totals), *totals[0].shape))),
-        jax.tree.leaves(jax.tree.map(lambda *parts: jnp.stack(parts), *totals)),
+        jax.tree.leaves(jax.tree.map(lambda *parts: xp.stack(parts), *totals)),
     )
 
 
@@ -235,9 +233,9 @@ def sums_of_sums(totals: ScaledTotal, chosen: jax.Array) -> ScaledTotal:
         totals: of shape (..., 1, n).
         chosen: a mask (..., m, n): which of the n sums are added up in each of the m results.
     """
-    exponents = jnp.where(chosen, jnp.asarray(totals.exponent), jnp.int32(NOTHING))
-    top = jnp.max(exponents, -1, initial=NOTHING)
-    parts = totals.scaled.map(lambda x: jnp.where(chosen, x, jnp.zeros((), x.dtype)))
+    exponents = xp.where(chosen, xp.asarray(totals.exponent), xp.int32(NOTHING))
+    top = xp.max(exponents, -1, initial=NOTHING)
+    parts = totals.scaled.map(lambda x: xp.where(chosen, x, xp.zeros((), x.dtype)))
     # The power underflows to zero where a sum is negligible.
     scaled = parts * power_of_two(exponents - top[..., None], parts.dtype)
     total = scaled.sum((-1,))

@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
+from datarax._xp import at, lax, on_host, xp
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide
@@ -79,12 +78,12 @@ class ScatterCounts(LeafState, kw_only=False):
             weights: booleans, or floats of the default dtype that are not negative, of the shape of
                 `place`.
         """
-        if weights.dtype != jnp.bool_:
+        if weights.dtype != xp.bool_:
             batch = scatter_sum(place, weights, math.prod(self.shape)).reshape(*self.shape)
             total = DoubleFloat(*self.flushed) + batch
             return self.with_parts({"flushed": (total.high, total.low)})
         # Flush first if one cell could overflow, even if the whole batch falls into that cell.
-        full = jnp.asarray(self.pending) > _FULL - place.size
+        full = xp.asarray(self.pending) > _FULL - place.size
         table = jax.tree.map(lambda x: x.reshape(-1), replicated((self.recent, self.flushed)))
         recent, flushed = _flush_where(full, table)
         recent, flushed = jax.tree.map(
@@ -93,7 +92,7 @@ class ScatterCounts(LeafState, kw_only=False):
         return self.with_parts(
             {
                 "recent": recent,
-                "pending": jnp.where(full, jnp.int32(0), self.pending) + jnp.int32(place.size),
+                "pending": xp.where(full, xp.int32(0), self.pending) + xp.int32(place.size),
                 "flushed": flushed,
             }
         )
@@ -106,20 +105,20 @@ class ScatterCounts(LeafState, kw_only=False):
         replicas, cells = counts.shape[1], math.prod(self.shape) // counts.shape[1]
 
         def table(times: jax.Array) -> jax.Array:
-            empty = jnp.zeros((cells, replicas), times.dtype)
-            return empty.at[place.astype(jnp.uint32)].add(times, mode="drop").T.reshape(self.shape)
+            empty = xp.zeros((cells, replicas), times.dtype)
+            return at(empty)[place.astype(xp.uint32)].add(times, mode="drop").T.reshape(self.shape)
 
         counts = counts[:, None, :]
-        if weights.dtype != jnp.bool_:
+        if weights.dtype != xp.bool_:
             w = DoubleFloat.of(weights[:, :, None])
             return self.holding(self.double + w.map(lambda w: table(w * counts.astype(w.dtype))))
         most = (place.size << 7) - 1
-        full = jnp.asarray(self.pending) > _FULL - most
+        full = xp.asarray(self.pending) > _FULL - most
         flat = jax.tree.map(lambda x: x.reshape(-1), (self.recent, self.flushed))
         recent, flushed = _flush_where(full, flat)
-        added = table(jnp.where(weights[:, :, None], counts, 0)).reshape(-1)
+        added = table(xp.where(weights[:, :, None], counts, 0)).reshape(-1)
         parts = jax.tree.map(lambda x: x.reshape(self.shape), (recent + added, flushed))
-        pending = jnp.where(full, jnp.int32(0), self.pending) + jnp.int32(most)
+        pending = xp.where(full, xp.int32(0), self.pending) + xp.int32(most)
         return self.with_parts({"recent": parts[0], "pending": pending, "flushed": parts[1]})
 
     @property
@@ -151,20 +150,20 @@ class ScatterCounts(LeafState, kw_only=False):
         # All tables are one table with a further axis. A cell of it has no greater bound than the
         # greatest of theirs.
         whole = ScatterCounts((size, *self.shape)).with_parts(
-            self.children() | {"pending": jnp.max(self.pending)}
+            self.children() | {"pending": xp.max(self.pending)}
         )
         for cell, weights in rows.added:
             cells_of_row = math.prod(cell.shape[1:])
             cell, weights = (x.reshape(place.size, cells_of_row) for x in (cell, weights))
             # Of a row that is left out, the product may overflow; so may a cell that is ignored.
             used = (place < target.places)[:, None] & (cell < cells)
-            at = place.astype(jnp.int32)[:, None] * cells + cell
-            at = jnp.where(used, at, jnp.int32(size * cells))
+            at = place.astype(xp.int32)[:, None] * cells + cell
+            at = xp.where(used, at, xp.int32(size * cells))
             if counts is None:
                 whole = whole.add(at, weights)
             else:
                 whole = whole._with_repeated(at, weights, counts)
-        pending = jnp.broadcast_to(whole.pending, (size,))
+        pending = xp.broadcast_to(whole.pending, (size,))
         return self.with_parts(whole.children() | {"pending": pending})
 
     def canonical(self) -> Self:
@@ -176,8 +175,8 @@ class ScatterCounts(LeafState, kw_only=False):
         stacked = table.shape[: table.ndim - len(self.shape)]
         return self.with_parts(
             {
-                "recent": jnp.zeros(table.shape, jnp.int32),
-                "pending": jnp.zeros(stacked, jnp.int32),
+                "recent": xp.zeros(table.shape, xp.int32),
+                "pending": xp.zeros(stacked, xp.int32),
                 "flushed": (table.high, table.low),
             }
         )
@@ -188,7 +187,7 @@ class ScatterCounts(LeafState, kw_only=False):
     def weighted_by(self, factor: ScaledDouble) -> Self:
         table = multiplied(self.double, factor)
         # Zeros made of the counts, so that inside `shard_map` they vary over the same axes.
-        recent, pending = (jnp.asarray(x) & 0 for x in (self.recent, self.pending))
+        recent, pending = (xp.asarray(x) & 0 for x in (self.recent, self.pending))
         flushed = table.high, table.low
         return self.with_parts({"recent": recent, "pending": pending, "flushed": flushed})
 
@@ -224,19 +223,19 @@ class RowOfCells:
 
 def flushed_total(recent: Any, flushed: Any) -> DoubleFloat:
     """The table `flushed + recent` as double-floats."""
-    recent, flushed = jax.tree.map(jnp.asarray, (recent, flushed))
+    recent, flushed = jax.tree.map(xp.asarray, (recent, flushed))
     return DoubleFloat(*flushed) + double_from_int(recent, flushed[0].dtype)
 
 
 def _flush_where(full: jax.Array, table: Any) -> Any:
     """Flushes a flat table, the pair of recent and flushed counts, if `full` is true."""
     size = table[0].size
-    chunk, once = max(1, min(size, _CHUNK)), full.astype(jnp.int32)
+    chunk, once = max(1, min(size, _CHUNK)), full.astype(xp.int32)
 
     def flush(i: jax.Array, table: Any) -> Any:
         # The last chunk may overlap the one before it, whose recent counts are zero by then.
-        start = jnp.minimum(i * jnp.int32(chunk), jnp.int32(size - chunk))
-        start = start.astype(jnp.uint32)  # JAX looks for negative indices
+        start = xp.minimum(i * xp.int32(chunk), xp.int32(size - chunk))
+        start = start.astype(xp.uint32)  # JAX looks for negative indices
         part = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, chunk), table)
         # A loop of one round. Without it, the compiler fuses the sum with the write below, and then
         # copies the whole table.
@@ -247,15 +246,22 @@ def _flush_where(full: jax.Array, table: Any) -> Any:
 
     # A loop that mostly has no rounds. A `lax.cond` would copy the table in every call. The loop
     # goes by chunks, because a program reserves the memory of the flush even if it does not flush.
-    return lax.fori_loop(0, once * jnp.int32(-(-size // chunk)), flush, table)
+    return lax.fori_loop(0, once * xp.int32(-(-size // chunk)), flush, table)
+
+
+def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
+    """A table (size,) with `weights` added at the indices `place`; others are ignored."""
+    if not on_host(table, place, weights):
+        return _add_at(table, place, weights)
+    place = _beyond_if_zero(place, weights, table.size)
+    return at(table)[place].add(np.ravel(weights).astype(table.dtype))
 
 
 @partial(jax.jit, inline=True)
-def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
-    """A table (size,) with `weights` added at the indices `place`; others are ignored."""
-    ones = jnp.ones((), table.dtype) if weights.dtype == jnp.bool_ else replicated(weights)
+def _add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
+    ones = xp.ones((), table.dtype) if weights.dtype == xp.bool_ else replicated(weights)
     place = _beyond_if_zero(place, weights, table.size)
-    ones = jnp.broadcast_to(ones.reshape(-1) if ones.ndim else ones, place.shape)
+    ones = xp.broadcast_to(ones.reshape(-1) if ones.ndim else ones, place.shape)
     # Unlike `table.at[place]`, it does not look for negative indices.
     return lax.scatter_add(table, place[:, None], ones, _INTO_FLAT, mode="drop")
 
@@ -263,14 +269,17 @@ def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
 def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
     """The sum of the float `weights` at each of `size` flat indices."""
     place, weights = _beyond_if_zero(place, weights, size), replicated(weights).reshape(-1)
+    if on_host(place, weights):
+        inside = (place >= 0) & (place < size)
+        return DoubleFloat.of(np.bincount(place[inside], weights[inside], size))
     # A scatter adds one weight at a time, so a large sum would absorb small weights. Two remedies:
     # several rows are summed apart, and then added; and each weight is split into two parts, of
     # which the upper parts add up exactly.
     rows = max(1, min(place.size // 64, place.size // max(size, 1)))
-    row = jnp.arange(place.size, dtype=jnp.int32) % rows
-    empty = jnp.zeros((rows, size), weights.dtype)
+    row = xp.arange(place.size, dtype=xp.int32) % rows
+    empty = xp.zeros((rows, size), weights.dtype)
     upper, lower = (
-        jnp.sum(empty.at[row, place].add(part, mode="drop"), 0)
+        xp.sum(at(empty)[row, place].add(part, mode="drop"), 0)
         for part in split_for_sum(weights, (0,))
     )
     return DoubleFloat.of(upper) + lower
@@ -278,8 +287,8 @@ def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
 
 def _beyond_if_zero(place: jax.Array, weights: jax.Array, size: int) -> jax.Array:
     """The flat indices; `size`, which is past the end of the table, where the weight is zero."""
-    counts = replicated(weights).astype(jnp.bool_)
-    return jnp.where(counts, replicated(place), jnp.int32(size)).reshape(-1)
+    counts = replicated(weights).astype(xp.bool_)
+    return xp.where(counts, replicated(place), xp.int32(size)).reshape(-1)
 
 
 def extreme_at(
@@ -292,6 +301,12 @@ def extreme_at(
     (part,) = extreme.parts
     scatter = lax.scatter_max if extreme.reduce_op is MetricReduceOp.max else lax.scatter_min
     place, values = (x.reshape(-1) for x in replicated((place, values.astype(extreme.dtype))))
-    flat = jnp.asarray(part).reshape(-1)
-    folded = scatter(flat, place[:, None], values, _INTO_FLAT, mode="drop")
+    flat = xp.asarray(part).reshape(-1)
+    if on_host(flat, place, values):
+        used = (place >= 0) & (place < flat.size)
+        folded = np.array(flat)
+        ufunc = np.maximum if extreme.reduce_op is MetricReduceOp.max else np.minimum
+        ufunc.at(folded, place[used], values[used])
+    else:
+        folded = scatter(flat, place[:, None], values, _INTO_FLAT, mode="drop")
     return extreme.replace(parts=(folded.reshape(extreme.shape),))

@@ -3,10 +3,10 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
-from jax import lax
+import numpy as np
 
 from datarax._checks import default_float, positive_int
+from datarax._xp import lax, xp
 from datarax.numerics.exact import Exact
 from datarax.numerics.run_sums import run_sums
 from datarax.statistics.buffer import Rows
@@ -52,40 +52,40 @@ class ScoreBuffer(Scores):
         return self.rows.overflow
 
     def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
-        used, dtype = w.astype(jnp.bool_), self.rows.dtype
+        used, dtype = w.astype(xp.bool_), self.rows.dtype
         # Scores of weight zero may hold anything, and must not reach the sort. -0.0 equals 0.0, and
         # some devices flush subnormal numbers to zero: all of them become 0.0, so that every device
         # gives the same result.
-        tiny = float(jnp.finfo(scores.dtype).tiny)
-        scores = jnp.where(used & (jnp.abs(scores) >= tiny), scores, 0)
+        tiny = float(np.finfo(default_float()).tiny)
+        scores = xp.where(used & (xp.abs(scores) >= tiny), scores, 0)
         target, w = positive, w.astype(dtype)
         if self._has_labels:
-            target, w = jnp.argmax(positive, -1)[:, None], w[:, :1]
+            target, w = xp.argmax(positive, -1)[:, None], w[:, :1]
         parts = (scores.astype(dtype), target.astype(dtype), w)
-        kept = self.rows.append(jnp.concatenate(parts, -1), jnp.any(used, -1))
+        kept = self.rows.append(xp.concatenate(parts, -1), xp.any(used, -1))
         return self.replace(rows=kept)
 
     def _columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Scores, weights of positives and weights of negatives, of shape (size, capacity)."""
-        data, size = jnp.asarray(self.rows.data).T, self.size
+        data, size = xp.asarray(self.rows.data).T, self.size
         scores = data[:size]
         if self._has_labels:
-            classes = jnp.arange(size, dtype=jnp.int32)[:, None]
-            positive, w = data[size:-1].astype(jnp.int32) == classes, data[-1:]
+            classes = xp.arange(size, dtype=xp.int32)[:, None]
+            positive, w = data[size:-1].astype(xp.int32) == classes, data[-1:]
         else:
             positive, w = data[size : 2 * size] == 1, data[2 * size :]
-        w = jnp.where(self.rows.is_filled[None, :], w, 0)
-        w = jnp.broadcast_to(w, scores.shape)
+        w = xp.where(self.rows.is_filled[None, :], w, 0)
+        w = xp.broadcast_to(w, scores.shape)
         # Rows without data get the score infinity, so that they come last when sorted.
-        scores = jnp.where(w != 0, scores, jnp.inf)
-        return scores, jnp.where(positive, w, 0), jnp.where(positive, 0, w)
+        scores = xp.where(w != 0, scores, xp.inf)
+        return scores, xp.where(positive, w, 0), xp.where(positive, 0, w)
 
     def groups(self) -> Groups:
         """The weights by class and distinct score, each at the first place of its score."""
         scores, positives, negatives = lax.sort(self._columns(), dimension=-1, num_keys=1)
-        edge = jnp.ones_like(scores[:, :1], jnp.bool_)
+        edge = xp.ones_like(scores[:, :1], xp.bool_)
         differs = scores[:, 1:] != scores[:, :-1]
-        first = jnp.concatenate([edge, differs], -1)
-        last = jnp.concatenate([differs, edge], -1)
+        first = xp.concatenate([edge, differs], -1)
+        last = xp.concatenate([differs, edge], -1)
         positives, negatives = (run_sums(w, first, last) for w in (positives, negatives))
-        return Groups.of(positives, negatives, jnp.ones_like(first), scores)
+        return Groups.of(positives, negatives, xp.ones_like(first), scores)

@@ -3,9 +3,9 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float
+from datarax._xp import xp
 from datarax.numerics.float_grid import default_bits
 from datarax.statistics.adaptive_bins import AdaptiveBins
 from datarax.statistics.fields import state
@@ -58,7 +58,7 @@ class ScoreHistogram(Scores):
         )
 
     def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
-        w = w if w.dtype == jnp.bool_ else as_float(w)
+        w = w if w.dtype == xp.bool_ else as_float(w)
         return self.replace(bins=self.bins.add(scores, w, positive))
 
     def groups(self) -> Groups:

@@ -3,9 +3,9 @@
 from typing import NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float
+from datarax._xp import xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.float_grid import default_bits
 from datarax.numerics.scaling import power_of_two_near_reciprocal
@@ -63,8 +63,8 @@ class ScoreTable(Scores):
         )
 
     def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
-        w = w if w.dtype == jnp.bool_ else as_float(w)
-        target = jnp.argmax(positive, -1).astype(jnp.int32)[:, None]
+        w = w if w.dtype == xp.bool_ else as_float(w)
+        target = xp.argmax(positive, -1).astype(xp.int32)[:, None]
         return self.replace(bins=self.bins.add(scores, w, target))
 
     @computed_once
@@ -72,12 +72,12 @@ class ScoreTable(Scores):
         """The pairs of examples, by how their scores are ordered."""
         seen = self.bins.contents()
         totals = seen.weights[:, 0].sum(-1)
-        scale = power_of_two_near_reciprocal(jnp.max(totals.high))
+        scale = power_of_two_near_reciprocal(xp.max(totals.high))
         others = seen.weights * scale
-        index = jnp.arange(self.size, dtype=jnp.uint32)
+        index = xp.arange(self.size, dtype=xp.uint32)
         own = others.map(lambda x: x[index, index])[None]
         tied, unknown = (
-            own.map(lambda x, mask=mask: jnp.where(mask[None], x, 0))
+            own.map(lambda x, mask=mask: xp.where(mask[None], x, 0))
             for mask in (seen.is_tie, ~seen.is_tie)
         )
         above, tied, unknown = (

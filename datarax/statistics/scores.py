@@ -3,11 +3,11 @@
 from typing import NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import is_integer, numeric
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import special, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaling import power_of_two_near_reciprocal
@@ -81,8 +81,8 @@ class Groups(NamedTuple):
 
         Ratios of weights stay the same, so results do not depend on the unit of the weights.
         """
-        totals = jnp.maximum(self.total_positives.high, self.total_negatives.high)
-        scale = power_of_two_near_reciprocal(jnp.max(totals))
+        totals = xp.maximum(self.total_positives.high, self.total_negatives.high)
+        scale = power_of_two_near_reciprocal(xp.max(totals))
         p, n, p_above, n_above = (x * scale for x in self[:4])
         return Groups(p, n, p_above, n_above, self.is_tie, self.lowest)
 
@@ -91,7 +91,7 @@ def sums_above(weights: DoubleFloat) -> DoubleFloat:
     """The sum over all higher groups; exact for integers."""
 
     def next_group(x: jax.Array) -> jax.Array:
-        return jnp.concatenate([x[..., 1:], jnp.zeros_like(x[..., :1])], -1)
+        return xp.concatenate([x[..., 1:], xp.zeros_like(x[..., :1])], -1)
 
     return suffix_sums(weights.map(next_group))
 
@@ -165,7 +165,7 @@ class Scores(State):
             scores = _log_odds(scores, self.num_classes is not None)
         if self.num_classes is not None:
             target = is_class(target, self.num_classes)
-            w = jnp.broadcast_to(w[..., None], scores.shape)
+            w = xp.broadcast_to(w[..., None], scores.shape)
         parts = scores, target, w
         if self.pooled:  # JAX does not join a sharded axis with another one
             parts = replicated(parts)
@@ -192,7 +192,7 @@ class Scores(State):
         groups = self.groups().scaled()
         if not self.from_logits:
             return groups
-        return groups._replace(lowest=jax.nn.sigmoid(groups.lowest))
+        return groups._replace(lowest=special.expit(groups.lowest))
 
 
 _MOST_LOG_ODDS = 700.0
@@ -205,4 +205,4 @@ def _log_odds(logits: jax.Array, of_softmax: bool) -> jax.Array:
     So an impossible class may have a logit of -1e9, and does not widen the bins of other scores.
     """
     z = softmax_log_odds(logits) if of_softmax else logits
-    return jnp.where(jnp.abs(z) > _MOST_LOG_ODDS, jnp.sign(z) * jnp.inf, z)
+    return xp.where(xp.abs(z) > _MOST_LOG_ODDS, xp.sign(z) * xp.inf, z)

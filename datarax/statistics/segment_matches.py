@@ -4,12 +4,12 @@ import math
 from typing import NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import as_float, is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import at, beside, lax, xp
 from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
@@ -97,17 +97,17 @@ class SegmentMatches(State):
             if not is_integer(x):
                 raise MetricTypeError(f"{name} has dtype {x.dtype}; expected integers")
         pixels = math.prod(preds.shape[1:-1])
-        images, valid = [], jnp.ones(preds.shape[0], jnp.bool_)
+        images, valid = [], xp.ones(preds.shape[0], xp.bool_)
         for x in (preds, target):
             x = replicated(x).reshape(x.shape[0], pixels, 2)
             fine, segment = self._segments(x)
             images.append(segment)
-            valid &= jnp.all(fine, -1)
+            valid = valid & xp.all(fine, -1)
         w, invalid = rows_weight(out_of_range(~valid), weights)
-        found: Matches = jax.lax.map(lambda pair: self._matches(*pair), tuple(images))
+        found: Matches = lax.map(lambda pair: self._matches(*pair), tuple(images))
         by_image = as_float(w)[:, None]
         changes = {
-            name: getattr(self, name).update(jnp.where(by_image != 0, as_float(x) * by_image, 0))
+            name: getattr(self, name).update(xp.where(by_image != 0, as_float(x) * by_image, 0))
             for name, x in found._asdict().items()
         }
         return self.replace(**changes, invalid=self.invalid.update(invalid))
@@ -120,14 +120,14 @@ class SegmentMatches(State):
         label, number = image[..., 0], image[..., 1]
         unlabelled = equals(label, self.ignore_index)
         known = in_range(label, self.num_classes)
-        label = jnp.where(known, label.astype(jnp.int32), 0)
+        label = xp.where(known, label.astype(xp.int32), 0)
         is_thing = np.zeros(self.num_classes, bool)
         is_thing[list(self.things)] = True
-        thing = jnp.asarray(is_thing)[label]
+        thing = beside(label, is_thing)[label]
         fine = known & (~thing | in_range(number, self.max_segments))
-        number = jnp.where(thing & fine, number.astype(jnp.int32), 0)
+        number = xp.where(thing & fine, number.astype(xp.int32), 0)
         last = self.num_classes * self.max_segments
-        return fine | unlabelled, jnp.where(fine, label * self.max_segments + number, last)
+        return fine | unlabelled, xp.where(fine, label * self.max_segments + number, last)
 
     def _matches(self, preds: jax.Array, target: jax.Array) -> Matches:
         """The matches in one image, from the index of the segment of each pixel."""
@@ -135,8 +135,8 @@ class SegmentMatches(State):
         none = self.num_classes * size
 
         def area(segment: jax.Array, where: jax.Array, length: int) -> jax.Array:
-            place = jnp.where(where, segment, length)  # out of range is dropped
-            return jnp.zeros(length, jnp.int32).at[place].add(1, mode="drop")
+            place = xp.where(where, segment, length)  # out of range is dropped
+            return at(xp.zeros(length, xp.int32))[place].add(1, mode="drop")
 
         labelled = target != none
         # The area of each segment (C, S); of predicted ones, on labelled pixels and elsewhere.
@@ -148,13 +148,13 @@ class SegmentMatches(State):
         both = area(preds * size + target % size, same, none * size).reshape(*shape, size)
         union = on_labelled[:, :, None] + there[:, None, :] - both
         match = both > union - both  # IoU > 1/2
-        overlap = jnp.where(match, as_float(both) / as_float(jnp.maximum(union, 1)), 0)
+        overlap = xp.where(match, as_float(both) / as_float(xp.maximum(union, 1)), 0)
         spurious = (on_labelled > 0) | (elsewhere > 0)
-        spurious &= ~jnp.any(match, 2) & (elsewhere <= on_labelled)
-        missed = (there > 0) & ~jnp.any(match, 1)
+        spurious = spurious & (~xp.any(match, 2) & (elsewhere <= on_labelled))
+        missed = (there > 0) & ~xp.any(match, 1)
         return Matches(
-            jnp.sum(match, (1, 2), dtype=jnp.int32),
-            jnp.sum(spurious, 1, dtype=jnp.int32),
-            jnp.sum(missed, 1, dtype=jnp.int32),
-            jnp.sum(overlap, (1, 2)),
+            xp.sum(match, (1, 2), dtype=xp.int32),
+            xp.sum(spurious, 1, dtype=xp.int32),
+            xp.sum(missed, 1, dtype=xp.int32),
+            xp.sum(overlap, (1, 2)),
         )

@@ -5,9 +5,9 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from datarax._xp import vmap, xp
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.fields import state
 from datarax.statistics.leaf_state import LeafState, Travel
@@ -79,7 +79,7 @@ class Stack(LeafState, kw_only=False):
 
     def map(self, function: Callable[..., Any], *others: Any) -> Any:
         """`function` of each state, and of its row of `others`; the results are stacked."""
-        return jax.vmap(function)(self.states, *others)
+        return vmap(function)(self.states, *others)
 
     def combine(self, other: Any) -> Self:
         return self.holding(self.map(lambda a, b: a.combine(b), other.states))
@@ -181,4 +181,4 @@ def _repeated(element: Element, size: int) -> Any:
 
 def _joined(x: jax.Array) -> jax.Array:
     """An array with its first two axes as one."""
-    return jnp.reshape(x, (-1, *x.shape[2:]))
+    return xp.reshape(x, (-1, *x.shape[2:]))

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 import jax
+import numpy as np
 
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError
+from datarax._xp import fetched, is_near, is_traced
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import outside_mesh
@@ -318,7 +320,7 @@ class State(Saveable, metaclass=_StateType):
         # Inside `shard_map`, one of the two may be replicated, and the other not.
         both = axes_of((self, other))
         if not both:
-            return self.combine(other)
+            return _merged(self, other)
         return counted_once(self, both).combine(counted_once(other, both))
 
     def sync(self, axis_name: AxisName) -> Self:
@@ -460,3 +462,19 @@ def _made_anew(template: State) -> State:
     given = {name: getattr(template, name) for name, each in template.fields.items() if each.init}
     is_declared = type(template).__init__ is State.__init__
     return type(template)(**given) if is_declared else template
+
+
+def _merged(a: Any, b: Any) -> Any:
+    """The merge of two states: within a traced function as written, else where their arrays are."""
+    leaves = jax.tree.leaves((a, b))
+    if is_traced(leaves):
+        return a.combine(b)
+    if not is_near(leaves):
+        return _combined(a, b)
+    with np.errstate(all="ignore"):
+        return fetched(a).combine(fetched(b))
+
+
+@jax.jit
+def _combined(a: Any, b: Any) -> Any:
+    return a.combine(b)

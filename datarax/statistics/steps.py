@@ -3,13 +3,12 @@
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import beside, lax, xp
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
@@ -41,10 +40,10 @@ class Newest(ElementwiseState):
 
     def of(self, x: jax.Array, step: jax.Array, counts: jax.Array) -> Self:
         """The newest value of a batch, among those that count."""
-        newest = jnp.max(step, initial=_FIRST, where=counts)
+        newest = xp.max(step, initial=_FIRST, where=counts)
         # -0.0 becomes 0.0, because the maximum of both may be either of them.
-        x = jnp.where(x == 0, 0, x)
-        last = jnp.max(x, initial=-jnp.inf, where=counts & (step == newest))
+        x = xp.where(x == 0, 0, x)
+        last = xp.max(x, initial=-xp.inf, where=counts & (step == newest))
         return self.with_parts({"step": newest, "value": last})
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
@@ -52,11 +51,11 @@ class Newest(ElementwiseState):
 
     def combine(self, other: Any) -> Self:
         a, b = self, other
-        greater = jnp.where(a.step < b.step, b.value, jnp.maximum(a.value, b.value))
+        greater = xp.where(a.step < b.step, b.value, xp.maximum(a.value, b.value))
         return self.with_parts(
             {
-                "step": jnp.maximum(a.step, b.step),
-                "value": jnp.where(a.step > b.step, a.value, greater),
+                "step": xp.maximum(a.step, b.step),
+                "value": xp.where(a.step > b.step, a.value, greater),
             }
         )
 
@@ -77,10 +76,10 @@ class DecayedSums(ElementwiseState, kw_only=False):
     def of(self, x: jax.Array, w: jax.Array, step: jax.Array) -> Self:
         """The sums of a batch, from values `x`, their weights `w` and steps, of one shape."""
         counts = w > 0
-        newest = jnp.max(step, initial=_FIRST, where=counts)
+        newest = xp.max(step, initial=_FIRST, where=counts)
         w = w * self._decay_since(newest, step).high
         axes = tuple(range(x.ndim))
-        total = sum_floats(jnp.where(counts, x, 0) * w, axes)
+        total = sum_floats(xp.where(counts, x, 0) * w, axes)
         return self._holding(newest, total, sum_floats(w, axes))
 
     def _holding(self, step: jax.Array, total: DoubleFloat, weight: DoubleFloat) -> Self:
@@ -89,29 +88,29 @@ class DecayedSums(ElementwiseState, kw_only=False):
     def _decay_since(self, newest: jax.Array, step: jax.Array) -> DoubleFloat:
         """`decay ** (newest - step)` as a double-float: float32 errors would accumulate."""
         # The difference is unsigned, because that of two int32 steps may overflow an int32.
-        since = newest.astype(jnp.uint32) - step.astype(jnp.uint32)
+        since = newest.astype(xp.uint32) - step.astype(xp.uint32)
         dtype = default_float()
         # Repeated squaring: `squares[k]` is the factor for bit k of the number of steps.
         squares = np.array([self.decay ** (2**k) for k in range(32)])
         high = squares.astype(dtype)
-        factors = DoubleFloat(jnp.asarray(high), jnp.asarray((squares - high).astype(dtype)))
+        factors = DoubleFloat(*(beside(since, x) for x in (high, (squares - high).astype(dtype))))
 
         def multiply(k: jax.Array, power: DoubleFloat) -> DoubleFloat:
-            bit = (since >> k.astype(jnp.uint32)) & jnp.uint32(1)
+            bit = (since >> k.astype(xp.uint32)) & xp.uint32(1)
             return where(bit == 1, power * factors[k], power)
 
-        one = DoubleFloat.of(jnp.ones_like(since, dtype))
-        return lax.fori_loop(jnp.int32(0), jnp.int32(32), multiply, one)
+        one = DoubleFloat.of(xp.ones_like(since, dtype))
+        return lax.fori_loop(xp.int32(0), xp.int32(32), multiply, one)
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         total, weight = (
-            multiplied(DoubleFloat(*map(jnp.asarray, x)), factor) for x in (self.total, self.weight)
+            multiplied(DoubleFloat(*map(xp.asarray, x)), factor) for x in (self.total, self.weight)
         )
-        return self._holding(jnp.asarray(self.step), total, weight)
+        return self._holding(xp.asarray(self.step), total, weight)
 
     def combine(self, other: Any) -> Self:
-        newest = jnp.maximum(self.step, other.step)
-        mine, others = (each._decay_since(newest, jnp.asarray(each.step)) for each in (self, other))
+        newest = xp.maximum(self.step, other.step)
+        mine, others = (each._decay_since(newest, xp.asarray(each.step)) for each in (self, other))
         return self._holding(
             newest,
             DoubleFloat(*self.total) * mine + DoubleFloat(*other.total) * others,
@@ -127,10 +126,10 @@ class LastStep(State):
 
     def update(self, values: ArrayLike, step: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; `step` and `weights` broadcast on their leading axes."""
-        x = as_float(numeric(values, "values"))
+        x = numeric(values, "values").astype(default_float())
         step, known = numbered_steps(step, x)
         w, invalid = rows_weight(not_finite(x) | out_of_range(~known), weights)
-        counts = jnp.broadcast_to(w.astype(jnp.bool_), x.shape)
+        counts = xp.broadcast_to(w.astype(xp.bool_), x.shape)
         return self.replace(
             newest=self.newest.combine(self.newest.of(x, step, counts)),
             invalid=self.invalid.update(invalid),
@@ -139,8 +138,8 @@ class LastStep(State):
     @property
     def value(self) -> jax.Array:
         """The last value; NaN where there is no data."""
-        last = jnp.asarray(self.newest.value)
-        return nan_where(~jnp.isfinite(last), last)
+        last = xp.asarray(self.newest.value)
+        return nan_where(~xp.isfinite(last), last)
 
 
 class DecayedTotal(State, kw_only=False):
@@ -163,7 +162,7 @@ class DecayedTotal(State, kw_only=False):
         x = as_float(numeric(values, "values"))
         step, known = numbered_steps(step, x)
         w, invalid = rows_weight(not_finite(x) | out_of_range(~known), weights)
-        w = jnp.broadcast_to(as_float(w), x.shape)
+        w = xp.broadcast_to(as_float(w), x.shape)
         return self.replace(
             sums=self.sums.combine(self.sums.of(x, w, step)),
             invalid=self.invalid.update(invalid),

@@ -6,13 +6,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import is_integer, real, warn
 from datarax._errors import MetricInputError, ScoresWarning
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.statistics.argument_checks import kept
 
 HIGHEST_SCORE = "with num_classes=, where the class of the highest score is predicted"
@@ -96,7 +96,7 @@ def check_known(
     _refuse_other_labels(target, "target", given)
     if threshold is None:
         return
-    if is_integer(preds if isinstance(preds, jax.Array) else jnp.asarray(preds)):
+    if is_integer(preds if isinstance(preds, jax.Array) else xp.asarray(preds)):
         _refuse_other_labels(preds, name, given)
         return
     other = _first(preds, _is_outside, given)
@@ -258,7 +258,7 @@ def _tolerance(x: Any) -> float:
 
 def _eps(x: Any) -> float:
     dtype = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
-    return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.floating) else 0.0
+    return float(xp.finfo(dtype).eps) if xp.issubdtype(dtype, xp.floating) else 0.0
 
 
 def _are_probabilities(preds: Any, counted: np.ndarray[Any, Any]) -> bool:
@@ -280,7 +280,7 @@ def _distributions(x: Any, counted: Any, tolerance: float) -> Any:
 
 
 _distributions_on_device = jax.jit(
-    lambda x, counted, tolerance: _distributions(x.astype(jnp.float32), counted, tolerance),
+    lambda x, counted, tolerance: _distributions(x.astype(xp.float32), counted, tolerance),
     static_argnums=2,
 )
 
@@ -288,7 +288,7 @@ _distributions_on_device = jax.jit(
 def _row_sums(x: Any, /) -> Any:
     """The sum of each row along the last axis."""
     if isinstance(x, jax.Array):
-        return jnp.sum(x, -1)
+        return xp.sum(x, -1)
     x = x.astype(np.float32) if x.dtype.itemsize < 4 else x
     # For short rows a product takes a tenth of the time of NumPy's sums.
     with np.errstate(all="ignore"):
@@ -301,7 +301,7 @@ def _same(x: Any, /) -> Any:
 
 @lru_cache(maxsize=64)
 def _any_on_device(condition: Callable[[Any], Any], of: Callable[[Any], Any]) -> Any:
-    return jax.jit(lambda x: jnp.any(condition(of(x.astype(jnp.float32)))))
+    return jax.jit(lambda x: xp.any(condition(of(x.astype(xp.float32)))))
 
 
 def _is_on_accelerator(x: Any) -> bool:

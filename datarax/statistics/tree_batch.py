@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.sharding import get_abstract_mesh
 
-from datarax._checks import as_float
+from datarax._checks import default_float
 from datarax._errors import MetricInputError
+from datarax._xp import lax, xp
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import Limbs, limbs_from_double, sum_integers, sum_limbs
@@ -63,12 +62,12 @@ def tree_batch(
         for leaf, path, shape in zip(leaves, layout.paths, layout.shapes, strict=True):
             _check_shard(leaf, shape, f"{name}: the leaf {path!r}")
     leaves = [leaf for each in given.values() for leaf in each]
-    arrays = [as_float(leaf) for leaf in leaves]
+    arrays = [leaf.astype(default_float()) for leaf in leaves]
     total, exponent, greatest = sums_of_squares(arrays)
-    exponent = jnp.where(total.high == 0, jnp.int32(NOTHING), exponent)
-    exponent = jnp.where(jnp.isfinite(total.high), exponent, jnp.int32(INFINITE))
+    exponent = xp.where(total.high == 0, xp.int32(NOTHING), exponent)
+    exponent = xp.where(xp.isfinite(total.high), exponent, xp.int32(INFINITE))
     of_grads = [name == "grads" for name in given for _ in layout.paths]
-    zeros, nonfinite = _counts(arrays, of_grads, jnp.all(jnp.isfinite(total.high)))
+    zeros, nonfinite = _counts(arrays, of_grads, xp.all(xp.isfinite(total.high)))
     sizes = np.array([leaf.size for leaf in leaves], np.int64)
     entries = (sizes >> 32).astype(np.int32), (sizes & 0xFFFFFFFF).astype(np.uint32)
 
@@ -77,7 +76,7 @@ def tree_batch(
     place = np.array([[*given].index(name) if name in given else 0 for name in trees])
 
     def of_trees(x: Any) -> jax.Array:
-        return jnp.reshape(x, (len(given), 1, len(layout.paths)))[place]
+        return xp.reshape(x, (len(given), 1, len(layout.paths)))[place]
 
     is_given = np.array([name in given for name in trees])
     chosen = of_trees(_counts_here(leaves)) & is_given[:, None, None] & _members(rows, layout)
@@ -85,17 +84,17 @@ def tree_batch(
     squares = ScaledTotal(parts["exponent"].shape).with_parts(parts)
     entries, zeros, nonfinite = jax.tree.map(of_trees, (entries, zeros, nonfinite))
     squares = sums_of_sums(squares, chosen)
-    greatest = jnp.max(jnp.where(chosen, of_trees(greatest), 0), -1, initial=0)
+    greatest = xp.max(xp.where(chosen, of_trees(greatest), 0), -1, initial=0)
     sums = {
-        "step": jnp.where(is_given, step, jnp.int32(NEVER)),
+        "step": xp.where(is_given, step, xp.int32(NEVER)),
         "squares": squares,
         # A maximum may drop a NaN; a sum does not.
-        "greatest": jnp.where(jnp.isnan(squares.scaled.high), jnp.nan, greatest),
+        "greatest": xp.where(xp.isnan(squares.scaled.high), xp.nan, greatest),
         "entries": sum_limbs(entries, (-1,), chosen),
         "zeros": sum_limbs(zeros, (-1,), chosen),
     }
     some = (nonfinite[0] != 0) | (nonfinite[1] != 0)
-    bad = jnp.any(some, (0, 1), where=chosen[:, :1])
+    bad = xp.any(some, (0, 1), where=chosen[:, :1])
     return TreeBatch(empty.with_parts(sums), sum_limbs(nonfinite, (0, -1), chosen), bad)
 
 
@@ -118,11 +117,11 @@ def _counts(
         finite: whether all entries of all arrays are finite.
     """
     axes = tuple(axes_of(arrays))
-    none = jnp.int32(0), jnp.uint32(0)
+    none = xp.int32(0), xp.uint32(0)
 
     def of_each(count: Callable[[jax.Array], Limbs], chosen: list[bool]) -> Limbs:
         each = [count(x) if yes else none for x, yes in zip(arrays, chosen, strict=True)]
-        high, low = (jnp.stack(limbs) for limbs in zip(*each, strict=True))
+        high, low = (xp.stack(limbs) for limbs in zip(*each, strict=True))
         # Both branches have one type.
         return mark_varying(high, axes), mark_varying(low, axes)
 
@@ -130,13 +129,13 @@ def _counts(
         return sum_integers(mask, tuple(range(mask.ndim)))
 
     def zeros_of_finite(x: jax.Array) -> Limbs:
-        signs = DoubleFloat.of(jnp.abs(jnp.sign(x)))
+        signs = DoubleFloat.of(xp.abs(xp.sign(x)))
         others = signs.sum(tuple(range(x.ndim)))
         return limbs_from_double(DoubleFloat.of(x.size, x.dtype) - others)
 
     def counted() -> tuple[Limbs, Limbs]:
         zeros = of_each(lambda x: number(x == 0), with_zeros)
-        return zeros, of_each(lambda x: number(~jnp.isfinite(x)), [True] * len(arrays))
+        return zeros, of_each(lambda x: number(~xp.isfinite(x)), [True] * len(arrays))
 
     def counted_if_finite() -> tuple[Limbs, Limbs]:
         return of_each(zeros_of_finite, with_zeros), of_each(number, [False] * len(arrays))
@@ -154,8 +153,8 @@ def _counts_here(leaves: list[Any]) -> Any:
     missing = [tuple(sorted(over - varying_axes(leaf))) for leaf in leaves]
     if not any(missing):
         return np.ones(len(leaves), np.bool_)
-    first = {axes: lax.axis_index(axes) == 0 if axes else jnp.bool_(True) for axes in missing}
-    return jnp.stack([first[axes] for axes in missing])
+    first = {axes: lax.axis_index(axes) == 0 if axes else xp.bool_(True) for axes in missing}
+    return xp.stack([first[axes] for axes in missing])
 
 
 def manual_axes() -> tuple[str, ...]:

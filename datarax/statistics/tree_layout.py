@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import positive_int
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax._xp import xp
 
 Groups = int | tuple[tuple[str, str], ...] | None
 """How leaves are grouped: by the first components of their paths, or by patterns with names."""
@@ -112,9 +112,9 @@ def named_leaves(tree: Any) -> list[tuple[str, Any]]:
             keys = keys[:-1]
         path = jax.tree_util.keystr(keys, simple=True, separator="/")
         dtype = getattr(leaf, "dtype", None)
-        if dtype is not None and jnp.issubdtype(dtype, jnp.complexfloating):
+        if dtype is not None and xp.issubdtype(dtype, xp.complexfloating):
             raise MetricTypeError(f"the leaf {path!r} has dtype {dtype}; expected floats")
-        if dtype is not None and jnp.issubdtype(dtype, jnp.floating):
+        if dtype is not None and xp.issubdtype(dtype, xp.floating):
             found.append((path, leaf))
     return found
 

@@ -3,10 +3,10 @@
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import default_float
+from datarax._xp import xp
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.limbs import Limbs, add_limbs
 from datarax.statistics.fields import state
@@ -59,21 +59,21 @@ class TreeSums(ElementwiseState):
     @property
     def given(self) -> jax.Array:
         """Which trees were given: (trees,)."""
-        return jnp.asarray(self.step) > NEVER
+        return xp.asarray(self.step) > NEVER
 
     def combine(self, other: Any) -> Self:
-        step = jnp.maximum(self.step, other.step)
+        step = xp.maximum(self.step, other.step)
         a, b = self._at(step), other._at(step)
-        counted = jnp.maximum(self.counted, other.counted)
-        both = (self.given & other.given).astype(jnp.int32)
-        unordered = jnp.maximum(self.unordered, other.unordered)
+        counted = xp.maximum(self.counted, other.counted)
+        both = (self.given & other.given).astype(xp.int32)
+        unordered = xp.maximum(self.unordered, other.unordered)
         return self.with_parts(
             {
                 "step": step,
                 "counted": counted,
-                "unordered": jnp.maximum(unordered, counted * both),
+                "unordered": xp.maximum(unordered, counted * both),
                 "squares": a["squares"].combine(b["squares"]),
-                "greatest": jnp.maximum(a["greatest"], b["greatest"]),
+                "greatest": xp.maximum(a["greatest"], b["greatest"]),
                 "entries": add_limbs(a["entries"], b["entries"]),
                 "zeros": add_limbs(a["zeros"], b["zeros"]),
             }
@@ -81,10 +81,10 @@ class TreeSums(ElementwiseState):
 
     def _at(self, step: jax.Array) -> dict[str, Any]:
         """The sums of the trees of these steps; empty ones for a tree of an older step."""
-        now = (jnp.asarray(self.step) == step)[:, None]
+        now = (xp.asarray(self.step) == step)[:, None]
 
         def kept(x: Any, empty: Any) -> jax.Array:
-            return jnp.where(jnp.broadcast_to(now, x.shape), x, empty)
+            return xp.where(xp.broadcast_to(now, x.shape), x, empty)
 
         empty = self.empty()
         names = ("squares", "greatest", "entries", "zeros")
@@ -99,11 +99,11 @@ class TreeSums(ElementwiseState):
         """
         if numbered:
             return self.merge(batch)
-        after = jnp.where(self.given, jnp.asarray(self.step) + 1, jnp.int32(0))
-        step = jnp.where(batch.given, jnp.max(after), jnp.int32(NEVER))
-        ours = self.with_parts({"counted": jnp.zeros_like(self.counted)})
+        after = xp.where(self.given, xp.asarray(self.step) + 1, xp.int32(0))
+        step = xp.where(batch.given, xp.max(after), xp.int32(NEVER))
+        ours = self.with_parts({"counted": xp.zeros_like(self.counted)})
         folded = ours.combine(batch.with_parts({"step": step}))
-        counted = jnp.maximum(self.counted, batch.given.astype(jnp.int32))
+        counted = xp.maximum(self.counted, batch.given.astype(xp.int32))
         return folded.with_parts({"counted": counted})
 
     def canonical(self) -> Self:
@@ -111,17 +111,17 @@ class TreeSums(ElementwiseState):
 
     def unusable(self) -> dict[str, Any]:
         """Trees whose sums are not those of one step, each entry once."""
-        high, low = (jnp.asarray(x)[:, 0] for x in self.entries)
+        high, low = (xp.asarray(x)[:, 0] for x in self.entries)
         once = (high == self.sizes[0] >> 32) & (low == np.uint32(self.sizes[0] & 0xFFFFFFFF))
         return {
             "trees of a step that was folded in part, or more than once": _count(
                 self.given & ~once
             ),
             "trees that were folded without a step, and then merged": _count(
-                jnp.asarray(self.unordered) != 0
+                xp.asarray(self.unordered) != 0
             ),
         }
 
 
 def _count(mask: Any) -> jax.Array:
-    return jnp.sum(mask, dtype=jnp.int32)
+    return xp.sum(mask, dtype=xp.int32)

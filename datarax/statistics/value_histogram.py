@@ -1,16 +1,15 @@
 """`ValueHistogram`: values in bins over all floats, the statistic of quantiles."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import choice, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import read_on_host, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.limbs import as_double
@@ -113,7 +112,7 @@ class ValueHistogram(State):
         w, invalid = rows_weight(is_nan(x.high), weights)
         x = x if self.integers else x.high
         # Replicated first: JAX does not flatten several axes of a type that is sharded.
-        x, w = replicated((x, jnp.broadcast_to(w, x.shape)))
+        x, w = replicated((x, xp.broadcast_to(w, x.shape)))
         bins = self.bins.add(x.reshape(-1, 1), w.reshape(-1, 1))
         return self.replace(bins=bins, invalid=self.invalid.update(invalid))
 
@@ -167,10 +166,10 @@ def _checked(q: float | Sequence[float], method: str) -> tuple[DoubleFloat, str]
     exact, dtype = np.asarray(checked_q(q), np.float64), default_float()
     high = exact.astype(dtype)
     low = (exact - high).astype(dtype)
-    return DoubleFloat(jnp.asarray(high), jnp.asarray(low)), method
+    return DoubleFloat(high, low), method
 
 
-@partial(jax.jit, static_argnames="method")
+@read_on_host
 def _quantiles(seen: ValueHistogram, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
     """The lower bound, the estimate and the upper bound of the quantiles, of the shape of `q`."""
     return _quantiles_of(seen.bins.contents(), q, method)
@@ -204,8 +203,8 @@ def _at_rank(
     some, columns, rows = counts.high > 0, up_to[None, :], target[:, None]
     reached = some[None, :] & (columns > rows if above else columns >= rows)
     # Rounding may keep the last bin from reaching its target: then take the last one with weight.
-    last = jnp.max(jnp.where(some, jnp.arange(some.size, dtype=jnp.int32), 0))
-    place = jnp.where(reached.any(-1), jnp.argmax(reached, -1).astype(jnp.int32), last)
+    last = xp.max(xp.where(some, xp.arange(some.size, dtype=xp.int32), 0))
+    place = xp.where(reached.any(-1), xp.argmax(reached, -1).astype(xp.int32), last)
 
     ends: Any = bins.least, bins.greatest
     least, greatest = (x[0, place] for x in ends)
@@ -213,31 +212,31 @@ def _at_rank(
     n = counts.high[place]
     before = up_to[place] - counts[place]
     rest = (target - before).high
-    rank = jnp.floor(rest) if above else jnp.ceil(rest) - 1
+    rank = xp.floor(rest) if above else xp.ceil(rest) - 1
     # A bin of weight 1 or less has no ranks: take the middle.
-    part = jnp.where(n > 1, rank / jnp.where(n > 1, n - 1, 1), 0.5)
+    part = xp.where(n > 1, rank / xp.where(n > 1, n - 1, 1), 0.5)
     # The quantiles 0 and 1 are the extremes of the data, which are known exactly.
-    lower = jnp.where(q == 1, greatest, least)
-    upper = jnp.where(q == 0, least, greatest)
+    lower = xp.where(q == 1, greatest, least)
+    upper = xp.where(q == 0, least, greatest)
     # Of an infinite value, the difference would be NaN.
-    width = jnp.where(greatest > least, greatest - least, 0)
-    estimate = jnp.clip(least + width * jnp.clip(part, 0, 1), lower, upper)
+    width = xp.where(greatest > least, greatest - least, 0)
+    estimate = xp.clip(least + width * xp.clip(part, 0, 1), lower, upper)
     return tuple(nan_where(~(total.high > 0), x) for x in (lower, estimate, upper))
 
 
-@partial(jax.jit, static_argnames="method")
+@read_on_host
 def _least_pinball_loss(seen: ValueHistogram, q: DoubleFloat, method: str) -> Any:
     bins = seen.bins.contents()
     weights = bins.weights[0, 0]
     some = weights.high > 0
     # In a unit in which no difference overflows, nor a sum. Weights are in units of the greatest.
-    weights = weights * power_of_two_near_reciprocal(jnp.max(weights.high))
+    weights = weights * power_of_two_near_reciprocal(xp.max(weights.high))
     # Values are relative to one near the quantile, subtracted before they are rounded.
     near: Any = _quantiles_of(bins, q, method)[1]
     ends: Any = bins.ends
     if ends is None:
         ends = stack([DoubleFloat.of(x) for x in (bins.least, bins.greatest)])
-    exponent = exponent_of(jnp.max(jnp.where(some, jnp.abs(ends.high[:, 0]), 0)))
+    exponent = exponent_of(xp.max(xp.where(some, xp.abs(ends.high[:, 0]), 0)))
     near, ends = (
         x.map(lambda x: times_power_of_two(x, -exponent)) for x in (DoubleFloat.of(near), ends)
     )
@@ -247,20 +246,20 @@ def _least_pinball_loss(seen: ValueHistogram, q: DoubleFloat, method: str) -> An
     least, greatest = ends[:, 0]
     # The best constant is in the bin of the quantile, at any place in it.
     inside = some & (least <= middle) & (middle <= greatest)
-    first = jnp.min(jnp.where(inside, least, jnp.inf))
-    last = jnp.max(jnp.where(inside, greatest, -jnp.inf))
+    first = xp.min(xp.where(inside, least, xp.inf))
+    last = xp.max(xp.where(inside, greatest, -xp.inf))
     above, below = q.to_float(), (1 - q).to_float()
 
     def loss(low: jax.Array, high: jax.Array, constant: jax.Array) -> DoubleFloat:
         """The sum of losses of values at `low` in higher bins, and at `high` in lower bins."""
-        distance = jnp.where(some & (greatest < first), below * (constant - high), 0)
-        distance = jnp.where(some & (least > last), above * (low - constant), distance)
+        distance = xp.where(some & (greatest < first), below * (constant - high), 0)
+        distance = xp.where(some & (least > last), above * (low - constant), distance)
         return (weights * distance).sum()
 
     # The sum is linear in the constant, so the least one is at an end of the bin.
     at_ends = [loss(least, greatest, end) for end in (first, last)]
-    own = jnp.maximum(above * (last - middle), below * (middle - first))
-    own = (weights * jnp.where(inside, own, 0)).sum()
+    own = xp.maximum(above * (last - middle), below * (middle - first))
+    own = (weights * xp.where(inside, own, 0)).sum()
     center = least * 0.5 + greatest * 0.5
     total = weights.sum()
     upper = (loss(greatest, least, middle) + own) / total

@@ -5,12 +5,12 @@ from numbers import Real
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from datarax._checks import as_float, numeric, real, refuse_ignored
+from datarax._checks import default_float, numeric, real, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
@@ -36,8 +36,8 @@ class ValueProfile(State):
         >>> for name, value in profile.update(jnp.array([0.0, 3.0, -4.0, 1.0])).values().items():
         ...     print(name, value)
         mean 0.0
-        std 2.5495098
-        rms 2.5495098
+        std 2.5495097567963922
+        rms 2.5495097567963922
         max_abs 4.0
         dead 0.25
         saturated 0.5
@@ -76,18 +76,18 @@ class ValueProfile(State):
 
         NaN and infinities are excluded and counted, unless their weight is zero.
         """
-        x = as_float(numeric(values, "values"))
+        x = numeric(values, "values").astype(default_float())
         w, invalid = rows_weight(not_finite(x), weights)
-        w = jnp.broadcast_to(w, x.shape)
-        size = jnp.where(w.astype(jnp.bool_), jnp.abs(x), 0)
+        w = xp.broadcast_to(w, x.shape)
+        size = xp.where(w.astype(xp.bool_), xp.abs(x), 0)
         # Some devices flush subnormal numbers to zero, so all of them count as zero.
-        kinds = [jnp.ones(x.shape, jnp.bool_), size < float(jnp.finfo(x.dtype).tiny)]
+        kinds = [xp.ones(x.shape, xp.bool_), size < float(xp.finfo(x.dtype).tiny)]
         if self.saturation is not None:
-            kinds.append(size >= jnp.asarray(self.saturation, x.dtype))
+            kinds.append(size >= xp.asarray(self.saturation, x.dtype))
         one = ScaledTotal()
         return self.replace(
             moments=self.moments.combine(self.moments.of(x, w)),
-            greatest=self.greatest.update(size, where=w.astype(jnp.bool_)),
+            greatest=self.greatest.update(size, where=w.astype(xp.bool_)),
             histogram=tuple(each.update(x, weights=w) for each in self.histogram),
             parts=self.parts.combine(stacked([one.of(kind, w) for kind in kinds])),
             invalid=self.invalid.update(invalid),

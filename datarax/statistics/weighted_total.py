@@ -3,10 +3,10 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float, is_integer, numeric, x64_enabled
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import lax, xp
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.numerics.limbs import sum_products
@@ -62,7 +62,7 @@ class WeightedTotal(State, kw_only=False):
         """
         one = ScaledTotal(self.shape)
         return self.replace(
-            sums=self.sums.combine(stacked([one.of(x, w), one.of(jnp.broadcast_to(w, x.shape))])),
+            sums=self.sums.combine(stacked([one.of(x, w), one.of(xp.broadcast_to(w, x.shape))])),
             invalid=self.invalid.update(invalid),
         )
 
@@ -101,19 +101,19 @@ class ExactTotal(WeightedTotal):
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         x, w = numeric(values, "values"), None if weights is None else numeric(weights, "weights")
         seen = super().update(x, weights=w)
-        whole, is_float = self.whole, jnp.bool_(not is_integer(x))
+        whole, is_float = self.whole, xp.bool_(not is_integer(x))
         if w is None and is_integer(x):
             whole = whole.update(x)
         elif w is None or not is_integer(x):
             pass  # the total alone holds it
-        elif w.dtype == jnp.bool_:
-            w = jax.lax.expand_dims(w, range(w.ndim, x.ndim))
-            whole = whole.update(jnp.where(w, x, jnp.zeros((), x.dtype)))
+        elif w.dtype == xp.bool_:
+            w = lax.expand_dims(w, range(w.ndim, x.ndim))
+            whole = whole.update(xp.where(w, x, xp.zeros((), x.dtype)))
         else:
             w, is_float = _whole_weights(w)
-            w = jnp.broadcast_to(jax.lax.expand_dims(w, range(w.ndim, x.ndim)), x.shape)
+            w = xp.broadcast_to(lax.expand_dims(w, range(w.ndim, x.ndim)), x.shape)
             if x64_enabled():
-                whole = whole.update(x.astype(jnp.int64) * w.astype(jnp.int64))
+                whole = whole.update(x.astype(xp.int64) * w.astype(xp.int64))
             else:
                 whole = whole.update(Exact(*sum_products(x, w, tuple(range(x.ndim)))))
         return seen.replace(whole=whole, is_float=self.is_float.update(is_float))
@@ -135,8 +135,8 @@ class ExactTotal(WeightedTotal):
 def _whole_weights(w: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Weights as integers, 0 where they are negative or not whole; and a mask of the latter."""
     if is_integer(w):
-        return jnp.maximum(w, jnp.zeros((), w.dtype)), jnp.zeros((), jnp.bool_)
+        return xp.maximum(w, xp.zeros((), w.dtype)), xp.zeros((), xp.bool_)
     # A mask of floats, for example, still gives whole numbers.
     w = as_float(w)
-    fits = (w >= 0) & (w == jnp.round(w)) & (w < 2.0**31)
-    return jnp.where(fits, w, 0).astype(jnp.int32), ~fits & jnp.isfinite(w) & (w > 0)
+    fits = (w >= 0) & (w == xp.round(w)) & (w < 2.0**31)
+    return xp.where(fits, w, 0).astype(xp.int32), ~fits & xp.isfinite(w) & (w > 0)

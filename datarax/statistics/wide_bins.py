@@ -3,8 +3,8 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
+from datarax._xp import at, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, concatenate, has_wide, stack
 from datarax.numerics.dyadic_grid import DyadicGrid, WideGrid
@@ -33,22 +33,22 @@ class WideBins(AdaptiveBins):
     def as_binned(self, x: Any, counted: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
         if not has_wide(x.dtype):
             x = DoubleFloat.of(x.high)
-        some = counted & (jnp.abs(x.high) >= float(jnp.finfo(x.dtype).tiny))
-        x = x.map(lambda part: jnp.where(some, part, 0))
+        some = counted & (xp.abs(x.high) >= float(xp.finfo(x.dtype).tiny))
+        x = x.map(lambda part: xp.where(some, part, 0))
         high, low = x
-        infinity = jnp.asarray(jnp.inf, high.dtype)
-        least = jnp.where(low < 0, jnp.nextafter(high, -infinity), high)
-        greatest = jnp.where(low > 0, jnp.nextafter(high, infinity), high)
+        infinity = xp.asarray(xp.inf, high.dtype)
+        least = xp.where(low < 0, xp.nextafter(high, -infinity), high)
+        greatest = xp.where(low > 0, xp.nextafter(high, infinity), high)
         return x, (least, -greatest)
 
     def extremes_with(self, place: jax.Array, x: Any) -> Any:
         size = self.size * self.slots
-        index = jnp.stack([place, place + size]).astype(jnp.uint32).reshape(-1)
+        index = xp.stack([place, place + size]).astype(xp.uint32).reshape(-1)
         table, values, index = replicated((self.extremes.double, stack([-x, x]), index))
         both = concatenate([table.reshape(2 * size), values.reshape(index.size)])
 
         def folded(number: jax.Array) -> jax.Array:
-            return number[: 2 * size].at[index].max(number[2 * size :], mode="drop")
+            return at(number[: 2 * size])[index].max(number[2 * size :], mode="drop")
 
         table = both.map(folded).reshape(*table.shape)
         return self.extremes.with_parts({"parts": tuple(table)})
@@ -57,7 +57,7 @@ class WideBins(AdaptiveBins):
         place = places_of(old, new)
 
         def count(x: jax.Array) -> jax.Array:
-            return jnp.zeros_like(x).at[..., *place].add(x)
+            return at(xp.zeros_like(x))[..., *place].add(x)
 
         return joined_counts(tables, count) | joined_doubles(tables, place)
 
@@ -65,7 +65,7 @@ class WideBins(AdaptiveBins):
         order = self.order(self.grid)
 
         def taken(x: jax.Array) -> jax.Array:
-            return jnp.take_along_axis(x, jnp.broadcast_to(order, x.shape), -1)
+            return xp.take_along_axis(x, xp.broadcast_to(order, x.shape), -1)
 
         negated, greatest = (self.extremes.double[i].map(taken) for i in range(2))
         least, weights = -negated, self.counts.double.map(taken)
@@ -79,7 +79,7 @@ def joined_doubles(tables: dict[str, Any], place: tuple[jax.Array, jax.Array]) -
     """The table of extremes in other places."""
 
     def greatest(x: jax.Array) -> jax.Array:
-        return jnp.full_like(x, -jnp.inf).at[:, *place].max(x)
+        return at(xp.full_like(x, -xp.inf))[:, *place].max(x)
 
     high, low = DoubleFloat(*tables["extremes"]).map(greatest)
-    return {"extremes": (high, jnp.where(jnp.isfinite(high), low, jnp.zeros((), low.dtype)))}
+    return {"extremes": (high, xp.where(xp.isfinite(high), low, xp.zeros((), low.dtype)))}

@@ -142,7 +142,8 @@ def _jit(s: Subject) -> None:
     eager = s.metric
     for call in s.calls:
         eager = apply(eager, call)
-    s.same(s.used, eager)
+    # The host computes in float64, so sums in which terms cancel differ by more than their ulps.
+    s.same(s.used, eager, states=False)
 
 
 @_law("reset() gives an empty metric, whose result is the documented one")
@@ -195,9 +196,9 @@ def _order(s: Subject) -> None:
 
 @_law("a state may be donated")
 def _donation(s: Subject) -> None:
-    eager = apply(s.metric, s.calls[0])
-    s.same(fold(eager, s.calls[1:]), s.used)
-    s.same(fold(eager.reset(), s.calls), s.used, exactly=True)  # reset after donation
+    given = jax.device_put(apply(s.metric, s.calls[0]))
+    s.same(fold(given, s.calls[1:]), s.used, states=False)
+    s.same(fold(given.reset(), s.calls), s.used, exactly=True)  # reset after donation
 
 
 @_law("batches of one shape are traced once")

@@ -166,12 +166,14 @@ class Subject:
         """All calls stacked along a new leading axis."""
         return on_host(lambda *xs: np.stack(xs), *self.calls)
 
-    def same(self, got: Metric, want: Metric, *, exactly: bool = False) -> None:
-        """Raises unless two metrics have the same result and the same state."""
+    def same(
+        self, got: Metric, want: Metric, *, exactly: bool = False, states: bool = True
+    ) -> None:
+        """Raises unless two metrics have the same result and, unless `states` is false, state."""
         (a, unusable), (b, expected) = read(got), read(want)
         self.same_value(a, b, exactly=exactly)
         assert_within_ulps(unusable, expected, name="invalid_count()")
-        if self.compare_states:
+        if states and self.compare_states:
             ulps, atol = _tolerance(self.ulps, ""), max(_tolerance(self.atol, ""), self.state_atol)
             ulps, atol = (0, 0.0) if exactly else (ulps, atol)
             assert_within_ulps(numbers(got), numbers(want), ulps, atol=atol, name="the state")

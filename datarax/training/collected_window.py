@@ -1,14 +1,15 @@
 """`Window`: one window of a collector, from its dispatch until its results are on the host."""
 
 import contextlib
-import functools
+import threading
 import time
-from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import CancelledError, Executor, Future
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 
 from datarax._errors import (
     DataraxError,
@@ -18,100 +19,105 @@ from datarax._errors import (
     PrecisionWarning,
     WindowError,
 )
-from datarax.distributed.placement import like_on_one_device, mesh_of, outside_mesh
-from datarax.metrics.base import Metric, Reading, read, read_in_place
+from datarax._xp import is_addressable
+from datarax.metrics.base import Metric, Reading, read
 from datarax.training.agreement import Barrier
-from datarax.wrappers.per_device import PerDevice, merge_copies
-
-# Simulated CPU devices deadlock when several programs with a collective are in flight (eight
-# programs did, on eight devices). So at most this many windows over several CPU devices are in
-# flight in one process, over all its collectors.
-MOST_ON_CPU = 2
 
 
 class Window(NamedTuple):
     name: str
     step: Any
-    reading: Reading  # arrays on the devices, on their way to the host
+    reading: "Future[Reading]"
     barrier: Barrier | None
     round: int
     number: int
 
     def is_ready(self) -> bool:
-        return all(array.is_ready() for array in jax.tree.leaves(self.reading))
+        return self.reading.done()
 
     def wait(self, timeout: float | None) -> None:
-        start, pause = time.monotonic(), 1e-5
         if self.barrier is not None and not self.is_ready():
             self.barrier.mark_waiting(self.round)
-        while not self.is_ready():
-            if timeout is not None and time.monotonic() - start > timeout:
-                late = "the devices of this process are still computing"
-                if self.barrier is not None:
-                    late = self.barrier.missing(self.round)
-                raise MetricTimeoutError(f"{self.name} did not finish within {timeout:g} s: {late}")
+        try:
+            self.reading.exception(timeout)
+        except TimeoutError:
+            late = "the devices of this process are still computing"
+            if self.barrier is not None:
+                late = self.barrier.missing(self.round)
+            raise MetricTimeoutError(
+                f"{self.name} did not finish within {timeout:g} s: {late}"
+            ) from None
+
+
+def reading_of(metric: Metric, thread: Executor) -> "Future[Reading]":
+    """The reading of a metric, which a thread makes on the host as soon as its arrays are ready.
+
+    On several processes, the copies of a `per_device` metric are merged by a program, which this
+    call dispatches.
+    """
+    if not all(map(is_addressable, jax.tree.leaves(metric))):
+        metric = metric.merged()
+    metric = jax.tree.map(_copied, metric)
+    arrays: list[Any] = [x for x in jax.tree.leaves(metric) if isinstance(x, jax.Array)]
+    for x in arrays:
+        x.copy_to_host_async()
+
+    def when_ready() -> Reading:
+        pause = 1e-5
+        # Not by waiting for the arrays: if another process is gone, they are never ready, and the
+        # interpreter waits for this thread before it exits.
+        while not all(x.is_ready() for x in arrays):
+            if not threading.main_thread().is_alive():
+                raise CancelledError
             time.sleep(pause)
             pause = min(2 * pause, 2e-3)
+        return read(metric)
 
-    def on_host(self) -> "Window":
-        """This window, which is ready, with NumPy arrays: it holds nothing on the devices."""
-        try:
-            return self._replace(reading=jax.tree.map(np.array, self.reading))
-        except Exception:  # of the computation: raised where the window is read
-            return self
+    return thread.submit(when_ready)
 
 
-on_cpu: deque[Window] = deque()
-"""The windows over several CPU devices that are in flight, of all collectors."""
+def _copied(x: Any) -> Any:
+    """A copy on the devices, as a later step may donate the array; nothing is compiled."""
+    if not isinstance(x, jax.Array):
+        return x
+    x = x if is_addressable(x) else x.addressable_data(0)
+    return jax.device_put(x, x.sharding, may_alias=False)
 
 
 def check_joint(metric: Metric, name: str) -> None:
     """Raises if this process cannot collect the metric together with the other processes."""
     for leaf in jax.tree.leaves(metric):
-        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+        if is_addressable(leaf):
             raise NotAddressableError(
                 f"{name}: only this process holds the state of {type(metric).__name__}, so each "
                 f"process would get its own result; use per_device, or update the metric under jit "
                 f"with global arrays (datarax.distributed.global_batch)"
             )
-    with naming_window(name):
-        jax.eval_shape(read, metric)
 
 
 def emptied(metric: Metric) -> Metric:
     """The empty metric with the same shardings, so that the next step is not recompiled."""
-    leaves, treedef = jax.tree.flatten(metric)
-    if not all(isinstance(leaf, jax.Array) for leaf in leaves):
-        return metric.reset()
-    return treedef.unflatten(_resetter(treedef, tuple(leaf.sharding for leaf in leaves))(metric))
+
+    def like(x: Any, empty: Any) -> Any:
+        if not isinstance(x, jax.Array) or isinstance(empty, jax.Array):
+            return empty
+        if isinstance(x.sharding, SingleDeviceSharding) and not x.committed:
+            return jax.device_put(empty)
+        empty = np.broadcast_to(np.asarray(empty), x.shape)
+        return jax.make_array_from_callback(x.shape, x.sharding, lambda index: empty[index])
+
+    return jax.tree.map(like, metric, metric.reset())
+
+
+def is_empty(metric: Metric) -> bool:
+    """Whether a metric is as it was made: its arrays are the constants of a reset."""
+    leaves = zip(jax.tree.leaves(metric), jax.tree.leaves(metric.reset()), strict=True)
+    return all(x is empty for x, empty in leaves)
 
 
 def shapes_of(metric: Metric) -> Metric:
-    """The metric with shapes instead of arrays, which are not kept alive; with their shardings."""
-
-    def shape_of(x: Any) -> jax.ShapeDtypeStruct:
-        sharding = x.sharding if isinstance(x, jax.Array) and x.committed else None
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
-    return jax.tree.map(shape_of, metric)
-
-
-@outside_mesh
-def compile_ahead(like: Metric) -> None:
-    """Compiles the programs that read and empty a metric of these shapes; runs none of them."""
-    merged, mesh = like, mesh_of(like)
-    if isinstance(like, PerDevice):
-        merge_copies.lower(like).compile()
-        merged, mesh = jax.eval_shape(merge_copies, like), like.mesh
-    read_in_place.lower(merged if mesh is None else like_on_one_device(merged, mesh)).compile()
-    leaves, treedef = jax.tree.flatten(like)
-    default = jax.device_put(0).sharding  # where a step puts what is on no device yet
-    _resetter(treedef, tuple(x.sharding or default for x in leaves)).lower(like).compile()
-
-
-@functools.lru_cache
-def _resetter(treedef: Any, shardings: tuple[Any, ...]) -> Any:
-    return jax.jit(lambda metric: jax.tree.leaves(metric.reset()), out_shardings=list(shardings))
+    """The metric with shapes instead of arrays, which are not kept alive."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), metric)
 
 
 @contextlib.contextmanager

@@ -2,9 +2,9 @@
 
 import contextlib
 import logging
-import threading
 import weakref
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 import jax
@@ -19,19 +19,18 @@ from datarax._errors import (
 )
 from datarax._typing import PyTree
 from datarax.distributed.placement import outside_mesh
-from datarax.metrics.base import Metric, read
+from datarax.metrics.base import Metric
 from datarax.statistics.donated import refuse_donated
 from datarax.statistics.state_dicts import check_same
 from datarax.training.agreement import Barrier, agree
 from datarax.training.collected_window import (
-    MOST_ON_CPU,
     Window,
     check_joint,
-    compile_ahead,
     emptied,
+    is_empty,
     is_over_cpus,
     naming_window,
-    on_cpu,
+    reading_of,
     shapes_of,
 )
 from datarax.training.stateful import StatefulMetric
@@ -65,18 +64,18 @@ class _Written(NamedTuple):
 
 
 class AsyncMetricCollector:
-    """Syncs and computes windows of a metric without making the training loop wait.
+    """Syncs and reads windows of a metric without making the training loop wait.
 
     A window is what a metric accumulates between two calls of `schedule_collection`. Each call
-    dispatches the sync and the computation of the current window, and returns the metric reset for
-    the next window. The results are read later, the oldest window first. Every update counts in
-    exactly one window, also if the step donates its state.
+    copies the state of the current window on the devices, and returns the metric reset for the next
+    window. The results are read later, the oldest window first. Every update counts in exactly one
+    window, also if the step donates its state.
 
     Call `bind()` before use, or use the collector in a `with` block; leaving the block waits for
-    the windows in flight. No background thread runs programs, so the devices get them in the order
-    of the calls. On several processes, all must schedule the same windows in the same order.
-    Before the first window, they check that they hold the same metrics. If a process fails or
-    leaves its block, all processes that wait for it raise an error.
+    the windows in flight. A thread reads the windows on the host; it runs no programs, so the
+    devices get them in the order of the calls. On several processes, all must schedule the same
+    windows in the same order. Before the first window, they check that they hold the same metrics.
+    If a process fails or leaves its block, all processes that wait for it raise an error.
 
     Args:
         metric: a metric of the class and configuration to collect (plain, `Collection` or
@@ -147,7 +146,8 @@ class AsyncMetricCollector:
         self._windows: deque[Window] = deque()
         self._finished: deque[Window | _Written] = deque()
         self._count = 0
-        # The arrays of the last window, which must not be kept alive; None for NumPy arrays.
+        # The last window and its arrays, which must not be kept alive; None for NumPy arrays.
+        self._last_metric: weakref.ref[Metric] | None = None
         self._last: list[weakref.ref[jax.Array] | None] = []
         self._barrier: Barrier | None = None
 
@@ -155,9 +155,6 @@ class AsyncMetricCollector:
 
     def bind(self) -> Self:
         """Makes the collector ready to schedule.
-
-        A thread compiles what the collector will run, while the first steps run. It is called
-        "datarax-compile"; the interpreter waits for it before it exits.
 
         Raises:
             CollectorStateError: it is bound already.
@@ -169,14 +166,8 @@ class AsyncMetricCollector:
         self._bound = self._was_bound = True
         if jax.process_count() > 1:
             self._barrier = Barrier()
-        threading.Thread(target=self._compile, name="datarax-compile").start()
+        self._thread = ThreadPoolExecutor(1, "datarax-read")
         return self
-
-    def _compile(self) -> None:
-        try:
-            compile_ahead(self._like)
-        except Exception as error:  # the same error comes where a window is scheduled
-            _log.debug("AsyncMetricCollector: nothing is compiled ahead: %s", error)
 
     def unbind(self) -> None:
         """Waits for the windows in flight. Their results and errors can still be read afterwards.
@@ -190,6 +181,7 @@ class AsyncMetricCollector:
         while self._windows:
             self._windows[0].wait(self._timeout)
             self._finish_oldest()
+        self._thread.shutdown()
         try:
             self._write_finished()
         finally:
@@ -223,14 +215,14 @@ class AsyncMetricCollector:
         Write `metric = collector.schedule_collection(metric)`. If the loop goes on with the metric
         that was passed, each window holds those before it.
 
-        The call dispatches the sync and computation of the window. It does not wait for results,
-        except in two cases. If `max_in_flight` windows are unfinished, it waits for the oldest. On
-        several CPU processes, it waits for the other processes to reach the same window and for the
-        window to finish, because dispatching a program blocks there anyway.
+        The call copies the state, and does not wait for results, except in two cases. If
+        `max_in_flight` windows are unfinished, it waits for the oldest. On several CPU processes,
+        it waits for the other processes to reach the same window and for the window to finish,
+        because dispatching a program blocks there anyway.
 
         After an error, the metric (or the `StatefulMetric`) is unchanged and can still be used: its
-        data goes into the next window. Errors that happen later, on the devices, are raised when
-        the window is read.
+        data goes into the next window. Errors that happen later, on the devices or in `compute`,
+        are raised when the window is read.
 
         Args:
             metric: the metric that holds this window. Leave it out for a `StatefulMetric`, which is
@@ -252,7 +244,6 @@ class AsyncMetricCollector:
             MetricTimeoutError: other processes did not reach this window in time, or failed before
                 it; the error names them. No process schedules the window then: each raises this
                 error when it arrives.
-            WindowError: `compute` raised an error, which is chained as the cause.
         """
         self._require_bound("schedule_collection()")
         name = f"window {self._count}" + ("" if step is None else f" (step {step})")
@@ -261,7 +252,7 @@ class AsyncMetricCollector:
             self._limit_unread()
             current = self._current(metric)
             over_cpus = is_over_cpus(current)
-            self._make_room(over_cpus)
+            self._make_room()
             if self._barrier is not None:
                 check_joint(current, name)
         except Exception as error:
@@ -271,18 +262,15 @@ class AsyncMetricCollector:
         if self._barrier is not None:
             self._meet(self._barrier, current, name, over_cpus)
         with naming_window(name):
-            reading = read(current)
-            for array in jax.tree.leaves(reading):
-                array.copy_to_host_async()
+            reading = reading_of(current, self._thread)
             empty = emptied(current)
         reached = 0 if self._barrier is None else self._barrier.round - 1
         window = Window(name, step, reading, self._barrier, reached, self._count)
         self._windows.append(window)
         self._count += 1
         leaves = jax.tree.leaves(current)
+        self._last_metric = weakref.ref(current)
         self._last = [weakref.ref(leaf) if isinstance(leaf, jax.Array) else None for leaf in leaves]
-        if over_cpus:
-            on_cpu.append(window)
         if over_cpus and self._barrier is not None:
             # All processes have arrived, so the window finishes soon. Waiting for it here means
             # that a process that dies later cannot leave the others inside this collective.
@@ -297,7 +285,8 @@ class AsyncMetricCollector:
         """The finished windows that were not read before, as `(step, results)`. It never waits.
 
         Raises:
-            WindowError: the oldest window failed. It is dropped, the other windows are kept.
+            WindowError: the oldest window failed, on the devices or in `compute`; the error is
+                chained as the cause. The window is dropped, the other windows are kept.
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
         """
         if not self._was_bound:
@@ -373,7 +362,7 @@ class AsyncMetricCollector:
 
     def _finish_oldest(self) -> None:
         """Moves the oldest window, which is ready, to those that are finished."""
-        self._finished.append(self._windows.popleft().on_host())
+        self._finished.append(self._windows.popleft())
 
     def _limit_unread(self) -> None:
         unread = 0 if self._writer is not None else len(self._finished)
@@ -390,6 +379,7 @@ class AsyncMetricCollector:
 
     def _leave(self, why: str) -> None:
         self._bound = False
+        self._thread.shutdown(wait=False)
         if self._barrier is not None:
             self._barrier.abort(why)
 
@@ -416,9 +406,13 @@ class AsyncMetricCollector:
         if jax.tree.structure(metric) != self._structure:
             check_same(self._like, metric, "collect")
         # A reset gives only NumPy arrays, or new arrays, so `_last` never has the arrays of one.
-        if any(self._last) and all(
-            old() is leaf if old else not isinstance(leaf, jax.Array)
-            for old, leaf in zip(self._last, jax.tree.leaves(metric), strict=True)
+        is_last = self._last_metric is not None and self._last_metric() is metric
+        if (is_last and not is_empty(metric)) or (
+            any(self._last)
+            and all(
+                old() is leaf if old else not isinstance(leaf, jax.Array)
+                for old, leaf in zip(self._last, jax.tree.leaves(metric), strict=True)
+            )
         ):
             raise MetricInputError(
                 "schedule_collection(metric): this is the metric of the last window again; go on "
@@ -426,13 +420,10 @@ class AsyncMetricCollector:
             )
         return metric
 
-    def _make_room(self, over_cpus: bool) -> None:
+    def _make_room(self) -> None:
         while len(self._windows) >= self._limit:
             self._wait_to_schedule(self._windows[0])
             self._finish_oldest()
-        while over_cpus and len(on_cpu) >= MOST_ON_CPU:
-            self._wait_to_schedule(on_cpu[0])
-            on_cpu.popleft()
 
     def _wait_to_schedule(self, window: Window) -> None:
         if not self._warned_of_waiting and not window.is_ready():
@@ -463,6 +454,7 @@ class AsyncMetricCollector:
         with naming_window(window.name):
             name = type(self._like).__name__
             # A dict of results says how many values could not be used; for a single one, warn.
-            is_single = not isinstance(window.reading.value, dict)
-            reading = window.reading.checked(name, warns=is_single).warned_of_bounds(name)
+            reading = window.reading.result()
+            is_single = not isinstance(reading.value, dict)
+            reading = reading.checked(name, warns=is_single).warned_of_bounds(name)
             return reading.on_host(bounds=self._bounds)

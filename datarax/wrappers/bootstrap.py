@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from datarax._checks import as_float, is_integer, numeric, positive_int, python_int, real
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
+from datarax._xp import lax, xp
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_call, taken_from, with_argument
@@ -126,14 +125,14 @@ class Resampled(MultiplyingWrapper):
         index, calls = taken_from(calls, INDEX)
         several = jax.tree.leaves(calls, is_leaf=is_call)
         rows = rows_of(calls)
-        counted = jnp.stack([counted_rows(call, rows) for call in several]).any(0)
+        counted = xp.stack([counted_rows(call, rows) for call in several]).any(0)
         seen = self.seen
         if index is None:
             keys = self._own_keys(several, counted)
-            seen = seen.update(jnp.sum(counted, dtype=jnp.int32))
+            seen = seen.update(xp.sum(counted, dtype=xp.int32))
         else:
             index = numeric(index, INDEX)
-            if not is_integer(index) or index.dtype == jnp.bool_:
+            if not is_integer(index) or index.dtype == xp.bool_:
                 raise MetricTypeError(f"{INDEX} has dtype {index.dtype}; expected integer ids")
             if index.shape != (rows,):
                 raise MetricInputError(
@@ -143,8 +142,8 @@ class Resampled(MultiplyingWrapper):
             left, right = hashed(replicated(index))
             keys = left ^ right
         counts = poisson_counts(keys, self.replicas, self.seed)
-        counts = jnp.where(counted[:, None], counts.astype(jnp.int32), 0)
-        return calls, Target(jnp.zeros(rows, jnp.uint32), 1, counts), seen
+        counts = xp.where(counted[:, None], counts.astype(xp.int32), 0)
+        return calls, Target(xp.zeros(rows, xp.uint32), 1, counts), seen
 
     def _own_keys(self, calls: list[Call], counted: jax.Array) -> jax.Array:
         """A key for each row: a hash of how many rows came before it, and of what it holds.
@@ -155,12 +154,12 @@ class Resampled(MultiplyingWrapper):
         """
         rows = counted.size
         seen = self.seen.exact
-        low = seen.low if isinstance(seen, Exact) else seen.astype(jnp.uint32)
-        keys = mixed(low.astype(jnp.uint32) + jnp.cumsum(counted, dtype=jnp.uint32))
+        low = seen.low if isinstance(seen, Exact) else seen.astype(xp.uint32)
+        keys = mixed(low.astype(xp.uint32) + xp.cumsum(counted, dtype=xp.uint32))
         for axis in sorted(axes_of((calls, self))):
-            keys = mixed(keys + lax.axis_index(axis).astype(jnp.uint32))
+            keys = mixed(keys + lax.axis_index(axis).astype(xp.uint32))
         for x in jax.tree.leaves([call.unweighted for call in calls]):
-            x = replicated(jnp.asarray(x))
+            x = replicated(xp.asarray(x))
             if x.ndim and x.shape[0] == rows:
                 keys = mixed(keys ^ _bits(x))
         return keys
@@ -298,39 +297,39 @@ def _of_leaves(f: Callable[..., Any], value: PyTree, replicas: PyTree) -> PyTree
 
 def as_floats(x: Any) -> jax.Array:
     """A value as an array of floats."""
-    return x.to_float() if is_wide(x) else as_float(jnp.asarray(x))
+    return x.to_float() if is_wide(x) else as_float(xp.asarray(x))
 
 
 def _quantile(x: jax.Array, q: float, value: jax.Array) -> jax.Array:
     """The quantile of replicas that are not NaN, at `q * (n + 1)` of n in order from 1."""
-    x = jnp.sort(x, 0)  # NaN is last
-    n = jnp.sum(~jnp.isnan(x), 0, dtype=jnp.int32)
-    place = jnp.clip(q * (n + 1).astype(x.dtype) - 1, 0, jnp.maximum(n - 1, 0).astype(x.dtype))
-    below = jnp.floor(place)
+    x = xp.sort(x, 0)  # NaN is last
+    n = xp.sum(~xp.isnan(x), 0, dtype=xp.int32)
+    place = xp.clip(q * (n + 1).astype(x.dtype) - 1, 0, xp.maximum(n - 1, 0).astype(x.dtype))
+    below = xp.floor(place)
     share = place - below
-    at = below.astype(jnp.int32)
-    after = jnp.minimum(at + 1, jnp.maximum(n - 1, 0))
-    low, high = (jnp.take_along_axis(x, i[None], 0)[0] for i in (at, after))
-    between = jnp.where(share > 0, low + share * (high - low), low)
-    return jnp.where(jnp.isnan(value), value, between)
+    at = below.astype(xp.int32)
+    after = xp.minimum(at + 1, xp.maximum(n - 1, 0))
+    low, high = (xp.take_along_axis(x, i[None], 0)[0] for i in (at, after))
+    between = xp.where(share > 0, low + share * (high - low), low)
+    return xp.where(xp.isnan(value), value, between)
 
 
 def _deviation(value: jax.Array, x: jax.Array) -> jax.Array:
-    some = ~jnp.isnan(x)
-    n = jnp.sum(some, 0).astype(x.dtype)
-    safe = jnp.maximum(n, 1)
-    mean = jnp.sum(jnp.where(some, x, 0), 0) / safe
-    squares = jnp.sum(jnp.where(some, (x - mean[None]) ** 2, 0), 0)
-    deviation = jnp.sqrt(squares / jnp.maximum(n - 1, 1))
-    return jnp.where(jnp.isnan(value) | (n < 2), jnp.nan, deviation)
+    some = ~xp.isnan(x)
+    n = xp.sum(some, 0).astype(x.dtype)
+    safe = xp.maximum(n, 1)
+    mean = xp.sum(xp.where(some, x, 0), 0) / safe
+    squares = xp.sum(xp.where(some, (x - mean[None]) ** 2, 0), 0)
+    deviation = xp.sqrt(squares / xp.maximum(n - 1, 1))
+    return xp.where(xp.isnan(value) | (n < 2), xp.nan, deviation)
 
 
 def _bits(x: jax.Array) -> jax.Array:
     """A hash of each row of an array: the sum of its bits, each times an odd number."""
     if is_integer(x):
-        bits = x.astype(jnp.uint32)
+        bits = x.astype(xp.uint32)
     else:
-        bits = lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
+        bits = lax.bitcast_convert_type(x.astype(xp.float32), xp.uint32)
     bits = bits.reshape(len(x), math.prod(x.shape[1:]))
-    factors = mixed(jnp.arange(bits.shape[1], dtype=jnp.uint32)) | jnp.uint32(1)
-    return jnp.sum(bits * factors[None], 1, dtype=jnp.uint32)
+    factors = mixed(xp.arange(bits.shape[1], dtype=xp.uint32)) | xp.uint32(1)
+    return xp.sum(bits * factors[None], 1, dtype=xp.uint32)

@@ -43,7 +43,7 @@ class Classwise(Wrapper):
         >>> from datarax.metrics import Recall
         >>> recall = datarax.Classwise(Recall(num_classes=2, average=None), ["cat", "dog"])
         >>> print(recall.update(jnp.array([0, 1, 1, 0]), jnp.array([0, 1, 1, 1])).results())
-        {'cat': 1.0, 'dog': 0.6666666865348816}
+        {'cat': 1.0, 'dog': 0.6666666666666666}
     """
 
     names: tuple[str, ...] = field(kw_only=False)

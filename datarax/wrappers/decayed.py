@@ -8,6 +8,7 @@ import jax
 from datarax._checks import real
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
+from datarax._xp import lax, vmap
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
 from datarax.statistics.fields import state
@@ -78,7 +79,7 @@ class Decayed(Stacked):
         return self.with_parts({"stack": self.stack.push(_as_stack(updated, 0))})
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
-        faded = jax.vmap(lambda x: x.faded())(self.stack)
+        faded = vmap(lambda x: x.faded())(self.stack)
         updated = _as_stack(_only(faded, 1).apply_at(calls, target), 1)
         return self.with_parts({"stack": self.stack.push(updated)})
 
@@ -91,9 +92,9 @@ class Decayed(Stacked):
 
 def _only(stacked: Any, axis: int) -> Any:
     """The metric of a stack of one, which is at this axis."""
-    return jax.tree.map(lambda x: jax.lax.squeeze(x, (axis,)), stacked)
+    return jax.tree.map(lambda x: lax.squeeze(x, (axis,)), stacked)
 
 
 def _as_stack(metric: Any, axis: int) -> Any:
     """A metric as a stack of one, at this axis."""
-    return jax.tree.map(lambda x: jax.lax.expand_dims(x, (axis,)), metric)
+    return jax.tree.map(lambda x: lax.expand_dims(x, (axis,)), metric)

@@ -5,11 +5,12 @@ from statistics import NormalDist
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from datarax._checks import choice, real
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
+from datarax._xp import fetched, on_host, vmap, xp
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
 from datarax.metrics.row_updates import by_rows, rows_of
@@ -108,13 +109,18 @@ class Interval(MultiplyingWrapper):
         self.moments = TwoMoments(ratio[0].shape, crossed=True)
 
     def _apply(self, calls: PyTree) -> Any:
-        empty = self.metric.reset()
-
-        def parts(call: Any) -> Any:
-            return empty.apply(call).as_ratio()
-
-        with invalid_uncounted():
-            a, b = jax.vmap(parts)(by_rows(calls, rows_of(calls)))
+        rows = rows_of(calls)
+        call = by_rows(calls, rows)
+        if on_host(*jax.tree.leaves((self, call))):
+            # NumPy has no `vmap`, so this is compiled: for batches of up to 2**k rows once.
+            missing = (1 << max(rows - 1, 0).bit_length()) - rows
+            call = jax.tree.map(
+                lambda x: np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), mode="edge"), call
+            )
+            a, b = fetched(_terms(self.metric.reset(), call))
+            a, b = a[:rows], b[:rows]
+        else:
+            a, b = _terms_of_rows(self.metric.reset(), call)
         counts = (a.high != 0) | (b.high != 0)
         return self.with_parts(
             {
@@ -136,16 +142,16 @@ class Interval(MultiplyingWrapper):
         if self.metric.is_proportion:
             error = nan_where(n < 1, error)
         else:
-            error = nan_where(n < 2, error * jnp.sqrt(n / jnp.maximum(n - 1, 1)))
+            error = nan_where(n < 2, error * xp.sqrt(n / xp.maximum(n - 1, 1)))
         z = NormalDist().inv_cdf((1 + self.confidence) / 2)
-        value = jnp.asarray(whole.value)
+        value = xp.asarray(whole.value)
         if self.method == "wilson":
             size = (b * b / (squares[1] + count[0] * (mean * mean))).to_float()
             lower, upper = _wilson(value, size, z)
         else:
             lower, upper = value - z * error, value + z * error
         ends = {"lower": lower, "upper": upper, "std_error": error}
-        ends = {name: nan_where(jnp.isnan(value), x) for name, x in ends.items()}
+        ends = {name: nan_where(xp.isnan(value), x) for name, x in ends.items()}
         return replace(whole, value={"value": whole.value, **ends}, bounds={}, widest=())
 
 
@@ -157,12 +163,21 @@ def _scaled(x: DoubleFloat) -> ScaledDouble:
 
 def _not_negative(x: DoubleFloat) -> DoubleFloat:
     """Zero where rounding has made a sum of squares negative."""
-    return x.map(lambda part: jnp.where(x.high < 0, jnp.zeros((), part.dtype), part))
+    return x.map(lambda part: xp.where(x.high < 0, xp.zeros((), part.dtype), part))
 
 
 def _wilson(p: jax.Array, n: jax.Array, z: float) -> tuple[jax.Array, jax.Array]:
     """The interval of Wilson for a proportion `p` of `n` observations."""
     spread = z * z / n
     center = (p + spread / 2) / (1 + spread)
-    half = jnp.sqrt(p * (1 - p) * spread + spread * spread / 4) / (1 + spread)
-    return jnp.maximum(center - half, 0), jnp.minimum(center + half, 1)
+    half = xp.sqrt(p * (1 - p) * spread + spread * spread / 4) / (1 + spread)
+    return xp.maximum(center - half, 0), xp.minimum(center + half, 1)
+
+
+def _terms_of_rows(empty: Metric, call: Any) -> Any:
+    """The numerator and the denominator of each row, of a call by rows."""
+    with invalid_uncounted():
+        return vmap(lambda call: empty.apply(call).as_ratio())(call)
+
+
+_terms = jax.jit(_terms_of_rows)

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import numeric, positive_int, python_int
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
+from datarax._xp import vmap, xp
 from datarax.distributed.merge_ops import added_limbs, limbs_to_add
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_call, is_numbers
@@ -69,7 +69,7 @@ class MultiOutput(Stacked):
         calls = jax.tree.map(self._with_arrays, calls, is_leaf=is_call)
         axes = [self._axes(call) for call in jax.tree.leaves(calls, is_leaf=is_call)]
         arrays, treedef = jax.tree.flatten(calls)
-        states = jax.vmap(
+        states = vmap(
             lambda one, *arrays: update(one, treedef.unflatten(arrays)),
             in_axes=(axis, *(x for each in axes for x in each)),
             out_axes=axis,
@@ -126,12 +126,12 @@ class MultiOutput(Stacked):
 def _total(stacked: Unusable) -> Unusable:
     """What several outputs could not use."""
     counts = {kind: _summed(count) for kind, count in stacked.counts.items()}
-    return Unusable(counts, jnp.max(stacked.example, 0))
+    return Unusable(counts, xp.max(stacked.example, 0))
 
 
 def _summed(counts: Any) -> Any:
     """The sum of several counts, stacked; exact."""
     if isinstance(counts, Exact):
-        parts = [jnp.sum(x, 0, dtype=x.dtype) for x in limbs_to_add((counts.high, counts.low))]
+        parts = [xp.sum(x, 0, dtype=x.dtype) for x in limbs_to_add((counts.high, counts.low))]
         return Exact(*added_limbs(parts))
-    return jnp.sum(counts, 0)
+    return xp.sum(counts, 0)

@@ -41,7 +41,7 @@ class MultiTask(Collection):
         ... )
         >>> metrics = metrics.update(age={"preds": jnp.array([8.0]), "target": jnp.array([5.0])})
         >>> print(metrics.results())
-        {'age': 1.3333333730697632, 'animal': 0.5}
+        {'age': 1.3333333333333333, 'animal': 0.5}
     """
 
     shares: ClassVar[bool] = False

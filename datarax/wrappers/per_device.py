@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 from datarax._checks import kind, numeric
 from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
+from datarax._xp import beside, fetched, is_addressable, is_traced, lax, xp
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric
@@ -24,6 +25,7 @@ from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
 from datarax.statistics.donated import unless_donated
 from datarax.statistics.fields import state
+from datarax.statistics.leaf_states import map_leaf_states
 from datarax.statistics.replication import counted_once
 from datarax.statistics.traversal import walk
 from datarax.wrappers.collection import Collection
@@ -237,18 +239,28 @@ class PerDevice(Metric):
                 f"{type(self.copies).__name__} has no bounds(): its value is no estimate. Those "
                 f"that have bounds are read from scores or values in bins, such as AUROC"
             )
-        merged: Any = self.sync()
+        merged: Any = self.merged()
         return merged.bounds()
 
     def merged(self) -> Metric:
-        return self.sync()
+        """The copies merged: on the host where this process can address them, else by `sync`."""
+        leaves = jax.tree.leaves(self.copies)
+        if is_traced(leaves) or not all(map(is_addressable, leaves)):
+            return self.sync()
+        with np.errstate(all="ignore"):
+            copies = fetched(self.copies)
+            each = [jax.tree.map(lambda x, i=i: x[i], copies) for i in range(self.device_count)]
+            while len(each) > 1:  # neighbours in pairs, as on the devices
+                odd = each[-1:] if len(each) % 2 else []
+                each = [a.combine(b) for a, b in zip(each[::2], each[1::2], strict=False)] + odd
+            return each[0]
 
     def reading(self) -> Reading:
-        return self.sync().reading()
+        return self.merged().reading()
 
     @outside_mesh
     def invalid_count(self) -> jax.Array:
-        return self.sync().invalid_count()
+        return self.merged().invalid_count()
 
     def synced_in_place(self, axis_name: AxisName | None) -> Self:
         """The metric itself: the copies are merged when they are read."""
@@ -260,7 +272,7 @@ class PerDevice(Metric):
 
     def saved(self) -> dict[str, Any]:
         """The same as `sync().saved()`. On several processes, all must call it."""
-        return self.sync().saved()
+        return self.merged().saved()
 
     def loaded(self, saved: Any, where: str) -> Self:
         # A plain metric is loaded and then replicated, so the layout when saving does not matter.
@@ -283,7 +295,17 @@ class PerDevice(Metric):
 
     @outside_mesh
     def reset(self) -> Self:
-        return self.with_parts({"copies": _reset(self)})
+        if is_traced(self):
+            return self.with_parts({"copies": _reset(self)})
+        return self.with_parts({"copies": self._on_devices(self.copies.reset())})
+
+    def _on_devices(self, copies: Metric) -> Metric:
+        """NumPy arrays, with a row for each device, on the devices; nothing is compiled."""
+        sharding = NamedSharding(self.mesh, P(self.axis_names))
+        return jax.tree.map(
+            lambda x: jax.make_array_from_callback(x.shape, sharding, lambda index: x[index]),
+            copies,
+        )
 
     def _mapped(self, function: Any, *, out_specs: Any, in_specs: Any = None) -> Any:
         """`shard_map` of `function`: each device calls it with its own shard of the arguments."""
@@ -299,6 +321,11 @@ class PerDevice(Metric):
 
     def _replicate(self, empty: Metric, metric: Metric | None) -> Metric:
         """Copies for all devices: what `metric` holds, if it is not empty, is on the first only."""
+        if not is_traced(metric):
+            first = fetched(empty if metric is None else metric)
+            empty = map_leaf_states(lambda leaves: [leaf.elsewhere() for leaf in leaves], first)
+            others = [empty] * (self.device_count - 1)
+            return self._on_devices(jax.tree.map(lambda *x: np.stack(x), first, *others))
 
         def local(*given: Metric) -> Metric:
             return _stacked(*(counted_once(each, self.axis_names) for each in given or (empty,)))
@@ -309,7 +336,8 @@ class PerDevice(Metric):
 
     def _placed(self, x: jax.Array, rows: bool) -> jax.Array:
         """`x` on the devices of the mesh, as `shard_map` expects it: sharded by rows, or whole."""
-        if not isinstance(x, Tracer) and getattr(x.sharding, "mesh", None) != self.mesh:
+        sharding = None if isinstance(x, Tracer) else getattr(x, "sharding", None)
+        if not isinstance(x, Tracer) and getattr(sharding, "mesh", None) != self.mesh:
             return jax.device_put(x, NamedSharding(self.mesh, P(self.axis_names) if rows else P()))
         explicit = _explicit(self.mesh)
         if not explicit:
@@ -369,12 +397,12 @@ def _explicit(mesh: Mesh) -> tuple[str, ...]:
 
 def _own(copies: Any) -> Any:
     """The copy of this device, without the device axis."""
-    return jax.tree.map(lambda x: jax.lax.squeeze(x, (0,)), copies)
+    return jax.tree.map(lambda x: lax.squeeze(x, (0,)), copies)
 
 
 def _stacked(metric: Metric) -> Metric:
     """The copy of this device, with the device axis."""
-    return jax.tree.map(lambda x: jax.lax.expand_dims(jnp.asarray(x), (0,)), metric)
+    return jax.tree.map(lambda x: lax.expand_dims(jnp.asarray(x), (0,)), metric)
 
 
 def _divisible(call: Call, devices: int) -> Call:
@@ -406,9 +434,9 @@ def _divisible(call: Call, devices: int) -> Call:
         args, kwargs = jax.tree.map(lambda x: x[None], (args, kwargs))
         size = 1
     elif repeated:
-        kwargs |= {name: jnp.broadcast_to(kwargs[name], (size,)) for name in repeated}
+        kwargs |= {name: xp.broadcast_to(kwargs[name], (size,)) for name in repeated}
     if weights is not None:
-        weights = jnp.broadcast_to(weights, (size, *weights.shape[1:]))
+        weights = xp.broadcast_to(weights, (size, *weights.shape[1:]))
     missing = -size % devices
     if missing:
         if "weights" not in call.takes:
@@ -418,9 +446,9 @@ def _divisible(call: Call, devices: int) -> Call:
                 f"{call.metric}.update a weights= argument"
             )
         if weights is None:
-            weights = jnp.ones((size,), jnp.bool_)
+            weights = beside(data, np.ones(size, np.bool_))
         args, kwargs, weights = jax.tree.map(
-            lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), (args, kwargs, weights)
+            lambda x: xp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), (args, kwargs, weights)
         )
     kwargs = kwargs if weights is None else kwargs | {"weights": weights}
     return replace(call, args=args, kwargs=kwargs)

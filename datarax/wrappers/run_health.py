@@ -2,11 +2,10 @@
 
 from typing import Any, Self
 
-import jax.numpy as jnp
-
 from datarax._checks import numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.aggregation.recent import Rate
 from datarax.metrics.aggregation.summary import Mean
 from datarax.metrics.base import Metric
@@ -35,8 +34,8 @@ class TokenRate(Metric):
     def update(self, elapsed: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with a step folded in; see `Rate`. A step has weight 0 or 1."""
         seconds = numeric(elapsed, "elapsed")
-        tokens = jnp.full(seconds.shape, self.tokens, jnp.int32)
-        steps = None if weights is None else numeric(weights, "weights").astype(jnp.bool_)
+        tokens = xp.full(seconds.shape, self.tokens, xp.int32)
+        steps = None if weights is None else numeric(weights, "weights").astype(xp.bool_)
         return self.replace(
             total=self.total.update(tokens, where=steps),
             rate=self.rate.update(tokens, seconds, weights=steps),

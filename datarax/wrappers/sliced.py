@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from datarax._checks import is_integer, numeric, positive_int, python_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
+from datarax._xp import on_host, vmap, xp
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric
 from datarax.metrics.call import is_call, taken_from, with_argument
@@ -133,11 +134,15 @@ class Sliced(MultiplyingWrapper):
         target = target._replace(place=replicated(target.place))
         inner = target.within(place, self.num_slices)
         states = self.slices.states
-        flat = jax.tree.map(lambda x: jnp.reshape(x, (inner.size, *x.shape[2:])), states)
+        flat = jax.tree.map(lambda x: xp.reshape(x, (inner.size, *x.shape[2:])), states)
         flat = flat.apply_at(calls, inner)
-        states = jax.tree.map(lambda x, y: jnp.reshape(y, jnp.shape(x)), states, flat)
-        rows = jax.vmap(MetricAccumulator(0).update)(unknown)
-        (counted,) = merge_rows([self.unknown], [rows], target)
+        states = jax.tree.map(lambda x, y: xp.reshape(y, xp.shape(x)), states, flat)
+        if on_host(unknown, self):
+            here = target.folded("sum", unknown.astype(np.int32))
+            counted = vmap(lambda one, count: one.update(count))(self.unknown, here)
+        else:
+            rows = vmap(MetricAccumulator(0).update)(unknown)
+            (counted,) = merge_rows([self.unknown], [rows], target)
         return self.with_parts(
             {
                 "metric": self.metric.apply_at(calls, target),
@@ -165,10 +170,10 @@ class Sliced(MultiplyingWrapper):
                 f"{self.by} of shape {ids.shape} for {rows} rows; expected one id for each row, "
                 f"of shape ({rows},)"
             )
-        ids = jnp.broadcast_to(replicated(ids), (rows,))
+        ids = xp.broadcast_to(replicated(ids), (rows,))
         known = in_range(ids, self.num_slices)
-        place = jnp.where(known, ids, jnp.zeros((), ids.dtype)).astype(jnp.uint32)
-        place = jnp.where(known, place, jnp.uint32(self.num_slices))
+        place = xp.where(known, ids, xp.zeros((), ids.dtype)).astype(xp.uint32)
+        place = xp.where(known, place, xp.uint32(self.num_slices))
         return calls, place, ~known & counted_rows(several[0], rows)
 
     def routes(self) -> list[Route]:

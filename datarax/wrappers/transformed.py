@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import numeric
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.metrics.base import Metric
 from datarax.metrics.call import is_numbers
 from datarax.metrics.reading import Reading
@@ -79,11 +79,6 @@ class Transformed(Wrapper):
                     f"Transformed: {name}={function!r}; expected a function or None"
                 )
 
-    @property
-    def keeps_rows(self) -> bool:
-        """Whether the metric gets the rows that `update` gets; what `inputs` does is not known."""
-        return self.inputs is None
-
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
         if self.inputs is None:
             return self.metric.calls(args, kwargs)
@@ -138,7 +133,7 @@ class Transformed(Wrapper):
         reading = self.metric.reading()
         if self.result is None:
             return reading
-        value = jax.tree.map(jnp.asarray, self.result(reading.rounded()))
+        value = jax.tree.map(xp.asarray, self.result(reading.rounded()))
         # The function may drop a NaN.
         return replace(reading, value=reading.propagated(value), bounds={}, widest=(), flat=False)
 
@@ -146,6 +141,6 @@ class Transformed(Wrapper):
 def _as_array(x: Any, name: str) -> Any:
     """Lists of numbers and NumPy's numbers as JAX arrays, as they are within `jit`."""
     is_array = isinstance(x, np.ndarray | np.generic) and (
-        x.dtype == np.bool_ or jnp.issubdtype(x.dtype, jnp.number)
+        x.dtype == np.bool_ or xp.issubdtype(x.dtype, xp.number)
     )
     return numeric(x, name) if is_array or is_numbers(x) else x

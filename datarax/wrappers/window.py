@@ -6,6 +6,7 @@ import jax
 
 from datarax._checks import positive_int, python_int
 from datarax._typing import PyTree
+from datarax._xp import vmap
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
 from datarax.statistics.fields import state
@@ -67,7 +68,7 @@ class Window(Stacked):
         # The update of all places, which have rings of equal numbers.
         empty = jax.tree.map(lambda x: x[:, 0], self.stack.reset().states)
         updated = empty.apply_at(calls, target)
-        return self.with_parts({"stack": jax.vmap(lambda x, y: x.push(y))(self.stack, updated)})
+        return self.with_parts({"stack": vmap(lambda x, y: x.push(y))(self.stack, updated)})
 
     def reading(self) -> Reading:
         return self.stack.merged().reading()

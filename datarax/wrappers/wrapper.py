@@ -8,7 +8,7 @@ import jax
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
-from datarax.metrics.base import Metric, read_in_place
+from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route
 from datarax.metrics.row_updates import updated_at
@@ -168,9 +168,8 @@ def _check_plain(metric: Any, caller: str) -> None:
         )
 
 
-@jax.jit
 def _value(metric: Metric) -> PyTree:
-    return read_in_place(metric).rounded()
+    return metric.reading().rounded()
 
 
 def value_shapes(metric: Metric) -> PyTree:

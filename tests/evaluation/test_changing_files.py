@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -100,10 +101,13 @@ def test_no_sum_of_two_files(tmp_path):
     path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
     for file, value in ((path, 4), (other, 10)):
         pq.write_table(pa.table({"x": np.full(rows, value)}), file, row_group_size=rows // 2)
-    with pytest.raises(
-        MetricInputError, match=r"a\.parquet: the file has changed while it was read"
-    ):
-        fold(path, Sum(), VALUES, progress=lambda now: other.exists() and other.replace(path))
+    said = r"a\.parquet: the file has changed while it was read"
+    with ThreadPoolExecutor(1) as one, pytest.raises(MetricInputError, match=said):
+        fold(
+            *(path, Sum(), VALUES),
+            executor=one,
+            progress=lambda now: other.exists() and other.replace(path),
+        )
 
 
 def test_a_change_that_a_worker_of_another_process_meets(rng, tmp_path):

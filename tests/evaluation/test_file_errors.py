@@ -311,7 +311,7 @@ class Demanding(datarax.Metric):
 def test_other_errors_have_a_note_with_the_file(threads, rng, tmp_path):
     path = write(tmp_path / "a.parquet", binary(rng, 20))
     pool = ThreadPoolExecutor(threads) if threads else None
-    with pytest.raises(TypeError, match="reshape") as caught:
+    with pytest.raises(ValueError, match="reshape") as caught:
         fold(path, Demanding(), {"values": "score"}, executor=pool)
     assert any(path.as_posix() in note for note in caught.value.__notes__)
     if pool:

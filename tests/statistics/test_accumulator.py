@@ -201,7 +201,9 @@ def test_extremes_of_special_floats(op):
     assert np.isnan(acc.update(1.0).merge(acc.update(jnp.nan)).value)
     ends = acc.update(jnp.asarray([jnp.inf, -jnp.inf, 0.0]))
     assert float(ends.value) == -start
-    assert float(acc.update(jnp.asarray([-0.0, 1e-40, 0.0])).value) in (-0.0, 0.0, 1e-40)
+    assert float(acc.update(jnp.asarray([-0.0, 1e-40, 0.0])).value) in (
+        *(-0.0, 0.0, np.float32(1e-40)),  # a device may flush it to zero
+    )
 
 
 def test_integers_that_a_maximum_does_not_hold_are_refused():
@@ -361,5 +363,5 @@ def test_results_are_strongly_typed_and_their_types_known(rng):
         assert_same(acc.value, 1, dtype)
     count = MetricAccumulator(0).update(1).value
     assert (count.high.dtype, count.low.dtype) == (np.int32, np.uint32)
-    for leaf in jax.tree.leaves(MetricAccumulator(0).update(1).update(2**40)):
+    for leaf in jax.tree.leaves(jax.jit(MetricAccumulator.update)(MetricAccumulator(0), 1)):
         assert not leaf.aval.weak_type

@@ -1,6 +1,7 @@
 """The collector on one process never waits, and loses nothing."""
 
 import logging
+import re
 import threading
 
 import jax
@@ -189,7 +190,7 @@ def test_results_are_exact_python_numbers_and_numpy_arrays(rng):
     assert isinstance(results["loss"], float)
     assert np.isnan(results["loss"])
     assert results["loss/invalid"] == 3
-    np.testing.assert_array_equal(results["recalls"], np.ones(3, np.float32), strict=True)
+    np.testing.assert_array_equal(results["recalls"], np.ones(3), strict=True)
 
 
 def test_results_outlive_the_state_they_came_from():
@@ -213,9 +214,11 @@ def test_windows_that_nobody_reads_leave_the_devices_and_have_a_limit(caplog):
         if number == most // 10:
             early = len(jax.live_arrays())
     assert len(jax.live_arrays()) - early < 100
-    jax.block_until_ready([window.reading for window in collector._windows])
+    for window in collector._windows:
+        window.wait(60)
     (said,) = [record.getMessage() for record in caplog.records if "to be read" in record.message]
-    assert said.startswith("AsyncMetricCollector: 100 finished windows wait to be read; read them")
+    # The thread may finish more than one window between two calls.
+    assert re.match(r"AsyncMetricCollector: 10\d finished windows wait to be read; read", said)
     total = step(total, jnp.int32(-7))
     with pytest.raises(datarax.CollectorStateError, match=r"10000 finished .* with ready\(\)"):
         collector.schedule_collection(total, step=most)

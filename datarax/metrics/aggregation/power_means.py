@@ -2,10 +2,9 @@
 
 import math
 
-import jax.numpy as jnp
-
 from datarax._checks import choice
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.metrics.aggregation.value_metric import ValueMetric
 from datarax.statistics.extremes import Extremes
 from datarax.statistics.fields import state
@@ -65,8 +64,8 @@ class Norm(ValueMetric):
         if isinstance(self.statistic, PowerTotal):
             return self.statistic.norm()
         # Rounding keeps the order, so the greater of both is rounded once.
-        greatest, least = (jnp.asarray(x) for x in (self.statistic.maximum, self.statistic.minimum))
-        return jnp.maximum(greatest, -least)
+        greatest, least = (xp.asarray(x) for x in (self.statistic.maximum, self.statistic.minimum))
+        return xp.maximum(greatest, -least)
 
 
 class GeometricMean(ValueMetric):

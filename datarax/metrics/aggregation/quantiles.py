@@ -10,6 +10,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import OnInvalid, PyTree
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.aggregation.value_metric import ValueMetric
+from datarax.metrics.base import bounds_of
 from datarax.statistics.bin_counts import BinCounts
 from datarax.statistics.fields import field, state
 from datarax.statistics.value_histogram import Method, ValueHistogram, checked_q
@@ -46,11 +47,14 @@ class HistogramQuantile(ValueMetric):
 
         They are the least and the greatest value in its bin, in the shape of `compute`.
         """
+        return bounds_of(self)
+
+    def _bounds(self) -> tuple[jax.Array, jax.Array]:
         q, method = self.definition()
         return self.statistic.quantile_bounds(q, method=method)
 
     def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
-        return super().value_and_bounds()[0], self.bounds()
+        return super().value_and_bounds()[0], self._bounds()
 
 
 class Quantile(HistogramQuantile):

@@ -1,9 +1,9 @@
 """The signal-to-distortion ratio of BSS-eval, which allows the target to be filtered."""
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import positive_int
+from datarax._xp import at, xp
 from datarax.metrics.audio.noise_ratios import decibels
 from datarax.metrics.audio.signal_metric import SignalMetric
 from datarax.numerics.toeplitz import solve_toeplitz
@@ -47,25 +47,25 @@ class SDR(SignalMetric):
         positive_int(self.filter_length, "filter_length")
 
     def score(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
-        energy = jnp.sum(target**2)
-        target = jnp.where(energy > 0, target, 1)  # whose matrix can be solved
+        energy = xp.sum(target**2)
+        target = xp.where(energy > 0, target, 1)  # whose matrix can be solved
         taps, length = self.filter_length, len(target) + self.filter_length - 1
         size = 1 << (length - 1).bit_length()
-        spectrum = jnp.fft.rfft(target, size)
+        spectrum = xp.fft.rfft(target, size)
 
         def correlated(x: jax.Array) -> jax.Array:
             """The products of x with the target, delayed by 0 to `taps - 1`."""
-            return jnp.fft.irfft(jnp.fft.rfft(x, size) * jnp.conj(spectrum), size)[:taps]
+            return xp.fft.irfft(xp.fft.rfft(x, size) * xp.conj(spectrum), size)[:taps]
 
-        column, padded = correlated(target), jnp.pad(preds, (0, taps - 1))
+        column, padded = correlated(target), xp.pad(preds, (0, taps - 1))
         # Rounded, the matrix of a smooth target may not be positive definite: so its diagonal is
         # raised a little. Each solution for the residual takes back most of what that changes.
-        raised = column.at[0].multiply(1 + 256 * float(jnp.finfo(column.dtype).eps))
-        coefficients, filtered, rest = jnp.zeros_like(column), jnp.zeros_like(padded), padded
+        raised = at(column)[0].multiply(1 + 256 * float(xp.finfo(column.dtype).eps))
+        coefficients, filtered, rest = xp.zeros_like(column), xp.zeros_like(padded), padded
         for _ in range(_SOLUTIONS[column.dtype.itemsize]):
-            coefficients += solve_toeplitz(raised, correlated(rest))
-            filtered = jnp.fft.irfft(jnp.fft.rfft(coefficients, size) * spectrum, size)[:length]
+            coefficients = coefficients + solve_toeplitz(raised, correlated(rest))
+            filtered = xp.fft.irfft(xp.fft.rfft(coefficients, size) * spectrum, size)[:length]
             rest = padded - filtered
-        signal, noise = jnp.sum(filtered**2), jnp.sum(rest**2)
-        value, _ = decibels(signal, jnp.where(signal + noise > 0, noise, 1))
+        signal, noise = xp.sum(filtered**2), xp.sum(rest**2)
+        value, _ = decibels(signal, xp.where(signal + noise > 0, noise, 1))
         return value, energy > 0

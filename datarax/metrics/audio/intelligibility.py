@@ -1,10 +1,10 @@
 """How intelligible speech is."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import positive_int
+from datarax._xp import xp
 from datarax.metrics.audio.signal_metric import SignalMetric
 from datarax.numerics.resampling import resample
 from datarax.numerics.short_time import RATE, envelopes, frames_of
@@ -54,34 +54,34 @@ class STOI(SignalMetric):
     def score(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
         preds, target = (resample(x, RATE, self.sample_rate) for x in (preds, target))
         segments = frames_of(len(target)) - _SEGMENT + 1
-        short, defined = jnp.asarray(_TOO_SHORT, target.dtype), jnp.ones((), jnp.bool_)
+        short, defined = xp.asarray(_TOO_SHORT, target.dtype), xp.ones((), xp.bool_)
         if segments < 1:
             return short, defined
         seen = envelopes(preds, target)
         places = np.arange(segments)[:, None] + np.arange(_SEGMENT)[None, :]
-        y, x = (jnp.moveaxis(each[:, places], 1, 0) for each in seen[:2])
+        y, x = (xp.moveaxis(each[:, places], 1, 0) for each in seen[:2])
         count = seen.frames - (_SEGMENT - 1)
-        used = jnp.arange(segments, dtype=jnp.int32) < count
+        used = xp.arange(segments, dtype=xp.int32) < count
         # A mean over bands or over frames, of which there are as many in each segment.
-        each = jnp.mean(_similarity(y, x) if self.extended else _correlations(y, x), -1)
-        total = jnp.sum(jnp.where(used, each, 0)) / jnp.maximum(count, 1).astype(each.dtype)
-        return jnp.where(count > 0, total, short), defined
+        each = xp.mean(_similarity(y, x) if self.extended else _correlations(y, x), -1)
+        total = xp.sum(xp.where(used, each, 0)) / xp.maximum(count, 1).astype(each.dtype)
+        return xp.where(count > 0, total, short), defined
 
 
 def _correlations(y: jax.Array, x: jax.Array) -> jax.Array:
     """Of segments (S, bands, frames): the correlation of y, scaled and clipped, and x by band."""
     y = y * (_norm(x, -1) / (_norm(y, -1) + _TINY))
-    y, x = (each - jnp.mean(each, -1, keepdims=True) for each in (jnp.minimum(y, x * _CLIP), x))
-    return jnp.sum(y / (_norm(y, -1) + _TINY) * (x / (_norm(x, -1) + _TINY)), -1)
+    y, x = (each - xp.mean(each, -1, keepdims=True) for each in (xp.minimum(y, x * _CLIP), x))
+    return xp.sum(y / (_norm(y, -1) + _TINY) * (x / (_norm(x, -1) + _TINY)), -1)
 
 
 def _similarity(y: jax.Array, x: jax.Array) -> jax.Array:
     """Of segments (S, bands, frames): the correlation over bands of both by frame."""
     for axis in (-1, -2):
-        y, x = (each - jnp.mean(each, axis, keepdims=True) for each in (y, x))
+        y, x = (each - xp.mean(each, axis, keepdims=True) for each in (y, x))
         y, x = (each / (_norm(each, axis) + _TINY) for each in (y, x))
-    return jnp.sum(y * x, -2)
+    return xp.sum(y * x, -2)
 
 
 def _norm(x: jax.Array, axis: int) -> jax.Array:
-    return jnp.sqrt(jnp.sum(x * x, axis, keepdims=True))
+    return xp.sqrt(xp.sum(x * x, axis, keepdims=True))

@@ -4,11 +4,11 @@ import math
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.audio.signal_metric import SignalMetric
 from datarax.numerics.scaling import one_where_zero
@@ -20,7 +20,7 @@ def decibels(signal: jax.Array, noise: jax.Array) -> tuple[jax.Array, jax.Array]
     Infinite without noise.
     """
     defined = (signal > 0) | (noise > 0)
-    ratio = jnp.log10(jnp.where(defined, signal, 1)) - jnp.log10(jnp.where(defined, noise, 1))
+    ratio = xp.log10(xp.where(defined, signal, 1)) - xp.log10(xp.where(defined, noise, 1))
     return 10 * ratio, defined
 
 
@@ -45,8 +45,8 @@ class SNR(SignalMetric):
     def score(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
         if self.zero_mean:
             preds, target = _centred(preds), _centred(target)
-        energy = jnp.sum(target**2)
-        value, defined = decibels(energy, jnp.sum((target - preds) ** 2))
+        energy = xp.sum(target**2)
+        value, defined = decibels(energy, xp.sum((target - preds) ** 2))
         return value, defined & (energy > 0)
 
 
@@ -75,14 +75,14 @@ class SISDR(SignalMetric):
     def score(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
         if self.zero_mean:
             preds, target = _centred(preds), _centred(target)
-        energy = jnp.sum(target**2)
-        scaled = jnp.sum(preds * target) / one_where_zero(energy) * target
-        signal, noise = jnp.sum(scaled**2), jnp.sum((preds - scaled) ** 2)
+        energy = xp.sum(target**2)
+        scaled = xp.sum(preds * target) / one_where_zero(energy) * target
+        signal, noise = xp.sum(scaled**2), xp.sum((preds - scaled) ** 2)
         # What is left of a multiple of the target is the rounding of `scaled`.
-        rounding = (8 * jnp.finfo(noise.dtype).eps) ** 2
-        noise = jnp.where(noise <= rounding * signal, 0, noise)
+        rounding = (8 * xp.finfo(noise.dtype).eps) ** 2
+        noise = xp.where(noise <= rounding * signal, 0, noise)
         # A silent prediction has neither signal nor noise, and its ratio is that of no signal.
-        value, _ = decibels(signal, jnp.where(signal + noise > 0, noise, 1))
+        value, _ = decibels(signal, xp.where(signal + noise > 0, noise, 1))
         return value, energy > 0
 
 
@@ -134,14 +134,14 @@ class ComplexSISNR(SISDR):
 
 
 def _centred(x: jax.Array) -> jax.Array:
-    return x - jnp.mean(x)
+    return x - xp.mean(x)
 
 
 def _parts(x: ArrayLike, name: str) -> jax.Array:
     """A spectrum (..., F, T) or (..., F, T, 2) as a signal of its parts."""
-    x = jnp.asarray(x)
-    if jnp.iscomplexobj(x):
-        x = jnp.stack([x.real, x.imag], -1)
+    x = xp.asarray(x)
+    if xp.iscomplexobj(x):
+        x = xp.stack([x.real, x.imag], -1)
     x = numeric(x, name)
     if x.ndim < 3 or x.shape[-1] != 2:
         raise MetricInputError(

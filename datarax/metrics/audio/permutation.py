@@ -2,11 +2,10 @@
 
 from typing import Literal, Self
 
-import jax.numpy as jnp
-
 from datarax._checks import as_float, kind, numeric, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.audio.signal_metric import SignalMetric
 from datarax.metrics.base import Metric
 from datarax.numerics.assignment import best_matching
@@ -73,12 +72,12 @@ class PermutationInvariant(Metric):
         if preds.ndim < 2 or not preds.shape[-2]:
             raise MetricInputError(f"preds of shape {preds.shape}; expected sources (..., S, T)")
         values, unusable = self.metric.pairwise(preds[..., :, None, :], target[..., None, :, :])
-        gain = jnp.nan_to_num(values, nan=0.0, posinf=_DECIBELS, neginf=-_DECIBELS)
-        matching = jnp.vectorize(best_matching, signature="(s,t)->(s)")
+        gain = xp.nan_to_num(values, nan=0.0, posinf=_DECIBELS, neginf=-_DECIBELS)
+        matching = xp.vectorize(best_matching, signature="(s,t)->(s)")
         place = matching(gain if self.mode == "max" else -gain)
-        targets = jnp.arange(preds.shape[-2], dtype=jnp.int32)
+        targets = xp.arange(preds.shape[-2], dtype=xp.int32)
         matched = place[..., None] == targets.reshape((1,) * place.ndim + (-1,))
-        value = jnp.sum(jnp.where(matched, values, 0), (-1, -2)) / len(targets)
+        value = xp.sum(xp.where(matched, values, 0), (-1, -2)) / len(targets)
         w, invalid = rows_weight(unusable.any((-1, -2)), weights)
         total = self.metric.statistic.add(as_float(value), w, invalid)
         return self.with_parts({"metric": self.metric.replace(statistic=total)})

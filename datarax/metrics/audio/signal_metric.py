@@ -3,11 +3,11 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.wide import in_float64
@@ -45,9 +45,9 @@ class SignalMetric(MeanScore):
         if not preds.shape[-1:] or not preds.shape[-1]:
             raise MetricInputError(f"preds of shape {preds.shape}; expected signals (..., T)")
         preds, target = unsharded(preds, -1), unsharded(target, -1)
-        score = jnp.vectorize(self.score, signature="(t),(t)->(),()")
+        score = xp.vectorize(self.score, signature="(t),(t)->(),()")
         values, defined = in_float64(score, preds, target)
-        bad = jnp.maximum(not_finite(preds, -1).code, not_finite(target, -1).code)
+        bad = xp.maximum(not_finite(preds, -1).code, not_finite(target, -1).code)
         return values, Invalid(bad) | out_of_range(~defined)
 
     def score(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -2,9 +2,8 @@
 
 from typing import ClassVar, Self
 
-import jax.numpy as jnp
-
 from datarax._typing import Average, PyTree
+from datarax._xp import xp
 from datarax.metrics.classification.count_ratio import Counts, TopKCountMetric
 from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.scaling import weighted_mean
@@ -50,7 +49,7 @@ class Accuracy(TopKCountMetric):
         ratio = (numerator / total).to_float()
         if self.average is None:
             return ratio
-        weights = support.high if self.average == "weighted" else jnp.ones_like(ratio)
+        weights = support.high if self.average == "weighted" else xp.ones_like(ratio)
         return weighted_mean(ratio, weights)
 
     is_proportion: ClassVar[bool] = True

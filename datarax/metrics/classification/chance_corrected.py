@@ -4,10 +4,10 @@ import math
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import real
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.metrics.classification.count_ratio import CountMetric, Counts, quotient
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
@@ -74,8 +74,8 @@ class MatthewsCorrCoef(ChanceCorrected):
         actual = self.over_classes(c.positives * c.negatives)
         # Two quotients, so that the value is exactly 1 where all three sums are equal.
         value = (self.beyond_chance(c) / actual).to_float()
-        value = value * jnp.sqrt((actual / predicted).to_float())
-        return jnp.where((predicted.high > 0) & (actual.high > 0), value, self.zero_division)
+        value = value * xp.sqrt((actual / predicted).to_float())
+        return xp.where((predicted.high > 0) & (actual.high > 0), value, self.zero_division)
 
 
 class CohenKappa(ChanceCorrected):
@@ -123,11 +123,11 @@ class CohenKappa(ChanceCorrected):
         if not isinstance(self.statistic, ConfusionCounts):
             return super().compute()
         matrix = self.statistic.matrix.double
-        matrix = matrix * power_of_two_near_reciprocal(jnp.max(matrix.high))
+        matrix = matrix * power_of_two_near_reciprocal(xp.max(matrix.high))
         actual, predicted = matrix.sum(), matrix.sum(0)
         total = actual.sum()
-        label = jnp.arange(self.statistic.num_classes, dtype=matrix.dtype)
-        distance = jnp.abs(label[:, None] - label[None, :])
+        label = xp.arange(self.statistic.num_classes, dtype=matrix.dtype)
+        distance = xp.abs(label[:, None] - label[None, :])
         if self.weights == "quadratic":
             distance = distance * distance
         # 1 - (apart / n) / (chance / n^2) = (chance - apart n) / chance, one quotient.

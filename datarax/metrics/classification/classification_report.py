@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import real
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.metrics.classification.count_ratio import CountMetric, Counts, quotient
 from datarax.numerics.double_float import concatenate
 from datarax.numerics.exact import exact
@@ -86,7 +86,7 @@ class ClassificationReport(CountMetric):
         support = counts.positives.map(lambda x: nan_where(~some, x))
         occurs = support.high + counts.fp.high > 0
         if self.num_labels is not None:
-            occurs = jnp.ones_like(occurs)
+            occurs = xp.ones_like(occurs)
         values: dict[str, Any] = {
             name: {column: x[i] for column, x in by_class.items()} | {"support": exact(support[i])}
             for i, name in enumerate(self.class_names)
@@ -97,8 +97,8 @@ class ClassificationReport(CountMetric):
             values["accuracy"] = together["recall"]
         else:
             values["micro avg"] = together | everything
-        for name, weights in (("macro", jnp.ones_like(support.high)), ("weighted", support.high)):
-            weights = jnp.where(occurs, weights, 0)
+        for name, weights in (("macro", xp.ones_like(support.high)), ("weighted", support.high)):
+            weights = xp.where(occurs, weights, 0)
             means = {column: weighted_mean(x, weights) for column, x in by_class.items()}
             values[f"{name} avg"] = means | everything
         return values

@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-import jax.numpy as jnp
-
 from datarax._checks import refuse_ignored
 from datarax._typing import OnInvalid, PyTree
+from datarax._xp import xp
 from datarax.metrics.classification.count_ratio import (
     ONE_CLASS,
     CountMetric,
@@ -64,10 +63,10 @@ class ConfusionMatrix(CountMetric):
         # The divisor of each cell; a zero divisor gives NaN, which becomes 0.
         total = table
         for axis in _AXES[self.normalize]:
-            total = total.sum(axis).map(lambda x, axis=axis: jnp.expand_dims(x, axis))
+            total = total.sum(axis).map(lambda x, axis=axis: xp.expand_dims(x, axis))
         share = (table / total).to_float()
-        share = jnp.where(jnp.isnan(share), 0, share)
-        return nan_where(~(jnp.sum(table.high, (-2, -1), keepdims=True) > 0), share)
+        share = xp.where(xp.isnan(share), 0, share)
+        return nan_where(~(xp.sum(table.high, (-2, -1), keepdims=True) > 0), share)
 
 
 class StatScores(TopKCountMetric):

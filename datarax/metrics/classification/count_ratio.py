@@ -3,10 +3,10 @@
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import real, refuse_ignored
 from datarax._typing import ArrayLike, Average, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
@@ -69,7 +69,7 @@ class Counts(NamedTuple):
 
         The greatest total becomes about 1. Scaling by a power of two does not round.
         """
-        scale = power_of_two_near_reciprocal(jnp.max(self.total.high))
+        scale = power_of_two_near_reciprocal(xp.max(self.total.high))
         return Counts(*(each * scale for each in self))
 
 
@@ -185,7 +185,7 @@ class CountRatio(TopKCountMetric):
         if self.num_classes is not None:
             # NaN excludes a class that does not occur. In a multilabel task, every label counts.
             value = nan_where(support + counts.fp.high <= 0, value)
-        weights = support if self.average == "weighted" else jnp.ones_like(support)
+        weights = support if self.average == "weighted" else xp.ones_like(support)
         return weighted_mean(value, weights)
 
 
@@ -201,4 +201,4 @@ class CountProportion(CountRatio):
 def quotient(numerator: DoubleFloat, denominator: DoubleFloat, zero_division: float) -> jax.Array:
     """The quotient, rounded once to a float; `zero_division` where the denominator is zero."""
     ratio = (numerator / denominator).to_float()
-    return jnp.where(denominator.high == 0, zero_division, ratio)
+    return xp.where(denominator.high == 0, zero_division, ratio)

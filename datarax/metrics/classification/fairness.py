@@ -2,9 +2,8 @@
 
 from typing import Self
 
-import jax.numpy as jnp
-
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaling import power_of_two_near_reciprocal
@@ -111,9 +110,9 @@ class GroupRates(GroupMetric):
 def _extremes(part: DoubleFloat, whole: DoubleFloat, name: str) -> dict[str, DoubleFloat]:
     """The difference and the ratio of the greatest and the least rate."""
     rate = (part / whole).to_float()
-    most = jnp.argmax(jnp.where(jnp.isnan(rate), -jnp.inf, rate))
-    least = jnp.argmin(jnp.where(jnp.isnan(rate), jnp.inf, rate))
-    scale = power_of_two_near_reciprocal(jnp.max(whole.high))
+    most = xp.argmax(xp.where(xp.isnan(rate), -xp.inf, rate))
+    least = xp.argmin(xp.where(xp.isnan(rate), xp.inf, rate))
+    scale = power_of_two_near_reciprocal(xp.max(whole.high))
     part, whole = part * scale, whole * scale
     # a / n - b / m and (b / m) / (a / n), each as one quotient.
     greatest, lowest = part[most] * whole[least], part[least] * whole[most]

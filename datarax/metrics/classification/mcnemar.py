@@ -3,10 +3,9 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import lax, xp
 from datarax.metrics.base import shareable
 from datarax.metrics.classification.count_ratio import TaskMetric
 from datarax.numerics.double_float import stack, where
@@ -91,7 +90,7 @@ class McNemar(TaskMetric):
             p_value = pair.evaluated(lambda x: fair_coin_p_value(x[0], x[1]))
         else:
             value = pair.evaluated(lambda x: _chi_square(x[0], x[1]))
-            p_value = pair.evaluated(lambda x: lax.erfc(jnp.sqrt(_chi_square(x[0], x[1]) / 2)))
+            p_value = pair.evaluated(lambda x: lax.erfc(xp.sqrt(_chi_square(x[0], x[1]) / 2)))
         return {
             "only_a": exact(a.map(lambda x: nan_where(nothing, x))),
             "only_b": exact(b.map(lambda x: nan_where(nothing, x))),
@@ -102,4 +101,4 @@ class McNemar(TaskMetric):
 
 def _chi_square(n: jax.Array, difference: jax.Array) -> jax.Array:
     """The statistic with the continuity correction; 0 if `n` is zero."""
-    return jnp.square(jnp.maximum(difference - 1, 0)) / jnp.where(n > 0, n, 1)
+    return xp.square(xp.maximum(difference - 1, 0)) / xp.where(n > 0, n, 1)

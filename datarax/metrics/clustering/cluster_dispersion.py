@@ -3,9 +3,10 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import beside, lax, xp
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where, one_where_zero
@@ -66,18 +67,18 @@ class CalinskiHarabasz(DispersionMetric):
         # The result does not depend on the unit.
         sizes, means, distances = self.statistic.in_one_unit()
         n, occurs = sizes.sum(), sizes.high > 0
-        clusters = jnp.sum(occurs).astype(sizes.dtype)
+        clusters = xp.sum(occurs).astype(sizes.dtype)
         # Relative to the mean of the largest cluster, so that an offset of all points cancels.
-        apart = (means - means[jnp.argmax(sizes.high)][None, :]).to_float()
-        apart = jnp.where(occurs[:, None], apart, 0)
+        apart = (means - means[xp.argmax(sizes.high)][None, :]).to_float()
+        apart = xp.where(occurs[:, None], apart, 0)
         share = (sizes / n).to_float()[:, None]
-        apart = apart - jnp.sum(share * apart, 0)[None, :]
-        squares = jnp.where(occurs[:, None], sizes.high[:, None] * apart * apart, 0)
-        between, within = jnp.sum(squares), jnp.sum(distances.to_float())
+        apart = apart - xp.sum(share * apart, 0)[None, :]
+        squares = xp.where(occurs[:, None], sizes.high[:, None] * apart * apart, 0)
+        between, within = xp.sum(squares), xp.sum(distances.to_float())
         weight = self.statistic.weight
         degrees = (weight - ScaledDouble.of(clusters)).to_float()
         value = (between / (clusters - 1)) * (degrees / one_where_zero(within))
-        value = jnp.where(within > 0, value, 1)
+        value = xp.where(within > 0, value, 1)
         return nan_where((clusters <= 1) | ~(degrees > 0), value)
 
 
@@ -110,17 +111,17 @@ class DaviesBouldin(DispersionMetric):
         sizes, means, squares = self.statistic.in_one_unit()
         sizes = sizes.to_float()
         occurs = sizes > 0
-        spread = jnp.sqrt(jnp.sum(squares.to_float(), -1) / one_where_zero(sizes))
-        index = jnp.arange(len(sizes), dtype=jnp.int32)
+        spread = xp.sqrt(xp.sum(squares.to_float(), -1) / one_where_zero(sizes))
+        index = beside(sizes, np.arange(len(sizes), dtype=np.int32))
 
         def greatest_overlap(i: jax.Array) -> jax.Array:
             apart = (means - means[i][None, :]).to_float()
-            distance = jnp.sqrt(jnp.sum(apart * apart, -1))
+            distance = xp.sqrt(xp.sum(apart * apart, -1))
             spreads = spread + spread[i]
-            overlap = jnp.where(spreads > 0, spreads / distance, 0)
-            return jnp.max(jnp.where(occurs & (index != i), overlap, 0))
+            overlap = xp.where(spreads > 0, spreads / distance, 0)
+            return xp.max(xp.where(occurs & (index != i), overlap, 0))
 
         # One cluster after the other: all distances at once could fill the memory.
-        overlaps = jnp.where(occurs, jax.lax.map(greatest_overlap, index), 0)
-        clusters = jnp.sum(occurs).astype(sizes.dtype)
-        return nan_where(clusters <= 1, jnp.sum(overlaps) / clusters)
+        overlaps = xp.where(occurs, lax.map(greatest_overlap, index), 0)
+        clusters = xp.sum(occurs).astype(sizes.dtype)
+        return nan_where(clusters <= 1, xp.sum(overlaps) / clusters)

@@ -3,10 +3,10 @@
 from typing import NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import positive_int
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
@@ -131,7 +131,7 @@ class Table(NamedTuple):
         t = (self.cells * self.total - independent) / independent
         e = independent / self.total
         some = independent.high > 0
-        return jnp.where(some, e.to_float(), 0), jnp.where(some, t.to_float(), 0)
+        return xp.where(some, e.to_float(), 0), xp.where(some, t.to_float(), 0)
 
     def _mean_of(self, terms: jax.Array) -> jax.Array:
         """The sum of `terms` (R, K), divided by the total weight; NaN where there is no data."""

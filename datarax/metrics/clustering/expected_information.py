@@ -1,9 +1,8 @@
 """The expected mutual information of two random labellings."""
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from datarax._xp import lax, xp
 from datarax.metrics.clustering.contingency_table import Table
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaling import power_of_two_near_reciprocal
@@ -51,38 +50,38 @@ def expected_mutual_information(table: Table) -> jax.Array:
     mean = expected[0]
     # The possible values of the cell: `least`, `least + 1`, ..., `least + size`.
     least = where(a > not_b, a - not_b, DoubleFloat.of(0, a.dtype))
-    size = jnp.floor(jnp.minimum((a - least).to_float(), (b - least).to_float()))
-    mode = jnp.clip(jnp.round(mean - least.high), 0, jnp.maximum(size, 0))
+    size = xp.floor(xp.minimum((a - least).to_float(), (b - least).to_float()))
+    mode = xp.clip(xp.round(mean - least.high), 0, xp.maximum(size, 0))
     x = least + mode
     at_mode = [each.to_float() for each in (x, a - x, b - x, not_b - a + x)]
     signs = (1, -1, -1, 1)  # how the four cells change as x grows
     off_mean = over_total(product(x, n) - product(a, b))
     # The variance of the hypergeometric is a b (n - a) (n - b) / (n^2 (n - 1)); here with n^3.
-    deviation = jnp.sqrt(mean * (expected[3] / n.high))
-    step = jnp.maximum(jnp.floor(deviation / 4), 1)
+    deviation = xp.sqrt(mean * (expected[3] / n.high))
+    step = xp.maximum(xp.floor(deviation / 4), 1)
     at_mode_ratios = [stirling_ratio(cell) for cell in at_mode]
 
     def relative_deviance_of(difference: jax.Array, e: jax.Array) -> jax.Array:
-        t = jnp.where(e > 0, difference / jnp.where(e > 0, e, 1), 0)
-        return relative_deviance(jnp.maximum(t, -1))
+        t = xp.where(e > 0, difference / xp.where(e > 0, e, 1), 0)
+        return relative_deviance(xp.maximum(t, -1))
 
     def add_point(i: jax.Array, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         # The point `mode + k`. Its probability is relative to S at the mode: a common factor
         # cancels in the quotient of the two sums.
         k = (i - _POINTS).astype(mean.dtype) * step
         difference = off_mean + k
-        exponent, probability = jnp.zeros_like(mean), jnp.ones_like(mean)
+        exponent, probability = xp.zeros_like(mean), xp.ones_like(mean)
         for sign, cell, ratio, e in zip(signs, at_mode, at_mode_ratios, expected, strict=True):
-            exponent -= e * relative_deviance_of(sign * difference, e)
-            probability *= ratio / stirling_ratio(jnp.maximum(cell + sign * k, 0))
+            exponent = exponent - e * relative_deviance_of(sign * difference, e)
+            probability = probability * (ratio / stirling_ratio(xp.maximum(cell + sign * k, 0)))
         inside = (mode + k >= 0) & (mode + k <= size)
-        probability = jnp.where(inside, probability * jnp.exp(exponent), 0)
+        probability = xp.where(inside, probability * xp.exp(exponent), 0)
         information = relative_deviance_of(difference, mean)
         return sums[0] + probability * information, sums[1] + probability
 
     # Zeros that are computed from `mean`, so that inside `shard_map` they vary over the same axes.
-    start = jnp.zeros_like(mean) * mean
-    total, weight = lax.fori_loop(jnp.int32(0), jnp.int32(2 * _POINTS), add_point, (start, start))
-    information = jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1), 0)
-    terms = jnp.where(mean > 0, mean * information, 0)
+    start = xp.zeros_like(mean) * mean
+    total, weight = lax.fori_loop(xp.int32(0), xp.int32(2 * _POINTS), add_point, (start, start))
+    information = xp.where(weight > 0, total / xp.where(weight > 0, weight, 1), 0)
+    terms = xp.where(mean > 0, mean * information, 0)
     return sum_floats(terms, (0, 1)).to_float() / table.size

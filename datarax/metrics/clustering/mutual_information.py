@@ -3,10 +3,10 @@
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import real
 from datarax._errors import MetricInputError
+from datarax._xp import xp
 from datarax.metrics.clustering.contingency_table import Clustering, Table
 from datarax.metrics.clustering.expected_information import expected_mutual_information
 
@@ -44,8 +44,8 @@ class MeanEntropyMetric(Clustering):
         if self.average_method == "arithmetic":
             return (a + b) / 2
         if self.average_method == "geometric":
-            return jnp.sqrt(a) * jnp.sqrt(b)
-        return jnp.minimum(a, b) if self.average_method == "min" else jnp.maximum(a, b)
+            return xp.sqrt(a) * xp.sqrt(b)
+        return xp.minimum(a, b) if self.average_method == "min" else xp.maximum(a, b)
 
 
 class NormalizedMutualInfo(MeanEntropyMetric):
@@ -67,7 +67,7 @@ class NormalizedMutualInfo(MeanEntropyMetric):
     def of_table(self, table: Table) -> jax.Array:
         value = _fraction(table.mutual_information(), self.mean_entropy(table), 0)
         nothing_to_tell = (table.row_entropy == 0) & (table.column_entropy == 0)
-        return jnp.where(nothing_to_tell, 1, value)
+        return xp.where(nothing_to_tell, 1, value)
 
 
 class AdjustedMutualInfo(MeanEntropyMetric):
@@ -97,9 +97,9 @@ class AdjustedMutualInfo(MeanEntropyMetric):
         denominator = self.mean_entropy(table) - expected
         value = _fraction(numerator, denominator, 0)
         # If all such tables have the same information, both differences are rounding errors.
-        value = jnp.where(_is_one_or_singletons(table.rows.high), 0, value)
-        value = jnp.where(_is_one_or_singletons(table.columns.high), 0, value)
-        return jnp.where(_is_perfect(table), 1, value)
+        value = xp.where(_is_one_or_singletons(table.rows.high), 0, value)
+        value = xp.where(_is_one_or_singletons(table.columns.high), 0, value)
+        return xp.where(_is_perfect(table), 1, value)
 
 
 class Homogeneity(Clustering):
@@ -180,15 +180,15 @@ class VMeasure(Clustering):
 def _fraction(part: jax.Array, whole: jax.Array, of_nothing: float) -> jax.Array:
     """`part / whole`, but at most 1, as rounding may exceed it; `of_nothing` for a zero `whole`."""
     some = whole > 0
-    return jnp.where(some, jnp.minimum(part / jnp.where(some, whole, 1), 1), of_nothing)
+    return xp.where(some, xp.minimum(part / xp.where(some, whole, 1), 1), of_nothing)
 
 
 def _is_perfect(table: Table) -> jax.Array:
     """Whether each class that occurs meets one cluster only, and each cluster one class only."""
     beside = (table.rows - table.cells) + (table.columns - table.cells)
-    return jnp.all((table.cells.high == 0) | (beside.high == 0))
+    return xp.all((table.cells.high == 0) | (beside.high == 0))
 
 
 def _is_one_or_singletons(sizes: jax.Array) -> jax.Array:
     """Whether there is one class (or cluster) only, or each holds at most one example."""
-    return (jnp.sum(sizes > 0) == 1) | jnp.all(sizes <= 1)
+    return (xp.sum(sizes > 0) == 1) | xp.all(sizes <= 1)

@@ -3,10 +3,10 @@
 from typing import Literal, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import positive_int
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric, shareable
 from datarax.metrics.clustering.contingency_table import Table, TableMetric
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
@@ -42,12 +42,12 @@ class ChiSquaredAssociation(Association):
         The degrees of r categories are `r - 1`, corrected for bias `(r - 1) (n - r) / (n - 1)`.
         """
         square, total = table.mean_square_contingency(), table.total[0, 0]
-        r, k = (jnp.sum(side.high > 0).astype(square.dtype) for side in (table.rows, table.columns))
+        r, k = (xp.sum(side.high > 0).astype(square.dtype) for side in (table.rows, table.columns))
         rows, columns = r - 1, k - 1
         if self.bias_correction:
-            square = jnp.maximum(square - rows * columns / (total - 1).to_float(), 0)
+            square = xp.maximum(square - rows * columns / (total - 1).to_float(), 0)
             rows, columns = (
-                jnp.where(total > 1, (x - 1) * ((total - x) / (total - 1)).to_float(), 0)
+                xp.where(total > 1, (x - 1) * ((total - x) / (total - 1)).to_float(), 0)
                 for x in (r, k)
             )
         none = (rows <= 0) | (columns <= 0)
@@ -74,7 +74,7 @@ class CramersV(ChiSquaredAssociation):
 
     def of_table(self, table: Table) -> jax.Array:
         square, rows, columns = self.degrees(table)
-        return jnp.sqrt(square / jnp.minimum(rows, columns))
+        return xp.sqrt(square / xp.minimum(rows, columns))
 
 
 class TschuprowsT(ChiSquaredAssociation):
@@ -96,7 +96,7 @@ class TschuprowsT(ChiSquaredAssociation):
 
     def of_table(self, table: Table) -> jax.Array:
         square, rows, columns = self.degrees(table)
-        return jnp.sqrt(square / (jnp.sqrt(rows) * jnp.sqrt(columns)))
+        return xp.sqrt(square / (xp.sqrt(rows) * xp.sqrt(columns)))
 
 
 class PearsonsContingency(Association):
@@ -117,7 +117,7 @@ class PearsonsContingency(Association):
 
     def of_table(self, table: Table) -> jax.Array:
         square = table.mean_square_contingency()
-        return jnp.sqrt(square / (1 + square))
+        return xp.sqrt(square / (1 + square))
 
 
 class TheilsU(Association):
@@ -143,7 +143,7 @@ class TheilsU(Association):
     def of_table(self, table: Table) -> jax.Array:
         explained = table.row_entropy if self.given == "preds" else table.column_entropy
         # 0/0 is NaN: there is no entropy to explain.
-        return jnp.minimum(table.mutual_information() / explained, 1)
+        return xp.minimum(table.mutual_information() / explained, 1)
 
 
 class FleissKappa(Metric):
@@ -192,7 +192,7 @@ class FleissKappa(Metric):
         seen = self.statistic
         ratings, agreeing, pairs = seen.ratings.double, seen.agreeing.double, seen.pairs.double
         # Scaled, so that products of three neither overflow nor underflow.
-        ratings = ratings * power_of_two_near_reciprocal(jnp.sum(ratings.high))
+        ratings = ratings * power_of_two_near_reciprocal(xp.sum(ratings.high))
         scale = power_of_two_near_reciprocal(pairs.high)
         agreeing, pairs = agreeing * scale, pairs * scale
         total = ratings.sum()

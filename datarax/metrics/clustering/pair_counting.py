@@ -1,9 +1,9 @@
 """Clusterings compared with known classes by pairs of examples, and by a matching of labels."""
 
 import jax
-import jax.numpy as jnp
 
 from datarax._typing import OnInvalid, PyTree
+from datarax._xp import xp
 from datarax.metrics.clustering.contingency_table import Clustering, Table
 from datarax.numerics.assignment import best_matching
 from datarax.numerics.double_float import stack
@@ -31,7 +31,7 @@ class Rand(Clustering):
     def of_table(self, table: Table) -> jax.Array:
         both, row, column, neither = table.pairs()
         value = ((both + neither) / (both + neither + row + column)).to_float()
-        return jnp.where(table.size > 1, value, 1)
+        return xp.where(table.size > 1, value, 1)
 
 
 class AdjustedRand(Clustering):
@@ -57,7 +57,7 @@ class AdjustedRand(Clustering):
         denominator = (both + row) * (row + neither) + (both + column) * (column + neither)
         value = 2 * (numerator / denominator).to_float()
         is_perfect = (row.high == 0) & (column.high == 0)
-        return jnp.where(is_perfect | (table.size <= 1), 1, value)
+        return xp.where(is_perfect | (table.size <= 1), 1, value)
 
 
 class FowlkesMallows(Clustering):
@@ -81,7 +81,7 @@ class FowlkesMallows(Clustering):
         both, row, column, _ = table.pairs()
         # The pairs together in both, among those of one class (recall) and of one cluster.
         recall, precision = ((both / (both + only)).to_float() for only in (row, column))
-        return jnp.where(both.high > 0, jnp.sqrt(recall) * jnp.sqrt(precision), 0)
+        return xp.where(both.high > 0, xp.sqrt(recall) * xp.sqrt(precision), 0)
 
 
 class ClusterAccuracy(Clustering):
@@ -106,9 +106,9 @@ class ClusterAccuracy(Clustering):
     def of_table(self, table: Table) -> jax.Array:
         # `matched[i]` is the cluster of class i, or -1 if there are more classes than clusters.
         matched = best_matching(table.cells.high)
-        column = jnp.maximum(matched, 0)[:, None]
+        column = xp.maximum(matched, 0)[:, None]
         right = table.cells.map(
-            lambda x: jnp.where(matched >= 0, jnp.take_along_axis(x, column, 1)[:, 0], 0)
+            lambda x: xp.where(matched >= 0, xp.take_along_axis(x, column, 1)[:, 0], 0)
         )
         return (right.sum() / table.total[0, 0]).to_float()
 

@@ -4,14 +4,14 @@ import math
 from typing import ClassVar, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.distributed.placement import outside_mesh
-from datarax.metrics.base import placed_as, read
+from datarax.metrics.base import bounds_of
 from datarax.metrics.curves.score_metric import ScoreMetric, fraction, share_among_highest
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.scaling import nan_where, weighted_mean
@@ -58,15 +58,15 @@ class AreaMetric(ScoreMetric):
         did not fit into the buffer of `exact=True`, the bounds are `extremes`. The shapes are those
         of `compute`, and so is the effect of `on_invalid`.
         """
-        return placed_as(self, read(self).bounds[""])
+        return bounds_of(self)
 
     def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
         value = super().value_and_bounds()[0]
         lower, upper = (self._averaged(self._areas()[i]) for i in (0, 2))
         if isinstance(self.statistic, ScoreBuffer):
             is_incomplete, (least, greatest) = self.statistic.overflow > 0, self.extremes
-            lower = jnp.where(is_incomplete, least, lower)
-            upper = jnp.where(is_incomplete, greatest, upper)
+            lower = xp.where(is_incomplete, least, lower)
+            upper = xp.where(is_incomplete, greatest, upper)
         return value, (lower, upper)
 
     @property
@@ -92,7 +92,7 @@ class AreaMetric(ScoreMetric):
             return value[0]
         if self.average is None:
             return value
-        weights = jnp.ones_like(value) if self.average == "macro" else self.support()
+        weights = xp.ones_like(value) if self.average == "macro" else self.support()
         return weighted_mean(value, weights)
 
 
@@ -113,7 +113,7 @@ def _ordered_pairs(groups: Groups, max_fpr: float = 1.0) -> DoubleFloat:
     # positives that are found rise from 0 to `share` of the bin, and are half of that on average.
     half = within_bin * 0.5 if share is None else within_bin * share * 0.5
     # The three cases are one array, because that is less to compile.
-    cases = [half.map(lambda x: jnp.where(tie, x, 0)), half, where(tie, half, within_bin)]
+    cases = [half.map(lambda x: xp.where(tie, x, 0)), half, where(tie, half, within_bin)]
     return (stack(cases) + with_lower_bins[None]).sum()
 
 
@@ -189,7 +189,7 @@ class AUROC(AreaMetric):
         least = pairs.ordered + pairs.tied * 0.5
         ordered = stack([least, least + pairs.unknown * 0.5, least + pairs.unknown])
         area = ordered / (pairs.totals[:, None] * pairs.totals[None, :])[None]
-        both = (area + area.map(lambda x: jnp.swapaxes(x, -1, -2))) * 0.5
+        both = (area + area.map(lambda x: xp.swapaxes(x, -1, -2))) * 0.5
         first, second = self._class_pairs
         return both.map(lambda x: x[:, first, second])
 
@@ -263,7 +263,7 @@ class AveragePrecision(AreaMetric):
         def at_one_threshold(fp: jax.Array) -> jax.Array:
             # The sum over the positives of the bin of their precision: (tp + p) / (tp + p + fp).
             found = tp + p
-            return p * (found / jnp.where(found + fp > 0, found + fp, 1))
+            return p * (found / xp.where(found + fp > 0, found + fp, 1))
 
         def in_turn(fp: jax.Array, pace: jax.Array, start: jax.Array | float) -> jax.Array:
             # The same sum if the positives of the bin come one after the other, as an integral:
@@ -271,25 +271,25 @@ class AveragePrecision(AreaMetric):
             # first x positives there are (pace - 1) x negatives of the bin.
             right = tp + start
             some = right + fp > 0
-            base = jnp.where(some, right + fp, 1)
+            base = xp.where(some, right + fp, 1)
             z = pace * p / base
-            area = right / pace * jnp.log1p(z) + base / (pace * pace) * x_minus_log1p(z)
-            return jnp.where(some, area, p)
+            area = right / pace * xp.log1p(z) + base / (pace * pace) * x_minus_log1p(z)
+            return xp.where(some, area, p)
 
         tied, most = at_one_threshold(fp + n), at_one_threshold(fp)
         # The worst order: all negatives of the bin come first, and its positives are many, each of
         # small weight. The best order: all positives come first, with one score.
-        least = in_turn(fp + n, jnp.ones_like(p), 0.0)
+        least = in_turn(fp + n, xp.ones_like(p), 0.0)
         # The estimate: both mix evenly, and each positive has the weight `step`, the least weight
         # of positives in a bin. The precision at a positive counts the positive itself, so by the
         # midpoint rule the sum over the positives is an integral that starts half a step later.
-        step = jnp.min(jnp.where(p > 0, p, jnp.inf), -1, keepdims=True)
-        step = jnp.where(p > 0, step, 1)
+        step = xp.min(xp.where(p > 0, p, xp.inf), -1, keepdims=True)
+        step = xp.where(p > 0, step, 1)
         pace = 1 + n / (p + step)
         estimate = in_turn(fp + pace * step / 2 - step / 2, pace, step / 2)
-        estimate = jnp.clip(estimate, least, most)
-        cases = [jnp.where(groups.is_tie, tied, x) for x in (least, estimate, most)]
-        return DoubleFloat.of(jnp.stack(cases)).sum() / groups.total_positives.reshape(1, -1)
+        estimate = xp.clip(estimate, least, most)
+        cases = [xp.where(groups.is_tie, tied, x) for x in (least, estimate, most)]
+        return DoubleFloat.of(xp.stack(cases)).sum() / groups.total_positives.reshape(1, -1)
 
 
 class LogAUC(AreaMetric):
@@ -333,24 +333,24 @@ class LogAUC(AreaMetric):
         # range runs from `start` to `start + within`.
         before, after = groups.negatives_above, groups.false_positives
         start, end = where(before >= low, before, low), where(after <= high, after, high)
-        within = jnp.maximum((end - start).high, 0)
+        within = xp.maximum((end - start).high, 0)
         some = within > 0
-        z = jnp.where(some, within / jnp.where(some, start.high, 1), 0)
-        log = jnp.log1p(z)  # log(end / start), the length of the part in log FPR
+        z = xp.where(some, within / xp.where(some, start.high, 1), 0)
+        log = xp.log1p(z)  # log(end / start), the length of the part in log FPR
         # The integral of (tp + slope (x - before)) / x over x from `start` to `end`.
-        slope = p / jnp.where(n > 0, n, 1)
-        skipped = jnp.maximum((start - before).high, 0)
+        slope = p / xp.where(n > 0, n, 1)
+        skipped = xp.maximum((start - before).high, 0)
         least = tp * log
         straight = least + slope * (skipped * log + start.high * x_minus_log1p(z))
         # The worst curve within a bin is flat at `tp`: all negatives come first. The best is flat
         # at `tp + p`: all positives come first. The curve of a tie is a straight line.
         cases = [
-            jnp.where(tie, straight, least),
+            xp.where(tie, straight, least),
             straight,
-            jnp.where(tie, straight, least + p * log),
+            xp.where(tie, straight, least + p * log),
         ]
         span = math.log(self.fpr_range[1] / self.fpr_range[0])
         scale = (groups.total_positives * span).reshape(1, -1)
-        area = DoubleFloat.of(jnp.stack(cases)).sum() / scale
+        area = DoubleFloat.of(xp.stack(cases)).sum() / scale
         no_negatives = (groups.total_negatives.high == 0).reshape(1, -1)
         return area.map(lambda x: nan_where(no_negatives, x))

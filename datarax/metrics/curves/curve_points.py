@@ -6,10 +6,10 @@ Every point lies on the exact curve.
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import positive_int
 from datarax._typing import PyTree
+from datarax._xp import vmap, xp
 from datarax.metrics.curves.score_metric import ScoreMetric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.scores import Groups
@@ -103,34 +103,34 @@ def _chosen(groups: Groups, points: int) -> CurvePoints:
     occupied, true, false, lowest = jax.tree.map(lambda x: x[:, ::-1], descending)
     # From here on, groups are in descending order of scores. The first group that is not empty has
     # rank 1; rank 0 is the point at infinity.
-    rank = jnp.cumsum(occupied.astype(jnp.int32), -1)
+    rank = xp.cumsum(occupied.astype(xp.int32), -1)
     count = rank[:, -1:]
     # How far along the curve each group is, from 0 to 1: the mean of both rates. Without positives
     # or without negatives one rate is NaN; then the other is used.
     rates = [(true / positives).to_float(), (false / negatives).to_float()]
-    share = jnp.nanmean(jnp.stack(rates), 0)
+    share = xp.nanmean(xp.stack(rates), 0)
     is_crowded = count > points - 1
     # The place of each group on the curve, in points: ascending from 0.
-    place = jnp.where(is_crowded, share * (points - 1), rank.astype(share.dtype))
+    place = xp.where(is_crowded, share * (points - 1), rank.astype(share.dtype))
     # For each place 0, 1, ..., the first group that reaches it; at most the last group, `end`.
-    wanted = jnp.arange(points, dtype=jnp.int32)
-    index = jax.vmap(lambda x: jnp.searchsorted(x, wanted.astype(x.dtype)))(place)
-    end = jax.vmap(jnp.searchsorted)(rank, count)
-    index = jnp.minimum(index, end).astype(jnp.int32)
+    wanted = xp.arange(points, dtype=xp.int32)
+    index = vmap(lambda x: xp.searchsorted(x, wanted.astype(x.dtype)))(place)
+    end = vmap(xp.searchsorted)(rank, count)
+    index = xp.minimum(index, end).astype(xp.int32)
     # The first point has no group: its counts are 0, and its threshold is infinite.
-    is_first = jnp.broadcast_to((wanted == 0)[None, :], index.shape)
+    is_first = xp.broadcast_to((wanted == 0)[None, :], index.shape)
 
     def taken(x: jax.Array, first: float = 0) -> jax.Array:
-        x = jnp.take_along_axis(x, jnp.minimum(index, x.shape[-1] - 1), -1)
-        return jnp.where(is_first, first, x)
+        x = xp.take_along_axis(x, xp.minimum(index, x.shape[-1] - 1), -1)
+        return xp.where(is_first, first, x)
 
     return CurvePoints(
         true.map(taken),
         false.map(taken),
         positives,
         negatives,
-        jnp.where(count > 0, taken(lowest, jnp.inf), jnp.nan),
-        jnp.where(is_crowded, points - 1, count),
+        xp.where(count > 0, taken(lowest, xp.inf), xp.nan),
+        xp.where(is_crowded, points - 1, count),
     )
 
 
@@ -188,9 +188,9 @@ class PrecisionRecallCurve(CurveMetric):
         predicted = points.predicted_positives
         precision = (points.true_positives / predicted).to_float()
         # Precision is 0/0 at the infinite threshold: 1 by convention. Without data it stays NaN.
-        predicts_nothing = (predicted.high == 0) & ~jnp.isnan(points.thresholds)
+        predicts_nothing = (predicted.high == 0) & ~xp.isnan(points.thresholds)
         columns = PrecisionRecallPoints(
-            jnp.where(predicts_nothing, 1, precision),
+            xp.where(predicts_nothing, 1, precision),
             points.true_positive_rate,
             points.thresholds,
         )
@@ -229,14 +229,14 @@ class DETCurve(CurveMetric):
         )
         # The points descend in their thresholds, so false positives rise, and misses fall.
         has_all = missed.high <= 0
-        end = jnp.argmax(has_all, -1, keepdims=True).astype(jnp.int32)
+        end = xp.argmax(has_all, -1, keepdims=True).astype(xp.int32)
         alarms = points.false_positives.high > 0
-        start = jnp.sum(~alarms, -1, keepdims=True, dtype=jnp.int32) - 1
-        return self.by_task(_reversed(columns, jnp.minimum(start, end), end))
+        start = xp.sum(~alarms, -1, keepdims=True, dtype=xp.int32) - 1
+        return self.by_task(_reversed(columns, xp.minimum(start, end), end))
 
 
 def _reversed(columns: PyTree, first: jax.Array | int, last: jax.Array) -> PyTree:
     """The points from `last` down to `first`, which repeats."""
-    place = jnp.arange(columns[0].shape[-1], dtype=jnp.int32)[None, :]
-    index = jnp.maximum(last - place, first)
-    return jax.tree.map(lambda x: jnp.take_along_axis(x, index, -1), columns)
+    place = xp.arange(columns[0].shape[-1], dtype=xp.int32)[None, :]
+    index = xp.maximum(last - place, first)
+    return jax.tree.map(lambda x: xp.take_along_axis(x, index, -1), columns)

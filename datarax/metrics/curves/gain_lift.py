@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.metrics.curves.curve_points import CurveMetric
 from datarax.metrics.curves.score_metric import ScoreMetric, fraction, share_among_highest
 from datarax.numerics.scaling import nan_where
@@ -49,7 +49,7 @@ class KolmogorovSmirnov(ScoreMetric):
         positives, negatives = groups.total_positives, groups.total_negatives
         pairs = positives * negatives
         apart = groups.true_positives * negatives - groups.false_positives * positives
-        farthest = jnp.max(jnp.abs((apart / pairs).to_float()), -1)
+        farthest = xp.max(xp.abs((apart / pairs).to_float()), -1)
         # A maximum may drop NaN, so undefined distances are made NaN again.
         return self.by_task(nan_where(~(pairs.high[:, 0] > 0), farthest))
 
@@ -148,6 +148,6 @@ class LiftCurve(GainCurve):
     def compute(self) -> PyTree:
         reached, gain, thresholds = super().compute()
         some = reached > 0
-        lift = gain / jnp.where(some, reached, 1)
-        highest = jnp.broadcast_to(lift[..., 1:2], lift.shape)
-        return LiftPoints(reached, jnp.where(some, lift, highest), thresholds)
+        lift = gain / xp.where(some, reached, 1)
+        highest = xp.broadcast_to(lift[..., 1:2], lift.shape)
+        return LiftPoints(reached, xp.where(some, lift, highest), thresholds)

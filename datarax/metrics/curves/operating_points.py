@@ -3,9 +3,9 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.metrics.curves.score_metric import ScoreMetric, fraction
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
@@ -32,17 +32,17 @@ class OperatingPoint(ScoreMetric):
         # Not all groups are thresholds: bins may be empty, and so may rows of a buffer.
         is_threshold, lowest = groups.occupied, groups.lowest
         if rate.shape != lowest.shape:
-            edge = jnp.ones_like(is_threshold[:, :1])
-            is_threshold = jnp.concatenate([is_threshold, edge], -1)
-            lowest = jnp.concatenate([lowest, jnp.full_like(lowest[:, :1], jnp.inf)], -1)
+            edge = xp.ones_like(is_threshold[:, :1])
+            is_threshold = xp.concatenate([is_threshold, edge], -1)
+            lowest = xp.concatenate([lowest, xp.full_like(lowest[:, :1], xp.inf)], -1)
         # The rates are compared as floats, rounded once, so that 9 of 10 reaches 0.9.
-        allowed = jnp.where(is_threshold & (other >= least), rate, -1)
-        equal = (allowed >= 0) & (allowed == jnp.max(allowed, -1, keepdims=True))
-        place = jnp.argmax(jnp.where(equal, other, -1), -1, keepdims=True)
-        is_undefined = jnp.isnan(rate[:, 0] + other[:, 0])
+        allowed = xp.where(is_threshold & (other >= least), rate, -1)
+        equal = (allowed >= 0) & (allowed == xp.max(allowed, -1, keepdims=True))
+        place = xp.argmax(xp.where(equal, other, -1), -1, keepdims=True)
+        is_undefined = xp.isnan(rate[:, 0] + other[:, 0])
 
         def at_place(x: jax.Array) -> jax.Array:
-            return nan_where(is_undefined, jnp.take_along_axis(x, place, -1)[:, 0])
+            return nan_where(is_undefined, xp.take_along_axis(x, place, -1)[:, 0])
 
         return self.by_task({"value": at_place(rate), "threshold": at_place(lowest)})
 
@@ -51,9 +51,9 @@ def _with_infinity(groups: Groups) -> Groups:
     """Adds an empty group above all others, with an infinite threshold."""
 
     def padded(x: PyTree, value: float) -> Any:
-        return jax.tree.map(lambda x: jnp.concatenate([x, jnp.full_like(x[:, :1], value)], -1), x)
+        return jax.tree.map(lambda x: xp.concatenate([x, xp.full_like(x[:, :1], value)], -1), x)
 
-    return Groups(*map(padded, groups, (0, 0, 0, 0, 1, jnp.inf)))
+    return Groups(*map(padded, groups, (0, 0, 0, 0, 1, xp.inf)))
 
 
 def _recall(groups: Groups) -> jax.Array:
@@ -69,7 +69,7 @@ def _precision(groups: Groups) -> jax.Array:
     """The precision at each threshold; 1 where nothing is predicted positive."""
     predicted = groups.true_positives + groups.false_positives
     precision = (groups.true_positives / predicted).to_float()
-    return jnp.where(jnp.isnan(precision), 1, precision)
+    return xp.where(xp.isnan(precision), 1, precision)
 
 
 class PrecisionAtFixedRecall(OperatingPoint):
@@ -231,10 +231,10 @@ class EqualErrorRate(ScoreMetric):
         before = difference(groups.positives_above, groups.negatives_above)
         after = difference(groups.true_positives, groups.false_positives)
         crosses = groups.occupied & (before.high < 0) & (after.high >= 0)
-        place = jnp.argmax(crosses, -1, keepdims=True)
+        place = xp.argmax(crosses, -1, keepdims=True)
 
         def at_place(x: jax.Array) -> jax.Array:
-            return jnp.take_along_axis(x, place, -1)
+            return xp.take_along_axis(x, place, -1)
 
         # The share of the line up to where the difference is zero, and the false positives there.
         before, after = before.map(at_place), after.map(at_place)

@@ -3,10 +3,10 @@
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.statistics.fields import state
@@ -130,5 +130,5 @@ def share_among_highest(within: DoubleFloat, above: DoubleFloat, rate: float) ->
     # total. `room` is how much weight is still wanted after all higher groups.
     wanted = (above + within)[:, :1] * rate
     room = wanted - above
-    share = (room / within).map(lambda x: jnp.where(room.high <= 0, 0, x))
+    share = (room / within).map(lambda x: xp.where(room.high <= 0, 0, x))
     return where(room >= within, DoubleFloat.of(1.0, within.dtype), share)

@@ -3,9 +3,9 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
@@ -46,7 +46,7 @@ class ExpertLoad(Metric):
         >>> load = ExpertLoad(4).update(top_2, dropped=jnp.array([[0, 0], [0, 0], [1, 0], [1, 0]]))
         >>> for name, value in load.results().items():
         ...     print(name, value)
-        balance 0.7272727489471436
+        balance 0.7272727272727273
         dropped 0.25
         entropy 1.2130075693130493
         max_expert 0.0
@@ -107,7 +107,7 @@ class ExpertLoad(Metric):
         share = routed / total[:, None]
         values = {
             "share": share.to_float(),
-            "max_share": jnp.max(share.high, -1),
+            "max_share": xp.max(share.high, -1),
             "max_expert": nan_where(total.high == 0, _first_greatest(routed)),
             "entropy": nan_where(total.high == 0, _entropy(share, routed, total)),
             "balance": (1 / ((share * share).sum(-1) * self.num_experts)).to_float(),
@@ -119,9 +119,9 @@ class ExpertLoad(Metric):
 
 def _first_greatest(x: DoubleFloat) -> jax.Array:
     """The index of the greatest number along the last axis, the first of equal ones, as a float."""
-    highest = x.high == jnp.max(x.high, -1, keepdims=True)
-    low = jnp.where(highest, x.low, -jnp.inf)
-    return jnp.argmax(low, -1).astype(x.dtype)
+    highest = x.high == xp.max(x.high, -1, keepdims=True)
+    low = xp.where(highest, x.low, -xp.inf)
+    return xp.argmax(low, -1).astype(x.dtype)
 
 
 def _entropy(share: DoubleFloat, routed: DoubleFloat, total: DoubleFloat) -> jax.Array:
@@ -129,6 +129,6 @@ def _entropy(share: DoubleFloat, routed: DoubleFloat, total: DoubleFloat) -> jax
     # Near 1, the logarithm of a rounded share would have few digits: it is taken of the rest.
     p, rest = share.high, ((total[:, None] - routed) / total[:, None]).high
     near = rest < 0.5
-    log = jnp.where(near, jnp.log1p(-jnp.where(near, rest, 0)), jnp.log(jnp.where(p > 0, p, 1)))
+    log = xp.where(near, xp.log1p(-xp.where(near, rest, 0)), xp.log(xp.where(p > 0, p, 1)))
     # The sum of no terms but zeros is -0.0.
-    return 0 - jnp.sum(jnp.where(p > 0, p * log, 0), -1)
+    return 0 - xp.sum(xp.where(p > 0, p * log, 0), -1)

@@ -3,13 +3,12 @@
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from datarax._checks import as_float, numeric, positive_int, real
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, OnInvalid, PyTree, Weights
+from datarax._xp import lax, xp
 from datarax.distributed.collectives import unsharded
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.base import Metric
@@ -100,12 +99,12 @@ class LossSpikes(Metric):
             )
         numbers, known = numbered_steps(step, x)
         w, invalid = rows_weight(not_finite(x) | out_of_range(~known), weights)
-        w = as_float(jnp.broadcast_to(w, x.shape))
+        w = as_float(xp.broadcast_to(w, x.shape))
         axes = tuple(range(step.ndim, x.ndim))
-        total, weight = sum_floats(jnp.where(w > 0, x, 0) * w, axes), sum_floats(w, axes)
+        total, weight = sum_floats(xp.where(w > 0, x, 0) * w, axes), sum_floats(w, axes)
         some = weight.high > 0
-        losses = jnp.where(some, (total / weight).to_float(), -jnp.inf)
-        numbers = jnp.where(some, step.astype(jnp.int32), jnp.int32(NO_STEP))
+        losses = xp.where(some, (total / weight).high, -xp.inf)
+        numbers = xp.where(some, step.astype(xp.int32), xp.int32(NO_STEP))
         losses, numbers = (unsharded(x.reshape(-1), 0) for x in (losses, numbers))
         numbers, losses = lax.sort((numbers, losses), num_keys=2)
         recent, (spikes, excess) = lax.scan(self._judged, self.recent, (losses, numbers))
@@ -125,15 +124,15 @@ class LossSpikes(Metric):
         history, size = recent.before(step)
         # The least value at or below which a quarter, a half, three quarters of them lie.
         places = (size * np.array([1, 2, 3], np.int32) + 3) // 4 - 1
-        lower, median, upper = history[jnp.maximum(places, 0)]
+        lower, median, upper = history[xp.maximum(places, 0)]
         spike = (size >= self.min_history) & (step > NO_STEP)
-        spike &= loss > upper + self.fence * (upper - lower)
+        spike = spike & (loss > upper + self.fence * (upper - lower))
         return recent.with_values(loss[None], step[None]), (spike, loss - median)
 
     def compute(self) -> PyTree:
-        last, largest = jnp.asarray(self.last.value), self.largest.value
+        last, largest = xp.asarray(self.last.value), self.largest.value
         return {
             "count": self.count.value,
-            "largest": nan_where(~jnp.isfinite(largest), largest),
+            "largest": nan_where(~xp.isfinite(largest), largest),
             "last_step": OrNone(last > NO_STEP, last),
         }

@@ -3,11 +3,11 @@
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import numeric, positive_int, real, warn
 from datarax._errors import MetricInputError, PrecisionWarning
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.elapsed_total import ElapsedTotal
@@ -45,7 +45,7 @@ class ModelFLOPs(Metric):
         >>> for name, value in speed.update(1000, elapsed=2.0).results().items():
         ...     print(name, value)
         flops_per_second 262144000.0
-        utilization 0.26214399933815
+        utilization 0.26214400000000004
     """
 
     flops_per_step: float
@@ -81,7 +81,7 @@ class ModelFLOPs(Metric):
         """
         count, seconds = numeric(steps, "steps"), numeric(elapsed, "elapsed")
         if not count.ndim:
-            count = jnp.broadcast_to(count, seconds.shape)
+            count = xp.broadcast_to(count, seconds.shape)
         return self.replace(statistic=self.statistic.update(count, seconds, weights=weights))
 
     def compute(self) -> dict[str, DoubleFloat]:

@@ -2,13 +2,13 @@
 
 from typing import Any, Self
 
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
@@ -87,23 +87,23 @@ class GradientNoiseScale(Metric):
         small = as_float(numeric(small_square_norm, "small_square_norm"))
         others = {"big_square_norm": big_square_norm, "small_batch": small_batch}
         big, b, n = (
-            jnp.broadcast_to(
+            xp.broadcast_to(
                 on_leading_axes(as_float(numeric(x, name)), small.shape, name), small.shape
             )
             for name, x in (others | {"big_batch": big_batch}).items()
         )
         unusable = not_finite(small) | not_finite(big) | not_finite(b) | not_finite(n)
-        unusable |= out_of_range((small < 0) | (big < 0), jnp.minimum(small, big))
+        unusable |= out_of_range((small < 0) | (big < 0), xp.minimum(small, big))
         unusable |= out_of_range((b <= 0) | (n <= b), b)
         w, invalid = rows_weight(unusable, weights)
         # One difference is in both estimates. Each is rounded once.
-        counts = w.astype(jnp.bool_)
-        small, big = (DoubleFloat.of(jnp.where(counts, x, 0)) for x in (small, big))
-        b, n = DoubleFloat.of(jnp.where(counts, b, 1)), DoubleFloat.of(jnp.where(counts, n, 2))
+        counts = w.astype(xp.bool_)
+        small, big = (DoubleFloat.of(xp.where(counts, x, 0)) for x in (small, big))
+        b, n = DoubleFloat.of(xp.where(counts, b, 1)), DoubleFloat.of(xp.where(counts, n, 2))
         noise = (small - big) * b / (n - b)  # of a gradient over the big batch
         trace, square = (noise * n).to_float(), (big - noise).to_float()
         one = ScaledTotal()
-        weight = jnp.broadcast_to(w, trace.shape)
+        weight = xp.broadcast_to(w, trace.shape)
         sums = stacked([one.of(trace, w), one.of(square, w), one.of(weight)])
         return self.replace(sums=self.sums.combine(sums), invalid=self.invalid.update(invalid))
 

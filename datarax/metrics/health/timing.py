@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Self
 
-import jax.numpy as jnp
-
 from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import on_leading_axes, rows_weight
@@ -90,10 +89,10 @@ class StepTime(Metric):
         part = None
         if waiting is not None:
             part = as_float(numeric(waiting, "waiting"))
-            part = jnp.broadcast_to(on_leading_axes(part, x.shape, "waiting"), x.shape)
+            part = xp.broadcast_to(on_leading_axes(part, x.shape, "waiting"), x.shape)
             unusable |= not_finite(part) | out_of_range((part < 0) | (part > x), part)
         w, invalid = rows_weight(unusable, weights)
-        w = jnp.broadcast_to(w, x.shape)
+        w = xp.broadcast_to(w, x.shape)
         one = ScaledTotal()
         total, none = one.of(x, w), ScaledTotal()
         waited = [none, none] if part is None else [total, one.of(part, w)]

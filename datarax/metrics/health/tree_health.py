@@ -1,16 +1,15 @@
 """`TreeHealth`: norms of parameters, gradients and updates, and where the first NaN appeared."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import is_integer, numeric
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree
+from datarax._xp import xp
 from datarax.metrics.base import Metric, arguments
 from datarax.metrics.call import Call
 from datarax.metrics.reading import ByGroup, OrNone
@@ -144,7 +143,7 @@ class TreeHealth(Metric):
         if all(tree is None for tree in given.values()):
             raise MetricInputError(f"TreeHealth.update: give at least one of {', '.join(TREES)}")
         number = numeric(0 if step is None else step, "step")
-        if not is_integer(number) or number.dtype == jnp.bool_:
+        if not is_integer(number) or number.dtype == xp.bool_:
             raise MetricTypeError(f"step has dtype {number.dtype}; expected an integer")
         if number.ndim:
             raise MetricInputError(f"step has shape {number.shape}; expected one integer")
@@ -166,7 +165,7 @@ class TreeHealth(Metric):
             )
         sums = self.sums.folded(sums, numbered=numbered)
         if not numbered:
-            first = first.numbered(jnp.max(sums.step))
+            first = first.numbered(xp.max(sums.step))
         return self.with_parts(
             {
                 "sums": sums,
@@ -177,7 +176,7 @@ class TreeHealth(Metric):
 
     def compute(self) -> PyTree:
         sums, squares = self.sums, self.sums.squares.number
-        absent = ~jnp.broadcast_to(sums.given[:, None], sums.greatest.shape)
+        absent = ~xp.broadcast_to(sums.given[:, None], sums.greatest.shape)
         norms = nan_where(absent, squares.root())
         ratio = nan_where(absent[0] | absent[2], (squares[2] / squares[0]).root())
         zeros, entries = (Exact(*(x[1] for x in pair)) for pair in (sums.zeros, sums.entries))
@@ -185,7 +184,7 @@ class TreeHealth(Metric):
             **{f"{name}_norm": norms[i] for i, name in enumerate(("param", "grad", "update"))},
             "update_ratio": ratio,
             **{
-                f"{name}_max": nan_where(absent[i], jnp.asarray(sums.greatest)[i])
+                f"{name}_max": nan_where(absent[i], xp.asarray(sums.greatest)[i])
                 for i, name in enumerate(("param", "grad", "update"))
             },
             "grad_zeros": zeros / entries,
@@ -201,11 +200,10 @@ class TreeHealth(Metric):
 
 
 def _as_int32(step: jax.Array) -> jax.Array:
-    held, most = jnp.iinfo(step.dtype), jnp.iinfo(jnp.int32).max
-    return jnp.clip(step, max(held.min, -most), min(held.max, most)).astype(jnp.int32)
+    held, most = xp.iinfo(step.dtype), xp.iinfo(xp.int32).max
+    return xp.clip(step, max(held.min, -most), min(held.max, most)).astype(xp.int32)
 
 
-@partial(jax.jit, static_argnames=("layout", "rows"))
 def _batch(
     trees: dict[str, list[Any] | None], step: jax.Array, layout: TreeLayout, rows: Rows
 ) -> Any:

@@ -4,12 +4,12 @@ from hashlib import blake2b
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree, Weights
+from datarax._xp import vmap, xp
 from datarax.metrics.call import Call
 from datarax.metrics.language.ngrams import Sequences, gram_totals, grams
 from datarax.metrics.language.text_metric import (
@@ -83,13 +83,13 @@ class SelfBLEU(TextMean):
         return {"numbers": counts, "weights": weights}
 
     def apply(self, calls: PyTree) -> Self:
-        counts = numeric(calls.kwargs["numbers"], "numbers").astype(jnp.float32)
+        counts = numeric(calls.kwargs["numbers"], "numbers").astype(xp.float32)
         n = self.max_order
 
         def score(x: jax.Array) -> jax.Array:
             return bleu(x[:2], x[2 : 2 + n], x[2 + n :], "exp", None, True)
 
-        scores = {"numbers": jax.vmap(score)(counts)[:, None]}
+        scores = {"numbers": vmap(score)(counts)[:, None]}
         return super().apply(Call((), {**calls.kwargs, **scores}, calls.metric, calls.takes, ()))
 
 
@@ -180,8 +180,8 @@ class DistinctN(CountedText):
     def apply(self, calls: PyTree) -> Self:
         hashes, number = (numeric(calls.kwargs[name], name) for name in ("hashes", "number"))
         w, invalid = rows_weight(not_finite(number), calls.kwargs.get("weights"))
-        place = jnp.arange(hashes.shape[1], dtype=jnp.int32)
-        used = (place[None] < number[:, None]) & w.astype(jnp.bool_)[:, None]
+        place = xp.arange(hashes.shape[1], dtype=xp.int32)
+        used = (place[None] < number[:, None]) & w.astype(xp.bool_)[:, None]
         return self.replace(
             distinct=self.distinct.add(hashes[..., 0], hashes[..., 1], used),
             totals=self.totals.add(number, w, invalid),
@@ -189,8 +189,8 @@ class DistinctN(CountedText):
 
     def compute(self) -> PyTree:
         total = self.totals.total.double.to_float()
-        share = jnp.minimum(self.distinct.count() / jnp.where(total > 0, total, 1), 1)
-        return jnp.where(total > 0, share, jnp.nan)
+        share = xp.minimum(self.distinct.count() / xp.where(total > 0, total, 1), 1)
+        return xp.where(total > 0, share, xp.nan)
 
 
 def hashed_grams(words: list[list[str]], n: int) -> tuple[Any, Any]:

@@ -3,11 +3,11 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float, is_integer, numeric
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.language.tokens import token_ids
 from datarax.metrics.probabilistic.mean_score import MeanScore
@@ -78,14 +78,14 @@ class EditDistance(MeanScore):
         ]
         w, invalid = rows_weight(wrong[0] | wrong[1], weights)
         # Cast only after the check of the range: a cast may wrap an invalid length to a valid one.
-        a_lengths, b_lengths = (n.astype(jnp.int32) for n in (a_lengths, b_lengths))
+        a_lengths, b_lengths = (n.astype(xp.int32) for n in (a_lengths, b_lengths))
         # The loop is over the shorter axis.
         pair = (a, a_lengths), (b, b_lengths)
         (a, a_lengths), (b, b_lengths) = sorted(pair, key=lambda x: x[0].shape[1])
         distance = edit_distance(unsharded(a, 1), unsharded(b, 1), a_lengths, b_lengths)
         if self.normalize:
             distance = as_float(distance) / as_float(
-                jnp.maximum(jnp.maximum(a_lengths, b_lengths), 1)
+                xp.maximum(xp.maximum(a_lengths, b_lengths), 1)
             )
         return self.replace(statistic=self.statistic.add(distance, w, invalid))
 
@@ -93,9 +93,9 @@ class EditDistance(MeanScore):
 def _lengths(lengths: ArrayLike | None, ids: jax.Array, name: str) -> jax.Array:
     if lengths is None:
         # Of the type of the data inside `shard_map` and on a mesh.
-        return jnp.sum(jnp.ones_like(ids, jnp.int32), 1)
+        return xp.sum(xp.ones_like(ids, xp.int32), 1)
     lengths = numeric(lengths, name)
-    if not is_integer(lengths) or lengths.dtype == jnp.bool_:
+    if not is_integer(lengths) or lengths.dtype == xp.bool_:
         raise MetricTypeError(f"{name} has dtype {lengths.dtype}; expected integers")
     if lengths.shape != ids.shape[:1]:
         raise MetricInputError(

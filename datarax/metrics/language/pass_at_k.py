@@ -3,8 +3,6 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from datarax._checks import (
     as_float,
@@ -16,6 +14,7 @@ from datarax._checks import (
 )
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import lax, xp
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import field
@@ -72,7 +71,7 @@ class PassAtK(MeanScore):
         unusable |= out_of_range(c > n, c) | out_of_range(n < self.k, n)
         w, invalid = rows_weight(unusable, weights)
         valid = ~unusable.mask
-        score = pass_at_k(jnp.where(valid, c, 0), jnp.where(valid, n, self.k), self.k)
+        score = pass_at_k(xp.where(valid, c, 0), xp.where(valid, n, self.k), self.k)
         return self.replace(statistic=self.statistic.add(score, w, invalid))
 
 
@@ -82,17 +81,17 @@ def pass_at_k(c: jax.Array, n: jax.Array, k: int) -> jax.Array:
     rest = as_float(n[..., None] - lax.broadcasted_iota(n.dtype, (*n.shape, k), n.ndim))
     share = as_float(c)[..., None] / rest
     some = share < 1
-    log = jnp.sum(jnp.log1p(-jnp.where(some, share, 0)), -1)
-    return jnp.where(jnp.all(some, -1), -jnp.expm1(log), 1)
+    log = xp.sum(xp.log1p(-xp.where(some, share, 0)), -1)
+    return xp.where(xp.all(some, -1), -xp.expm1(log), 1)
 
 
 def _count(x: ArrayLike, name: str) -> jax.Array:
     x = numeric(x, name)
-    if not is_integer(x) or x.dtype == jnp.bool_:
+    if not is_integer(x) or x.dtype == xp.bool_:
         raise MetricTypeError(f"{name} has dtype {x.dtype}; expected integers")
     return x
 
 
 def _as_unsigned(x: jax.Array) -> jax.Array:
     """Integers in the widest unsigned dtype, which holds all that are not negative."""
-    return x.astype(jnp.uint64 if x64_enabled() else jnp.uint32)
+    return x.astype(xp.uint64 if x64_enabled() else xp.uint32)

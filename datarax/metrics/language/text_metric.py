@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import kind, numeric, warn
 from datarax._errors import MetricInputError, MetricTypeError, ReferencesWarning
 from datarax._typing import PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_numbers
 from datarax.numerics.double_float import DoubleFloat
@@ -102,7 +102,7 @@ class TextMetric(CountedText):
     def apply(self, calls: PyTree) -> Self:
         x = numeric(calls.kwargs["numbers"], "numbers")
         w, invalid = rows_weight(not_finite(x, -1), calls.kwargs.get("weights"))
-        x = jnp.concatenate([x, jnp.ones_like(x[:, :1])], 1)
+        x = xp.concatenate([x, xp.ones_like(x[:, :1])], 1)
         return self.replace(
             sums=self.sums.combine(self.sums.reset().of(x, w[:, None])),
             invalid=self.invalid.update(invalid),

@@ -2,11 +2,10 @@
 
 from typing import ClassVar, Self
 
-import jax.numpy as jnp
-
 from datarax._checks import numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.metrics.language.tokens import tokens_right
 from datarax.metrics.probabilistic.mean_score import MeanScore
 
@@ -97,7 +96,7 @@ class SequenceAccuracy(MeanScore):
         if numeric(target, "target").ndim == 0:
             raise MetricInputError("target has no axes; expected sequences (..., T) of token ids")
         right, w, invalid = tokens_right(preds, target, weights, ignore_index=self.ignore_index)
-        counts, invalid = w.astype(jnp.bool_), invalid.any((-1,))
-        w = jnp.where(invalid.mask, jnp.zeros((), w.dtype), jnp.max(w, -1, initial=0))
-        right = jnp.all(right | ~counts, -1)
+        counts, invalid = w.astype(xp.bool_), invalid.any((-1,))
+        w = xp.where(invalid.mask, xp.zeros((), w.dtype), xp.max(w, -1, initial=0))
+        right = xp.all(right | ~counts, -1)
         return self.replace(statistic=self.statistic.add(right, w, invalid))

@@ -4,11 +4,11 @@ import math
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float, is_integer, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric
 from datarax.metrics.language.tokens import check_tokens
 from datarax.numerics.double_float import DoubleFloat
@@ -61,7 +61,7 @@ class TokenLoss(Metric):
             # In the dtype in which they are given; integers as floats.
             logits = seen.preds if is_integer(preds) else preds
             return softmax_cross_entropy(logits, seen.target), seen.weight, seen.invalid
-        ignored = jnp.zeros(preds.shape, jnp.bool_)
+        ignored = xp.zeros(preds.shape, xp.bool_)
         if target is not None:
             target = numeric(target, "target")
             same_shape(preds, target)
@@ -74,7 +74,7 @@ class TokenLoss(Metric):
         loss = as_float(preds)
         w, invalid = rows_weight(not_finite(loss).where(~ignored), weights)
         check_values(check_losses, given, self.ignore_index, "preds")
-        return loss, jnp.where(ignored, jnp.zeros((), w.dtype), w), invalid
+        return loss, xp.where(ignored, xp.zeros((), w.dtype), w), invalid
 
 
 class Perplexity(TokenLoss):
@@ -120,7 +120,7 @@ class Perplexity(TokenLoss):
         return self.replace(statistic=self.statistic.add(loss, w, invalid))
 
     def compute(self) -> PyTree:
-        return jnp.exp(self.statistic.mean)
+        return xp.exp(self.statistic.mean)
 
 
 class BitsPerByte(TokenLoss):
@@ -172,8 +172,8 @@ class BitsPerByte(TokenLoss):
         loss, w, invalid = self.losses(preds, target, weights)
         size = numeric(num_bytes, "num_bytes")
         same_shape(loss, size, ("losses", "num_bytes"))
-        wrong = (not_finite(size) | out_of_range(size < 0, size)).where(w.astype(jnp.bool_))
-        w = jnp.where(wrong.mask, jnp.zeros((), w.dtype), w)
+        wrong = (not_finite(size) | out_of_range(size < 0, size)).where(w.astype(xp.bool_))
+        w = xp.where(wrong.mask, xp.zeros((), w.dtype), w)
         one = ScaledTotal()
         return self.replace(
             sums=self.sums.combine(stacked([one.of(loss, w), one.of(size, w)])),

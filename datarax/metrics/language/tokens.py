@@ -1,11 +1,11 @@
 """Tokens that are predicted right: what the metrics of tokens and of sequences share."""
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import is_integer, numeric, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import lax, xp
 from datarax.numerics.limbs import equal_integers
 from datarax.numerics.special import score_of
 from datarax.statistics.batches import refuse_one_hot, rows_weight
@@ -38,7 +38,7 @@ def token_ids(ids: ArrayLike, name: str) -> jax.Array:
         MetricTypeError: they are not integers.
     """
     ids = numeric(ids, name)
-    if not is_integer(ids) or ids.dtype == jnp.bool_:
+    if not is_integer(ids) or ids.dtype == xp.bool_:
         raise MetricTypeError(f"{name} has dtype {ids.dtype}; expected integer token ids")
     return ids
 
@@ -82,11 +82,11 @@ def tokens_right(
         size = check_tokens(preds, target)
         if top_k > size:
             raise MetricInputError(f"top_k={top_k}; expected at most {size}, the number of logits")
-        ids = jax.lax.broadcasted_iota(jnp.int32, preds.shape, preds.ndim - 1)
-        own = score_of(preds, target.astype(jnp.int32))
-        before = (preds > own) | ((preds == own) & (ids < target[..., None].astype(jnp.int32)))
-        right = jnp.sum(before, -1, dtype=jnp.int32) < top_k
+        ids = lax.broadcasted_iota(xp.int32, preds.shape, preds.ndim - 1)
+        own = score_of(preds, target.astype(xp.int32))
+        before = (preds > own) | ((preds == own) & (ids < target[..., None].astype(xp.int32)))
+        right = xp.sum(before, -1, dtype=xp.int32) < top_k
         unusable = not_logits(preds, -1) | out_of_range(~in_range(target, size), target)
     ignored = equals(target, ignore_index)
     w, invalid = rows_weight(unusable.where(~ignored), weights)
-    return right, jnp.where(ignored, jnp.zeros((), w.dtype), w), invalid
+    return right, xp.where(ignored, xp.zeros((), w.dtype), w), invalid

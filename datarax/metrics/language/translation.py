@@ -3,13 +3,13 @@
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import positive_int, real, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._optional import optional
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.metrics.language.ngrams import Integers, Sequences, gram_totals, grams
 from datarax.metrics.language.text_metric import TextMetric, TextRatio, flat
 from datarax.metrics.language.text_tokens import (
@@ -94,7 +94,7 @@ class BLEU(TextMetric):
             self.smooth_value,
             self.effective_order,
         )
-        return jnp.where(self.is_empty, jnp.nan, score)
+        return xp.where(self.is_empty, xp.nan, score)
 
 
 def bleu_counts(sequences: Sequences, owner: Integers, order: int) -> np.ndarray[Any, Any]:
@@ -129,22 +129,22 @@ def bleu(
     """The score from the lengths of texts and references, and the n-grams that match and all."""
     order = correct.shape[-1]
     value = _SMOOTHING_VALUES.get(method, 0.0) if value is None else value
-    some = jnp.any(correct > 0)
+    some = xp.any(correct > 0)
     if method == "add-k":
-        longer = (jnp.arange(order) > 0).astype(correct.dtype) * value
+        longer = (xp.arange(order) > 0).astype(correct.dtype) * value
         correct, total = correct + longer, total + longer
     # From the first order without n-grams on, there are none.
-    exist = jnp.cumprod((total > 0).astype(jnp.int32)) > 0
+    exist = xp.cumprod((total > 0).astype(xp.int32)) > 0
     none = exist & (correct == 0)
     if method == "exp":
-        correct = jnp.where(none, jnp.exp2(-jnp.cumsum(none).astype(correct.dtype)), correct)
+        correct = xp.where(none, xp.exp2(-xp.cumsum(none).astype(correct.dtype)), correct)
     elif method == "floor":
-        correct = jnp.where(none, value, correct)
-    logs = jnp.where(exist, jnp.log(correct) - jnp.log(total), 0 if effective_order else -jnp.inf)
-    orders = jnp.sum(exist, dtype=jnp.int32).astype(logs.dtype) if effective_order else order
+        correct = xp.where(none, value, correct)
+    logs = xp.where(exist, xp.log(correct) - xp.log(total), 0 if effective_order else -xp.inf)
+    orders = xp.sum(exist, dtype=xp.int32).astype(logs.dtype) if effective_order else order
     own, reference = sizes[0], sizes[1]
-    penalty = jnp.minimum(1 - reference / own, 0)
-    return jnp.where(some, 100 * jnp.exp(penalty + jnp.sum(logs) / orders), 0)
+    penalty = xp.minimum(1 - reference / own, 0)
+    return xp.where(some, 100 * xp.exp(penalty + xp.sum(logs) / orders), 0)
 
 
 class CHRF(TextMetric):
@@ -210,8 +210,8 @@ class CHRF(TextMetric):
 
     def compute(self) -> PyTree:
         counts = self.each_sum(slice(0, self.width)).to_float().reshape(-1, 3)
-        score = f_score(counts, self.beta, self.eps_smoothing, jnp)
-        return jnp.where(self.is_empty, jnp.nan, score)
+        score = f_score(counts, self.beta, self.eps_smoothing, xp)
+        return xp.where(self.is_empty, xp.nan, score)
 
 
 def _pairs(sequences: Sequences, owner: Integers, order: int) -> list[Integers]:

@@ -3,10 +3,10 @@
 from typing import Literal, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import positive_int, refuse_ignored
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import where
 from datarax.numerics.scaling import nan_where
@@ -120,7 +120,7 @@ class CalibrationError(CalibrationMetric):
         error = _error(self.bins(), self.norm)
         if self.has_one_group:
             return error[0]
-        return error if self.average is None else jnp.nanmean(error)
+        return error if self.average is None else xp.nanmean(error)
 
 
 class ReliabilityDiagram(CalibrationMetric):
@@ -166,8 +166,8 @@ def _error(bins: Bins, norm: str) -> jax.Array:
     if norm == "l1":
         return (gap.sum() / total).to_float()
     # An empty bin has no gap; its share is zero.
-    gap_of_means = jnp.where(bins.weight.high > 0, (gap / bins.weight).to_float(), 0)
+    gap_of_means = xp.where(bins.weight.high > 0, (gap / bins.weight).to_float(), 0)
     if norm == "max":
-        return nan_where(~(total.high > 0), jnp.max(gap_of_means, -1))
+        return nan_where(~(total.high > 0), xp.max(gap_of_means, -1))
     share = (bins.weight / total[:, None]).to_float()
-    return jnp.sqrt(jnp.sum(share * jnp.square(gap_of_means), -1))
+    return xp.sqrt(xp.sum(share * xp.square(gap_of_means), -1))

@@ -4,11 +4,11 @@ from math import log
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.special import kl_div
 from datarax.numerics.sums import sum_floats
@@ -119,4 +119,4 @@ class JensenShannonDivergence(Divergence):
         half = (target - preds) / 2
         middle = preds / 2 + target / 2
         both = kl_div(preds, middle, half) + kl_div(target, middle, -half)
-        return jnp.sum(both, -1) / 2
+        return xp.sum(both, -1) / 2

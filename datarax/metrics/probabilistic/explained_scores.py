@@ -3,10 +3,10 @@
 from typing import ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.metrics.probabilistic.mean_score import ProbabilityScore
 from datarax.metrics.probabilistic.probability_losses import BrierScore, LogLoss
 from datarax.numerics.digit_sums import sum_by_digits
@@ -37,9 +37,9 @@ class ExplainedScore(ProbabilityScore):
         self.frequencies = MetricAccumulator(np.zeros(self.num_classes or 2))
 
     def with_scores(self, seen: Examples) -> Self:
-        target, size = seen.target.astype(jnp.int32), self.num_classes or 2
+        target, size = seen.target.astype(xp.int32), self.num_classes or 2
         # A label of weight zero may be out of range, which `count_labels` does not allow.
-        target = jnp.where(seen.weight.astype(jnp.bool_), target, 0)
+        target = xp.where(seen.weight.astype(xp.bool_), target, 0)
         added = sum_by_digits(seen.weight, lambda w: count_labels(target, w, size))
         counts = self.frequencies.with_value(self.frequencies.double + added)
         return super().with_scores(seen).replace(frequencies=counts)
@@ -50,7 +50,7 @@ class ExplainedScore(ProbabilityScore):
 
     def compute(self) -> PyTree:
         counts = self.frequencies.double
-        counts = counts * power_of_two_near_reciprocal(jnp.max(counts.high))
+        counts = counts * power_of_two_near_reciprocal(xp.max(counts.high))
         null = self.null_score(counts, counts.sum())
         return 1 - self.statistic.mean / nan_where(~(null > 0), null)
 

@@ -4,11 +4,11 @@ from math import pi, sqrt
 from typing import ClassVar, Literal, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import lax, special, xp
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore, ProbabilityScore
 from datarax.numerics.limbs import difference
@@ -50,13 +50,13 @@ class RankedProbabilityScore(ProbabilityScore):
     def score(self, seen: Examples) -> jax.Array:
         p, axis = seen.preds, seen.preds.ndim - 1
         if self.from_logits:
-            p = jax.nn.softmax(p, -1)
-        up_to = jax.lax.cumsum(p, axis)[..., :-1]
-        above = jax.lax.cumsum(p, axis, reverse=True)[..., 1:]
-        classes = jax.lax.broadcasted_iota(jnp.int32, up_to.shape, axis)
+            p = special.softmax(p, -1)
+        up_to = lax.cumsum(p, axis)[..., :-1]
+        above = lax.cumsum(p, axis, reverse=True)[..., 1:]
+        classes = lax.broadcasted_iota(xp.int32, up_to.shape, axis)
         # From the target on, P(class <= k) - 1 is minus the probability of the classes above k.
-        error = jnp.where(classes < seen.target[..., None], up_to, above)
-        score = jnp.sum(jnp.square(error), -1)
+        error = xp.where(classes < seen.target[..., None], up_to, above)
+        score = xp.sum(xp.square(error), -1)
         return score / up_to.shape[-1] if self.normalize else score
 
 
@@ -131,7 +131,7 @@ class ContinuousRankedProbabilityScore(MeanScore):
             score = _normal_score(difference(target, preds[..., 0]), std)
         else:
             distance = unsharded(difference(preds, target[..., None]), -1)
-            score = _ensemble_score(jnp.sort(distance, -1), fair=self.fair)
+            score = _ensemble_score(xp.sort(distance, -1), fair=self.fair)
         return self.replace(statistic=self.statistic.add(score, *rows_weight(unusable, weights)))
 
 
@@ -139,19 +139,19 @@ def _ensemble_score(d: jax.Array, *, fair: bool) -> jax.Array:
     """The score from the distances of the members to the target, in ascending order."""
     size, axis = d.shape[-1], d.ndim - 1
     # The intervals between neighbours below the target, and above it; the target is at zero.
-    zero = jnp.zeros_like(d[..., :1])
-    below = jnp.concatenate([jnp.minimum(d, 0), zero], -1)
-    above = jnp.concatenate([zero, jnp.maximum(d, 0)], -1)
+    zero = xp.zeros_like(d[..., :1])
+    below = xp.concatenate([xp.minimum(d, 0), zero], -1)
+    above = xp.concatenate([zero, xp.maximum(d, 0)], -1)
     # F is constant on an interval: below the target the score is F**2, above it (1 - F)**2.
-    rank = jax.lax.broadcasted_iota(jnp.int32, d.shape, axis).astype(d.dtype)
+    rank = lax.broadcasted_iota(xp.int32, d.shape, axis).astype(d.dtype)
     before, after = (rank + 1) / size, (size - rank) / size
-    left = jnp.square(before) * (below[..., 1:] - below[..., :-1])
-    right = jnp.square(after) * (above[..., 1:] - above[..., :-1])
-    score = jnp.sum(left + right, -1)
+    left = xp.square(before) * (below[..., 1:] - below[..., :-1])
+    right = xp.square(after) * (above[..., 1:] - above[..., :-1])
+    score = xp.sum(left + right, -1)
     if fair:
         # mean|x - x'| / 2 is the integral of F (1 - F), and is scaled by size / (size - 1).
-        gap = jnp.concatenate([d[..., 1:], d[..., -1:]], -1) - d
-        score = score - jnp.sum(before * (1 - before) * gap, -1) / (size - 1)
+        gap = xp.concatenate([d[..., 1:], d[..., -1:]], -1) - d
+        score = score - xp.sum(before * (1 - before) * gap, -1) / (size - 1)
     return score
 
 
@@ -161,7 +161,7 @@ def _normal_score(d: jax.Array, std: jax.Array) -> jax.Array:
     `d erf(z / sqrt(2)) + std (2 phi(z) - 1 / sqrt(pi))`, z being `d / std` and phi the density.
     """
     some = std > 0
-    z = d / jnp.where(some, std, 1)
-    density = jnp.exp(-jnp.square(z) / 2) / sqrt(2 * pi)
-    score = d * jax.lax.erf(z / sqrt(2)) + std * (2 * density - 1 / sqrt(pi))
-    return jnp.where(some, score, jnp.abs(d))
+    z = d / xp.where(some, std, 1)
+    density = xp.exp(-xp.square(z) / 2) / sqrt(2 * pi)
+    score = d * lax.erf(z / sqrt(2)) + std * (2 * density - 1 / sqrt(pi))
+    return xp.where(some, score, xp.abs(d))

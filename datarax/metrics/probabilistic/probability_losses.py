@@ -3,8 +3,8 @@
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 
+from datarax._xp import special, xp
 from datarax.metrics.probabilistic.mean_score import ProbabilityScore, TaskScore
 from datarax.numerics.special import softmax_cross_entropy, softplus
 from datarax.statistics.batches import Examples
@@ -37,11 +37,11 @@ class LogLoss(ProbabilityScore):
         if self.num_classes is not None:
             if self.from_logits:
                 return softmax_cross_entropy(preds, target)
-            return -jnp.log(_clip(_score_of_target(preds, target), seen.eps))
+            return -xp.log(_clip(_score_of_target(preds, target), seen.eps))
         if self.from_logits:
-            return softplus(jnp.where(target, -preds, preds))
+            return softplus(xp.where(target, -preds, preds))
         p = _clip(preds, seen.eps)
-        return jnp.where(target, -jnp.log(p), -jnp.log1p(-p))
+        return xp.where(target, -xp.log(p), -xp.log1p(-p))
 
 
 class BrierScore(ProbabilityScore):
@@ -69,17 +69,17 @@ class BrierScore(ProbabilityScore):
         preds, target = seen.preds, seen.target
         halve = self.scale_by_half
         if self.num_classes is None:
-            square = jnp.square(_error_of_two(preds, target, from_logits=self.from_logits))
+            square = xp.square(_error_of_two(preds, target, from_logits=self.from_logits))
             return square if halve else square * 2
         is_target = is_class(target, self.num_classes)
         if self.from_logits:
             # 1 - p of the target is the sum of the other classes, which does not cancel near p = 1.
-            weight = jnp.exp(preds - jnp.max(preds, -1, keepdims=True))
-            others = jnp.where(is_target, 0, weight)
-            squares = jnp.sum(jnp.square(others), -1) + jnp.square(jnp.sum(others, -1))
-            score = squares / jnp.square(jnp.sum(weight, -1))
+            weight = xp.exp(preds - xp.max(preds, -1, keepdims=True))
+            others = xp.where(is_target, 0, weight)
+            squares = xp.sum(xp.square(others), -1) + xp.square(xp.sum(others, -1))
+            score = squares / xp.square(xp.sum(weight, -1))
         else:
-            score = jnp.sum(jnp.square(jnp.where(is_target, 1 - preds, preds)), -1)
+            score = xp.sum(xp.square(xp.where(is_target, 1 - preds, preds)), -1)
         if halve == "auto":
             halve = self.num_classes == 2
         return score / 2 if halve else score
@@ -110,24 +110,24 @@ class HingeLoss(TaskScore):
     def score(self, seen: Examples) -> jax.Array:
         preds, target = seen.preds, seen.target
         if self.num_classes is None:
-            margin = jnp.where(target, preds, -preds)
+            margin = xp.where(target, preds, -preds)
         else:
-            others = jnp.where(is_class(target, self.num_classes), -jnp.inf, preds)
-            margin = _score_of_target(preds, target) - jnp.max(others, -1)
-        loss = jnp.maximum(1 - margin, 0)
-        return jnp.square(loss) if self.squared else loss
+            others = xp.where(is_class(target, self.num_classes), -xp.inf, preds)
+            margin = _score_of_target(preds, target) - xp.max(others, -1)
+        loss = xp.maximum(1 - margin, 0)
+        return xp.square(loss) if self.squared else loss
 
 
 def _score_of_target(scores: jax.Array, target: jax.Array) -> jax.Array:
-    return jnp.take_along_axis(scores, target[..., None], -1)[..., 0]
+    return xp.take_along_axis(scores, target[..., None], -1)[..., 0]
 
 
 def _clip(p: jax.Array, eps: float) -> jax.Array:
-    return jnp.clip(p, eps, 1 - eps)
+    return xp.clip(p, eps, 1 - eps)
 
 
 def _error_of_two(preds: jax.Array, positive: jax.Array, *, from_logits: bool) -> jax.Array:
     """For two outcomes, the predicted probability of the one that did not happen."""
     if from_logits:
-        return jax.nn.sigmoid(jnp.where(positive, -preds, preds))
-    return jnp.where(positive, 1 - preds, preds)
+        return special.expit(xp.where(positive, -preds, preds))
+    return xp.where(positive, 1 - preds, preds)

@@ -3,9 +3,9 @@
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import choice
+from datarax._xp import xp
 from datarax.metrics.ranking.query_metric import QueryMetric, RelevanceMean, checked_k
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking
@@ -50,7 +50,7 @@ class DCG(RelevanceMean):
         """The gain of each document."""
         if self.gain == "linear":
             return relevance
-        return DoubleFloat.of(relevance).evaluated(lambda x: jnp.exp2(x) - 1)
+        return DoubleFloat.of(relevance).evaluated(lambda x: xp.exp2(x) - 1)
 
     def score(self, ranking: Ranking) -> DoubleFloat:
         return ranking.discounted(self.gains(ranking.relevance), self.k)

@@ -3,10 +3,10 @@
 from typing import Any, ClassVar, Literal, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import choice, positive_int, python_int
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric, arguments
 from datarax.metrics.row_updates import counted_rows, updated_at
@@ -73,11 +73,11 @@ class RankedMean(Metric):
         value, w = queries.by_row(score), queries.weight
         if undefined is not None:
             undefined = queries.by_row(undefined)
-            value = jnp.where(undefined, jnp.asarray(self.instead == "one", value.dtype), value)
+            value = xp.where(undefined, xp.asarray(self.instead == "one", value.dtype), value)
             if self.instead == "skip":
-                w = jnp.where(undefined, jnp.zeros((), w.dtype), w)
+                w = xp.where(undefined, xp.zeros((), w.dtype), w)
         # The score of an invalid query may be any number.
-        return queries._replace(weight=w), jnp.where(w.astype(jnp.bool_), value, 0)
+        return queries._replace(weight=w), xp.where(w.astype(xp.bool_), value, 0)
 
     def with_batch(self, *given: Any) -> Self:
         """The metric updated with all arguments of `update`, in order."""
@@ -97,8 +97,8 @@ class RankedMean(Metric):
             return super().apply_at(calls, target)
         # A query is ranked as a whole, and goes where the first of its documents goes.
         queries, scores = self.scored(*(given.get(name) for name, _ in arguments(self)))
-        w = jnp.where(queries.invalid.mask, jnp.ones((), queries.weight.dtype), queries.weight)
-        ids, counted = replicated((jnp.asarray(given["query"]), counted_rows(calls, scores.size)))
+        w = xp.where(queries.invalid.mask, xp.ones((), queries.weight.dtype), queries.weight)
+        ids, counted = replicated((xp.asarray(given["query"]), counted_rows(calls, scores.size)))
         row = first_rows(ids, counted)[queries.ranking.order[0]]
         place, counts = replicated((target.place, target.counts))
         target = target._replace(place=place[row], counts=None if counts is None else counts[row])

@@ -3,12 +3,12 @@
 from typing import Any, ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import as_float, is_integer, numeric, positive_int, python_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import at, xp
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.base import Metric
@@ -81,11 +81,11 @@ class Novelty(RankedMean):
         return ranking.documents == 0
 
     def score(self, ranking: Ranking) -> DoubleFloat:
-        bits = -jnp.log2(jnp.where(ranking.counts, ranking.relevance, 1))
-        k = jnp.int32(min(self.k, np.iinfo(np.int32).max))
-        taken = jnp.clip(k - ranking.above, 0, ranking.tied)
+        bits = -xp.log2(xp.where(ranking.counts, ranking.relevance, 1))
+        k = xp.int32(min(self.k, np.iinfo(np.int32).max))
+        taken = xp.clip(k - ranking.above, 0, ranking.tied)
         total = ranking.sum(ranking.tied_mean(bits) * number(taken))
-        return total / number(jnp.minimum(k, ranking.documents))
+        return total / number(xp.minimum(k, ranking.documents))
 
 
 class IntraListDiversity(RankedMean):
@@ -139,7 +139,7 @@ class IntraListDiversity(RankedMean):
         return self.with_batch(preds, embeddings, valid, query, weights)
 
     def undefined(self, ranking: Ranking) -> jax.Array:
-        return jnp.minimum(ranking.documents, jnp.int32(min(self.k, 2))) < 2
+        return xp.minimum(ranking.documents, xp.int32(min(self.k, 2))) < 2
 
     def scored(self, *given: Any) -> tuple[Queries, jax.Array]:
         preds, embeddings, *rest = given
@@ -151,34 +151,32 @@ class IntraListDiversity(RankedMean):
                 f"embeddings of shape {(*preds.shape, 'F')}"
             )
         # Scaled first, so that no square overflows or underflows.
-        greatest = jnp.max(jnp.abs(x), -1, keepdims=True, initial=0)
-        usable = (
-            (greatest > 0) & jnp.isfinite(greatest) & jnp.all(jnp.isfinite(x), -1, keepdims=True)
-        )
-        x = jnp.where(usable, x / jnp.where(usable, greatest, 1), 0)
-        unit = x / jnp.sqrt(jnp.maximum(jnp.sum(x * x, -1, keepdims=True), _LEAST))
-        queries = ranked_queries(preds, jnp.where(usable[..., 0], 0, -1.0), *rest)
+        greatest = xp.max(xp.abs(x), -1, keepdims=True, initial=0)
+        usable = (greatest > 0) & xp.isfinite(greatest) & xp.all(xp.isfinite(x), -1, keepdims=True)
+        x = xp.where(usable, x / xp.where(usable, greatest, 1), 0)
+        unit = x / xp.sqrt(xp.maximum(xp.sum(x * x, -1, keepdims=True), _LEAST))
+        queries = ranked_queries(preds, xp.where(usable[..., 0], 0, -1.0), *rest)
         return self.defined(queries, self._distance(queries.ranking, self._sorted(unit, queries)))
 
     def _sorted(self, x: jax.Array, queries: Queries) -> jax.Array:
         """Values by document, (..., F), in the order of the ranking, as (F, Q, D)."""
         order = queries.ranking.order
         if queries.flat:
-            return jnp.moveaxis(x[order[0]], -1, 0)[:, None]
+            return xp.moveaxis(x[order[0]], -1, 0)[:, None]
         if not x.shape[1]:
-            x = jnp.zeros((x.shape[0], 1, x.shape[2]), x.dtype)
-        return jnp.moveaxis(jnp.take_along_axis(x, order[..., None], 1), -1, 0)
+            x = xp.zeros((x.shape[0], 1, x.shape[2]), x.dtype)
+        return xp.moveaxis(xp.take_along_axis(x, order[..., None], 1), -1, 0)
 
     def _distance(self, ranking: Ranking, unit: jax.Array) -> DoubleFloat:
-        taken = ranking.counts & (ranking.rank <= jnp.int32(min(self.k, np.iinfo(np.int32).max)))
-        each = DoubleFloat.of(jnp.where(taken[None], unit, 0))
+        taken = ranking.counts & (ranking.rank <= xp.int32(min(self.k, np.iinfo(np.int32).max)))
+        each = DoubleFloat.of(xp.where(taken[None], unit, 0))
         # The sum of the cosines of all pairs, of each item with itself too, is |sum(unit)|**2.
-        runs = (jnp.broadcast_to(x[None], each.shape) for x in (ranking.first, ranking.last))
+        runs = (xp.broadcast_to(x[None], each.shape) for x in (ranking.first, ranking.last))
         sums = run_sums(each, *runs)
         cosines = (sums * sums).sum(0) - ranking.sum((each * each).sum(0))
         items = ranking.sum(number(taken))
         pairs = items * (items - 1.0)
-        one = DoubleFloat.of(jnp.ones_like(ranking.relevance))
+        one = DoubleFloat.of(xp.ones_like(ranking.relevance))
         pairs = where(pairs > 0.0, pairs, one)
         return (pairs - cosines) / pairs
 
@@ -241,27 +239,27 @@ class CatalogCoverage(Metric):
             raise MetricTypeError(f"items has dtype {ids.dtype}; expected integer ids")
         known = in_range(ids, self.num_items)
         queries = ranked_queries(
-            preds, jnp.where(known, 0.0, -1.0), valid, query, weights, name="items"
+            preds, xp.where(known, 0.0, -1.0), valid, query, weights, name="items"
         )
-        ranking, ids = queries.ranking, replicated(jnp.where(known, ids, 0).astype(jnp.int32))
+        ranking, ids = queries.ranking, replicated(xp.where(known, ids, 0).astype(xp.int32))
         if queries.flat:
             # The weight of a query is at its first document.
-            runs = jnp.cumsum(ranking.first[0], dtype=jnp.int32) - 1
-            weight = jnp.zeros_like(queries.weight).at[runs].max(queries.weight)[runs][None]
+            runs = xp.cumsum(ranking.first[0], dtype=xp.int32) - 1
+            weight = at(xp.zeros_like(queries.weight))[runs].max(queries.weight)[runs][None]
             ids = ids[ranking.order[0]][None]
         else:
             weight = queries.weight[:, None]
-            ids = jnp.pad(ids, [(0, 0), (0, 0 if ids.shape[1] else 1)])
-            ids = jnp.take_along_axis(ids, ranking.order, 1)
-        k = jnp.int32(min(self.k, np.iinfo(np.int32).max))
-        taken = ranking.counts & (ranking.rank <= k) & weight.astype(jnp.bool_)
-        table = jnp.zeros(self.num_items, jnp.int32).at[ids].max(taken.astype(jnp.int32))
+            ids = xp.pad(ids, [(0, 0), (0, 0 if ids.shape[1] else 1)])
+            ids = xp.take_along_axis(ids, ranking.order, 1)
+        k = xp.int32(min(self.k, np.iinfo(np.int32).max))
+        taken = ranking.counts & (ranking.rank <= k) & weight.astype(xp.bool_)
+        table = at(xp.zeros(self.num_items, xp.int32))[ids].max(taken.astype(xp.int32))
         return self.replace(
             seen=self.seen.update(table), invalid=self.invalid.update(queries.invalid)
         )
 
     def compute(self) -> PyTree:
-        found = jnp.sum(self.seen.value, dtype=jnp.int32)
+        found = xp.sum(self.seen.value, dtype=xp.int32)
         share = (number(found) / self.num_items).to_float()
         return nan_where(found == 0, share)
 

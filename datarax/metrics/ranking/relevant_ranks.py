@@ -1,8 +1,8 @@
 """Metrics of the ranks of the relevant documents of each query."""
 
 import jax
-import jax.numpy as jnp
 
+from datarax._xp import xp
 from datarax.metrics.ranking.query_metric import QueryMetric, checked_k
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking, number
@@ -61,7 +61,7 @@ class RetrievalMAP(UpToK):
     def score(self, ranking: Ranking) -> DoubleFloat:
         # If the document at the i-th place of n tied ones is relevant, so are, by expectation,
         # (i - 1) (r - 1) / (n - 1) of those before it.
-        others = number(ranking.rank - ranking.above - 1) / number(jnp.maximum(ranking.tied - 1, 1))
+        others = number(ranking.rank - ranking.above - 1) / number(xp.maximum(ranking.tied - 1, 1))
         found = number(ranking.relevant_above + 1) + others * number(ranking.relevant_tied - 1)
         terms = ranking.chance * found / number(ranking.rank)
         return ranking.sum(ranking.up_to(self.k, terms)) / number(ranking.relevant)

@@ -3,13 +3,14 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import numeric, same_shape
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.distributed.placement import outside_mesh
+from datarax.metrics.base import bounds_of
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
 from datarax.numerics.limbs import difference
 from datarax.numerics.scaling import nan_where
@@ -44,7 +45,7 @@ class MaxError(PerOutput):
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         _, _, w, invalid = pairs(preds, target, weights, self.example_shape)
         e = difference(*(numeric(x, "preds") for x in (preds, target)))
-        error = jnp.where(w.astype(jnp.bool_), jnp.abs(e), -jnp.inf)
+        error = xp.where(w.astype(xp.bool_), xp.abs(e), -xp.inf)
         return self.replace(
             largest=self.largest.update(error), invalid=self.invalid.update(invalid)
         )
@@ -82,9 +83,9 @@ class MedianAbsoluteError(RegressionMetric):
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         p, t = numeric(preds, "preds"), numeric(target, "target")
         same_shape(p, t)
-        error = jnp.abs(difference(p, t))
+        error = xp.abs(difference(p, t))
         # An infinite error is no error that could be the median.
-        error = jnp.where(jnp.isinf(error), jnp.nan, error)
+        error = xp.where(xp.isinf(error), xp.nan, error)
         return self.replace(statistic=self.statistic.update(error, weights=weights))
 
     def compute(self) -> PyTree:
@@ -93,7 +94,10 @@ class MedianAbsoluteError(RegressionMetric):
     @outside_mesh
     def bounds(self) -> tuple[jax.Array, jax.Array]:
         """Bounds `(lower, upper)` on the exact median of the errors as float32."""
+        return bounds_of(self)
+
+    def _bounds(self) -> tuple[jax.Array, jax.Array]:
         return self.statistic.quantile_bounds(0.5, method="averaged_inverted_cdf")
 
     def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
-        return super().value_and_bounds()[0], self.bounds()
+        return super().value_and_bounds()[0], self._bounds()

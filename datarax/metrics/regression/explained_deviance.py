@@ -3,10 +3,11 @@
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.distributed.placement import outside_mesh
+from datarax.metrics.base import bounds_of
 from datarax.metrics.regression.loss_means import finite_number
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.scaled_double import ScaledDouble
@@ -28,7 +29,7 @@ def _explained(
     """
     value = ((null - left) / null).to_float()
     is_perfect, is_constant = left.double.high == 0, ~(null.double.high > 0)
-    value = jnp.where(is_constant, is_perfect.astype(value.dtype), value)
+    value = xp.where(is_constant, is_perfect.astype(value.dtype), value)
     return nan_where((seen.scale.scaled.high == 0) | seen.examples.is_single, value)
 
 
@@ -117,14 +118,17 @@ class D2Pinball(RegressionMetric):
     @outside_mesh
     def bounds(self) -> tuple[jax.Array, jax.Array]:
         """Bounds `(lower, upper)` on the exact value."""
+        return bounds_of(self)
+
+    def _bounds(self) -> tuple[jax.Array, jax.Array]:
         least = self.statistic.targets.least_pinball_loss(self.q)
         # If the lower bound of the loss is 0, the constant may leave no loss, or any.
         is_open = ~(least.lower.double.high > 0) & (least.upper.double.high > 0)
         upper = self._against(least.upper)
-        return jnp.where(is_open, -jnp.inf, self._against(least.lower)), upper
+        return xp.where(is_open, -xp.inf, self._against(least.lower)), upper
 
     def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
-        return super().value_and_bounds()[0], self.bounds()
+        return super().value_and_bounds()[0], self._bounds()
 
     def _against(self, null: ScaledDouble) -> jax.Array:
         seen = self.statistic

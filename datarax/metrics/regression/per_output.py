@@ -3,10 +3,10 @@
 from typing import Any, Literal, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import positive_int, refuse_ignored
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.fields import state
@@ -66,14 +66,14 @@ class PerOutput(RegressionMetric):
 
     def output_weights(self, values: jax.Array) -> jax.Array:
         """How much each output counts in the average of their values."""
-        return jnp.ones_like(values)
+        return xp.ones_like(values)
 
     def compute(self) -> PyTree:
         values = self.by_output()
         if self.is_by_output:
             return values
         weights = self.output_weights(values)
-        return jnp.sum(values * weights) / jnp.sum(weights)
+        return xp.sum(values * weights) / xp.sum(weights)
 
 
 class SquareOrRoot(PerOutput):

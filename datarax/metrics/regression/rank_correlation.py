@@ -3,11 +3,12 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import refuse_ignored
 from datarax._typing import PyTree
+from datarax._xp import vmap, xp
 from datarax.distributed.placement import outside_mesh
+from datarax.metrics.base import bounds_of
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.normalized_products import correlation_coefficient
 from datarax.numerics.ranks import (
@@ -45,7 +46,7 @@ class RankCorrelation(RegressionMetric):
         The result does not depend on the scale, and no product of weights overflows or underflows.
         """
         preds, target, w = self.statistic.columns
-        return dense_ranks(preds), dense_ranks(target), w * power_of_two_near_reciprocal(jnp.max(w))
+        return dense_ranks(preds), dense_ranks(target), w * power_of_two_near_reciprocal(xp.max(w))
 
 
 class SpearmanCorrCoef(RankCorrelation):
@@ -88,14 +89,17 @@ class SpearmanCorrCoef(RankCorrelation):
 
         Of a buffer that is full, they are -1 and 1.
         """
+        return bounds_of(self)
+
+    def _bounds(self) -> tuple[jax.Array, jax.Array]:
         if self.bits is not None:
             lower, _, upper = self._of_bins()
             return lower, upper
         value, is_full = self._of_pairs(), self.statistic.overflow > 0
-        return jnp.where(is_full, -1, value), jnp.where(is_full, 1, value)
+        return xp.where(is_full, -1, value), xp.where(is_full, 1, value)
 
     def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
-        return super().value_and_bounds()[0], self.bounds()
+        return super().value_and_bounds()[0], self._bounds()
 
     def compute(self) -> PyTree:
         return self._of_pairs() if self.bits is None else self._of_bins()[1]
@@ -107,7 +111,7 @@ class SpearmanCorrCoef(RankCorrelation):
     @computed_once
     def _of_pairs(self) -> jax.Array:
         preds, target, w = self.columns()
-        ranks = jax.vmap(mean_ranks, (0, None))(jnp.stack((preds, target)), w)
+        ranks = vmap(mean_ranks, (0, None))(xp.stack((preds, target)), w)
         moments = TwoMoments(crossed=True).of_two(ranks[0], ranks[1], w)
         _, _, (squares,) = moments.doubles()
         return correlation_coefficient(

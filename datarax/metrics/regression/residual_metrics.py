@@ -3,10 +3,10 @@
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import positive_int
 from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
@@ -105,7 +105,7 @@ class NormalizedRootMeanSquaredError(ResidualMetric):
         if self.normalization == "range":
             return residuals.half_range
         if self.normalization == "mean":
-            return jnp.abs(residuals.target_mean.to_float()) * 0.5
+            return xp.abs(residuals.target_mean.to_float()) * 0.5
         return (residuals.target_squares / residuals.count).root() * 0.5
 
 
@@ -175,8 +175,8 @@ class ExplainedMetric(ResidualMetric):
         if self.force_finite:
             of_constant = perfect.astype(value.dtype)
         else:
-            of_constant = nan_where(perfect, jnp.full_like(value, -jnp.inf))
-        value = jnp.where(squares.double.high > 0, value, of_constant)
+            of_constant = nan_where(perfect, xp.full_like(value, -xp.inf))
+        value = xp.where(squares.double.high > 0, value, of_constant)
         return nan_where(self.statistic.count.double.high == 0, value)
 
     def output_weights(self, values: jax.Array) -> jax.Array:
@@ -187,9 +187,9 @@ class ExplainedMetric(ResidualMetric):
         squares = self.statistic.target_squares
         some = squares.double.high > 0
         exponent = squares.exponent + exponent_of(squares.double.high)
-        greatest = jnp.max(jnp.where(some, exponent, -(2**30)))
+        greatest = xp.max(xp.where(some, exponent, -(2**30)))
         relative = times_power_of_two(squares.double.high, squares.exponent - greatest)
-        return jnp.where(jnp.any(some), relative, 1)
+        return xp.where(xp.any(some), relative, 1)
 
 
 class R2Score(ExplainedMetric):
@@ -234,7 +234,7 @@ class R2Score(ExplainedMetric):
         if self.num_outputs is not None:
             n = n[0]  # the same for all outputs
         # Subtracted before they are rounded: of float weights, n may be just above k + 1.
-        one = ScaledDouble.of(jnp.ones((), n.double.dtype))
+        one = ScaledDouble.of(xp.ones((), n.double.dtype))
         freedom, others = n - one * (self.adjusted + 1), n - one
         is_positive = freedom.double.high > 0
         return nan_where(~is_positive, 1 - (1 - value) * (others / freedom).to_float())

@@ -4,11 +4,11 @@ import math
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import default_float, numeric, real, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric
 from datarax.numerics.boundaries import edges, percentile_of, squared_distance
 from datarax.statistics.batches import rows_weight
@@ -82,10 +82,10 @@ class HausdorffDistance(Metric):
             raise MetricInputError(f"masks of shape {preds.shape}; expected (N, H, W)")
         pixels = (1, 2)
         a, b = equals(preds, 1), equals(target, 1)
-        binary = jnp.all((a | equals(preds, 0)) & (b | equals(target, 0)), pixels)
-        some_a, some_b = jnp.any(a, pixels), jnp.any(b, pixels)
+        binary = xp.all((a | equals(preds, 0)) & (b | equals(target, 0)), pixels)
+        some_a, some_b = xp.any(a, pixels), xp.any(b, pixels)
         w, invalid = rows_weight(out_of_range(~binary | (some_a != some_b)), weights)
-        w = jnp.where(some_a & some_b, w, jnp.zeros((), w.dtype))
+        w = xp.where(some_a & some_b, w, xp.zeros((), w.dtype))
         distance = self._distance(edges(a), edges(b))
         return self.replace(statistic=self.statistic.add(distance, w, invalid))
 
@@ -97,10 +97,10 @@ class HausdorffDistance(Metric):
             images, pixels = points.shape[0], math.prod(points.shape[1:])
             square, points = square.reshape(images, pixels), points.reshape(images, pixels)
             if self.percentile == 100:  # one root for each image is enough
-                return jnp.sqrt(percentile_of(square, points, 100))
-            return percentile_of(jnp.sqrt(square), points, self.percentile)
+                return xp.sqrt(percentile_of(square, points, 100))
+            return percentile_of(xp.sqrt(square), points, self.percentile)
 
-        return jnp.maximum(directed(a, b), directed(b, a))
+        return xp.maximum(directed(a, b), directed(b, a))
 
     def compute(self) -> PyTree:
         return self.statistic.mean

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any, Literal, Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import positive_int
 from datarax._typing import ArrayLike, Average, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric, shareable
 from datarax.metrics.classification.count_ratio import Counts
 from datarax.numerics.double_float import DoubleFloat
@@ -189,4 +189,4 @@ def averaged_ratio(ratio: Ratio, counts: Counts, average: Average) -> jax.Array:
     if average is None:
         return value
     support = counts.positives.to_float()
-    return weighted_mean(value, support if average == "weighted" else jnp.ones_like(value))
+    return weighted_mean(value, support if average == "weighted" else xp.ones_like(value))

@@ -2,9 +2,8 @@
 
 from typing import Literal, Self
 
-import jax.numpy as jnp
-
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.scaling import nan_where, weighted_mean
 from datarax.statistics.fields import state
@@ -82,9 +81,9 @@ class PanopticQuality(Metric):
         matched, overlap = seen.matched.double, seen.overlap.double
         segments = matched + (seen.spurious.double + seen.missed.double) * 0.5
         if self.quality == "segmentation":
-            value = jnp.where(matched.high > 0, (overlap / matched).to_float(), 0)
+            value = xp.where(matched.high > 0, (overlap / matched).to_float(), 0)
             value = nan_where(~(segments.high > 0), value)
         else:
             part = overlap if self.quality == "panoptic" else matched
             value = (part / segments).to_float()
-        return value if self.average is None else weighted_mean(value, jnp.ones_like(value))
+        return value if self.average is None else weighted_mean(value, xp.ones_like(value))

@@ -3,12 +3,11 @@
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
-from jax.scipy.special import xlogy
 
 from datarax._checks import positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import special, xp
 from datarax.metrics.base import Metric
 from datarax.metrics.vision.features import Features, check_function, features_of
 from datarax.numerics.double_float import concatenate
@@ -106,7 +105,7 @@ class FID(TwoSets):
 
     def compute(self) -> PyTree:
         sets = self.of_preds, self.of_target
-        few = jnp.any(jnp.stack([(each.count <= 1) for each in sets]))
+        few = xp.any(xp.stack([(each.count <= 1) for each in sets]))
         means, covariances = zip(*((s.mean, s.covariance(ddof=1)) for s in sets), strict=True)
         return nan_where(few, frechet_distance(means, covariances))
 
@@ -202,7 +201,7 @@ class InceptionScore(Metric):
     def compute(self) -> PyTree:
         mean, negentropy = self.statistic.distributions
         both = concatenate([mean, negentropy.reshape(1)])
-        return both.evaluated(lambda x: jnp.exp(x[-1] - jnp.sum(xlogy(x[:-1], x[:-1]))))
+        return both.evaluated(lambda x: xp.exp(x[-1] - xp.sum(special.xlogy(x[:-1], x[:-1]))))
 
 
 def squared_mmd(rows: jax.Array) -> jax.Array:
@@ -216,13 +215,13 @@ def squared_mmd(rows: jax.Array) -> jax.Array:
     half = len(rows) // 2
     kernel = (matrix_product(x, x.T) / x.shape[1] + 1) ** 3
     sums = w[:, None] * kernel * w[None]
-    alone = w * jnp.diagonal(kernel)
+    alone = w * xp.diagonal(kernel)
     total = 0.0
     weights = []
     for each in (slice(0, half), slice(half, None)):
-        n = jnp.sum(w[each])
+        n = xp.sum(w[each])
         weights.append(n)
         # Of all pairs, without those of a row with itself.
-        within = jnp.sum(sums[each, each]) - jnp.sum(alone[each])
-        total += within / jnp.where(n > 1, n * (n - 1), jnp.nan)
-    return total - 2 * jnp.sum(sums[:half, half:]) / (weights[0] * weights[1])
+        within = xp.sum(sums[each, each]) - xp.sum(alone[each])
+        total = total + within / xp.where(n > 1, n * (n - 1), xp.nan)
+    return total - 2 * xp.sum(sums[:half, half:]) / (weights[0] * weights[1])

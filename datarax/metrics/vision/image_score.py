@@ -3,12 +3,12 @@
 from typing import Any, ClassVar, Literal, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from datarax._checks import as_float, choice, numeric, real, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import lax, xp
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.double_float import DoubleFloat, stack
@@ -42,11 +42,11 @@ class ImageMean(MeanScore):
             arrays = [unsharded(x, axis) for x in arrays]
         unusable = [not_finite(as_float(x), pixels) for x in arrays]
         w, invalid = rows_weight(_any(unusable), weights)
-        counts = w.astype(jnp.bool_)
-        seen = jax.lax.expand_dims(counts, pixels)
-        score = self.image_scores(*(jnp.where(seen, x, jnp.zeros((), x.dtype)) for x in arrays))
+        counts = w.astype(xp.bool_)
+        seen = lax.expand_dims(counts, pixels)
+        score = self.image_scores(*(xp.where(seen, x, xp.zeros((), x.dtype)) for x in arrays))
         undefined = is_nan(score).where(counts)
-        w = jnp.where(undefined.mask, jnp.zeros((), w.dtype), w)
+        w = xp.where(undefined.mask, xp.zeros((), w.dtype), w)
         return self.replace(statistic=self.statistic.add(score, w, invalid | undefined))
 
     def _check(self, names: list[str], arrays: list[jax.Array]) -> None:
@@ -121,8 +121,8 @@ class RangedScore(ImageScore):
         return both.evaluated(lambda x: self.scores(x[0] / unit, x[1] / unit))
 
     def _range_of(self, dtypes: set[Any]) -> float:
-        if dtypes == {jnp.dtype("uint8")} or dtypes == {jnp.dtype("uint16")}:
-            return float(jnp.iinfo(dtypes.pop()).max)
+        if dtypes == {xp.dtype("uint8")} or dtypes == {xp.dtype("uint16")}:
+            return float(xp.iinfo(dtypes.pop()).max)
         raise MetricInputError(
             f"images of dtype {' and '.join(sorted(map(str, dtypes)))} need data_range=, the "
             f"greatest possible pixel minus the least: {type(self).__name__}(data_range=1.0) for "

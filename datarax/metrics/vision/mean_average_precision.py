@@ -3,10 +3,10 @@
 from typing import Literal, Self
 
 import jax
-import jax.numpy as jnp
-from jax import lax
+import numpy as np
 
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import beside, lax, xp
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.box_matching import AREAS, IOU_THRESHOLDS
 from datarax.numerics.double_float import DoubleFloat, where
@@ -139,7 +139,8 @@ class MeanAveragePrecision(Metric):
             return average_precision(ranked.ranking, right, wrong, support[area])
 
         # One after the other, because they take much memory.
-        precision, recall = lax.map(curve, jnp.array(tuple(_CURVES.values()), jnp.int32))
+        codes = beside(support, np.array(tuple(_CURVES.values()), np.int32))
+        precision, recall = lax.map(curve, codes)
 
         def mean(x: DoubleFloat, curve: str, threshold: float | None = None) -> jax.Array:
             """Of (curves, T, C), over the thresholds or at one, and over the classes if asked."""
@@ -151,8 +152,8 @@ class MeanAveragePrecision(Metric):
             some = support[_CURVES[curve][0]] > 0
             if self.average is None:
                 return nan_where(~some, x.to_float())
-            number = jnp.sum(some, dtype=x.dtype)
-            zero = DoubleFloat.of(jnp.zeros(x.shape, x.dtype))
+            number = xp.sum(some, dtype=x.dtype)
+            zero = DoubleFloat.of(xp.zeros(x.shape, x.dtype))
             return (where(some, x, zero).sum() / number).to_float()
 
         areas = ("small", "medium", "large")

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import as_float, real
 from datarax._errors import MetricInputError
+from datarax._xp import xp
 from datarax.metrics.vision.features import check_function
 from datarax.metrics.vision.image_score import ImageScore
 from datarax.metrics.vision.spectral_quality import unit_spectra
@@ -62,7 +62,7 @@ class PerceptualDistance(ImageScore):
             )
         return sum(
             (_map_distance(*each) for each in zip(preds, target, weights, strict=True)),
-            start=jnp.zeros(len(images[0]), as_float(preds[0]).dtype),
+            start=xp.zeros(len(images[0]), as_float(preds[0]).dtype),
         )
 
 
@@ -74,6 +74,6 @@ def _map_distance(p: jax.Array, t: jax.Array, weights: tuple[float, ...] | None)
             f"features gave a map of shape {p.shape}{given}; expected (N, h, w, c) and c weights"
         )
     difference = unit_spectra(as_float(p))[0] - unit_spectra(as_float(t))[0]
-    w = jnp.asarray(1.0 if weights is None else weights, difference.dtype)
-    squares = difference * difference * jnp.broadcast_to(w, p.shape[-1:])[None, None, None]
-    return jnp.mean(jnp.sum(squares, -1), (1, 2))
+    w = xp.asarray(1.0 if weights is None else weights, difference.dtype)
+    squares = difference * difference * xp.broadcast_to(w, p.shape[-1:])[None, None, None]
+    return xp.mean(xp.sum(squares, -1), (1, 2))

@@ -4,10 +4,10 @@ import math
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import positive_int
 from datarax._typing import ArrayLike, Weights
+from datarax._xp import xp
 from datarax.metrics.vision.image_score import ImageMean, ImageScore, RangedScore, VolumeScore
 from datarax.numerics.image_windows import uniform_taps, window_means
 from datarax.numerics.limbs import as_double
@@ -34,7 +34,7 @@ class PSNR(VolumeScore):
     """
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
-        return -10 * jnp.log10(_mean_square(preds - target))
+        return -10 * xp.log10(_mean_square(preds - target))
 
 
 class PSNRB(RangedScore):
@@ -74,17 +74,17 @@ class PSNRB(RangedScore):
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         across, within, edges, others = 0.0, 0.0, 0, 0
         for axis in self.axes:
-            squares = jnp.moveaxis(jnp.diff(preds, axis=axis) ** 2, axis, 1)
-            by_step = jnp.sum(squares, (2, 3))
+            squares = xp.moveaxis(xp.diff(preds, axis=axis) ** 2, axis, 1)
+            by_step = xp.sum(squares, (2, 3))
             at_edge = by_step[:, self.block_size - 1 :: self.block_size]
-            across, total = across + jnp.sum(at_edge, 1), jnp.sum(by_step, 1)
-            within = within + (total - jnp.sum(at_edge, 1))
+            across, total = across + xp.sum(at_edge, 1), xp.sum(by_step, 1)
+            within = within + (total - xp.sum(at_edge, 1))
             each = math.prod(squares.shape[2:])
-            edges += at_edge.shape[1] * each
-            others += (by_step.shape[1] - at_edge.shape[1]) * each
+            edges = edges + at_edge.shape[1] * each
+            others = others + (by_step.shape[1] - at_edge.shape[1]) * each
         share = math.log2(self.block_size) / math.log2(min(preds.shape[1:-1]))
-        blocking = share * jnp.maximum(across / edges - within / others, 0)
-        return -10 * jnp.log10(_mean_square(preds - target) + blocking)
+        blocking = share * xp.maximum(across / edges - within / others, 0)
+        return -10 * xp.log10(_mean_square(preds - target) + blocking)
 
 
 class RMSESW(ImageScore):
@@ -117,7 +117,7 @@ class RMSESW(ImageScore):
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         squares = window_means((preds - target) ** 2, uniform_taps(self.window), self.axes)
-        return jnp.mean(jnp.sqrt(squares), (1, 2, 3))
+        return xp.mean(xp.sqrt(squares), (1, 2, 3))
 
 
 class TotalVariation(ImageMean):
@@ -149,11 +149,11 @@ class TotalVariation(ImageMean):
 
     def image_scores(self, *images: jax.Array) -> jax.Array:
         def variation(x: jax.Array) -> jax.Array:
-            steps = (jnp.sum(jnp.abs(jnp.diff(x, axis=a)), (1, 2, 3)) for a in self.axes)
-            return sum(steps, start=jnp.zeros(len(x), x.dtype))
+            steps = (xp.sum(xp.abs(xp.diff(x, axis=a)), (1, 2, 3)) for a in self.axes)
+            return sum(steps, start=xp.zeros(len(x), x.dtype))
 
         return as_double(images[0]).evaluated(variation)
 
 
 def _mean_square(difference: jax.Array) -> jax.Array:
-    return jnp.mean(difference * difference, tuple(range(1, difference.ndim)))
+    return xp.mean(difference * difference, tuple(range(1, difference.ndim)))

@@ -3,10 +3,10 @@
 import math
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import real
 from datarax._errors import MetricInputError
+from datarax._xp import xp
 from datarax.metrics.vision.image_score import ImageScore
 
 
@@ -30,11 +30,11 @@ class SAM(ImageScore):
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         (p, p_some), (t, t_some) = unit_spectra(preds), unit_spectra(target)
         # W. Kahan: twice the angle of the triangle of both unit vectors.
-        angle = 2 * jnp.arctan2(_norm(p - t), _norm(p + t))
+        angle = 2 * xp.arctan2(_norm(p - t), _norm(p + t))
         some = p_some & t_some
-        count = jnp.sum(some, (1, 2), dtype=angle.dtype)
-        total = jnp.sum(jnp.where(some, angle, 0), (1, 2))
-        return jnp.where(count > 0, total / jnp.maximum(count, 1), jnp.nan)
+        count = xp.sum(some, (1, 2), dtype=angle.dtype)
+        total = xp.sum(xp.where(some, angle, 0), (1, 2))
+        return xp.where(count > 0, total / xp.maximum(count, 1), xp.nan)
 
 
 class ERGAS(ImageScore):
@@ -65,9 +65,9 @@ class ERGAS(ImageScore):
             raise MetricInputError(f"ratio={self.ratio}; expected a positive number")
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
-        mean = jnp.mean(target, self.axes)
-        relative = jnp.mean(_mean_squares(preds, target) / (mean * mean), -1)
-        return 100 / self.ratio * jnp.sqrt(relative)
+        mean = xp.mean(target, self.axes)
+        relative = xp.mean(_mean_squares(preds, target) / (mean * mean), -1)
+        return 100 / self.ratio * xp.sqrt(relative)
 
 
 class RASE(ImageScore):
@@ -87,8 +87,8 @@ class RASE(ImageScore):
     """
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
-        mean = jnp.abs(jnp.mean(target, (1, 2, 3)))
-        return 100 * jnp.sqrt(jnp.mean(_mean_squares(preds, target), -1)) / mean
+        mean = xp.abs(xp.mean(target, (1, 2, 3)))
+        return 100 * xp.sqrt(xp.mean(_mean_squares(preds, target), -1)) / mean
 
 
 class SpatialCorrelation(ImageScore):
@@ -113,37 +113,37 @@ class SpatialCorrelation(ImageScore):
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         (a, a_some), (b, b_some) = _detail(preds), _detail(target)
-        correlation = jnp.sum(a * b, self.axes)
-        return jnp.mean(jnp.where(a_some & b_some, correlation, jnp.nan), -1)
+        correlation = xp.sum(a * b, self.axes)
+        return xp.mean(xp.where(a_some & b_some, correlation, xp.nan), -1)
 
 
 def unit_spectra(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The channels of each pixel divided by their norm, and the mask of pixels that have one."""
-    greatest = jnp.max(jnp.abs(x), -1, keepdims=True)
+    greatest = xp.max(xp.abs(x), -1, keepdims=True)
     some = greatest > 0
     # Divided by the greatest first, so that no square overflows or underflows.
-    x = x / jnp.where(some, greatest, 1)
-    return x / jnp.where(some, _norm(x)[..., None], 1), some[..., 0]
+    x = x / xp.where(some, greatest, 1)
+    return x / xp.where(some, _norm(x)[..., None], 1), some[..., 0]
 
 
 def _norm(x: jax.Array) -> jax.Array:
-    return jnp.sqrt(jnp.sum(x * x, -1))
+    return xp.sqrt(xp.sum(x * x, -1))
 
 
 def _mean_squares(preds: jax.Array, target: jax.Array) -> jax.Array:
     """The mean square of the error of each channel, (N, C)."""
-    return jnp.mean((preds - target) ** 2, (1, 2))
+    return xp.mean((preds - target) ** 2, (1, 2))
 
 
 def _detail(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """High-pass filtered channels, less their mean and of norm 1; and which have detail, (N, C)."""
-    x = x - jnp.mean(x, (1, 2), keepdims=True)
+    x = x - xp.mean(x, (1, 2), keepdims=True)
     rows = x[:, :-2] + x[:, 1:-1] + x[:, 2:]
     around = rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:]
     high = 9 * x[:, 1:-1, 1:-1] - around
-    high = high - jnp.mean(high, (1, 2), keepdims=True)
-    norm = jnp.sqrt(jnp.sum(high * high, (1, 2), keepdims=True))
+    high = high - xp.mean(high, (1, 2), keepdims=True)
+    norm = xp.sqrt(xp.sum(high * high, (1, 2), keepdims=True))
     # What is left of a channel without detail is rounding, of sums of 18 pixels.
-    rounding = 64 * float(jnp.finfo(x.dtype).eps) * jnp.sqrt(jnp.sum(x * x, (1, 2), keepdims=True))
+    rounding = 64 * float(xp.finfo(x.dtype).eps) * xp.sqrt(xp.sum(x * x, (1, 2), keepdims=True))
     some = norm > rounding
-    return high / jnp.where(some, norm, 1), some[:, 0, 0]
+    return high / xp.where(some, norm, 1), some[:, 0, 0]

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from datarax._checks import positive_int, real
 from datarax._errors import MetricInputError
+from datarax._xp import xp
 from datarax.metrics.vision.image_score import ImageScore, VolumeScore
 from datarax.numerics.image_windows import (
     Taps,
@@ -62,7 +62,7 @@ class StructuralMetric(VolumeScore):
         squares = local.mean_x**2 + local.mean_y**2
         luminance = 1 - (local.mean_x - local.mean_y) ** 2 / (squares + self.k1**2)
         contrast = 1 - local.var_difference / (local.var_x + local.var_y + self.k2**2)
-        return Similarity(*(jnp.mean(x, self.axes) for x in (luminance * contrast, contrast)))
+        return Similarity(*(xp.mean(x, self.axes) for x in (luminance * contrast, contrast)))
 
 
 class SSIM(StructuralMetric):
@@ -88,7 +88,7 @@ class SSIM(StructuralMetric):
     """
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
-        return jnp.mean(self.similarity(preds, target).both, -1)
+        return xp.mean(self.similarity(preds, target).both, -1)
 
 
 class MSSSIM(StructuralMetric):
@@ -131,10 +131,10 @@ class MSSSIM(StructuralMetric):
         for scale, beta in enumerate(self.betas):
             seen = self.similarity(preds, target)
             factor = seen.both if scale == last else seen.contrast
-            product = product * jnp.maximum(factor, 0) ** beta
+            product = product * xp.maximum(factor, 0) ** beta
             if scale < last:
                 preds, target = halved(preds, self.axes), halved(target, self.axes)
-        return jnp.mean(product, -1)
+        return xp.mean(product, -1)
 
 
 class UQI(ImageScore):
@@ -170,9 +170,9 @@ class UQI(ImageScore):
         local = local_moments(preds, target, uniform_taps(self.window), self.axes)
         spread, squares = local.var_x + local.var_y, local.mean_x**2 + local.mean_y**2
         flat, black = spread <= local.noise, squares == 0
-        contrast = jnp.where(flat, 1, 2 * local.covariance / jnp.where(flat, 1, spread))
+        contrast = xp.where(flat, 1, 2 * local.covariance / xp.where(flat, 1, spread))
         product = 2 * local.mean_x * local.mean_y
-        luminance = jnp.where(black, 1, product / jnp.where(black, 1, squares))
+        luminance = xp.where(black, 1, product / xp.where(black, 1, squares))
         # Means of zero around which the images vary have no luminance in common.
-        luminance = jnp.where(black & ~flat, 0, luminance)
-        return jnp.mean(contrast * luminance, (1, 2, 3))
+        luminance = xp.where(black & ~flat, 0, luminance)
+        return xp.mean(contrast * luminance, (1, 2, 3))

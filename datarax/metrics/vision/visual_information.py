@@ -3,8 +3,8 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
+from datarax._xp import xp
 from datarax.metrics.vision.image_score import RangedScore
 from datarax.numerics.image_windows import gaussian_taps, local_moments, window_means
 
@@ -50,13 +50,13 @@ class VIF(RangedScore):
             if scale:
                 x, y = (window_means(z, taps, self.axes)[:, ::2, ::2] for z in (x, y))
             local = local_moments(x, y, taps, self.axes)
-            var_x, var_y = (jnp.where(v < LEAST, 0, v) for v in (local.var_x, local.var_y))
+            var_x, var_y = (xp.where(v < LEAST, 0, v) for v in (local.var_x, local.var_y))
             # The prediction is modelled as `gain * target + noise`. The gain is at least 0.
             both = (var_x > 0) & (var_y > 0) & (local.covariance > 0)
-            gain = jnp.where(both, local.covariance / jnp.where(both, var_x, 1), 0)
-            rest = jnp.maximum(var_y - gain * jnp.where(both, local.covariance, 0), LEAST)
-            held += jnp.sum(jnp.log1p(gain * gain * var_x / (rest + NOISE)), self.axes)
-            there += jnp.sum(jnp.log1p(var_x / NOISE), self.axes)
+            gain = xp.where(both, local.covariance / xp.where(both, var_x, 1), 0)
+            rest = xp.maximum(var_y - gain * xp.where(both, local.covariance, 0), LEAST)
+            held = held + xp.sum(xp.log1p(gain * gain * var_x / (rest + NOISE)), self.axes)
+            there = there + xp.sum(xp.log1p(var_x / NOISE), self.axes)
         some = there > 0
-        ratio = jnp.where(some, held / jnp.where(some, there, 1), jnp.nan)
-        return jnp.mean(ratio, -1)
+        ratio = xp.where(some, held / xp.where(some, there, 1), xp.nan)
+        return xp.mean(ratio, -1)

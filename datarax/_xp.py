@@ -1,0 +1,491 @@
+"""`xp`, `lax` and `special`: functions of NumPy and JAX, which run where their arguments are.
+
+A formula is written once. Given NumPy arrays and Python numbers, it runs in NumPy, at once; given
+JAX arrays, traced ones too, it runs in `jax.numpy`. One JAX array among the arguments is enough, so
+constants may be NumPy arrays everywhere. `docs/architecture.md` says why this is not
+`array_namespace` of the Python array API: that one refuses NumPy arrays beside traced ones.
+
+What NumPy does in another way is written out here: loops, sorts by several keys, bit casts, and
+scatters, which are `at(x)[index].add(y)` instead of `x.at[index].add(y)`.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jax
+import jax.scipy.special
+import numpy as np
+import scipy.special
+from jax.core import Tracer
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_HOST_TYPES = {
+    *(np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint32, np.bool_),
+    *(int, float, bool, str, type(None), type, np.dtype, slice, type(Ellipsis)),
+}
+
+
+def on_host(*values: Any) -> bool:
+    """Whether no argument is, or as a list or tuple holds, a JAX array."""
+    for x in values:
+        if type(x) in _HOST_TYPES:
+            continue
+        if isinstance(x, jax.Array):
+            return False
+        if isinstance(x, list | tuple):
+            if not on_host(*x):
+                return False
+        elif not isinstance(x, np.generic | np.ndarray) and not on_host(*_parts(x)):
+            return False
+    return True
+
+
+def _parts(x: Any) -> Iterable[Any]:
+    """The arrays in a pytree; the other objects are leaves of themselves."""
+    held = getattr(x, "held", None)
+    if held is not None:  # a double-float, whose parts would have to be computed
+        return held
+    leaves = jax.tree.leaves(x)
+    return () if len(leaves) == 1 and leaves[0] is x else leaves
+
+
+def is_traced(tree: Any) -> bool:
+    """Whether any array of a pytree is traced."""
+    return any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
+
+
+def is_addressable(x: Any) -> bool:
+    """Whether this process can read the whole array."""
+    return not isinstance(x, jax.Array) or x.is_fully_addressable
+
+
+def fetched(tree: Any) -> Any:
+    """A pytree with NumPy arrays in place of JAX arrays; one transfer for all.
+
+    Of an array that all processes hold, the copy of this process.
+    """
+
+    leaves, structure = jax.tree.flatten(tree)
+    places = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array)]
+    if not places:
+        return tree
+
+    def here(x: jax.Array) -> jax.Array:
+        return x if is_addressable(x) or not x.is_fully_replicated else x.addressable_data(0)
+
+    for i, x in zip(places, jax.device_get([here(leaves[i]) for i in places]), strict=True):
+        leaves[i] = x
+    return structure.unflatten(leaves)
+
+
+def is_near(values: Iterable[Any]) -> bool:
+    """Whether each is no JAX array, or one on a single CPU device of this process."""
+    return all(not isinstance(x, jax.Array) or _is_on_one_cpu(x) for x in values)
+
+
+def _is_on_one_cpu(x: jax.Array) -> bool:
+    devices = x.sharding.device_set
+    return len(devices) == 1 and x.is_fully_addressable and next(iter(devices)).platform == "cpu"
+
+
+def read_on_host(method: Function) -> Function:
+    """Wraps a method, or a function, of a state: outside `jit` it gets the state on the host."""
+
+    @wraps(method)
+    def read(state: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_traced(state):
+            return method(state, *args, **kwargs)
+        with np.errstate(all="ignore"):
+            return method(fetched(state), *args, **kwargs)
+
+    return read  # type: ignore[return-value]
+
+
+def in_x64(function: Callable[..., Any], *arrays: Any) -> Any:
+    """`function(*arrays)` with 64-bit types, which NumPy has without x64.
+
+    The function uses no other arrays: those may be traced.
+    """
+    if on_host(*arrays):
+        return function(*arrays)
+    with jax.enable_x64(True):
+        return function(*arrays)
+
+
+def x64(*values: Any) -> AbstractContextManager[Any]:
+    """A block with 64-bit types, which NumPy has without it."""
+    return nullcontext() if on_host(*values) else jax.enable_x64(True)
+
+
+class _Either:
+    """The functions of two modules under the names of both, each dispatched on its arguments."""
+
+    def __init__(self, host: Any, device: Any, own: dict[str, Callable[..., Any]]):
+        self._host, self._device, self._own = host, device, own
+
+    def __getattr__(self, name: str) -> Any:
+        device = getattr(self._device, name)
+        host = self._own.get(name) or getattr(self._host, name, device)
+        if isinstance(host, type) or not callable(host) or name in _OF_DTYPES:
+            found = device if name in _OF_DTYPES else host
+        else:
+            found = _either(host, device)
+        setattr(self, name, found)
+        return found
+
+
+_OF_DTYPES = ("issubdtype", "finfo", "iinfo", "broadcast_shapes", "promote_types")
+"""Functions of dtypes and shapes alone. Those of JAX know bfloat16."""
+
+
+def _either(host: Callable[..., Any], device: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        here = on_host(*args) and (not kwargs or on_host(*kwargs.values()))
+        return (host if here else device)(*args, **kwargs)
+
+    call.__name__ = device.__name__
+    return call
+
+
+class _At:
+    """`x.at` of JAX, for both: indices out of range are dropped."""
+
+    def __init__(self, x: Any, index: Any = None):
+        self._x, self._index = x, index
+
+    def __getitem__(self, index: Any) -> "_At":
+        return _At(self._x, index)
+
+    def set(self, y: Any, **how: Any) -> Any:
+        return self._changed("set", y, how)
+
+    def add(self, y: Any, **how: Any) -> Any:
+        return self._changed("add", y, how)
+
+    def max(self, y: Any, **how: Any) -> Any:
+        return self._changed("max", y, how)
+
+    def multiply(self, y: Any, **how: Any) -> Any:
+        return self._changed("multiply", y, how)
+
+    def _changed(self, what: str, y: Any, how: dict[str, Any]) -> Any:
+        index = self._index if isinstance(self._index, tuple) else (self._index,)
+        if not on_host(self._x, y, *index):
+            return getattr(jax.numpy.asarray(self._x).at[self._index], what)(y, **how)
+        x, index = np.asarray(self._x), tuple(index)
+        spare = [(0, int(k)) for k in _scattered(index, x.ndim)]
+        # Indices out of range get a spare cell at the end, which is cut off.
+        padded = np.pad(x, spare)
+        safe = _within(index, x.shape)
+        if what == "set":
+            padded[safe] = y
+        else:
+            {"add": np.add, "max": np.maximum, "multiply": np.multiply}[what].at(padded, safe, y)
+        return padded[tuple(slice(n) for n in x.shape)]
+
+
+def _axes_of(index: tuple[Any, ...], ndim: int) -> list[tuple[int, int]]:
+    """For each entry of an index that is an array: its place in the index, and its axis."""
+    if Ellipsis in [each if each is Ellipsis else None for each in index]:
+        at = next(i for i, each in enumerate(index) if each is Ellipsis)
+        after = len(index) - at - 1
+        axes = [*range(at), None, *range(ndim - after, ndim)]
+    else:
+        axes = list(range(len(index)))
+    return [
+        (i, axis)
+        for i, (each, axis) in enumerate(zip(index, axes, strict=True))
+        if axis is not None and not isinstance(each, slice)
+    ]
+
+
+def _scattered(index: tuple[Any, ...], ndim: int) -> list[bool]:
+    of_arrays = {axis for _, axis in _axes_of(index, ndim)}
+    return [axis in of_arrays for axis in range(ndim)]
+
+
+def _within(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    safe = list(index)
+    for i, axis in _axes_of(index, len(shape)):
+        each, n = np.asarray(index[i]), shape[axis]
+        wrapped = np.where(each < 0, each.astype(np.int64) + n, each.astype(np.int64))
+        safe[i] = np.where((wrapped < 0) | (wrapped >= n), n, wrapped)
+    return tuple(safe)
+
+
+def at(x: Any) -> Any:
+    """`x.at` of a NumPy or a JAX array: `at(x)[index].add(y)` is a new array."""
+    return _At(x)
+
+
+def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: int = 0) -> Callable[..., Any]:
+    """`jax.vmap`; on the host a loop."""
+
+    def call(*args: Any) -> Any:
+        if not on_host(*args):
+            return jax.vmap(function, in_axes, out_axes)(*args)
+        axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+        pairs = list(zip(args, axes, strict=True))
+        size = next(
+            np.shape(leaf)[axis]
+            for x, axis in pairs
+            if axis is not None
+            for leaf in jax.tree.leaves(x)
+        )
+
+        def one(i: int, x: Any, axis: int | None) -> Any:
+            if axis is None:
+                return x
+            return jax.tree.map(lambda leaf: np.moveaxis(leaf, axis, 0)[i], x)
+
+        results = [function(*(one(i, *pair) for pair in pairs)) for i in range(size)]
+        return jax.tree.map(lambda *leaves: xp.stack(leaves, out_axes), *results)
+
+    return call
+
+
+def beside(x: Any, constant: Any) -> Any:
+    """A NumPy array where the array `x` is, so that `x` may index it, or a loop run over it."""
+    return constant if on_host(x) else jax.numpy.asarray(constant)
+
+
+# What differs from `jax.numpy`.
+
+
+def _without(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A function of NumPy that ignores arguments which say how a device computes."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **{k: v for k, v in kwargs.items() if k not in names})
+
+        return call
+
+    return wrap
+
+
+def _vectorize(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        if on_host(*args):
+            return np.vectorize(function, **kwargs)(*args)
+        return jax.numpy.vectorize(function, **kwargs)(*args)
+
+    return call
+
+
+def _nanmean(x: Any, axis: Any = None, **kwargs: Any) -> Any:
+    """NaN of no numbers, without a warning."""
+    some = ~np.isnan(x)
+    total = np.sum(np.where(some, x, 0), axis, **kwargs)
+    return total / np.sum(some, axis, keepdims=kwargs.get("keepdims", False))
+
+
+def _mean(x: Any, axis: Any = None, **kwargs: Any) -> Any:
+    total = np.sum(x, axis, **kwargs)
+    return total / (np.size(x) / max(np.size(total), 1) if np.size(total) else 1)
+
+
+def _unstack(x: Any, *, axis: int = 0) -> tuple[Any, ...]:
+    return tuple(np.moveaxis(x, axis, 0))
+
+
+# The functions of `jax.lax` that formulas use.
+
+
+def _scan(f: Any, init: Any, xs: Any = None, length: int | None = None, **_: Any) -> Any:
+    count = length if xs is None else len(jax.tree.leaves(xs)[0])
+    carry, outputs = init, []
+    for i in range(count or 0):
+        carry, y = f(carry, jax.tree.map(lambda x, i=i: x[i], xs))
+        outputs.append(y)
+    stacked = jax.tree.map(lambda *y: xp.stack(y), *outputs) if outputs else None
+    return carry, stacked
+
+
+def _map(f: Any, xs: Any, **_: Any) -> Any:
+    return _scan(lambda _, x: (None, f(x)), None, xs)[1]
+
+
+def _fori_loop(lower: Any, upper: Any, body: Any, init: Any, **_: Any) -> Any:
+    for i in range(int(lower), int(upper)):
+        init = body(np.int32(i), init)
+    return init
+
+
+def _while_loop(condition: Any, body: Any, init: Any) -> Any:
+    while condition(init):
+        init = body(init)
+    return init
+
+
+def _cond(predicate: Any, true: Any, false: Any, *operands: Any) -> Any:
+    return true(*operands) if predicate else false(*operands)
+
+
+def _sort(operand: Any, dimension: int = -1, num_keys: int = 1, is_stable: bool = True) -> Any:
+    if not isinstance(operand, tuple | list):
+        return np.sort(operand, dimension, kind="stable")
+    # The key that counts most is the last one.
+    order = np.lexsort([np.asarray(x) for x in operand[:num_keys]][::-1], axis=dimension)
+    return type(operand)([np.take_along_axis(np.asarray(x), order, dimension) for x in operand])
+
+
+def _cumulative(function: np.ufunc) -> Callable[..., Any]:
+    def call(x: Any, axis: int = 0, reverse: bool = False) -> Any:
+        x = np.asarray(x)
+        if reverse:
+            return np.flip(function.accumulate(np.flip(x, axis), axis, x.dtype), axis)
+        return function.accumulate(x, axis, x.dtype)
+
+    return call
+
+
+def _reduce(operands: Any, initial: Any, function: Any, axes: Any) -> Any:
+    """`lax.reduce`, in pairs."""
+    axes = tuple(axes)
+    front = [np.moveaxis(x, axes, range(len(axes))) for x in operands]
+    parts = tuple(x.reshape(-1, *x.shape[len(axes) :]) for x in front)
+    while len(parts[0]) > 1:
+        half = len(parts[0]) // 2
+        rest = tuple(x[2 * half :] for x in parts)
+        parts = function(tuple(x[:half] for x in parts), tuple(x[half : 2 * half] for x in parts))
+        parts = tuple(np.concatenate(each) for each in zip(parts, rest, strict=True))
+    if not len(parts[0]):
+        return tuple(np.broadcast_to(e, x.shape[1:]) for e, x in zip(initial, parts, strict=True))
+    return tuple(x[0] for x in parts)
+
+
+def _associative_scan(function: Any, x: Any) -> Any:
+    out = [x[0]] if len(x) else []
+    for each in x[1:]:
+        out.append(function(out[-1], each))
+    return np.stack(out) if out else x
+
+
+def _clz(x: Any) -> Any:
+    """The leading zeros of unsigned integers of up to 32 bits."""
+    x = np.asarray(x)
+    return (8 * x.itemsize - np.frexp(x.astype(np.float64))[1]).astype(x.dtype)
+
+
+def _bitcast_convert_type(x: Any, dtype: Any) -> Any:
+    x, dtype = np.asarray(x), np.dtype(dtype)
+    if x.itemsize == dtype.itemsize:
+        return x.view(dtype)
+    if x.itemsize > dtype.itemsize:
+        return np.ascontiguousarray(x[..., None]).view(dtype)
+    return np.ascontiguousarray(x).view(dtype)[..., 0]
+
+
+def _reduce_precision(x: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+    x = np.asarray(x)
+    kept = np.finfo(x.dtype).nmant - mantissa_bits
+    bits = x.view(f"u{x.itemsize}")
+    one = bits.dtype.type(1)
+    half = (one << bits.dtype.type(kept - 1)) - one + ((bits >> bits.dtype.type(kept)) & one)
+    rounded = ((bits + half) >> bits.dtype.type(kept) << bits.dtype.type(kept)).view(x.dtype)
+    return np.where(np.isfinite(x), rounded, x)
+
+
+def _top_k(x: Any, k: int) -> tuple[Any, Any]:
+    order = np.argsort(-x, -1, kind="stable")[..., :k]
+    return np.take_along_axis(x, order, -1), order.astype(np.int32)
+
+
+def _dynamic_slice_in_dim(x: Any, start: Any, size: int, axis: int = 0) -> Any:
+    start = int(np.clip(start, 0, x.shape[axis] - size))
+    return x[(slice(None),) * (axis % x.ndim) + (slice(start, start + size),)]
+
+
+def _dynamic_update_slice_in_dim(x: Any, update: Any, start: Any, axis: int) -> Any:
+    out, size = np.array(x), np.shape(update)[axis]
+    start = int(np.clip(start, 0, x.shape[axis] - size))
+    out[(slice(None),) * (axis % out.ndim) + (slice(start, start + size),)] = update
+    return out
+
+
+def _dynamic_update_index_in_dim(x: Any, update: Any, index: Any, axis: int) -> Any:
+    return _dynamic_update_slice_in_dim(x, np.expand_dims(update, axis), index, axis)
+
+
+def _slice_in_dim(x: Any, start: int, limit: Any, stride: int = 1, axis: int = 0) -> Any:
+    return x[(slice(None),) * (axis % x.ndim) + (slice(start, limit, stride),)]
+
+
+def _broadcasted_iota(dtype: Any, shape: tuple[int, ...], dimension: int) -> Any:
+    line = np.arange(shape[dimension], dtype=dtype)
+    line = np.expand_dims(line, [a for a in range(len(shape)) if a != dimension % len(shape)])
+    return np.broadcast_to(line, shape)
+
+
+def _of_first(x: Any, *_: Any, **__: Any) -> Any:
+    return x
+
+
+_LAX = {
+    "scan": _scan,
+    "map": _map,
+    "fori_loop": _fori_loop,
+    "while_loop": _while_loop,
+    "cond": _cond,
+    "sort": _sort,
+    "cummax": _cumulative(np.maximum),
+    "cummin": _cumulative(np.minimum),
+    "cumsum": _cumulative(np.add),
+    "associative_scan": _associative_scan,
+    "reduce": _reduce,
+    "clz": _clz,
+    "bitcast_convert_type": _bitcast_convert_type,
+    "reduce_precision": _reduce_precision,
+    "top_k": _top_k,
+    "dynamic_slice_in_dim": _dynamic_slice_in_dim,
+    "dynamic_update_slice_in_dim": _dynamic_update_slice_in_dim,
+    "dynamic_update_index_in_dim": _dynamic_update_index_in_dim,
+    "slice_in_dim": _slice_in_dim,
+    "broadcasted_iota": _broadcasted_iota,
+    "iota": lambda dtype, size: np.arange(size, dtype=dtype),
+    "expand_dims": lambda x, axes: np.expand_dims(x, tuple(axes)),
+    "squeeze": lambda x, axes: np.squeeze(x, tuple(axes)),
+    "integer_pow": lambda x, power: x**power,
+    "complex": lambda x, y: x + 1j * y,
+    "dot": _without("precision", "preferred_element_type")(np.dot),
+    "erf": scipy.special.erf,
+    "erfc": scipy.special.erfc,
+    "stop_gradient": _of_first,
+    "optimization_barrier": _of_first,
+}
+
+_NUMPY = {
+    "einsum": _without("precision", "preferred_element_type")(np.einsum),
+    "matmul": _without("precision", "preferred_element_type")(np.matmul),
+    "searchsorted": _without("method")(np.searchsorted),
+    "unstack": _unstack,
+    "nanmean": _nanmean,
+    "mean": _mean,
+}
+
+
+@cache
+def _modules() -> tuple[Any, Any, Any]:
+    numbers = _Either(np, jax.numpy, _NUMPY)
+    vars(numbers)["vectorize"] = _vectorize
+    vars(numbers)["linalg"] = _Either(np.linalg, jax.numpy.linalg, {})
+    vars(numbers)["fft"] = _Either(np.fft, jax.numpy.fft, {})
+    loops = _Either(None, jax.lax, _LAX)
+    vars(loops)["Precision"] = jax.lax.Precision
+    functions = _Either(scipy.special, jax.scipy.special, {})
+    for name in ("softmax", "log_softmax"):
+        vars(functions)[name] = _either(getattr(scipy.special, name), getattr(jax.nn, name))
+    return numbers, loops, functions
+
+
+if TYPE_CHECKING:
+    import jax.numpy as xp
+    from jax import lax
+
+    special: Any
+else:
+    xp, lax, special = _modules()

@@ -1,0 +1,68 @@
+"""Outside `jit` on the host: the whole life of every metric compiles nothing."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics as sk
+
+from datarax import metrics
+from tests.registry import BATCH, CASES
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_the_life_of_a_metric_compiles_nothing(case, rng, programs):
+    empty = case.traceable()
+    draws = [case.inputs.draw(rng, BATCH) for _ in range(2)]
+    batches = [empty.arguments_from(case.arrays(each)) for each in draws]
+    for arrays in batches:
+        for x in jax.tree.leaves(arrays):
+            if isinstance(x, np.ndarray):
+                x.flags.writeable = False  # arguments are never changed
+    del programs[:]  # of drawing the data
+    a, b = (empty.update(**arrays) for arrays in batches)
+    merged = a.merge(b).merge(empty.reset())
+    value, results = merged.compute(), merged.results(as_json=True)
+    if hasattr(merged, "bounds"):
+        merged.bounds()
+    restored = empty.load_state_dict(merged.state_dict())
+    assert not programs
+    for x in jax.tree.leaves((a, merged)):
+        assert isinstance(x, np.ndarray | np.generic)
+    for x, start in zip(jax.tree.leaves(merged), jax.tree.leaves(empty), strict=True):
+        assert (x.dtype, np.shape(x)) == (start.dtype, np.shape(start))
+    assert results is not None
+    for x, y in zip(jax.tree.leaves(value), jax.tree.leaves(restored.compute()), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_results_keep_float64(rng):
+    preds, target = rng.random((200, 5), np.float32), rng.integers(0, 5, 200)
+    x, y = (rng.normal(size=200).astype(np.float32) for _ in range(2))
+    wide_x, wide_y, chosen = x.astype(float), y.astype(float), preds.argmax(1)
+    for metric, arguments, want in (
+        (metrics.F1(num_classes=5), (preds, target), sk.f1_score(target, chosen, average="macro")),
+        (metrics.CohenKappa(num_classes=5), (preds, target), sk.cohen_kappa_score(target, chosen)),
+        (metrics.MeanSquaredError(), (x, y), ((wide_x - wide_y) ** 2).mean()),
+        (metrics.MeanAbsoluteError(), (x, y), np.abs(wide_x - wide_y).mean()),
+        (metrics.R2Score(), (x, y), sk.r2_score(wide_y, wide_x)),
+        (metrics.PearsonCorrCoef(), (x, y), scipy.stats.pearsonr(wide_x, wide_y)[0]),
+        (metrics.Mean(), (x,), wide_x.mean()),
+        (metrics.AUROC(exact=True, capacity=200), (x, y > 0), sk.roc_auc_score(y > 0, wide_x)),
+    ):
+        got = metric.update(*arguments).results()
+        # Relative to 1, as some values are near zero.
+        assert abs(got - want) < 1e-12 * max(1, abs(want)), type(metric).__name__
+    assert metrics.Accuracy().update(np.arange(100) < 29, np.ones(100, int)).results() == 0.29
+
+
+def test_host_and_device_states_merge(rng):
+    x, y = (rng.normal(size=200).astype(np.float32) for _ in range(2))
+    on_host = metrics.R2Score().update(x[:80], y[:80])
+    on_device = jax.jit(metrics.R2Score.update)(metrics.R2Score(), x[80:], y[80:])
+    assert isinstance(jax.tree.leaves(on_device)[0], jax.Array)
+    for merged in (on_host.merge(on_device), on_device.merge(on_host)):
+        assert merged.results() == pytest.approx(sk.r2_score(y, x), rel=1e-6)
+    step = jax.jit(metrics.R2Score.update)
+    both = step(on_host, x[80:], y[80:])
+    assert both.results() == pytest.approx(sk.r2_score(y, x), rel=1e-6)
