@@ -19,6 +19,7 @@ import jax.scipy.special
 import numpy as np
 import scipy.special
 from jax.core import Tracer
+from jax.sharding import SingleDeviceSharding
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -87,8 +88,10 @@ def is_near(values: Iterable[Any]) -> bool:
 
 
 def _is_on_one_cpu(x: jax.Array) -> bool:
-    devices = x.sharding.device_set
-    return len(devices) == 1 and x.is_fully_addressable and next(iter(devices)).platform == "cpu"
+    # An array on a mesh of one device stays there, as on a mesh of several.
+    if not isinstance(x.sharding, SingleDeviceSharding) or not x.is_fully_addressable:
+        return False
+    return next(iter(x.sharding.device_set)).platform == "cpu"
 
 
 def read_on_host(method: Function) -> Function:
