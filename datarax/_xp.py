@@ -68,7 +68,6 @@ def fetched(tree: Any) -> Any:
 
     Of an array that all processes hold, the copy of this process.
     """
-
     leaves, structure = jax.tree.flatten(tree)
     places = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array)]
     if not places:
@@ -132,8 +131,10 @@ class _Either:
     def __getattr__(self, name: str) -> Any:
         device = getattr(self._device, name)
         host = self._own.get(name) or getattr(self._host, name, device)
-        if isinstance(host, type) or not callable(host) or name in _OF_DTYPES:
-            found = device if name in _OF_DTYPES else host
+        if name in _OF_DTYPES:
+            found = device
+        elif isinstance(host, type) or not callable(host):  # a dtype, or a constant
+            found = host
         else:
             found = _either(host, device)
         setattr(self, name, found)
