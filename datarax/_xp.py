@@ -12,12 +12,11 @@ scatters, which are `at(x)[index].add(y)` instead of `x.at[index].add(y)`.
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
-import jax.scipy.special
 import numpy as np
-import scipy.special
 from jax.core import Tracer
 from jax.sharding import SingleDeviceSharding
 
@@ -125,12 +124,13 @@ def x64(*values: Any) -> AbstractContextManager[Any]:
 class _Either:
     """The functions of two modules under the names of both, each dispatched on its arguments."""
 
-    def __init__(self, host: Any, device: Any, own: dict[str, Callable[..., Any]]):
+    def __init__(self, host: str, device: str, own: dict[str, Callable[..., Any]]):
         self._host, self._device, self._own = host, device, own
 
     def __getattr__(self, name: str) -> Any:
-        device = getattr(self._device, name)
-        host = self._own.get(name) or getattr(self._host, name, device)
+        # The modules are imported when they are first used: SciPy takes a tenth of a second.
+        device = getattr(import_module(self._device), name)
+        host = self._own.get(name) or getattr(import_module(self._host), name, device)
         if name in _OF_DTYPES:
             found = device
         elif isinstance(host, type) or not callable(host):  # a dtype, or a constant
@@ -456,8 +456,8 @@ _LAX = {
     "integer_pow": lambda x, power: x**power,
     "complex": lambda x, y: x + 1j * y,
     "dot": _without("precision", "preferred_element_type")(np.dot),
-    "erf": scipy.special.erf,
-    "erfc": scipy.special.erfc,
+    "erf": lambda x: import_module("scipy.special").erf(x),
+    "erfc": lambda x: import_module("scipy.special").erfc(x),
     "stop_gradient": _of_first,
     "optimization_barrier": _of_first,
 }
@@ -474,16 +474,13 @@ _NUMPY = {
 
 @cache
 def _modules() -> tuple[Any, Any, Any]:
-    numbers = _Either(np, jax.numpy, _NUMPY)
+    numbers = _Either("numpy", "jax.numpy", _NUMPY)
     vars(numbers)["vectorize"] = _vectorize
-    vars(numbers)["linalg"] = _Either(np.linalg, jax.numpy.linalg, {})
-    vars(numbers)["fft"] = _Either(np.fft, jax.numpy.fft, {})
-    loops = _Either(None, jax.lax, _LAX)
+    vars(numbers)["linalg"] = _Either("numpy.linalg", "jax.numpy.linalg", {})
+    vars(numbers)["fft"] = _Either("numpy.fft", "jax.numpy.fft", {})
+    loops = _Either("jax.lax", "jax.lax", _LAX)
     vars(loops)["Precision"] = jax.lax.Precision
-    functions = _Either(scipy.special, jax.scipy.special, {})
-    for name in ("softmax", "log_softmax"):
-        vars(functions)[name] = _either(getattr(scipy.special, name), getattr(jax.nn, name))
-    return numbers, loops, functions
+    return numbers, loops, _Either("scipy.special", "jax.scipy.special", {})
 
 
 if TYPE_CHECKING:

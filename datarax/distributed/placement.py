@@ -1,8 +1,9 @@
 """Where the library's own programs run, whatever mesh the caller has set."""
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import jax
@@ -67,3 +68,30 @@ def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
         return jax.make_array_from_single_device_arrays(x.shape, sharding, copies)
 
     return jax.tree.map(put, tree)
+
+
+@outside_mesh
+def is_same_everywhere(data: Iterable[bytes], devices: Sequence[jax.Device]) -> bool:
+    """Whether the processes of these devices, which all must call it, hold the same data.
+
+    They exchange a hash over the devices. Within one process nothing is done.
+    """
+    if len({device.process_index for device in devices}) == 1:
+        return True
+    sha = hashlib.sha256()
+    for part in data:
+        sha.update(part)
+    own = np.frombuffer(sha.digest(), np.uint32)
+    mesh = Mesh(np.array(devices), ("all",))
+    rows = jax.make_array_from_callback(
+        (len(devices), own.size),
+        NamedSharding(mesh, PartitionSpec("all")),
+        lambda index: np.broadcast_to(own, (len(devices), own.size))[index],
+    )
+    return bool(_rows_are_equal(rows, mesh))
+
+
+@partial(jax.jit, static_argnums=1)
+def _rows_are_equal(rows: jax.Array, mesh: Mesh) -> jax.Array:
+    equal = (rows.min(0) == rows.max(0)).all()
+    return jax.lax.with_sharding_constraint(equal, NamedSharding(mesh, PartitionSpec()))

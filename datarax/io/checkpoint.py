@@ -16,6 +16,7 @@ import numpy as np
 
 from datarax._errors import CheckpointError, DataraxError, MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
+from datarax.distributed.placement import is_same_everywhere
 from datarax.metrics.base import Metric
 from datarax.statistics.state_dicts import Saveable
 
@@ -50,7 +51,7 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
         CheckpointError: the folder exists already, it is nothing that `overwrite` replaces, or it
             cannot be written.
         MetricTypeError: `metric` is not a metric.
-        NotAddressableError: there are several processes, and only this process holds the state.
+        NotAddressableError: there are several processes, and they hold different states.
 
     Example:
         >>> import tempfile
@@ -153,7 +154,7 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any
 
     Raises:
         MetricTypeError: `metric` is not a metric.
-        NotAddressableError: there are several processes, and only this process holds the state.
+        NotAddressableError: there are several processes, and they hold different states.
 
     Example:
         >>> import datarax.io
@@ -163,8 +164,6 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any
         3 Max()
     """
     _require_metric(metric)
-    if jax.process_count() > 1:
-        _require_global(metric)
     parts: list[bytes] = []
 
     def described(node: Any) -> Any:
@@ -181,7 +180,14 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any
     # The state is one array, so no part of it can be missing. It has at least one byte, so that no
     # storage has to keep an empty array.
     state = np.frombuffer(b"".join(parts) or b"\0", np.uint8)
-    return {"state": state}, {"format": FORMAT, "metric": tree, "sha256": _digest(tree, state)}
+    digest = _digest(tree, state)
+    if not is_same_everywhere([digest.encode()], jax.devices()):
+        raise NotAddressableError(
+            f"the processes hold different states of {type(metric).__name__}, and a checkpoint "
+            f"would keep the state of one process only; use per_device, or update the metric "
+            f"under jit with global arrays (datarax.distributed.global_batch)"
+        )
+    return {"state": state}, {"format": FORMAT, "metric": tree, "sha256": digest}
 
 
 def unpack(arrays: PyTree, info: Any, like: M) -> M:
@@ -304,16 +310,6 @@ def _require_metric(metric: Any) -> None:
             f"expected a datarax.Metric; got {type(metric).__name__}"
             f"{', whose .metric is one' if holds else ''}"
         )
-
-
-def _require_global(metric: Metric) -> None:
-    for leaf in jax.tree.leaves(metric):
-        if isinstance(leaf, jax.Array) and leaf.is_fully_addressable:
-            raise NotAddressableError(
-                f"only this process holds the state of {type(metric).__name__}, and a checkpoint "
-                f"would keep the state of one process only; use per_device, or update the metric "
-                f"under jit with global arrays (datarax.distributed.global_batch)"
-            )
 
 
 def _real(path: str | Path) -> Path:

@@ -18,7 +18,7 @@ from datarax._errors import MetricInputError, MetricTypeError, NotAddressableErr
 from datarax._typing import PyTree
 from datarax._xp import beside, fetched, is_addressable, is_traced, lax, xp
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.placement import outside_mesh
+from datarax.distributed.placement import is_same_everywhere, outside_mesh
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_numbers, split_over
 from datarax.metrics.reading import Reading
@@ -57,6 +57,7 @@ def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
     Raises:
         MetricTypeError: `metric` is not a plain metric, or `mesh` is not a mesh.
         MetricInputError: the mesh does not have an axis of `axis_names`.
+        NotAddressableError: there are several processes, and they hold different states.
 
     Example:
         >>> import jax
@@ -323,6 +324,13 @@ class PerDevice(Metric):
         """Copies for all devices: what `metric` holds, if it is not empty, is on the first only."""
         if not is_traced(metric):
             first = fetched(empty if metric is None else metric)
+            held = (x.tobytes() for x in jax.tree.leaves(first))
+            if not is_same_everywhere(held, self.mesh.devices.flatten().tolist()):
+                raise NotAddressableError(
+                    f"per_device({type(first).__name__}): the processes hold different states, of "
+                    f"which only one would count; call per_device on an empty metric, and update "
+                    f"it with global arrays (datarax.distributed.global_batch)"
+                )
             empty = map_leaf_states(lambda leaves: [leaf.elsewhere() for leaf in leaves], first)
             others = [empty] * (self.device_count - 1)
             return self._on_devices(jax.tree.map(lambda *x: np.stack(x), first, *others))

@@ -107,7 +107,7 @@ def test_saved_by_4_processes_restored_on_2_and_on_1(tmp_path, rng):
         assert_same_results(saved, want)
         assert_same_results(twice, want)
         assert [message.split(";")[0] for message in said] == [
-            "only this process holds the state of Collection, and a checkpoint would keep the "
+            "the processes hold different states of Collection, and a checkpoint would keep the "
             "state of one process only"
         ] * 2
     assert not (tmp_path / "local").exists()

@@ -184,11 +184,10 @@ def failures():
     with collector:
         metric = collector.schedule_collection(metric, step="all")
         said["all"] = collector.collect_results()
-        # An exception in compute, on one.
+        # An exception in compute, on one: the others read their copy of the state.
         Moody.allowed.clear()
-        jax.clear_caches()  # what has been traced would not be traced again
-        metric = updated(metric, 2)
-        attempt("compute", lambda: collector.schedule_collection(metric, step="compute"))
+        metric = collector.schedule_collection(updated(metric, 2), step="compute")
+        attempt("compute", collector.collect_results)
         Moody.allowed.append(True)
         metric = collector.schedule_collection(updated(metric, 3), step="next")
         said["next"] = collector.collect_results()
@@ -234,6 +233,8 @@ def test_one_process_that_fails_is_an_error_on_all_and_needs_no_timeout():
         for name in ("late", "compute", "step", "left", "wrong"):
             if name == "left" and rank == 0:
                 assert said[name] is None
+            elif name == "compute" and rank != 1:
+                assert said[name] == 6
             elif own.get(name) == rank:
                 assert kinds[name] == of[name]
             else:
@@ -241,14 +242,14 @@ def test_one_process_that_fails_is_an_error_on_all_and_needs_no_timeout():
                 assert f"(step {'longer' if name == 'left' else name})" in said[name][1]
         others = {name: said[name][1] for name in kinds if own.get(name) != rank}
         assert re.search(r"process(es)? (\d, )*1.* of 3 ha(s|ve) not reached it", others["late"])
-        assert "process 1 failed: window 1 (step compute)" in others.get("compute", "") or rank == 1
-        assert "no such curve" in said["compute"][1]
+        if rank == 1:
+            assert "window 1 (step compute) failed: 'no such curve'" in said["compute"][1]
         assert "bad batch" in said["step"][1]
         assert "process 2 failed: ArithmeticError" in others.get("step", "") or rank == 2
         assert "process 0 has left" in others.get("left", "") or rank == 0
         assert "process 2 failed: cannot collect" in others.get("wrong", "") or rank == 2
-        # No update of a window that failed is lost.
-        assert (said["all"], said["next"], said["end"]) == (3, 15, 12)
+        # No update of a window that could not be scheduled is lost.
+        assert (said["all"], said["next"], said["end"]) == (3, 9, 12)
 
 
 # A process that is killed, and a job that goes on with fewer.

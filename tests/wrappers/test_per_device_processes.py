@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from datarax import Collection, per_device
+from datarax import Collection, NotAddressableError, per_device
 from datarax.distributed import global_batch
 from datarax.metrics import Accuracy, Max, Mean
 from datarax.training import StatefulMetric
@@ -93,7 +93,7 @@ def refused(x):
         "stateful": lambda: StatefulMetric(mean).update(values=own),
     }
     said = refusals(calls)
-    with pytest.raises(AssertionError, match="not the same on each process"):
+    with pytest.raises(NotAddressableError, match="the processes hold different states"):
         per_device(Mean().update(own), mesh, "data")
     # What is refused costs nothing.
     return list(calls), said, mean.update(whole).results()
