@@ -13,6 +13,11 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike
 from datarax._xp import on_host, xp
 
+_PLAIN = {np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32)} | {
+    np.dtype(name) for name in ("bool", "float16", "float32")
+}
+"""The dtypes of NumPy arrays that are taken as they are."""
+
 
 def numeric(x: ArrayLike, name: str) -> jax.Array:
     """`x` as a JAX array of booleans, integers or floats.
@@ -21,6 +26,8 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
         MetricTypeError: `x` holds something other than numbers.
         MetricInputError: an integer in `x` does not fit the widest integer dtype of JAX.
     """
+    if type(x) is np.ndarray and x.dtype in _PLAIN:
+        return x  # type: ignore[return-value]
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError(f"{name}: numpy masked arrays are not supported; give weights= instead")
     try:

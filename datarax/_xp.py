@@ -11,7 +11,7 @@ scatters, which are `at(x)[index].add(y)` instead of `x.at[index].add(y)`.
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, wraps
+from functools import cache, lru_cache, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,34 +22,47 @@ from jax.sharding import SingleDeviceSharding
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_HOST_TYPES = {
-    *(np.ndarray, np.float32, np.float64, np.int32, np.int64, np.uint32, np.bool_),
-    *(int, float, bool, str, type(None), type, np.dtype, slice, type(Ellipsis)),
-}
+# What an object is, by its type: no JAX array, a JAX array, or a pytree that may hold some.
+_HOST, _DEVICE, _TREE = range(3)
+
+
+class _Kinds(dict[type, int]):
+    """What objects of each type are. A dispatch looks it up for each argument."""
+
+    def of(self, x: Any) -> int:
+        """Looks at an object of a type that was not seen before."""
+        cls = type(x)
+        if issubclass(cls, jax.Array | Tracer):
+            found = _DEVICE
+        elif issubclass(cls, list | tuple) or hasattr(cls, "held"):
+            found = _TREE
+        else:
+            found = _HOST if jax.tree_util.all_leaves([x]) or x is None else _TREE
+        self[cls] = found
+        return found
+
+
+_kinds = _Kinds()
 
 
 def on_host(*values: Any) -> bool:
-    """Whether no argument is, or as a list or tuple holds, a JAX array."""
+    """Whether no argument is, or as a pytree holds, a JAX array."""
     for x in values:
-        if type(x) in _HOST_TYPES:
-            continue
-        if isinstance(x, jax.Array):
-            return False
-        if isinstance(x, list | tuple):
-            if not on_host(*x):
-                return False
-        elif not isinstance(x, np.generic | np.ndarray) and not on_host(*_parts(x)):
+        kind = _kinds.get(type(x))
+        if kind is None:
+            kind = _kinds.of(x)
+        if kind != _HOST and (kind == _DEVICE or not on_host(*_parts(x))):
             return False
     return True
 
 
 def _parts(x: Any) -> Iterable[Any]:
-    """The arrays in a pytree; the other objects are leaves of themselves."""
+    """The leaves of a pytree."""
+    if type(x) in (list, tuple):
+        return x
+    # Of a double-float, the arrays that it has, without computing its parts.
     held = getattr(x, "held", None)
-    if held is not None:  # a double-float, whose parts would have to be computed
-        return held
-    leaves = jax.tree.leaves(x)
-    return () if len(leaves) == 1 and leaves[0] is x else leaves
+    return jax.tree.leaves(x) if held is None else held
 
 
 def is_traced(tree: Any) -> bool:
@@ -132,7 +145,7 @@ class _Either:
         device = getattr(import_module(self._device), name)
         host = self._own.get(name) or getattr(import_module(self._host), name, device)
         if name in _OF_DTYPES:
-            found = device
+            found = lru_cache(maxsize=4096)(device)
         elif isinstance(host, type) or not callable(host):  # a dtype, or a constant
             found = host
         else:
@@ -142,13 +155,21 @@ class _Either:
 
 
 _OF_DTYPES = ("issubdtype", "finfo", "iinfo", "broadcast_shapes", "promote_types")
-"""Functions of dtypes and shapes alone. Those of JAX know bfloat16."""
+"""Functions of dtypes and shapes alone. Those of JAX know bfloat16. They are asked often."""
 
 
 def _either(host: Callable[..., Any], device: Callable[..., Any]) -> Callable[..., Any]:
+    kinds, seen = _kinds.get, _kinds.of
+
     def call(*args: Any, **kwargs: Any) -> Any:
-        here = on_host(*args) and (not kwargs or on_host(*kwargs.values()))
-        return (host if here else device)(*args, **kwargs)
+        # `on_host`, written out: this is called for each operation.
+        for x in (*args, *kwargs.values()) if kwargs else args:
+            kind = kinds(type(x))
+            if kind is None:
+                kind = seen(x)
+            if kind != _HOST and (kind == _DEVICE or not on_host(*_parts(x))):
+                return device(*args, **kwargs)
+        return host(*args, **kwargs)
 
     call.__name__ = device.__name__
     return call
@@ -290,6 +311,10 @@ def _nanmean(x: Any, axis: Any = None, **kwargs: Any) -> Any:
 def _mean(x: Any, axis: Any = None, **kwargs: Any) -> Any:
     total = np.sum(x, axis, **kwargs)
     return total / (np.size(x) / max(np.size(total), 1) if np.size(total) else 1)
+
+
+def _stack(arrays: Any, axis: int = 0) -> Any:
+    return np.array(arrays) if axis == 0 else np.stack(arrays, axis)
 
 
 def _unstack(x: Any, *, axis: int = 0) -> tuple[Any, ...]:
@@ -466,6 +491,7 @@ _NUMPY = {
     "einsum": _without("precision", "preferred_element_type")(np.einsum),
     "matmul": _without("precision", "preferred_element_type")(np.matmul),
     "searchsorted": _without("method")(np.searchsorted),
+    "stack": _stack,
     "unstack": _unstack,
     "nanmean": _nanmean,
     "mean": _mean,

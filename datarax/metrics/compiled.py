@@ -11,7 +11,7 @@ from jax.core import Tracer
 from datarax._checks import x64_enabled
 from datarax._errors import TracedValueError
 from datarax._typing import PyTree
-from datarax._xp import fetched, is_near, xp
+from datarax._xp import fetched, is_near, on_host, xp
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.call import is_numbers
 from datarax.metrics.routing import naming
@@ -28,6 +28,8 @@ _NEEDS_VALUES = (
     TracedValueError,
 )
 
+_ARRAYS = (np.ndarray, np.float32, np.float64, int, float, type(None))
+
 
 def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps the `update` of a metric: it runs where the state and the arguments are.
@@ -42,16 +44,8 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @outside_mesh
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        state, metric = jax.tree.flatten(self)
-        leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
-        traced = any(isinstance(x, Tracer) for x in (*state, *leaves))
-        if traced or getattr(self, "owns_mesh", False):
-            return update(self, *args, **kwargs)
-        if is_near(state) and is_near(leaves):
-            args, kwargs = structure.unflatten(fetched(leaves))
-            with np.errstate(all="ignore"):
-                return update(metric.unflatten(fetched(state)), *args, **kwargs)
+    def on_devices(self: Any, leaves: list[Any], structure: Any, args: Any, kwargs: Any) -> Any:
+        metric = jax.tree.structure(self)
         if all(map(_is_known, leaves)):
             return _program(update, metric, structure)(self, leaves, args, kwargs)
         calls = self.calls(args, kwargs)
@@ -60,9 +54,27 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
             return _program(_applied, metric, structure)(self, leaves, (calls,), {})
         return update(self, *args, **kwargs)
 
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(self).owns_mesh:
+            refuse_donated(self)
+            return outside_mesh(update)(self, *args, **kwargs)
+        state = jax.tree.leaves(self)
+        arrays = all(type(x) in _ARRAYS for x in (*args, *kwargs.values()))
+        if arrays and on_host(*state):  # what is below comes to the same
+            with np.errstate(all="ignore"):
+                return update(self, *args, **kwargs)
+        refuse_donated(self)
+        leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
+        if any(isinstance(x, Tracer) for x in (*state, *leaves)):
+            return update(self, *args, **kwargs)
+        if not (is_near(state) and is_near(leaves)):
+            return on_devices(self, leaves, structure, args, kwargs)
+        args, kwargs = structure.unflatten(fetched(leaves))
+        with np.errstate(all="ignore"):
+            return update(fetched(self), *args, **kwargs)
+
     @wraps(update)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse_donated(self)
         try:
             return run(self, *args, **kwargs)
         except TypeError:

@@ -293,6 +293,10 @@ def _narrow(wide: Any) -> jax.Array:
 
 
 def _rest(wide: Any) -> jax.Array:
+    if on_host(wide):
+        low = (wide - wide.astype(np.float32)).astype(np.float32)
+        return low if np.isfinite(low).all() else np.where(np.isfinite(low), low, np.float32(0))
+
     def rest(wide: Any) -> Any:
         high = wide.astype(xp.float32)
         low = (wide - high.astype(xp.float64)).astype(xp.float32)

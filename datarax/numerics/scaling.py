@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from datarax._xp import lax, xp
+from datarax._xp import lax, on_host, xp
 
 
 def power_of_two_near_reciprocal(x: jax.Array) -> jax.Array:
@@ -52,6 +52,8 @@ def significand(x: jax.Array) -> jax.Array:
 def power_of_two(exponent: jax.Array, dtype: Any) -> jax.Array:
     """`2**exponent` for int32 exponents below 128 (1024 for float64); 0 if it is not normal."""
     info = xp.finfo(dtype)
+    if on_host(exponent):
+        return np.where(exponent < info.minexp, 0, np.ldexp(np.dtype(dtype).type(1), exponent))
     bits = xp.dtype(f"int{info.bits}")
     exponent = xp.maximum(exponent, xp.int32(info.minexp - 1)).astype(bits)
     field = (exponent + xp.asarray(1 - info.minexp, bits)) << xp.asarray(info.nmant, bits)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Generator
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -231,12 +232,10 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
 
     def _started(self) -> Parts:
         """The parts, merged with the initial value unless it is the identity."""
-        start = self.initial_value.array()
         parts = self.parts
         # For the usual start, the identity, no arithmetic is needed.
-        neutral = identity(MetricReduceOp(self.reduce_op), (), self.dtype)[0]
-        if not np.array_equal(start, np.broadcast_to(neutral, start.shape)):
-            parts = self._row.pairwise(parts, _initial_parts(self, start))
+        if not _is_neutral(self.initial_value, MetricReduceOp(self.reduce_op), self.dtype):
+            parts = self._row.pairwise(parts, _initial_parts(self, self.initial_value.array()))
         return tuple(map(xp.asarray, parts))
 
     @property
@@ -299,6 +298,12 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         if self._row.from_mesh is None or self.dtype.itemsize < 4:
             return super().from_mesh(arrays)
         return self.with_parts({"parts": self._row.from_mesh(arrays, self.dtype)})
+
+
+@lru_cache(maxsize=4096)
+def _is_neutral(start: Constant, op: MetricReduceOp, dtype: np.dtype) -> bool:
+    neutral = identity(op, (), dtype)[0]
+    return np.array_equal(start.array(), np.broadcast_to(neutral, start.shape))
 
 
 def _checked_initial(value: Any) -> np.ndarray[Any, Any]:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from datarax._checks import as_float, is_integer
-from datarax._xp import lax, xp
+from datarax._xp import lax, on_host, xp
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
@@ -61,7 +61,9 @@ class Invalid:
 def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     """The rows that hold a NaN or an infinity; a row extends along `axes`."""
     if is_integer(x):
-        return Invalid(xp.zeros(jax.eval_shape(lambda x: xp.any(x, axes), x).shape, xp.int8))
+        return _none(x, axes)
+    if on_host(x) and np.isfinite(x).all():
+        return _none(x, axes)
     code = xp.where(xp.isnan(x), xp.int8(_NAN), xp.isinf(x).astype(xp.int8) * _INFINITE)
     return Invalid(xp.max(code, axes, initial=0) if axes != () else code)
 
@@ -72,13 +74,22 @@ def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     -inf is a legal logit, of a class that is ruled out; but not of all classes of a row.
     """
     if is_integer(x):
-        return not_finite(x, axes)
+        return _none(x, axes)
+    if on_host(x) and np.isfinite(x).all():
+        return _none(x, axes)
     code = xp.where(xp.isnan(x), xp.int8(_NAN), xp.isposinf(x).astype(xp.int8) * _INFINITE)
     if axes == ():
         return Invalid(code)
     # A row that is ruled out as a whole keeps the code -1.
     code = xp.where(xp.isneginf(x), xp.int8(-_INFINITE), code)
     return Invalid(xp.abs(xp.max(code, axes, initial=-_INFINITE)))
+
+
+def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
+    """No row is invalid."""
+    gone = {axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,))}
+    shape = tuple(n for axis, n in enumerate(x.shape) if axis not in gone)
+    return Invalid(xp.zeros(shape, xp.int8))
 
 
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
@@ -119,6 +130,8 @@ class InvalidCounts(State):
             return self
         if not isinstance(invalid, Invalid):
             invalid = out_of_range(xp.asarray(invalid, xp.bool_))
+        if on_host(invalid.code) and not invalid.code.any():
+            return self
         codes = xp.arange(1, len(KINDS) + 1, dtype=xp.int8)
         rows = tuple(range(invalid.code.ndim))
         found = invalid.code[..., None] == lax.expand_dims(codes, rows)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from datarax._errors import MetricInputError
-from datarax._xp import at, lax, xp
+from datarax._xp import at, lax, on_host, xp
 from datarax.distributed.collectives import replicated
 from datarax.statistics.scatter_counts import add_at
 
@@ -62,6 +62,10 @@ def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
         table = xp.zeros((size, weights.shape[-1]), weights.dtype)
         weights = weights.reshape(-1, weights.shape[-1])
         return at(table)[labels.reshape(-1).astype(xp.uint32)].add(weights, mode="drop")
+    if on_host(labels, weights):
+        counts = weights.reshape(-1) != 0
+        labels, weights = labels.reshape(-1)[counts], weights.reshape(-1)[counts]
+        return np.bincount(labels, weights, size)[:size].astype(weights.dtype)
     if size <= _FEW_CLASSES:
         same = labels.reshape(-1, 1) == xp.arange(size, dtype=xp.int32)[None, :]
         counted = xp.where(same, weights.reshape(-1, 1), 0)
@@ -74,6 +78,9 @@ def first_highest(scores: jax.Array) -> jax.Array:
 
     A row with NaN gives C, which is no class.
     """
+    if on_host(scores):
+        highest = scores.max(-1)
+        return np.where(highest == highest, scores.argmax(-1), scores.shape[-1]).astype(np.int32)
     # On CPU this takes a third of the time of `jnp.argmax`.
     classes = lax.broadcasted_iota(xp.int32, scores.shape, scores.ndim - 1)
     highest = scores == xp.max(scores, -1, keepdims=True)

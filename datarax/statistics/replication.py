@@ -65,11 +65,15 @@ def folding(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def fold(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Within the update of a metric all arrays are on the host already, or traced.
-        if not on_host(*args, *kwargs.values()) or not on_host(self):
+        axes: frozenset[str] = frozenset()
+        if not on_host(*args, *kwargs.values()):
             leaves = jax.tree.leaves((self, args, kwargs))
             if not is_traced(leaves) and is_near(leaves):
                 self, args, kwargs = fetched((self, args, kwargs))
-        axes = frozenset() if self.delegates else axes_of((args, kwargs))
+            elif not self.delegates:
+                axes = axes_of((args, kwargs))
+        elif self.holds_arrays and not is_traced(self):
+            self = fetched(self)
         with np.errstate(all="ignore"):
             folded = method(counted_once(self, axes) if axes else self, *args, **kwargs)
         if not isinstance(folded, type(self)):

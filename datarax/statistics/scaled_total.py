@@ -7,8 +7,8 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from datarax._checks import default_float, is_integer
-from datarax._xp import xp
+from datarax._checks import default_float, is_integer, x64_enabled
+from datarax._xp import on_host, xp
 from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, where
 from datarax.numerics.exact import exact
@@ -70,6 +70,8 @@ class ScaledTotal(ElementwiseState, kw_only=False):
             x: numbers, which may be infinite; where `w` is zero, anything.
             w: booleans or floats, which broadcast against `x`; `None` for one.
         """
+        if on_host(x, w) and not x64_enabled():
+            return self.reset()._plus_on_host(_host_sum(x, w, len(self.shape)))
         if w is not None:
             w = xp.broadcast_to(w, x.shape)
         if w is not None and w.dtype != xp.bool_:
@@ -92,6 +94,17 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         scaled = x * xp.broadcast_to(power_of_two(-top, x.dtype), x.shape)
         top = xp.where(xp.isfinite(greatest), top, xp.int32(INFINITE))
         return self._summed(sum_floats(scaled, axes), top)
+
+    def plus(self, *terms: tuple[Any, Any]) -> Self:
+        """This stack of sums with those of several `(x, w)` added: to the first that of the first.
+
+        As `combine(stacked([one.of(x, w), ...]))`, where `one` is an empty sum.
+        """
+        shape = self.shape[1:]
+        if on_host(*terms, self.parts, self.exponent) and not x64_enabled():
+            total = np.array([_host_sum(*term, len(shape)) for term in terms])
+            return self._plus_on_host(total)
+        return self.combine(stacked([empty_total(shape).of(x, w) for x, w in terms]))
 
     def of_powers(self, x: jax.Array, power: float, w: jax.Array) -> Self:
         """The sum of `w * x**power` for `x >= 0` and any power of at least 1."""
@@ -170,6 +183,8 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         return exact(self.double)
 
     def combine(self, other: Any) -> Self:
+        if on_host(self.parts, self.exponent, other.parts, other.exponent) and not x64_enabled():
+            return self._plus_on_host(np.add(*other.parts, dtype=np.float64), other.exponent)
         a, b = xp.asarray(self.exponent), xp.asarray(other.exponent)
         # The power underflows to zero where the lower sum is negligible.
         x, y = (
@@ -177,6 +192,15 @@ class ScaledTotal(ElementwiseState, kw_only=False):
             for each, e in ((self, a - b), (other, b - a))
         )
         return self._holding(x + y, xp.maximum(a, b))
+
+    def _plus_on_host(self, x: Any, unit: Any = 0) -> Self:
+        """The sum with `x * 2**unit` added, in NumPy."""
+        own = np.add(*self.parts, dtype=np.float64)
+        exponent = np.where(x == 0, NOTHING, np.frexp(x)[1])
+        exponent = np.where(np.isfinite(x), exponent, INFINITE)
+        top = np.maximum(self.exponent, (exponent + unit).astype(np.int32))
+        total = np.ldexp(own, self.exponent - top) + np.ldexp(x, unit - top)
+        return self._holding(DoubleFloat.of(total, np.float32), top)
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         # In units of the power of the sum itself, so that it does not underflow however often it is
@@ -218,12 +242,24 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         return self._holding(where(near, self.double, apart), xp.where(near, xp.int32(0), exponent))
 
 
+def _host_sum(x: Any, w: Any, axes: int) -> Any:
+    """The sum of `w * x` but for the last `axes` axes, in NumPy.
+
+    The products of float32 numbers, and any sum of them, are in the range of float64.
+    """
+    if w is not None:
+        x = np.where(w, x, 0)
+        x = x if w.dtype == np.bool_ else np.multiply(x, w, dtype=np.float64)
+    return x.sum(tuple(range(x.ndim - axes)), np.float64)
+
+
 def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
     """Several sums of one shape as one, along a new leading axis; they are merged at once."""
-    return jax.tree.unflatten(
-        jax.tree.structure(ScaledTotal((len(totals), *totals[0].shape))),
-        jax.tree.leaves(jax.tree.map(lambda *parts: xp.stack(parts), *totals)),
+    high, low, exponent = (
+        xp.stack(each) for each in zip(*((*t.parts, t.exponent) for t in totals), strict=True)
     )
+    empty = empty_total((len(totals), *totals[0].shape))
+    return empty.with_parts({"parts": (high, low), "exponent": exponent})
 
 
 def sums_of_sums(totals: ScaledTotal, chosen: jax.Array) -> ScaledTotal:
@@ -245,6 +281,16 @@ def sums_of_sums(totals: ScaledTotal, chosen: jax.Array) -> ScaledTotal:
 def quotient(a: ScaledTotal, b: ScaledTotal) -> jax.Array:
     """The quotient of two sums, rounded once; NaN where the divisor is zero."""
     return (a.number / b.number).to_float()
+
+
+def empty_total(shape: tuple[int, ...]) -> ScaledTotal:
+    """`ScaledTotal(shape)`, made once."""
+    return _empty_total(tuple(shape), x64_enabled())
+
+
+@lru_cache(maxsize=4096)
+def _empty_total(shape: tuple[int, ...], x64: bool) -> ScaledTotal:
+    return ScaledTotal(shape)
 
 
 @lru_cache(maxsize=4096)

@@ -216,7 +216,9 @@ class State(Saveable, metaclass=_StateType):
             if not hasattr(self, name):
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         config = {name: value for name, value in changes.items() if name in self.fields}
-        copy = self._reconfigured(config) if config else self
+        if not config:
+            return self.with_parts(changes)
+        copy = self._reconfigured(config)
         return copy.with_parts({name: v for name, v in changes.items() if name not in config})
 
     def _made_with(self, fields: dict[str, Any]) -> Self:
@@ -247,9 +249,12 @@ class State(Saveable, metaclass=_StateType):
     def with_parts(self, parts: dict[str, Any]) -> Self:
         """A copy with these attributes changed, without the checks of `replace`."""
         copy: Any = object.__new__(type(self))
-        vars(copy).update(self.__getstate__())
-        vars(copy).update(parts)
-        if parts.keys() <= set(self._children):  # the static part stays as it is
+        attributes = vars(copy)
+        attributes.update(vars(self))
+        if attributes.pop("_arrays", None) is not None and not parts.keys() >= set(self._children):
+            attributes.update(self.children())
+        attributes.update(parts)
+        if all(name in self._children for name in parts):  # the static part stays as it is
             return copy
         vars(copy)["_aux"] = None
         return _seal(copy)

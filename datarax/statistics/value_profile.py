@@ -18,7 +18,7 @@ from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.moments import CentralMoments
-from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
+from datarax.statistics.scaled_total import ScaledTotal, quotient
 from datarax.statistics.state import State
 from datarax.statistics.value_histogram import ValueHistogram
 
@@ -84,12 +84,11 @@ class ValueProfile(State):
         kinds = [xp.ones(x.shape, xp.bool_), size < float(xp.finfo(x.dtype).tiny)]
         if self.saturation is not None:
             kinds.append(size >= xp.asarray(self.saturation, x.dtype))
-        one = ScaledTotal()
         return self.replace(
             moments=self.moments.combine(self.moments.of(x, w)),
             greatest=self.greatest.update(size, where=w.astype(xp.bool_)),
             histogram=tuple(each.update(x, weights=w) for each in self.histogram),
-            parts=self.parts.combine(stacked([one.of(kind, w) for kind in kinds])),
+            parts=self.parts.plus(*((kind, w) for kind in kinds)),
             invalid=self.invalid.update(invalid),
         )
 

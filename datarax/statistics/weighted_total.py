@@ -15,7 +15,7 @@ from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite
-from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
+from datarax.statistics.scaled_total import ScaledTotal, quotient
 from datarax.statistics.state import State
 
 
@@ -60,9 +60,8 @@ class WeightedTotal(State, kw_only=False):
             w: their weights, as from `rows_weight`.
             invalid: the values that could not be used, as from `rows_weight`.
         """
-        one = ScaledTotal(self.shape)
         return self.replace(
-            sums=self.sums.combine(stacked([one.of(x, w), one.of(xp.broadcast_to(w, x.shape))])),
+            sums=self.sums.plus((x, w), (xp.broadcast_to(w, x.shape), None)),
             invalid=self.invalid.update(invalid),
         )
 

@@ -324,7 +324,7 @@ class PerDevice(Metric):
         """Copies for all devices: what `metric` holds, if it is not empty, is on the first only."""
         if not is_traced(metric):
             first = fetched(empty if metric is None else metric)
-            held = (x.tobytes() for x in jax.tree.leaves(first))
+            held = (x.tobytes() for x in jax.tree.leaves(metric and first))
             if not is_same_everywhere(held, self.mesh.devices.flatten().tolist()):
                 raise NotAddressableError(
                     f"per_device({type(first).__name__}): the processes hold different states, of "

@@ -15,7 +15,7 @@ from datarax.numerics.scaling import nan_where
 from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import on_leading_axes, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
-from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
+from datarax.statistics.scaled_total import ScaledTotal, quotient
 
 
 class GradientNoiseScale(Metric):
@@ -102,10 +102,8 @@ class GradientNoiseScale(Metric):
         b, n = DoubleFloat.of(xp.where(counts, b, 1)), DoubleFloat.of(xp.where(counts, n, 2))
         noise = (small - big) * b / (n - b)  # of a gradient over the big batch
         trace, square = (noise * n).to_float(), (big - noise).to_float()
-        one = ScaledTotal()
-        weight = xp.broadcast_to(w, trace.shape)
-        sums = stacked([one.of(trace, w), one.of(square, w), one.of(weight)])
-        return self.replace(sums=self.sums.combine(sums), invalid=self.invalid.update(invalid))
+        sums = self.sums.plus((trace, w), (square, w), (xp.broadcast_to(w, trace.shape), None))
+        return self.replace(sums=sums, invalid=self.invalid.update(invalid))
 
     def compute(self) -> PyTree:
         trace, square, weight = (self.sums[i] for i in range(3))

@@ -17,7 +17,7 @@ from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import examples, rows_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
 from datarax.statistics.labels import equals
-from datarax.statistics.scaled_total import ScaledTotal, stacked
+from datarax.statistics.scaled_total import ScaledTotal
 from datarax.statistics.thresholds import check_losses
 from datarax.statistics.weighted_total import WeightedTotal
 
@@ -174,9 +174,8 @@ class BitsPerByte(TokenLoss):
         same_shape(loss, size, ("losses", "num_bytes"))
         wrong = (not_finite(size) | out_of_range(size < 0, size)).where(w.astype(xp.bool_))
         w = xp.where(wrong.mask, xp.zeros((), w.dtype), w)
-        one = ScaledTotal()
         return self.replace(
-            sums=self.sums.combine(stacked([one.of(loss, w), one.of(size, w)])),
+            sums=self.sums.plus((loss, w), (size, w)),
             invalid=self.invalid.update(invalid | wrong),
         )
 
