@@ -60,7 +60,7 @@ def _parts(x: Any) -> Iterable[Any]:
     """The leaves of a pytree."""
     if type(x) in (list, tuple):
         return x
-    # Of a double-float, the arrays that it has, without computing its parts.
+    # Of a state and a double-float, what it has, without making new arrays or lists of them.
     held = getattr(x, "held", None)
     return jax.tree.leaves(x) if held is None else held
 
@@ -317,6 +317,11 @@ def _stack(arrays: Any, axis: int = 0) -> Any:
     return np.array(arrays) if axis == 0 else np.stack(arrays, axis)
 
 
+def _broadcast_to(x: Any, shape: Any) -> Any:
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    return x if np.shape(x) == shape and shape else np.broadcast_to(x, shape)
+
+
 def _unstack(x: Any, *, axis: int = 0) -> tuple[Any, ...]:
     return tuple(np.moveaxis(x, axis, 0))
 
@@ -491,6 +496,7 @@ _NUMPY = {
     "einsum": _without("precision", "preferred_element_type")(np.einsum),
     "matmul": _without("precision", "preferred_element_type")(np.matmul),
     "searchsorted": _without("method")(np.searchsorted),
+    "broadcast_to": _broadcast_to,
     "stack": _stack,
     "unstack": _unstack,
     "nanmean": _nanmean,

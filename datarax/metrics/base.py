@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import jax
@@ -175,11 +175,7 @@ class Metric(State):
 
     def update_signature(self) -> inspect.Signature:
         """The arguments that `update` takes."""
-        # Without an `update` of its own, a metric takes the arguments of its statistic.
-        update: Any = self.update
-        if type(self).update is Metric.update and "statistic" in self.children():
-            update = self.children()["statistic"].update
-        return inspect.signature(update)
+        return _signature(_own_update(self))
 
     def refuse_unknown_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Raises if `update` cannot be called with these arguments.
@@ -376,9 +372,28 @@ def statistic_of(metric: Metric) -> Any:
 
 def arguments(metric: Metric) -> list[tuple[str, bool]]:
     """The named arguments of a metric's `update`, and whether each is required."""
+    return _arguments(_own_update(metric))
+
+
+def _own_update(metric: Metric) -> Callable[..., Any]:
+    """The function that takes the arguments of the metric: without its own, its statistic's."""
+    if type(metric).update is Metric.update and "statistic" in metric.children():
+        return type(metric.children()["statistic"]).update
+    return type(metric).update
+
+
+@lru_cache(maxsize=4096)
+def _signature(update: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a method without `self`."""
+    signature = inspect.signature(update)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+@lru_cache(maxsize=4096)
+def _arguments(update: Callable[..., Any]) -> list[tuple[str, bool]]:
     return [
         (name, parameter.default is inspect.Parameter.empty)
-        for name, parameter in metric.update_signature().parameters.items()
+        for name, parameter in _signature(update).parameters.items()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
 

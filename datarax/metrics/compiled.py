@@ -58,12 +58,12 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
         if type(self).owns_mesh:
             refuse_donated(self)
             return outside_mesh(update)(self, *args, **kwargs)
-        state = jax.tree.leaves(self)
         arrays = all(type(x) in _ARRAYS for x in (*args, *kwargs.values()))
-        if arrays and on_host(*state):  # what is below comes to the same
+        if arrays and on_host(self):  # what is below comes to the same
             with np.errstate(all="ignore"):
                 return update(self, *args, **kwargs)
         refuse_donated(self)
+        state = jax.tree.leaves(self)
         leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
         if any(isinstance(x, Tracer) for x in (*state, *leaves)):
             return update(self, *args, **kwargs)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from datarax._errors import MetricInputError
-from datarax._xp import at, lax, xp
+from datarax._xp import at, lax, on_host, xp
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.digit_sums import sum_doubles
@@ -167,7 +167,10 @@ class AdaptiveBins(LeafState):
 
     def reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
         """The same weights in the bins of a range that includes the present one; and its grid."""
-        old, new = self.grid, self.grid_of(reach)
+        old = self.grid
+        if on_host(reach) and reach is self.reach.parts[0]:
+            return self, old
+        new = self.grid_of(reach)
 
         def outgrown(carry: Any) -> jax.Array:
             grid = new.with_arrays(carry[0])

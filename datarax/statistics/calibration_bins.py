@@ -123,7 +123,7 @@ class CalibrationBins(State):
             p = special.expit(x) if self.from_logits else x
             return (p, target) if self.num_labels else (p[..., None], target[..., None])
         if self.classwise:
-            p = special.softmax(x, -1) if self.from_logits else x
+            p = special.softmax(x, axis=-1) if self.from_logits else x
             return p, is_class(target, self.num_classes)
         top = xp.max(x, -1, keepdims=True)
         p = 1 / xp.sum(xp.exp(x - top), -1, keepdims=True) if self.from_logits else top

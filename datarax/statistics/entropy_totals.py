@@ -67,9 +67,9 @@ class EntropyTotals(State, kw_only=False):
         if self.from_logits:
             check_values(check_logits, (None, weights, preds), None, "preds")
         if self.from_logits:
-            log_p = special.log_softmax(xp.where(w.astype(xp.bool_)[:, None], x, 0), -1)
+            log_p = special.log_softmax(xp.where(w.astype(xp.bool_)[:, None], x, 0), axis=-1)
             p = xp.exp(log_p)
-            negentropy = xp.sum(xp.where(p > 0, p * log_p, 0), -1)
+            negentropy = xp.sum(xp.where(p > 0, p * log_p, 0), axis=-1)
         else:
             p = xp.where(w.astype(xp.bool_)[:, None], x, 0)
             negentropy = xp.sum(special.xlogy(p, p), -1)

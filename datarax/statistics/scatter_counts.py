@@ -253,8 +253,10 @@ def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
     """A table (size,) with `weights` added at the indices `place`; others are ignored."""
     if not on_host(table, place, weights):
         return _add_at(table, place, weights)
-    place = _beyond_if_zero(place, weights, table.size)
-    return at(table)[place].add(np.ravel(weights).astype(table.dtype))
+    used = ((weights != 0) & (place >= 0) & (place < table.size)).reshape(-1)
+    added = np.array(table)
+    np.add.at(added, place.reshape(-1)[used], weights.reshape(-1)[used].astype(table.dtype))
+    return added
 
 
 @partial(jax.jit, inline=True)

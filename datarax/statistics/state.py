@@ -377,6 +377,13 @@ class State(Saveable, metaclass=_StateType):
         """The children by attribute: states or pytrees of states; for a `LeafState`, its arrays."""
         return {name: getattr(self, name) for name in self._children}
 
+    @property
+    def held(self) -> list[Any]:
+        """The children, or of a flat state without children yet, the arrays."""
+        if "_arrays" in vars(self):
+            return vars(self)["_arrays"][0]
+        return [vars(self)[name] for name in self._children]
+
     def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return {name: getattr(self, name) for name, _ in self._aux[1]}, self.children()
 

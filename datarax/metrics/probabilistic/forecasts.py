@@ -50,7 +50,7 @@ class RankedProbabilityScore(ProbabilityScore):
     def score(self, seen: Examples) -> jax.Array:
         p, axis = seen.preds, seen.preds.ndim - 1
         if self.from_logits:
-            p = special.softmax(p, -1)
+            p = special.softmax(p, axis=-1)
         up_to = lax.cumsum(p, axis)[..., :-1]
         above = lax.cumsum(p, axis, reverse=True)[..., 1:]
         classes = lax.broadcasted_iota(xp.int32, up_to.shape, axis)
