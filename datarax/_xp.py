@@ -253,21 +253,26 @@ def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: int = 0) -> C
         if not on_host(*args):
             return jax.vmap(function, in_axes, out_axes)(*args)
         axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
-        pairs = list(zip(args, axes, strict=True))
-        size = next(
-            np.shape(leaf)[axis]
-            for x, axis in pairs
-            if axis is not None
-            for leaf in jax.tree.leaves(x)
-        )
-
-        def one(i: int, x: Any, axis: int | None) -> Any:
-            if axis is None:
-                return x
-            return jax.tree.map(lambda leaf: np.moveaxis(leaf, axis, 0)[i], x)
-
-        results = [function(*(one(i, *pair) for pair in pairs)) for i in range(size)]
-        return jax.tree.map(lambda *leaves: xp.stack(leaves, out_axes), *results)
+        given: list[Any] = []
+        for x, axis in zip(args, axes, strict=True):
+            leaves, structure = jax.tree.flatten(x)
+            if axis:
+                leaves = [np.moveaxis(leaf, axis, 0) for leaf in leaves]
+            given.append((x, None, ()) if axis is None else (x, structure, leaves))
+        size = next(len(leaf) for _, _, leaves in given for leaf in leaves)
+        results = []
+        for i in range(size):
+            results.append(
+                function(
+                    *(
+                        structure.unflatten([leaf[i] for leaf in leaves]) if structure else x
+                        for x, structure, leaves in given
+                    )
+                )
+            )
+        flat = [jax.tree.leaves(result) for result in results]
+        stacked = [xp.stack(leaves, out_axes) for leaves in zip(*flat, strict=True)]
+        return jax.tree.structure(results[0]).unflatten(stacked)
 
     return call
 

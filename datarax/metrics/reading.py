@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from datarax._checks import is_integer, warn
+from datarax._checks import default_float, is_integer, warn
 from datarax._errors import (
     InvalidValuesError,
     InvalidValuesWarning,
@@ -19,10 +19,8 @@ from datarax._errors import (
 )
 from datarax._typing import PyTree
 from datarax._xp import xp
-from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.invalid_counts import NOT_SAMPLED, InvalidCounts, sum_of_counts
 from datarax.statistics.state import State
 from datarax.statistics.traversal import walk
@@ -81,15 +79,15 @@ class Unusable:
 def unusable(metric: State) -> Unusable:
     """What a metric and all its states could not use."""
     counts: dict[str, list[Any]] = {}
-    example = MetricAccumulator(-np.inf, MetricReduceOp.max)
+    example: Any = np.asarray(-np.inf, default_float())
     # Every state reports its own counts, so nothing is counted twice.
     for each in walk(metric):
         for kind, count in each.unusable().items():
             counts.setdefault(kind, []).append(count)
         if isinstance(each, InvalidCounts):
-            example = example.combine(each.largest)
+            example = xp.maximum(example, each.largest.value)
     totals = {kind: sum_of_counts(several) for kind, several in counts.items()}
-    return Unusable(totals, example.value)
+    return Unusable(totals, example)
 
 
 class Presented:

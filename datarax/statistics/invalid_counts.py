@@ -10,6 +10,7 @@ import numpy as np
 from datarax._checks import as_float, is_integer
 from datarax._xp import lax, on_host, xp
 from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.numerics.exact import Exact
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.repetition import counting_invalid
@@ -162,6 +163,8 @@ def sum_of_counts(counts: Iterable[Any]) -> Any:
     first, *others = counts or [0]
     if not others:
         return first
+    if on_host(first, *others) and all(isinstance(each, Exact) for each in (first, *others)):
+        return Exact.of(sum(map(np.asarray, others), np.asarray(first)))
     total: Any = MetricAccumulator(0)
     for count in (first, *others):
         total = total.update(count)

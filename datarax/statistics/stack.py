@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Self
 import jax
 import numpy as np
 
-from datarax._xp import vmap, xp
+from datarax._xp import on_host, vmap, xp
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import LeafState, Travel
+from datarax.statistics.leaf_state import ElementwiseState, LeafState, Travel
 from datarax.statistics.leaf_states import leaf_states, map_leaf_states
 
 
@@ -82,7 +82,20 @@ class Stack(LeafState, kw_only=False):
         return vmap(function)(self.states, *others)
 
     def combine(self, other: Any) -> Self:
+        if on_host(self, other):
+            return self.holding(self._merged_on_host(other.states))
         return self.holding(self.map(lambda a, b: a.combine(b), other.states))
+
+    def _merged_on_host(self, others: Any) -> Any:
+        """The merged states: at once where a merge goes by elements, else one by one."""
+
+        def merged(a: Any, b: Any) -> Any:
+            if isinstance(a, ElementwiseState):
+                return a.combine(b)
+            return vmap(lambda a, b: a.combine(b))(a, b)
+
+        theirs = leaf_states(others)
+        return map_leaf_states(lambda ours: list(map(merged, ours, theirs)), self.states)
 
     def canonical(self) -> Self:
         return self.holding(self.map(lambda a: a.canonical()))
