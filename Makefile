@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 NEW := .venv-newest
 PEERS := .venv-peers
+# The demo needs little; it uses the environment of the tests if that is there.
+DEMO := $(if $(wildcard $(VENV)/.ready),$(VENV),.venv-demo)
 WHEEL := .venv-wheel
 
 # A minute or two of the tests that depend most on the version of jax or flax.
@@ -28,8 +30,8 @@ QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.ready ## Train on real data over 8 simulated devices, and check every number
-	$(BIN)/datarax demo
+demo: $(DEMO)/.ready ## Train on real data over 8 simulated devices, and check every number
+	$(DEMO)/bin/datarax demo
 
 test: $(VENV)/.ready ## Run the tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope
@@ -96,11 +98,14 @@ mutants: $(VENV)/.ready ## Change one token at a time, and see whether a test no
 	$(BIN)/python -m tests.mutants
 
 clean: ## Remove what was built, the virtual environments included
-	rm -rf $(VENV) $(OLDEST) $(NEW) $(PEERS) $(WHEEL) site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-demo $(OLDEST) $(NEW) $(PEERS) $(WHEEL) site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis
 	find datarax tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(call install,$(VENV),dev,constraints.txt)
+
+.venv-demo/.ready: pyproject.toml constraints.txt
+	$(call install,.venv-demo,demo,constraints.txt)
 
 $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	$(call install,$(OLDEST),test,constraints-oldest.txt)
