@@ -43,6 +43,29 @@ def test_products_and_sums_outside_the_range_of_float32(rng, values, weights):
         np.testing.assert_allclose(each.mean, exact_mean(x, w), 2.0**-21)
 
 
+@pytest.mark.parametrize("exponents", [(-4, 4), (-120, -100), (100, 127), (-126, 127)])
+def test_sums_in_numpy_are_those_of_a_program_and_merge_with_them(rng, exponents):
+    shape = (30, 3)
+    x, y = (of_any_size(rng, shape, *exponents) * rng.choice([-1, 0, 1], shape) for _ in range(2))
+    w = of_any_size(rng, shape, *exponents) * rng.integers(0, 2, shape).astype(np.float32)
+    mask, whole = rng.random(shape) < 0.5, rng.integers(-(2**30), 2**30, shape)
+    terms = (x, w), (y, mask), (whole, mask), (mask, None)
+    empty = ScaledTotal((4, 3))
+    host, device = empty.plus(*terms), jax.jit(empty.plus)(*terms)
+    size = np.array([np.abs(a.astype(float) * (1.0 if w is None else w)).sum(0) for a, w in terms])
+    exact = np.array([(a.astype(float) * (1.0 if w is None else w)).sum(0) for a, w in terms])
+
+    def value(total):  # in float64, which holds the products and sums of float32 numbers
+        return np.ldexp(np.asarray(total.parts, float).sum(0), np.asarray(total.exponent))
+
+    # Of the program, each product is rounded to float32.
+    assert (np.abs(value(host) - exact) <= 2.0**-44 * size).all()
+    assert (np.abs(value(device) - exact) <= 2.0**-22 * size).all()
+    for merged in (host.merge(device), device.merge(host)):
+        total = value(host) + value(device)
+        assert (np.abs(value(merged) - total) <= 2.0**-44 * size).all()
+
+
 def test_the_rows_of_the_reports():
     mean = lambda x, w: float(metrics.Mean().update(np.float32(x), weights=np.float32(w)).compute())  # noqa: E731
     assert mean(1e-10, 1e-30) == pytest.approx(1e-10)
@@ -53,7 +76,9 @@ def test_the_rows_of_the_reports():
     assert float(absolute.compute()) == pytest.approx(1e10)
 
 
-def test_infinite_summands_stay_infinite():
+@np.errstate(invalid="ignore")  # as within each update
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_infinite_summands_stay_infinite(xp):
     inf = float("inf")
     for values, want in (([1.0, inf], inf), ([1e38, -inf], -inf), ([inf, -inf], math.nan)):
         for w in (
@@ -62,19 +87,22 @@ def test_infinite_summands_stay_infinite():
             np.float32([1e-37, 1e38]),
             np.array([True, True]),
         ):
-            total = ScaledTotal().of(jnp.asarray(values), None if w is None else jnp.asarray(w))
-            later = total.combine(ScaledTotal().of(jnp.float32(1e30), jnp.float32(1e30)))
+            x = xp.asarray(values, np.float32)
+            total = ScaledTotal().of(x, None if w is None else xp.asarray(w))
+            large = xp.full((), 1e30, np.float32)
+            later = total.combine(ScaledTotal().of(large, large))
             np.testing.assert_array_equal(total.value, want)
             np.testing.assert_array_equal(later.value, want)
             np.testing.assert_array_equal(later.canonical().value, want)
-            np.testing.assert_array_equal(quotient(later, ScaledTotal().of(jnp.ones(3))), want)
+            np.testing.assert_array_equal(quotient(later, ScaledTotal().of(xp.ones(3))), want)
 
 
-def test_nothing_and_zeros():
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_nothing_and_zeros(xp):
     none = ScaledTotal((2,))
-    for each in (none, none.of(jnp.zeros((0, 2))), none.of(jnp.zeros((3, 2)), jnp.zeros((3, 2)))):
+    for each in (none, none.of(xp.zeros((0, 2))), none.of(xp.zeros((3, 2)), xp.zeros((3, 2)))):
         np.testing.assert_array_equal(each.value, [0, 0])
-        some = each.combine(none.of(jnp.array([[1.5, 0.0]])))
+        some = each.combine(none.of(xp.asarray([[1.5, 0.0]])))
         np.testing.assert_array_equal(some.value, [1.5, 0])
         np.testing.assert_array_equal(quotient(some, each), [np.nan, np.nan])
     held = none.of(jnp.array([[1.5, 0.0]]))
