@@ -73,6 +73,11 @@ class DyadicGrid(NamedTuple):
         least, greatest, bottom, shift = arrays
         return self._replace(least=least, greatest=greatest, bottom=bottom, shift=shift)
 
+    def split(self, size: int) -> "tuple[DyadicGrid, DyadicGrid]":
+        """The grids of the first `size` classes, and of the others."""
+        first, others = zip(*((x[:size], x[size:]) for x in self.arrays), strict=True)
+        return self.with_arrays(first), self.with_arrays(others)
+
     @property
     def slots(self) -> int:
         """The length of the table of a class."""
@@ -97,24 +102,32 @@ class DyadicGrid(NamedTuple):
 
     def ranks(self) -> jax.Array:
         """The rank of each place but the special ones, in the order of values: (size, bins)."""
-        ring, bottom = 1 << self.bits, self.bottom
-        first = self._key(xp.where(self.has_values, self.least, 1), bottom) >> self.shift
-        place = xp.arange(ring, dtype=first.dtype)[None, :]
-        return (place - first[:, None]) & (ring - 1)
+        return self._ranks(self._first())
 
     def lowest(self, rank: jax.Array) -> jax.Array:
         """The least number of the bins of these ranks, (size, ...): the bins from `least` on."""
-        shift, bottom = (x[:, None] for x in (self.shift, self.bottom))
-        least = xp.where(self.has_values, self.least, 1)[:, None]
-        key = ((self._key(least, bottom) >> shift) + rank.astype(shift.dtype)) << shift
-        # Of a negative number, the greatest |x|: the float before the one of the next key.
-        below = -_float(_bits(self._from_key(xp.maximum(-key, 1), bottom)) - 1)
-        return xp.where(key < 0, below, self._from_key(xp.maximum(key, 0), bottom, mirror=True))
+        return self._lowest(self._first(), rank)
 
     def places_on(self, other: "DyadicGrid") -> jax.Array:
         """The place on another grid, of which the bins are unions of these, of each place but the
         special ones: (size, bins)."""
-        return other.place(self.lowest(self.ranks()).T).T
+        first = self._first()
+        return other.place(self._lowest(first, self._ranks(first)).T).T
+
+    def _first(self) -> jax.Array:
+        """The shifted key of the least value, (size, 1)."""
+        least = xp.where(self.has_values, self.least, 1)
+        return (self._key(least, self.bottom) >> self.shift)[:, None]
+
+    def _ranks(self, first: jax.Array) -> jax.Array:
+        ring = 1 << self.bits
+        return (xp.arange(ring, dtype=first.dtype)[None, :] - first) & (ring - 1)
+
+    def _lowest(self, first: jax.Array, rank: jax.Array) -> jax.Array:
+        key = (first + rank.astype(first.dtype)) << self.shift[:, None]
+        x = self._from_key(key, self.bottom[:, None])
+        # Of a negative number, the greatest |x|: the float before the one of the next key.
+        return xp.where(key < 0, -_float(_bits(x) - 1), x)
 
     def relative_width(self) -> jax.Array:
         """The width of a bin relative to its values, (size,), in the powers of two of `octaves`."""
@@ -138,21 +151,24 @@ class DyadicGrid(NamedTuple):
         digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
         return bias - 1 - self.mirrored, (bias - bottom) << digits, self.mirrored << digits
 
-    def _from_key(self, key: jax.Array, bottom: jax.Array, mirror: bool = False) -> jax.Array:
-        """The least number with each key that is neither negative nor subnormal."""
+    def _from_key(self, key: jax.Array, bottom: jax.Array) -> jax.Array:
+        """The least number with each key; of a negative key, that with the key `-key`.
+
+        It is not subnormal. Keys below zero have no mirror.
+        """
         dtype = _float_dtype(key.dtype)
         digits, bias, top = _digits(dtype), _bias(dtype), xp.finfo(dtype).max
 
         def plain(key: jax.Array, bottom: Any) -> jax.Array:
-            key, first = xp.maximum(key, 0), (bottom - 1) << digits
+            first = (bottom - 1) << digits
             bits = xp.minimum(key, _bits(xp.asarray(top, dtype)) - first) + first
             # A number of steps is a float, to which the power of two of a step is added.
             steps = _bits(key.astype(dtype)) + (bottom - bias - digits << digits)
             steps = xp.where(key == 0, 0, xp.maximum(steps, 1 << digits))  # not subnormal
             return _float(xp.where(key < 1 << digits, steps, bits))
 
-        if not (self.mirrored and mirror):
-            return plain(key, bottom)
+        if not self.mirrored:
+            return plain(xp.abs(key), bottom)
         start, middle, extra = self._mirror(bottom)
         end = middle + extra + (1 << digits)
         is_near = (bottom < bias) & (key >= middle) & (key < end)
@@ -163,8 +179,9 @@ class DyadicGrid(NamedTuple):
         near = 1 - t * 2.0 ** -(digits + 1)
         # The key of 1 without those of `1 - x`. Numbers below 1 have at most this key.
         one = xp.where(bottom < bias, middle + (1 << digits), (1 << digits) >> (bottom - bias))
-        above = xp.maximum(plain(xp.maximum(key - extra, one), bottom), 1)
-        return xp.where(is_near, near, xp.where(key <= one, plain(key, bottom), above))
+        above = key > one
+        x = plain(xp.where(above, xp.maximum(key - extra, one), xp.abs(key)), bottom)
+        return xp.where(is_near, near, xp.where(above, xp.maximum(x, 1), x))
 
 
 class WideGrid(DyadicGrid):

@@ -56,7 +56,8 @@ class JointBins(WideBins):
         return bins.with_parts({"extremes": extremes, "counts": bins.counts.add(place, w)})
 
     def reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
-        old, new = self.grid, self.grid_of(reach)
+        ends = xp.concatenate(replicated([xp.asarray(self.reach.value), reach]), 1)
+        old, new = self.grid_of(ends).split(reach.shape[1])
 
         def outgrown(carry: Any) -> jax.Array:
             grid = new.with_arrays(carry[0])

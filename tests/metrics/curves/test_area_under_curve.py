@@ -484,7 +484,8 @@ def test_what_classes_against_each_other_cannot_have(config):
 def test_labels_as_one_task(rng, exact):
     preds = rng.random((200, 3)).astype(np.float32)
     target = (rng.random((200, 3)) < (0.1, 0.5, 0.7)).astype(np.int32)
-    w = rng.random(200).astype(np.float32)
+    preds[:2], target[:2] = [[0.7], [np.nextafter(np.float32(0.7), 1)]], [[0], [1]]  # in one bin
+    w = rng.uniform(0.1, 1, 200).astype(np.float32)
     metric = update(AUROC(num_labels=3, average="micro", **exact), preds, target, weights=w)
     want = sklearn.metrics.roc_auc_score(target, preds, average="micro", sample_weight=w)
     lower, upper = map(float, metric.bounds())
