@@ -14,12 +14,18 @@ import jax
 
 from datarax._errors import MetricInputError
 from datarax._optional import optional
-from datarax.evaluation.device_lanes import cores
 from datarax.evaluation.process_executor import ProcessExecutor
 from datarax.evaluation.ray_executor import RayExecutor
 
 ENGINES = ("processes", "dask", "ray")
 _DEVICES = r"--xla_force_host_platform_device_count=\S*"
+
+
+def cores() -> int:
+    """How many cores of the CPU this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager

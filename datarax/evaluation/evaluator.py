@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from threading import Event
 from typing import Any, TypeVar, overload
 
 import jax
@@ -17,7 +18,7 @@ from datarax._errors import (
     MetricTypeError,
 )
 from datarax.evaluation.columns import INDEX, Columns, Encoded, Feed, Names, feeds_of
-from datarax.evaluation.device_lanes import DeviceLanes, lane_devices
+from datarax.evaluation.engines import cores
 from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.partial_state import (
@@ -38,8 +39,8 @@ from datarax.wrappers.collection import Collection
 
 IN_FLIGHT = 256
 """The most parts that an executor holds at a time, if it does not say how many workers it has."""
-LANE_ROWS = 2**20
-"""How many rows there must be for each lane: for fewer, a thread costs more than it saves."""
+THREAD_ROWS = 2**20
+"""How many rows there must be for each thread: for fewer, it costs more than it saves."""
 
 M = TypeVar("M", bound=Metric)
 
@@ -88,7 +89,7 @@ def fold(
     """Folds the rows of files into a metric, part by part; `evaluate` without its surroundings.
 
     Each part is folded into an empty metric, and the states are merged in a fixed order. So the
-    result is the same bit for bit with any executor, and with any number of devices.
+    result is the same bit for bit with any executor.
 
     On Ctrl-C it stops, cancels what the executor holds, and raises `KeyboardInterrupt`; the caller
     has the last `Progress` that was passed to `progress`.
@@ -203,10 +204,11 @@ def _states(
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
     if executor is None:
-        wanted = -(-sum(parts[index].rows for index in todo) // LANE_ROWS)
-        devices = lane_devices()[: min(len(todo), wanted)]
-        if len(devices) > 1:
-            yield from _on_devices(task, parts, todo, devices)
+        # One thread for every two cores: while it computes, another one reads its next rows.
+        wanted = -(-sum(parts[index].rows for index in todo) // THREAD_ROWS)
+        threads = min(len(todo), wanted, cores() // 2)
+        if threads > 1:
+            yield from _on_threads(task, parts, todo, threads)
             return
         for index in todo:
             yield index, _value(fold_part(_of_part(task, index), parts[index]))
@@ -216,14 +218,15 @@ def _states(
     yield from _submitted(task, parts, todo, executor, most)
 
 
-def _on_devices(
-    task: Task, parts: Sequence[Part], todo: Sequence[int], devices: Sequence[Any]
+def _on_threads(
+    task: Task, parts: Sequence[Part], todo: Sequence[int], threads: int
 ) -> Iterator[tuple[int, PartState]]:
-    lanes = DeviceLanes(devices)
+    pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
     try:
-        yield from _submitted(task, parts, todo, lanes, 2 * len(devices), lanes.stopped.is_set)
+        yield from _submitted(task, parts, todo, pool, 2 * threads, stopped.is_set)
     finally:
-        lanes.shutdown(cancel_futures=True)
+        stopped.set()  # parts that are being folded end early
+        pool.shutdown(cancel_futures=True)
 
 
 def _submitted(
@@ -344,7 +347,7 @@ def evaluate(
 
     The files are read in batches, in constant memory, and only the columns that are needed. Each
     part of a file is folded into an empty metric, and these are merged in a fixed order: the result
-    is the same bit for bit with any executor, and on any number of devices of one kind.
+    is the same bit for bit with any executor. Rows are folded on the host, in NumPy.
 
     A row that has no value in a needed column is left out, with a warning that counts such rows.
     NaN is a value: the metrics count it as invalid. In files of text, an empty field, NA and null
@@ -361,7 +364,8 @@ def evaluate(
             default, an output takes the column of its name.
         batch_size: the rows of an update.
         executor: any `concurrent.futures.Executor`, such as those of `datarax.evaluation.engine`.
-            Its workers read the files. By default, all devices of this process are used.
+            Its workers read the files. By default there is a thread for every two cores, if there
+            are enough rows.
         progress: whether to show a progress bar, if standard error is a terminal and Rich is
             installed (the extra `console`).
 

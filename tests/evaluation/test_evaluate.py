@@ -19,7 +19,6 @@ from sklearn.metrics import accuracy_score, log_loss
 
 import datarax
 from datarax.evaluation import Columns, fold
-from datarax.evaluation.device_lanes import DeviceLanes
 from datarax.metrics import (
     CHRF,
     NDCG,
@@ -351,24 +350,21 @@ def test_parts_may_come_from_any_executor_in_any_order(rng, tmp_path):
         assert (found.rows, found.done) == (alone.rows, alone.done)
 
 
-def test_the_result_does_not_depend_on_the_number_of_devices(rng, tmp_path, monkeypatch):
+def test_the_result_does_not_depend_on_the_number_of_threads(rng, tmp_path, monkeypatch):
     files = several(tmp_path, rng, 3)
     one = fold(files, BOTH, BINARY, batch_size=64)
-    monkeypatch.setattr("datarax.evaluation.evaluator.LANE_ROWS", 1)
+    threads = set()
+
+    def fold_part(*args):
+        threads.add(threading.current_thread().name.rpartition("_")[0])
+        return datarax.evaluation.partial_state.fold_part(*args)
+
+    monkeypatch.setattr("datarax.evaluation.evaluator.THREAD_ROWS", 1)
+    monkeypatch.setattr("datarax.evaluation.evaluator.cores", lambda: 6)
+    monkeypatch.setattr("datarax.evaluation.evaluator.fold_part", fold_part)
     many = fold(files, BOTH, BINARY, batch_size=64)
     assert bits(one.metric) == bits(many.metric)
-
-
-def test_each_lane_has_a_device_of_its_own():
-    lanes, together = DeviceLanes(jax.local_devices()[:3]), threading.Barrier(3)
-
-    def device():
-        together.wait(30)
-        return jnp.ones(2).devices()
-
-    found = [future.result() for future in [lanes.submit(device) for _ in range(3)]]
-    lanes.shutdown()
-    assert len(set.union(*found)) == 3
+    assert threads == {"datarax-fold"}
 
 
 def test_an_evaluation_continues_where_it_stopped(rng, tmp_path):
