@@ -25,7 +25,7 @@ QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
 .PHONY: help demo test test-quick test-optimized test-oldest test-newest test-newest-quick \
   test-wheel check \
   format docs browser \
-  bench bench-peers operations mutants clean
+  bench bench-peers bench-gpu operations mutants clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -90,6 +90,9 @@ bench: $(VENV)/.ready ## Run the benchmarks
 
 bench-peers: $(PEERS)/.ready ## Measure datarax beside other libraries, for docs/performance.md
 	$(PEERS)/bin/python -m benchmarks.peers --write docs/performance.md
+
+bench-gpu: $(VENV)/.ready ## The share of a GPU's memory bandwidth that updates reach
+	$(BIN)/python benchmarks/bandwidth.py
 
 operations: $(VENV)/.ready ## Count the operations of the programs that update and read each metric
 	$(BIN)/python -m tests.operations --optimized

@@ -295,7 +295,7 @@ def _narrow(wide: Any) -> jax.Array:
 def _rest(wide: Any) -> jax.Array:
     if on_host(wide):
         low = (wide - wide.astype(np.float32)).astype(np.float32)
-        return low if np.isfinite(low).all() else np.where(np.isfinite(low), low, np.float32(0))
+        return low if np.isfinite(low).all() else xp.where(xp.isfinite(low), low, np.float32(0))
 
     def rest(wide: Any) -> Any:
         high = wide.astype(xp.float32)

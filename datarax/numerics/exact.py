@@ -40,11 +40,11 @@ class Exact:
         self.high: Any = high
         self.low: Any = low
 
-    @classmethod
-    def of(cls, whole: Any) -> "Exact":
+    @staticmethod
+    def of(whole: Any) -> "Exact":
         """Integers of 64 bits, as a NumPy array."""
         whole = np.asarray(whole, np.int64)
-        return cls((whole >> 32).astype(np.int32), whole.astype(np.uint32))
+        return Exact((whole >> 32).astype(np.int32), whole.astype(np.uint32))
 
     def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
         return (self.high, self.low), None
@@ -204,12 +204,6 @@ class WholeOrFloat(Exact):
         super().__init__(double.high, double.low)
         self.whole: Any = whole
         self.is_float: Any = is_float
-
-    @classmethod
-    def of(cls, whole: Any) -> "Exact":
-        """Integers of 64 bits, as a NumPy array."""
-        whole = np.asarray(whole, np.int64)
-        return cls((whole >> 32).astype(np.int32), whole.astype(np.uint32))
 
     def tree_flatten(self) -> tuple[Any, None]:
         return (self.whole, self.high, self.low, self.is_float), None

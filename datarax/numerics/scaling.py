@@ -53,7 +53,7 @@ def power_of_two(exponent: jax.Array, dtype: Any) -> jax.Array:
     """`2**exponent` for int32 exponents below 128 (1024 for float64); 0 if it is not normal."""
     info = xp.finfo(dtype)
     if on_host(exponent):
-        return np.where(exponent < info.minexp, 0, np.ldexp(np.dtype(dtype).type(1), exponent))
+        return xp.where(exponent < info.minexp, 0, xp.ldexp(np.dtype(dtype).type(1), exponent))
     bits = xp.dtype(f"int{info.bits}")
     exponent = xp.maximum(exponent, xp.int32(info.minexp - 1)).astype(bits)
     field = (exponent + xp.asarray(1 - info.minexp, bits)) << xp.asarray(info.nmant, bits)

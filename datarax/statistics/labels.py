@@ -65,7 +65,7 @@ def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
     if on_host(labels, weights):
         counts = weights.reshape(-1) != 0
         labels, weights = labels.reshape(-1)[counts], weights.reshape(-1)[counts]
-        return np.bincount(labels, weights, size)[:size].astype(weights.dtype)
+        return xp.asarray(np.bincount(labels, weights, size)[:size], weights.dtype)
     if size <= _FEW_CLASSES:
         same = labels.reshape(-1, 1) == xp.arange(size, dtype=xp.int32)[None, :]
         counted = xp.where(same, weights.reshape(-1, 1), 0)
@@ -80,7 +80,8 @@ def first_highest(scores: jax.Array) -> jax.Array:
     """
     if on_host(scores):
         highest = scores.max(-1)
-        return np.where(highest == highest, scores.argmax(-1), scores.shape[-1]).astype(np.int32)
+        found = xp.where(highest == highest, scores.argmax(-1), scores.shape[-1])
+        return found.astype(np.int32)
     # On CPU this takes a third of the time of `jnp.argmax`.
     classes = lax.broadcasted_iota(xp.int32, scores.shape, scores.ndim - 1)
     highest = scores == xp.max(scores, -1, keepdims=True)

@@ -198,7 +198,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         own = np.add(*self.parts, dtype=np.float64)
         exponent = np.where(x == 0, NOTHING, np.frexp(x)[1])
         exponent = np.where(np.isfinite(x), exponent, INFINITE)
-        top = np.maximum(self.exponent, (exponent + unit).astype(np.int32))
+        top = xp.maximum(self.exponent, (exponent + unit).astype(np.int32))
         total = np.ldexp(own, self.exponent - top) + np.ldexp(x, unit - top)
         return self._holding(DoubleFloat.of(total, np.float32), top)
 

@@ -254,7 +254,7 @@ def add_at(table: jax.Array, place: jax.Array, weights: jax.Array) -> jax.Array:
     if not on_host(table, place, weights):
         return _add_at(table, place, weights)
     used = ((weights != 0) & (place >= 0) & (place < table.size)).reshape(-1)
-    added = np.array(table)
+    added: Any = np.array(table)
     np.add.at(added, place.reshape(-1)[used], weights.reshape(-1)[used].astype(table.dtype))
     return added
 

@@ -18,7 +18,7 @@ import pytest
 from sklearn.metrics import accuracy_score, log_loss
 
 import datarax
-from datarax.evaluation import Columns, fold
+from datarax.evaluation import Columns, fold, partial_state
 from datarax.metrics import (
     CHRF,
     NDCG,
@@ -357,7 +357,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads(rng, tmp_path, monk
 
     def fold_part(*args):
         threads.add(threading.current_thread().name.rpartition("_")[0])
-        return datarax.evaluation.partial_state.fold_part(*args)
+        return partial_state.fold_part(*args)
 
     monkeypatch.setattr("datarax.evaluation.evaluator.THREAD_ROWS", 1)
     monkeypatch.setattr("datarax.evaluation.evaluator.cores", lambda: 6)
