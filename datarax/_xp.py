@@ -323,8 +323,8 @@ def _stack(arrays: Any, axis: int = 0) -> Any:
 
 
 def _broadcast_to(x: Any, shape: Any) -> Any:
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    return x if np.shape(x) == shape and shape else np.broadcast_to(x, shape)
+    x, shape = np.asarray(x), (shape,) if isinstance(shape, int) else tuple(shape)
+    return x if x.shape == shape else np.broadcast_to(x, shape)
 
 
 def _unstack(x: Any, *, axis: int = 0) -> tuple[Any, ...]:

@@ -42,6 +42,15 @@ class Contestant:
     """The values on the host."""
     compile: Callable[[Update], Update] = _donating
     convert: Callable[[Batch], Batch] = _to_jax
+    on_host: bool = False
+    """Whether it takes NumPy arrays outside `jit`, and compiles nothing there."""
+
+    @property
+    def outside(self) -> "Contestant":
+        """The contestant outside `jit`."""
+        if not self.on_host:
+            return self
+        return replace(self, compile=lambda update: update, convert=lambda batch: batch)
 
     def all_of(self, task: Task, *, update: Update | None = None) -> Values:
         """The values over all batches of a task."""
@@ -77,6 +86,7 @@ def _datarax(task: Task) -> Contestant:
         lambda: jax.tree.map(jnp.copy, collection),  # because a compiled update donates it
         lambda state, batch: state.update(**batch),
         lambda state: state.results(),
+        on_host=True,
     )
 
 

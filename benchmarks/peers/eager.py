@@ -21,7 +21,8 @@ def main() -> None:
 
 def report(task: Task, runs: int) -> None:
     calls, wrong = {}, {}
-    for name, each in contestants(task).items():
+    for name, inside in contestants(task).items():
+        each = inside.outside
         wrong[name] = errors(task, each.all_of(task))
         batches = [each.convert(b) for b in task.batches]
         calls[name] = repeated(each.empty(), each.update, batches)

@@ -17,7 +17,7 @@ def main() -> None:
 
 
 def report(task: Task, runs: int) -> None:
-    each = contestants(task)
+    each = {name: one.outside for name, one in contestants(task).items()}
     batches = {name: one.convert(task.batches[0]) for name, one in each.items()}
     seconds: dict[str, list[float]] = {name: [] for name in each}
     # In the first round also libraries load what they load late, and the compiler starts.
