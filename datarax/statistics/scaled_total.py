@@ -196,9 +196,9 @@ class ScaledTotal(ElementwiseState, kw_only=False):
     def _plus_on_host(self, x: Any, unit: Any = 0) -> Self:
         """The sum with `x * 2**unit` added, in NumPy."""
         own = np.add(*self.parts, dtype=np.float64)
-        exponent = np.where(x == 0, NOTHING, np.frexp(x)[1])
+        exponent = np.where(x == 0, NOTHING, np.frexp(x)[1] + unit)
         exponent = np.where(np.isfinite(x), exponent, INFINITE)
-        top = xp.maximum(self.exponent, (exponent + unit).astype(np.int32))
+        top = xp.maximum(self.exponent, exponent.astype(np.int32))
         total = np.ldexp(own, self.exponent - top) + np.ldexp(x, unit - top)
         return self._holding(DoubleFloat.of(total, np.float32), top)
 

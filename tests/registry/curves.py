@@ -349,8 +349,11 @@ def logits(
     scale: float = 1.0,
     impossible: Any = 0.0,
 ) -> Arrays:
-    """Logits whose rows are offset by a whole number each, which changes no probability."""
-    rows = rng.choice(scale * LOGITS + impossible, size) + rng.integers(-99, 100, (size, 1))
+    """Logits whose rows are offset by a whole number each, which changes no probability.
+
+    Without a scale, they are below 64, so that half precision holds them exactly.
+    """
+    rows = rng.choice(scale * LOGITS + impossible, size) + rng.integers(-50, 51, (size, 1))
     return {"preds": rows.astype(np.float32), "target": target_labels(rng, size, labels)}
 
 

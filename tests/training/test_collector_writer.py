@@ -66,7 +66,8 @@ def test_a_window_that_cannot_be_read_is_an_error_of_the_next_call_and_the_other
     writer, metric = Kept(), Mean(on_invalid="raise")
     collector = datarax.AsyncMetricCollector(metric, writer=writer).bind()
     metric = collector.schedule_collection(metric.update(jnp.array([jnp.nan])), step=0)
-    jax.block_until_ready([window.reading for window in collector._windows])
+    for window in collector._windows:
+        window.reading.result()
     metric = metric.update(jnp.array([1.0]))
     with pytest.raises(datarax.InvalidValuesError, match=r"window 0 \(step 0\)"):
         collector.schedule_collection(metric, step=1)
@@ -90,7 +91,8 @@ def test_what_cannot_be_written_can_be_read_and_each_error_is_said():
                 metric = collector.schedule_collection(updated, step=number)
             except OSError as error:  # of earlier windows; this one is not scheduled then
                 said += [str(error), *getattr(error, "__notes__", ())]
-    jax.block_until_ready([window.reading for window in collector._windows])
+    for window in collector._windows:
+        window.reading.result()
     with pytest.raises(OSError, match="no place for") as failed:
         collector.unbind()
     said += [str(failed.value), *getattr(failed.value, "__notes__", ())]
@@ -108,7 +110,8 @@ def test_a_block_that_fails_writes_what_has_finished():
     def loop(metric):
         with collector:
             collector.schedule_collection(metric.update(jnp.array([1.0])), step=1)
-            jax.block_until_ready([window.reading for window in collector._windows])
+            for window in collector._windows:
+                window.reading.result()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
