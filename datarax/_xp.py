@@ -297,6 +297,13 @@ def _without(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return wrap
 
 
+def _asarray(x: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    # JAX 0.8 loses the sharding of a JAX array within `vmap`.
+    if isinstance(x, jax.Array) and dtype in (None, x.dtype) and not kwargs:
+        return x
+    return jax.numpy.asarray(x, dtype, **kwargs)
+
+
 def _vectorize(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         if on_host(*args):
@@ -513,6 +520,7 @@ _NUMPY = {
 def _modules() -> tuple[Any, Any, Any]:
     numbers = _Either("numpy", "jax.numpy", _NUMPY)
     vars(numbers)["vectorize"] = _vectorize
+    vars(numbers)["asarray"] = _either(np.asarray, _asarray)
     vars(numbers)["linalg"] = _Either("numpy.linalg", "jax.numpy.linalg", {})
     vars(numbers)["fft"] = _Either("numpy.fft", "jax.numpy.fft", {})
     loops = _Either("jax.lax", "jax.lax", _LAX)

@@ -128,6 +128,7 @@ def _ray(address: str | None, workers: int, environment: dict[str, str]) -> Iter
         with warnings.catch_warnings():
             # JAX warns of forks: this one becomes another program at once.
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+            warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
             ray.init(
                 address=address or "local",
                 runtime_env={"env_vars": environment},

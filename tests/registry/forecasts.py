@@ -39,7 +39,8 @@ DISTRIBUTIONS = Inputs(
     hard={
         "near": near,
         "equal": partial(distributions, scale=0.0),
-        "nearly certain": partial(distributions, scale=15.0),
+        # Of a greater scale, subnormal probabilities, which devices may flush to zero.
+        "nearly certain": partial(distributions, scale=10.0),
         "certain": one_hot,  # KL divergences are 0 or infinite
     },
 )

@@ -235,7 +235,8 @@ def best_of(score: Callable[[str, str], float]) -> Oracle:
 def distinct(w: np.ndarray, preds: list[str], update: list[int]) -> float:
     words = [text.split() for text in preds]
     total = fsum(w * [len(each) for each in words])
-    return len({word for each in words for word in each}) / total if total else np.nan
+    # A text of weight 1/2 has more distinct words than words.
+    return min(len({word for each in words for word in each}) / total, 1) if total else np.nan
 
 
 @cache

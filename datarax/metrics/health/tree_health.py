@@ -9,7 +9,7 @@ import numpy as np
 from datarax._checks import is_integer, numeric
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree
-from datarax._xp import xp
+from datarax._xp import on_host, xp
 from datarax.metrics.base import Metric, arguments
 from datarax.metrics.call import Call
 from datarax.metrics.reading import ByGroup, OrNone
@@ -151,7 +151,8 @@ class TreeHealth(Metric):
             name: None if tree is None else self.like.leaves_of(tree, name)
             for name, tree in given.items()
         }
-        batch = _batch(trees, _as_int32(number), self.like, self._rows)
+        make = _batch if on_host(trees, number) else _compiled_batch
+        batch = make(trees, _as_int32(number), self.like, self._rows)
         call = {"numbered": batch} if step is not None else {"unnumbered": batch}
         return Call((), call, type(self).__name__, takes, (), rows=False)
 
@@ -217,3 +218,6 @@ def _batch(
         nonfinite.update(Exact(*batch.nonfinite)),
         FirstPlace().of(batch.bad, step),
     )
+
+
+_compiled_batch = jax.jit(_batch, static_argnames=("layout", "rows"))
