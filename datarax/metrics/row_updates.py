@@ -99,8 +99,6 @@ def updated_at(stacked: Any, calls: PyTree, target: Target) -> Any:
     Raises:
         MetricInputError: the metric takes no weights, and its state is too large for a row.
     """
-    if on_host(stacked, *jax.tree.leaves((calls, target))):
-        return _one_by_one(stacked, calls, target)
     empty = element(stacked)
     states = leaf_states(empty)
     rows, several = target.place.size, jax.tree.leaves(calls, is_leaf=is_call)
@@ -108,6 +106,11 @@ def updated_at(stacked: Any, calls: PyTree, target: Target) -> Any:
     rowwise = isinstance(calls, Call) and all(
         state.rowwise and (state.repeats or target.counts is None) for state in states
     )
+    if on_host(stacked, *jax.tree.leaves((calls, target))):
+        # In NumPy each row, or each state, is an update: the fewer ones are chosen.
+        if rowwise and rows < target.size:
+            return _merged_rows(stacked, empty, calls, target)
+        return _one_by_one(stacked, calls, target)
     unweighted = [call.metric for call in several if "weights" not in call.takes]
     if unweighted and not rowwise:
         raise MetricInputError(

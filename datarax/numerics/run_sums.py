@@ -3,8 +3,9 @@
 from typing import Any
 
 import jax
+import numpy as np
 
-from datarax._xp import lax, xp
+from datarax._xp import lax, on_host, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.sums import Add, suffix_scan
 
@@ -20,6 +21,8 @@ def run_sums(x: jax.Array | DoubleFloat, first: jax.Array, last: jax.Array) -> D
         first: which elements begin a run, of the shape of `x`.
         last: which elements end a run.
     """
+    if on_host(x, first, last) and len(DoubleFloat.of(x).held) == 1:
+        return DoubleFloat.of(x).map(lambda number: _on_host(number, first, last))
     axis, size = x.ndim - 1, x.shape[-1]
     place = lax.broadcasted_iota(xp.int32, x.shape, axis)
     # The place of the last element of the run that each element is in.
@@ -44,6 +47,22 @@ def run_sums(x: jax.Array | DoubleFloat, first: jax.Array, last: jax.Array) -> D
     start = DoubleFloat.of(x).map(lambda part: xp.where(is_run, part, 0))
     total = lax.fori_loop(xp.int32(0), rounds, double, start)
     return total.map(lambda part: xp.where(first, part, 0))
+
+
+def _on_host(x: Any, first: Any, last: Any) -> Any:
+    """`run_sums` in NumPy, of float64."""
+    size = x.shape[-1]
+    line = np.arange(size)
+    ends = np.where(last, line, size - 1)  # without a last element, a run ends with the line
+    ends = np.minimum.accumulate(ends[..., ::-1], -1)[..., ::-1]
+    sums = np.zeros(x.shape)
+    begins = np.flatnonzero(first)
+    # The bounds of each run, one after the other: every other sum is that of a run.
+    stops = begins + (ends - line).reshape(-1)[begins] + 1
+    bounds = np.stack([begins, stops], -1).reshape(-1)
+    if bounds.size:
+        sums.reshape(-1)[begins] = np.add.reduceat(np.append(x, 0.0), bounds)[::2]
+    return sums
 
 
 def run_suffix_sums(x: DoubleFloat, last: jax.Array) -> DoubleFloat:

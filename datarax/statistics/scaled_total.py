@@ -154,8 +154,10 @@ class ScaledTotal(ElementwiseState, kw_only=False):
 
     def __getitem__(self, index: int) -> "ScaledTotal":
         """One of several sums that are stacked."""
-        parts = {name: jax.tree.map(lambda x: x[index], x) for name, x in self.children().items()}
-        return ScaledTotal(self.shape[1:]).with_parts(parts)
+        high, low = (x[index] for x in self.parts)
+        return empty_total(self.shape[1:]).with_parts(
+            {"parts": (high, low), "exponent": self.exponent[index]}
+        )
 
     @property
     def scaled(self) -> DoubleFloat:
