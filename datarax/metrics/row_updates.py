@@ -108,7 +108,7 @@ def updated_at(stacked: Any, calls: PyTree, target: Target) -> Any:
     )
     if on_host(stacked, *jax.tree.leaves((calls, target))):
         # In NumPy each row, or each state, is an update: the fewer ones are chosen.
-        if rowwise and rows < target.size:
+        if rowwise and 0 < rows < target.size:
             return _merged_rows(stacked, empty, calls, target)
         return _one_by_one(stacked, calls, target)
     unweighted = [call.metric for call in several if "weights" not in call.takes]
