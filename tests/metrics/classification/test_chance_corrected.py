@@ -67,8 +67,9 @@ def test_against_scikit_learn(rng, classes):
     kappas["quadratic"] = CohenKappa(num_classes=classes, weights="quadratic")
     metrics = Collection(kappas | {"matthews": MatthewsCorrCoef(num_classes=classes)})
     got, w = update(metrics, **outputs).compute(), outputs["weights"]
+    labels = range(classes)  # else scikit-learn numbers those that there are
     for weights in (None, "linear", "quadratic"):
-        want = sk.cohen_kappa_score(target, preds, weights=weights, sample_weight=w)
+        want = sk.cohen_kappa_score(target, preds, weights=weights, sample_weight=w, labels=labels)
         np.testing.assert_allclose(got[str(weights)], want, 1e-6, 1e-9)
     want = sk.matthews_corrcoef(target, preds, sample_weight=w)
     np.testing.assert_allclose(got["matthews"], want, 1e-6, 1e-9)
