@@ -241,11 +241,7 @@ class Metric(State):
 
     def routes(self) -> list[Route]:
         """The arguments of `update`, each with the output of a step that feeds it."""
-        routes, name = dict(self.outputs), type(self).__name__
-        return [
-            Route(name, argument, routes.get(argument, argument), required, argument in routes)
-            for argument, required in arguments(self)
-        ]
+        return list(_routes(type(self).__name__, _own_update(self), self.outputs))
 
     def reading(self) -> "Reading":
         """The value, and the count of what could not be used."""
@@ -387,6 +383,15 @@ def _signature(update: Callable[..., Any]) -> inspect.Signature:
     """The signature of a method without `self`."""
     signature = inspect.signature(update)
     return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+@lru_cache(maxsize=4096)
+def _routes(name: str, update: Callable[..., Any], outputs: Outputs) -> tuple[Route, ...]:
+    given = dict(outputs)
+    return tuple(
+        Route(name, argument, given.get(argument, argument), required, argument in given)
+        for argument, required in _arguments(update)
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ import numpy as np
 from datarax._checks import as_float, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import at, lax, special, xp
+from datarax._xp import at, lax, on_host, special, xp
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.float_grid import FloatGrid, default_bits
@@ -218,6 +218,12 @@ def _scatter_columns(
     place: jax.Array, columns: tuple[jax.Array, ...], size: int
 ) -> list[DoubleFloat]:
     """For each column, its sum at each of `size` flat indices; other indices are dropped."""
+    if on_host(place, *columns):
+        place = place.reshape(-1)
+        used = place < size
+        return [
+            DoubleFloat.of(np.bincount(place[used], x.reshape(-1)[used], size)) for x in columns
+        ]
     values = xp.stack([x.reshape(-1) for x in columns], -1)
     # A scatter adds one value at a time, so a large sum would absorb small values. Several rows
     # keep the sums short, and the upper parts of the values add up exactly.

@@ -308,6 +308,8 @@ def calls_of(name: str, metric: Metric, outputs: Mapping[str, Any]) -> PyTree:
     """The calls of the update of a member, which has this name, with the outputs that it takes."""
     with naming(name):
         calls = metric.calls((), metric.arguments_from(outputs))
+    if isinstance(calls, Call):
+        return replace(calls, path=joined(name, calls.path))
     return jax.tree.map(
         lambda call: replace(call, path=joined(name, call.path)),
         calls,
