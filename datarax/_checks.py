@@ -35,7 +35,7 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
     except ValueError as error:
         raise _not_numbers(x, name) from error
     known = not isinstance(array, jax.Array)
-    if known and array.dtype == object and any(isinstance(each, int) for each in array.flat):
+    if known and array.dtype == object and all(isinstance(each, int) for each in array.flat):
         raise _too_large(name)
     if known and (array.dtype.kind in "OSUMm" or not array.dtype.isnative):
         raise _not_numbers(x, name)

@@ -34,7 +34,7 @@ class _Kinds(dict[type, int]):
         cls = type(x)
         if issubclass(cls, jax.Array | Tracer):
             found = _DEVICE
-        elif issubclass(cls, list | tuple) or hasattr(cls, "held"):
+        elif issubclass(cls, list | tuple) or hasattr(cls, "held_arrays"):
             found = _TREE
         else:
             found = _HOST if jax.tree_util.all_leaves([x]) or x is None else _TREE
@@ -58,10 +58,10 @@ def on_host(*values: Any) -> bool:
 
 def _parts(x: Any) -> Iterable[Any]:
     """The leaves of a pytree."""
-    if type(x) in (list, tuple):
+    if isinstance(x, list | tuple):
         return x
     # Of a state and a double-float, what it has, without making new arrays or lists of them.
-    held = getattr(x, "held", None)
+    held = getattr(x, "held_arrays", None)
     return jax.tree.leaves(x) if held is None else held
 
 

@@ -6,6 +6,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics as sk
 
+import datarax
 from datarax import metrics
 from tests.registry import BATCH, CASES
 
@@ -66,3 +67,27 @@ def test_host_and_device_states_merge(rng):
     step = jax.jit(metrics.R2Score.update)
     both = step(on_host, x[80:], y[80:])
     assert both.results() == pytest.approx(sk.r2_score(y, x), rel=1e-6)
+
+
+class Rows(list):
+    """A list that JAX does not know."""
+
+
+class Holding(datarax.Metric):
+    """Its state has a name that the library once used itself."""
+
+    held = datarax.MetricAccumulator(0)
+
+    def update(self, values):
+        return self.replace(held=self.held.update(values))
+
+    def compute(self):
+        return self.held.value
+
+
+def test_other_lists_and_other_names():
+    assert metrics.Mean().update(Rows([1, 2.5])).results() == 1.75
+    x = np.array([1, 2])
+    assert Holding().update(x).results() == jax.jit(Holding.update)(Holding(), x).results() == 3
+    with pytest.raises(datarax.MetricTypeError, match="expected an array of numbers"):
+        metrics.Mean().update(np.array([1, None], object))

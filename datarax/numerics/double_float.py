@@ -74,7 +74,7 @@ class DoubleFloat:
         return cls(x, xp.zeros_like(x))
 
     @property
-    def held(self) -> tuple[Any, ...]:
+    def held_arrays(self) -> tuple[Any, ...]:
         """The arrays that it is made of: one, or two."""
         return (self._high, self._low) if self._wide is None else (self._wide,)
 

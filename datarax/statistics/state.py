@@ -378,7 +378,7 @@ class State(Saveable, metaclass=_StateType):
         return {name: getattr(self, name) for name in self._children}
 
     @property
-    def held(self) -> list[Any]:
+    def held_arrays(self) -> list[Any]:
         """The children, or of a flat state without children yet, the arrays."""
         if "_arrays" in vars(self):
             return vars(self)["_arrays"][0]
