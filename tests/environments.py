@@ -8,7 +8,7 @@ environment is a function, and a line in `ENVIRONMENTS`.
 import pickle
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from flax import nnx
 from jax import lax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import datarax
@@ -129,8 +129,14 @@ def stack(trees: Sequence[Any]) -> Any:
 
 def sharded(kind: str, members: Members) -> Read:
     """Global arrays, in a step that is partitioned by the compiler."""
-    members = members.traceable
-    return read(stepped(members.make(), members.on_mesh(mesh_of(kind))))
+    members, mesh = placed(members.traceable, kind), mesh_of(kind)
+    return read(stepped(members.make(), members.on_mesh(mesh)))
+
+
+def placed(members: Members, kind: str) -> Members:
+    """The empty metric is on the mesh. With one from the host, the second step is compiled too."""
+    on_all = NamedSharding(mesh_of(kind), P())
+    return replace(members, make=lambda: jax.device_put(members.make(), on_all))
 
 
 def per_device(kind: str, members: Members) -> Read:
@@ -260,16 +266,16 @@ def exported(members: Members) -> Read:
 
     # Only plain containers can be exported.
     flat, given = [jax.tree.leaves(batch) for batch in batches], jax.tree.structure(batches[0])
-    program = jax.export.export(jax.jit(update))(leaves, flat[0])
+    program = jax.jit(jax.export.export(jax.jit(update))(leaves, flat[0]).call)
     for batch in flat:
-        leaves = program.call(leaves, batch)
+        leaves = program(leaves, batch)
     return read(structure.unflatten(leaves))
 
 
-def inside_set_mesh(environment: Environment, kind: str) -> Environment:
+def inside_set_mesh(environment: Environment, kind: str, on_mesh: bool = False) -> Environment:
     def inside(members: Members) -> Read:
         with jax.set_mesh(mesh_of(kind)):
-            return environment(members)
+            return environment(placed(members.traceable, kind) if on_mesh else members)
 
     return inside
 
@@ -299,12 +305,12 @@ ENVIRONMENTS: Mapping[str, Environment] = {
     "jax_debug_nans": with_debug_nans,
     "jax.export": exported,
     "set_mesh, outside jit": inside_set_mesh(outside_jit, "auto"),
-    "set_mesh, jit": inside_set_mesh(in_jit, "auto"),
+    "set_mesh, jit": inside_set_mesh(in_jit, "auto", on_mesh=True),
+    "set_mesh, collector": inside_set_mesh(collected, "auto", on_mesh=True),
     "set_mesh, scan and vmap, Auto": inside_set_mesh(traced_in_scan_and_vmap, "auto"),
     "set_mesh, scan and vmap, Explicit": inside_set_mesh(traced_in_scan_and_vmap, "explicit"),
     "set_mesh, global arrays, Auto": inside_set_mesh(partial(sharded, "auto"), "auto"),
     "set_mesh, global arrays, Explicit": inside_set_mesh(partial(sharded, "explicit"), "explicit"),
     "set_mesh, per_device, Auto": inside_set_mesh(partial(per_device, "auto"), "auto"),
     "set_mesh, per_device, Explicit": inside_set_mesh(partial(per_device, "explicit"), "explicit"),
-    "set_mesh, collector": inside_set_mesh(collected, "auto"),
 }

@@ -19,10 +19,10 @@ def power_of_two_near_reciprocal(x: jax.Array) -> jax.Array:
     # that is rounded.
     info = xp.finfo(x.dtype)
     bits = xp.dtype(f"int{info.bits}")
-    exponent = xp.clip(xp.frexp(x)[1], info.minexp - 1, -info.minexp).astype(bits)
+    exponent = xp.minimum(exponent_of(x), xp.int32(-info.minexp)).astype(bits)
     field = (xp.asarray(1 - info.minexp, bits) - exponent) << xp.asarray(info.nmant, bits)
     power = lax.bitcast_convert_type(field, x.dtype)
-    return xp.where(x > 0, power, xp.ones_like(x))
+    return xp.where((x > 0) & (x < xp.inf), power, xp.ones((), x.dtype))
 
 
 def exponent_of(x: jax.Array) -> jax.Array:
