@@ -1,13 +1,10 @@
 """The strictest settings there are, before JAX makes its first device; and fresh data."""
 
-import atexit
 import ctypes
 import gc
 import os
 import re
 import secrets
-import shutil
-import tempfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -34,15 +31,6 @@ import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
-
-# What one worker has compiled, the others read, and so does a test after the caches were cleared.
-# The folder is new in each run. Workers of pytest-xdist get its name from the process that starts
-# them.
-if not (PROGRAMS := os.environ.get("DATARAX_TEST_PROGRAMS")):
-    PROGRAMS = os.environ["DATARAX_TEST_PROGRAMS"] = tempfile.mkdtemp(prefix="datarax-programs-")
-    atexit.register(shutil.rmtree, PROGRAMS, ignore_errors=True)
-jax.config.update("jax_compilation_cache_dir", PROGRAMS)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 # A first call compiles, so no deadline; a failure prints what reproduces it.
 hypothesis.settings.register_profile("datarax", deadline=None, print_blob=True)
