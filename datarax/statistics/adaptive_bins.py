@@ -20,6 +20,9 @@ from datarax.statistics.leaf_state import LeafState, Travel
 from datarax.statistics.replication import folding
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at, flushed_total
 
+_BLOCK = 1 << 17
+"""On the host, so many values are added at a time: their temporary arrays stay in the cache."""
+
 
 class Contents(NamedTuple):
     """The bins of each class in ascending order; arrays of shape (size, slots)."""
@@ -114,6 +117,12 @@ class AdaptiveBins(LeafState):
             w: the weights, as floats or booleans, of shape (N, size) or (N, 1).
             row: the row of each value, as integers or booleans; the first row if there is none.
         """
+        rows = max(1, _BLOCK // self.size)
+        if len(x) > rows and on_host(x, w, row):
+            for start in range(0, len(x), rows):
+                part = slice(start, start + rows)
+                self = self.add(x[part], w[part], None if row is None else row[part])
+            return self
         # All arrays get one type, on an `Explicit` mesh that of the batch.
         x, w, row, self = replicated((x, w, row, self))
         x = x.astype(self.reach.dtype) if hasattr(x, "astype") else x

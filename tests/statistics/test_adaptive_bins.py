@@ -47,6 +47,18 @@ def test_any_order_and_grouping_gives_the_same_counts(rng):
     assert_same_bits(whole, merge(SMALL, whole))
 
 
+def test_a_large_batch_on_the_host_is_the_same_in_parts_and_on_devices(rng):
+    n = 100_003  # times SIZE: several blocks, the last one not full
+    x, w, row = (
+        np.concatenate([part] * (n // (BATCHES * ROWS) + 1))[:n]
+        for part in (part.reshape(-1, part.shape[-1]) for part in batches_of(rng))
+    )
+    whole = SMALL.add(x, w, row)
+    assert isinstance(whole.counts.recent, np.ndarray)
+    assert_same_bits(whole, SMALL.add(x[:7], w[:7], row[:7]).add(x[7:], w[7:], row[7:]))
+    assert_same_bits(whole, add(SMALL, x, w, row))
+
+
 def test_the_bins_hold_what_was_added(rng):
     x, w, row = batches = batches_of(rng)
     seen = fold(SMALL, range(BATCHES), batches).contents()
