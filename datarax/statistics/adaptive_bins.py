@@ -118,8 +118,8 @@ class AdaptiveBins(LeafState):
             row: the row of each value, as integers or booleans; the first row if there is none.
         """
         rows = max(1, _BLOCK // self.size)
-        if len(x) > rows and on_host(x, w, row):
-            for start in range(0, len(x), rows):
+        if x.shape[0] > rows and on_host(x, w, row):
+            for start in range(0, x.shape[0], rows):
                 part = slice(start, start + rows)
                 self = self.add(x[part], w[part], None if row is None else row[part])
             return self
