@@ -164,7 +164,7 @@ class Rows:
         self._held: Outputs | None = None
 
     def until(self, end: int) -> Outputs | None:
-        """The next rows, of which the places are below `end`."""
+        """The next rows whose places are below `end`."""
         pieces = [] if self._held is None else [self._held]
         while not (pieces and pieces[-1][INDEX][-1] >= end):
             following = next(self._found, None)

@@ -59,7 +59,7 @@ def _is_replicated(x: object) -> bool:
 
 
 def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
-    """Arrays on one device, of which each process has an equal one, replicated over a mesh."""
+    """Arrays on one device, equal on all processes, replicated over a mesh."""
     sharding = NamedSharding(mesh, PartitionSpec())
     devices = sorted(sharding.addressable_devices, key=lambda device: device.id)
 

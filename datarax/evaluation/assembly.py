@@ -134,7 +134,7 @@ def _metric(spec: Spec, config: Configuration) -> Metric:
 
 
 def _small(config: Configuration, limit: int) -> dict[str, Metric]:
-    """The metrics of which many states can be held, with fewer bins where that makes them small."""
+    """The metrics small enough to hold many states, with fewer bins where that makes them small."""
     found = {}
     for spec in config.specs:
         metric = _metric(spec, config)
@@ -148,7 +148,7 @@ def _small(config: Configuration, limit: int) -> dict[str, Metric]:
 
 
 def _resampled(config: Configuration, limit: int) -> dict[str, Metric]:
-    """The metrics of `_small` of which replicas say how uncertain the value is."""
+    """The metrics of `_small` whose uncertainty replicas can estimate."""
     return {name: each for name, each in _small(config, limit).items() if not each.is_extreme}
 
 

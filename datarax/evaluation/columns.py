@@ -49,7 +49,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Encoded(Columns):
-    """Columns of which a function makes the outputs that a metric takes.
+    """Columns passed to a function that builds the metric's inputs.
 
     Args:
         names: as of `Columns`; all that are named are read, and no others.
@@ -57,7 +57,7 @@ class Encoded(Columns):
         encode: a function that gets the columns of a batch by their names here, as they are in the
             files, and returns the outputs: arrays, or lists of strings. It can be pickled.
         optional: those that may have no value: the function gets lists with None in its place.
-        together: one of which equal values follow each other. They come in one batch.
+        together: a column whose equal values follow each other. They come in one batch.
     """
 
     encode: Callable[[dict[str, Any]], dict[str, Any]] = dict

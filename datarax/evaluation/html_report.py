@@ -105,8 +105,7 @@ def metrics_section(summary: Values) -> Html:
         )
     if any(m.get("bounds") for m in metrics):
         notes.append(
-            "Certain bounds hold the exact value of these rows. They differ because scores were "
-            "counted in bins."
+            "The exact value of these rows lies between the certain bounds; scores are binned."
         )
     if any(m.get("value") is None for m in metrics):
         notes.append(
@@ -173,7 +172,7 @@ def pictures_section(pictures: Sequence[Any]) -> Html:
 
 
 def excluded_section(summary: Values) -> Html:
-    """What was left out of which number, and why."""
+    """What was left out of each number, and why."""
     excluded = summary["excluded"]
     if not excluded:
         return section(

@@ -5,7 +5,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 NO_DATA = "—"
 MINUS, TIMES = "\u2212", "\u00d7"
-SIGNIFICANT = 4  # digits of a number of which nothing else is known
+SIGNIFICANT = 4  # digits of a number if nothing else is known
 MOST_DECIMALS = 8
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -73,7 +73,7 @@ def outward(
 
 
 def trimmed(text: str) -> str:
-    """A number without zeros at its end, of which a scale has no need.
+    """A number without zeros at its end, which a scale does not need.
 
     >>> trimmed("0.50"), trimmed("100"), trimmed("3.0")
     ('0.5', '100', '3')

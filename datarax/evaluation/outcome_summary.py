@@ -1,4 +1,4 @@
-"""The summary of an evaluation: what was computed of which files, as plain JSON."""
+"""The summary of an evaluation: what was computed from what files, as plain JSON."""
 
 import math
 from collections.abc import Iterator, Mapping

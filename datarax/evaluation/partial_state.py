@@ -46,7 +46,7 @@ class Task:
     encode: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     """What makes outputs of the columns; None if they are the outputs."""
     together: str | None = None
-    """The column of which equal values come in one batch."""
+    """The column whose equal values come in one batch."""
 
 
 class PartState(NamedTuple):

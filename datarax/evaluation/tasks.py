@@ -1,4 +1,4 @@
-"""Tasks: which metrics the command computes of which columns."""
+"""Tasks: which metrics the command computes, and from which columns."""
 
 import inspect
 import re
@@ -44,7 +44,7 @@ class Task:
     takes: str
     """What the columns of predictions and targets hold, for messages."""
     families: tuple[str, ...]
-    """The folders of `datarax/metrics` of which metrics can be computed."""
+    """The folders of `datarax/metrics` whose metrics can be computed."""
     outputs: frozenset[str]
     """The outputs that metrics may take, besides `weights`."""
     defaults: tuple[str, ...]

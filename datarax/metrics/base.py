@@ -78,8 +78,8 @@ class Metric(State):
     broadcast_arguments: ClassVar[tuple[str, ...]] = ()
     """The arguments of `update`, besides `weights`, that may be one value for all examples."""
     together_by: ClassVar[str | None] = None
-    """The argument of `update`, of integers, of which all rows of one value must be in one update,
-    and with `per_device` on one device."""
+    """The integer argument of `update` that groups rows: all rows with one value must be in one
+    update, and with `per_device` on one device."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

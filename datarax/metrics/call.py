@@ -27,7 +27,7 @@ class Call:
     """Whether the arrays share a leading axis of examples. If not, all devices get all of them, and
     the metric counts them once."""
     together: str | None = field(default=None, metadata={"static": True})
-    """The argument, of integers, of which all rows of one value must be in one update."""
+    """The integer argument that groups rows: all rows with one value must be in one update."""
 
     @property
     def by_name(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -54,7 +54,7 @@ class Unusable:
         return any(int(count) > 0 for count in self.counts.values())
 
     def described(self) -> str:
-        """How many could not be used, and of which kind, for a message."""
+        """How many values of each kind could not be used, for a message."""
         counts = {kind: int(count) for kind, count in self.counts.items() if int(count)}
         kinds = [f"{count} {kind}" for kind, count in counts.items() if kind]
         example = float(self.example)
@@ -183,7 +183,7 @@ class Reading:
     def propagated(self, value: PyTree) -> PyTree:
         """NaN where the value of the metric is NaN by its policy, for a value made of that value.
 
-        Of a collection the value stays: it is not known of which members it is made.
+        The value of a collection stays, because it is not known which members it depends on.
         """
         if dict(self.policies).get("") != "propagate":
             return value

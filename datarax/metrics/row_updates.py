@@ -18,7 +18,7 @@ from datarax.statistics.repetition import invalid_uncounted
 from datarax.statistics.row_merge import Target, merge_rows
 
 AT_ONCE = 2**13
-"""The most rows of which the states are held at a time; at most 2**16, see `Packed`."""
+"""The most rows whose states are held at a time; at most 2**16, see `Packed`."""
 
 
 def row_count(call: Call) -> int:
@@ -148,7 +148,7 @@ def _one_by_one(stacked: Any, calls: PyTree, target: Target) -> Any:
 
 
 def element(stacked: Any) -> Any:
-    """The empty state of which several are stacked."""
+    """The empty state of one element of a stack."""
     return jax.tree.map(lambda x: x[0], stacked).reset()
 
 

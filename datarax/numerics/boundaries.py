@@ -10,7 +10,7 @@ from datarax.numerics.double_float import DoubleFloat
 
 
 def edges(mask: jax.Array) -> jax.Array:
-    """The pixels of a mask (N, H, W) of which one of the four neighbours is not in the mask.
+    """The pixels of a mask (N, H, W) with at least one of the four neighbours outside the mask.
 
     Pixels outside the image are not in the mask.
     """

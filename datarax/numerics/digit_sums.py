@@ -15,8 +15,8 @@ def sum_by_digits(weights: jax.Array, count: Callable[[jax.Array], jax.Array]) -
     """Sums of weights, each within a few units of 2**-47 of itself, in any order of the weights.
 
     `count` may also subtract sums: a difference is as accurate as a sum, and exactly zero where it
-    is zero. Sums of floats have rounding errors relative to the greatest weight, of which a
-    difference would be left.
+    is zero. Sums of floats have rounding errors relative to the greatest weight, and a
+    difference would keep them.
 
     The weights are cut into digits of equal significance, as long as an integer sum of them cannot
     overflow. Each round takes the highest digit of all weights, counts exactly, and adds the counts

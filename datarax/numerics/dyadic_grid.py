@@ -109,7 +109,7 @@ class DyadicGrid(NamedTuple):
         return self._lowest(self._first(), rank)
 
     def places_on(self, other: "DyadicGrid") -> jax.Array:
-        """The place on another grid, of which the bins are unions of these, of each place but the
+        """The place on another grid, whose bins are unions of these, of each place but the
         special ones: (size, bins)."""
         first = self._first()
         return other.place(self._lowest(first, self._ranks(first)).T).T

@@ -1,4 +1,4 @@
-"""`FloatGrid`: bins over all floats, of which the width grows with the value."""
+"""`FloatGrid`: bins over all floats, whose width grows with the value."""
 
 from typing import Any, NamedTuple
 

@@ -15,7 +15,7 @@ def edit_distance(
     its entry j is the distance of the tokens of `a` so far from the first j tokens of `b`.
 
     Args:
-        a: sequences (N, T), of which the first `a_lengths` (N,) tokens count; from 0 to T, int32.
+        a: sequences (N, T); the first `a_lengths` (N,) tokens of each count; from 0 to T, int32.
         b: sequences (N, U), likewise.
 
     Returns:

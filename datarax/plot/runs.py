@@ -188,8 +188,8 @@ def quantiles(
             an array for several `q`, or numbers with names such as "p1", "p50", "p99".
         ax: where to draw, instead of a new figure.
         q: the quantiles of arrays; a `Quantile` says them itself.
-        name: of which results, if there are several: the layer of `ActivationStats`, or the name
-            in a collection.
+        name: which results to draw, if there are several: the layer of `ActivationStats`, or the
+            name in a collection.
         x: the name of the step in records.
 
     Raises:

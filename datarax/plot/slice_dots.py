@@ -37,7 +37,7 @@ def slices(
         metric: `Sliced(Interval(...))`, `Sliced(Bootstrap(...))`, `Bootstrap(Sliced(...))` or
             another `Sliced` metric, or its results. Without intervals there are only dots.
         ax: where to draw, instead of a new figure.
-        name: of which result, if the slices are of a collection.
+        name: which result to draw, if the slices are of a collection.
         sort: whether the greatest value is at the top; otherwise slices keep their order. Slices
             without data are at the bottom.
 

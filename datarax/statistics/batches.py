@@ -212,7 +212,7 @@ def predictions(
     """Checks a multiclass batch.
 
     Args:
-        preds: scores (..., C), of which some may be -inf, or predicted labels (...).
+        preds: scores (..., C), some possibly -inf, or predicted labels (...).
         target: integer labels (...).
         weights: broadcast against the leading axes of `target`.
         size: the number of classes C.

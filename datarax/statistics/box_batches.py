@@ -43,7 +43,7 @@ def without_area(boxes: jax.Array) -> jax.Array:
 
 
 class BoxSet(NamedTuple):
-    """The boxes of images, (N, K, ...), of which some may be padding."""
+    """The boxes of images, (N, K, ...); some may be padding."""
 
     boxes: jax.Array
     """(N, K, 4)."""

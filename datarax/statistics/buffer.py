@@ -118,7 +118,7 @@ class Rows(LeafState, kw_only=False):
 
 
 class WeightedRows(Rows):
-    """Rows of floats, of which the last is the weight of the others."""
+    """Rows of floats. The last float of a row is the weight of the others."""
 
     def canonical(self) -> Self:
         """The rows sorted; equal rows become one with their total weight."""

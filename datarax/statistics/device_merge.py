@@ -25,7 +25,7 @@ def merge_over_devices(
 ) -> list[Any]:
     """Merges each leaf state over those of the axes `names` along which devices hold their own.
 
-    States of which all copies together take up to `small` bytes are gathered in one collective,
+    States whose copies together take up to `small` bytes are gathered in one collective,
     and each device merges them. Of larger states, each device merges a part.
     """
     groups: dict[tuple[str, ...], list[int]] = {}
@@ -83,7 +83,7 @@ def merge_stack(stacked: Any, empty: Any, merge: Callable[[Any, Any], Any], size
 
 
 def _merge_in_parts(states: list[Any], axis_name: AxisName, size: int, at_once: int) -> list[Any]:
-    """Merges large states, of which a device sends about three times the bytes.
+    """Merges large states. A device sends about three times their bytes.
 
     There are at most five collectives, and one more for each axis of more than `at_once` devices.
     Integers are added up, and maxima found, by an all-reduce, which is exact in any order. Of all

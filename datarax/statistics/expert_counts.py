@@ -131,7 +131,7 @@ class ExpertCounts(State):
         return at.astype(xp.int32), unknown
 
     def _with_number_dropped(self, number: jax.Array, w: jax.Array, layer: jax.Array) -> Self:
-        """The counts after a batch of rows of weight `w`, of which so many were dropped."""
+        """The counts after a batch of rows of weight `w`, when so many of them were dropped."""
         if w.dtype != xp.bool_ or layer.ndim:
             raise MetricInputError(
                 "dropped: a number is for a batch of one layer, without weights or with a mask; "
@@ -162,7 +162,7 @@ class ExpertCounts(State):
         at, unknown = layer
         z = special.logsumexp(as_float(logits), -1)
         w, invalid = rows_weight(not_finite(z) | _over(unknown, rows), weights)
-        # One column for each layer, of which a row counts in one.
+        # One column for each layer; a row counts in one of them.
         layers = xp.arange(self.counts.shape[0], dtype=xp.int32)
         mine = _spread(at, rows, "layer")[..., None] == xp.broadcast_to(
             layers, (*rows, layers.size)

@@ -136,7 +136,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         return a.plus(b, total, Apart(apart, _share(m, total), _share(n, total), n.high))
 
     def plus(self, other: Any, total: DoubleFloat, apart: "Apart") -> Self:
-        """The merge with moments in equal units, of which `total` is the weight."""
+        """The merge with moments in equal units; `total` is the weight of both."""
         (_, mean, powers), (_, _, other_powers) = self.doubles(), other.doubles()
         share, rest, d, factor = apart.share, apart.rest, apart.means.high, apart.factor
         # The merged mean is `share * d` above the mean of self, and `rest * d` below that of other.

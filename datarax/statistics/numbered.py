@@ -97,7 +97,7 @@ class Ring(Numbered, kw_only=False):
 
 
 class Fading(Numbered):
-    """One state, of which the weight of the data halves every `half_life` updates."""
+    """One state; the weight of its data halves every `half_life` updates."""
 
     half_life: float
 

@@ -16,7 +16,7 @@ from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, out_o
 
 
 class Queries(NamedTuple):
-    """A checked batch of queries, of which the documents are ranked.
+    """A checked batch of queries whose documents are ranked.
 
     Arrays by row have one entry for each row that was given: for each query, or in the flat form
     for each document. There, a query is at the row of one of its documents, and the other rows have

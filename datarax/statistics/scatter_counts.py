@@ -1,4 +1,4 @@
-"""`ScatterCounts`: a large table of counts, of which each batch updates a few cells in place."""
+"""`ScatterCounts`: a large table of counts; each batch updates a few cells in place."""
 
 import math
 from collections.abc import Generator

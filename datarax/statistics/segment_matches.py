@@ -37,7 +37,7 @@ class SegmentMatches(State):
 
     Two segments of one class match if their IoU exceeds 1/2. Each segment has at most one match in
     an image. Pixels whose target is not labelled are excluded, and a predicted
-    segment of which more than half lies on such pixels is not counted.
+    segment with more than half of its area on such pixels is not counted.
 
     Example:
         >>> import jax.numpy as jnp

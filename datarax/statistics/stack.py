@@ -1,4 +1,4 @@
-"""`Stack`: several states of one configuration, of which each array has a leading axis."""
+"""`Stack`: several states of one configuration; each array has a leading axis."""
 
 from collections.abc import Callable
 from functools import cached_property, lru_cache
@@ -15,7 +15,7 @@ from datarax.statistics.leaf_states import leaf_states, map_leaf_states
 
 
 class Element:
-    """The empty state of which a stack holds several: configuration, compared by its structure."""
+    """The empty state of an element of a stack: configuration, compared by its structure."""
 
     def __init__(self, empty: Any):
         self.empty = empty

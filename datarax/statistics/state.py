@@ -105,7 +105,7 @@ class State(Saveable, metaclass=_StateType):
     holds_arrays: ClassVar[bool] = False
     """Whether arrays are children; if not, an array as an attribute is an error."""
     delegates: ClassVar[bool] = False
-    """Whether `update` only passes arguments on to other states, each of which takes its own."""
+    """Whether `update` only passes arguments on to other states, and each takes its own."""
     flat: ClassVar[bool] = False
     """Whether it is one node of a pytree, whose children are all its arrays. This is faster to
     flatten than a node for each state. The states are made from the arrays when asked for."""

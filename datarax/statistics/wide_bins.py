@@ -1,4 +1,4 @@
-"""`WideBins`: bins of values that may be integers of 32 bits, none of which is rounded."""
+"""`WideBins`: bins of values that may be integers of 32 bits. No value is rounded."""
 
 from typing import Any
 

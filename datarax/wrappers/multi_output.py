@@ -25,7 +25,7 @@ class MultiOutput(Stacked):
 
     `update` takes what the metric's own `update` takes, with a last axis of outputs. `compute` and
     `results` give the values with a leading axis of outputs. The states of all outputs are updated
-    at once, and each output has its own invalid data: an output of which some data could not be
+    at once, and each output has its own invalid data: an output with data that could not be
     used does not affect the values of the others.
 
     `weights`, and arguments that may be one value for all examples, apply to all outputs. They may

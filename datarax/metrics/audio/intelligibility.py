@@ -62,7 +62,7 @@ class STOI(SignalMetric):
         y, x = (xp.moveaxis(each[:, places], 1, 0) for each in seen[:2])
         count = seen.frames - (_SEGMENT - 1)
         used = xp.arange(segments, dtype=xp.int32) < count
-        # A mean over bands or over frames, of which there are as many in each segment.
+        # A mean over bands or over frames; each segment has the same number of them.
         each = xp.mean(_similarity(y, x) if self.extended else _correlations(y, x), -1)
         total = xp.sum(xp.where(used, each, 0)) / xp.maximum(count, 1).astype(each.dtype)
         return xp.where(count > 0, total, short), defined

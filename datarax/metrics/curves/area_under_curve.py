@@ -32,7 +32,7 @@ class AreaMetric(ScoreMetric):
     average: Literal["micro", "macro", "weighted"] | None = "macro"
     """"macro": the mean over the classes. "weighted": the mean weighted by the positives of each
     class. `None`: one value per class. Classes whose value is NaN are left out of an average.
-    "micro": the value of one binary task, of which each class of an example is an example; with
+    "micro": the value of one binary task, in which each class of an example is an example; with
     `exact`, each takes a place of the buffer."""
 
     extremes: ClassVar[tuple[float, float]] = (0.0, 1.0)

@@ -81,7 +81,7 @@ class GradientNoiseScale(Metric):
 
         Raises:
             MetricInputError: shapes that do not broadcast; shows both. Or batch sizes that are
-                known outside `jit`, of which the small one is not between 0 and the big one.
+                known outside `jit`, with the small one not between 0 and the big one.
         """
         check_values(_check_sizes, (small_batch, big_batch))
         small = as_float(numeric(small_square_norm, "small_square_norm"))

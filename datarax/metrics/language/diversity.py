@@ -94,7 +94,7 @@ class SelfBLEU(TextMean):
 
 
 def counts_among(sequences: Sequences, order: int) -> np.ndarray[Any, Any]:
-    """The counts of BLEU of each sequence, of which all others are references."""
+    """The counts of BLEU of each sequence, with all others as references."""
     lengths = sequences.lengths
     rows = np.argsort(lengths, kind="stable")
     # In order of length, the closest other one is the previous or the next.

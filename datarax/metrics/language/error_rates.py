@@ -166,7 +166,7 @@ def numbered_words(
     texts: list[str], references: list[list[str]]
 ) -> list[tuple[list[int], list[int]]]:
     """The words of each text and of its reference as integers, equal for equal words."""
-    # Not as characters, of which there are about a million.
+    # Not as characters: there are only about a million of them.
     numbers: dict[str, int] = {}
 
     def integers(text: str) -> list[int]:

@@ -24,8 +24,8 @@ from datarax.statistics.invalid_counts import out_of_range
 class PassAtK(MeanScore):
     """The probability that at least one of `k` samples is right, as a mean over problems.
 
-    Of a problem with n samples, of which c are right, `1 - C(n - c, k) / C(n, k)`: the unbiased
-    estimate, of which a mean over repeated draws of k is an approximation. Computed as a sum of
+    For a problem with n samples, c of them right, `1 - C(n - c, k) / C(n, k)`: the unbiased
+    estimate, which a mean over repeated draws of k approximates. Computed as a sum of
     logarithms, so that small probabilities do not cancel. A problem with fewer than `k` samples, or
     with c outside 0 to n, is invalid. No data gives NaN.
 

@@ -25,7 +25,7 @@ References = Sequence[str | Sequence[str]]
 
 
 class CountedText(Metric):
-    """A metric of which `calls` turns strings into arrays, one row for each text.
+    """A metric whose `calls` turns strings into arrays, one row for each text.
 
     All that follows, also within wrappers, sees the arrays only: `apply` folds them into the state.
     So strings can be used outside `jit`, and an update is one compiled program after the counting.

@@ -53,7 +53,7 @@ class BLEU(TextMetric):
     lowercase: bool = False
     """Whether texts are compared in lower case."""
     smooth_method: Smoothing = "exp"
-    """What the precision is of n-grams of which none match: half of one match, then a quarter and
+    """The precision of n-grams without a match: half of one match, then a quarter and
     so on ("exp"); `smooth_value` matches ("floor"); `smooth_value` is added to all counts for n > 1
     ("add-k"); or zero ("none")."""
     smooth_value: float | None = None

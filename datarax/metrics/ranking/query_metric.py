@@ -23,7 +23,7 @@ Empty = Literal["skip", "zero", "one"]
 
 
 class QueryMean(Metric):
-    """The weighted mean of scores of queries, some of which cannot be used."""
+    """The weighted mean of the scores of queries. Queries that cannot be used are left out."""
 
     statistic = WeightedTotal()
 
@@ -56,7 +56,7 @@ class RankedMean(Metric):
         return "skip"
 
     def ranked(self, *given: Any) -> Queries:
-        """The checked and ranked batch of an update, of which all arguments are given in order."""
+        """The checked and ranked batch of an update, from all of its arguments in order."""
         return ranked_queries(*given)
 
     def scored(self, *given: Any) -> tuple[Queries, jax.Array]:
@@ -141,7 +141,7 @@ class RelevanceMean(RankedMean):
 
 
 class QueryMetric(RelevanceMean):
-    """A `RelevanceMean` of which a query without relevant documents has no score."""
+    """A `RelevanceMean` in which a query without relevant documents has no score."""
 
     empty: Empty = "skip"
     """What a query without relevant documents counts as: not at all, as 0, or as 1."""

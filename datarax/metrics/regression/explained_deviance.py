@@ -48,7 +48,7 @@ class D2Tweedie(RegressionMetric):
 
     Raises:
         MetricInputError: `power` is neither 0 nor at least 1. A negative power allows negative
-            targets, of which the mean need not be positive.
+            targets, whose mean need not be positive.
 
     Example:
         >>> import jax.numpy as jnp

@@ -20,8 +20,8 @@ class PanopticQuality(Metric):
     Matching takes `num_classes * max_segments**2` integers of memory, for one image at a time.
 
     A. Kirillov and others (2019), https://doi.org/10.1109/CVPR.2019.00963. As there, pixels without
-    a target label are excluded, and a predicted segment of which more than half lies on such pixels
-    is not a false positive.
+    a target label are excluded, and a predicted segment with more than half of its area on such
+    pixels is not a false positive.
 
     Raises:
         MetricInputError: sizes that are not positive integers, `things` that are not classes, or an

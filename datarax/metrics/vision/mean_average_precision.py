@@ -105,8 +105,8 @@ class MeanAveragePrecision(Metric):
             valid: a mask (N, D) of detections; others are padding, and may hold anything. Without
                 it, all are valid.
             target_valid: the same of the ground truth, (N, G).
-            crowd: a mask (N, G) of boxes that hold a crowd: a detection of which enough lies within
-                one is ignored, and there is none to be found.
+            crowd: a mask (N, G) of boxes that hold a crowd: a detection that lies in one by enough
+                of its area is ignored, and there is none to be found.
             area: (N, G), the area by which the ground truth is small, medium or large, for example
                 that of a mask; by default the area of the box.
             weights: by image, (N,).
