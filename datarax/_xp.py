@@ -260,8 +260,10 @@ def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: int = 0) -> C
                 leaves = [np.moveaxis(leaf, axis, 0) for leaf in leaves]
             given.append((x, None, ()) if axis is None else (x, structure, leaves))
         size = next(len(leaf) for _, _, leaves in given for leaf in leaves)
+        if size == 0:  # the result of one row of zeros says which arrays there are
+            given = [(x, form, _zeros_of_one(leaves)) for x, form, leaves in given]
         results = []
-        for i in range(size):
+        for i in range(size or 1):
             results.append(
                 function(
                     *(
@@ -272,9 +274,16 @@ def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: int = 0) -> C
             )
         flat = [jax.tree.leaves(result) for result in results]
         stacked = [xp.stack(leaves, out_axes) for leaves in zip(*flat, strict=True)]
+        if size == 0:
+            stacked = [np.delete(x, 0, out_axes) for x in stacked]
         return jax.tree.structure(results[0]).unflatten(stacked)
 
     return call
+
+
+def _zeros_of_one(arrays: Iterable[Any]) -> list[Any]:
+    """Zeros of the shapes of arrays without rows, but with one row."""
+    return [np.zeros((1, *np.shape(x)[1:]), np.asarray(x).dtype) for x in arrays]
 
 
 def beside(x: Any, constant: Any) -> Any:
@@ -306,9 +315,13 @@ def _asarray(x: Any, dtype: Any = None, **kwargs: Any) -> Any:
 
 def _vectorize(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
-        if on_host(*args):
-            return np.vectorize(function, **kwargs)(*args)
-        return jax.numpy.vectorize(function, **kwargs)(*args)
+        if not on_host(*args):
+            return jax.numpy.vectorize(function, **kwargs)(*args)
+        run = np.vectorize(function, **kwargs)
+        if len(args[0]):
+            return run(*args)
+        found = run(*_zeros_of_one(args))
+        return tuple(x[:0] for x in found) if isinstance(found, tuple) else found[:0]
 
     return call
 
@@ -343,6 +356,10 @@ def _unstack(x: Any, *, axis: int = 0) -> tuple[Any, ...]:
 
 def _scan(f: Any, init: Any, xs: Any = None, length: int | None = None, **_: Any) -> Any:
     count = length if xs is None else len(jax.tree.leaves(xs)[0])
+    if not count and xs is not None:
+        leaves, structure = jax.tree.flatten(xs)
+        one = structure.unflatten(x[0] for x in _zeros_of_one(leaves))
+        return init, jax.tree.map(lambda y: np.asarray(y)[None][:0], f(init, one)[1])
     carry, outputs = init, []
     for i in range(count or 0):
         carry, y = f(carry, jax.tree.map(lambda x, i=i: x[i], xs))

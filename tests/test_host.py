@@ -37,6 +37,26 @@ def test_the_life_of_a_metric_compiles_nothing(case, rng, programs):
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_a_batch_in_which_nothing_counts_changes_nothing(case, rng):
+    empty = case.traceable()
+    arrays = empty.arguments_from(case.arrays(case.inputs.draw(rng, BATCH)))
+    used = empty.update(**arrays)
+    batches = []
+    if any(route.argument == "weights" for route in empty.routes()):
+        weights = arrays.get("weights", np.ones(BATCH if case.inputs.rows else ()))
+        batches += [arrays | {"weights": np.zeros(np.shape(weights), dtype)} for dtype in "f?"]
+    if case.inputs.rows:
+        batches.append(jax.tree.map(lambda x: x[:0], arrays))
+    for batch in batches:
+        nothing = empty.update(**batch)
+        for x, start in zip(jax.tree.leaves(nothing), jax.tree.leaves(empty), strict=True):
+            assert (x.dtype, np.shape(x)) == (start.dtype, np.shape(start))
+        for both in (nothing.merge(used), used.merge(nothing), used.update(**batch)):
+            for x, y in zip(*(jax.tree.leaves(m.compute()) for m in (both, used)), strict=True):
+                np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
 def test_results_keep_float64(rng):
     preds, target = rng.random((200, 5), np.float32), rng.integers(0, 5, 200)
     x, y = (rng.normal(size=200).astype(np.float32) for _ in range(2))

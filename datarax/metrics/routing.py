@@ -15,18 +15,11 @@ Outputs = tuple[tuple[str, str | None], ...]
 
 # Names that other libraries, and users, give to weights; in lower case without underscores.
 _WEIGHTS = {
-    "mask",
-    "masks",
-    "padding",
-    "real",
-    "sampleweight",
-    "sampleweights",
-    "valid",
-    "weight",
-    "where",
+    *("ispad", "ispadding", "isreal", "isvalid", "nonpad", "notpadding", "padding"),
+    *("real", "valid", "where"),
 }
 # And what such names end in.
-_WEIGHTS_END = ("_mask", "_weight")
+_WEIGHTS_END = ("mask", "masks", "weight", "weights")
 # A name this similar to an argument is taken for a misspelling of it. Two adjacent letters that are
 # swapped, and one letter too many or too few, are above it for names of five letters or more.
 _SIMILAR = 0.8
@@ -151,6 +144,8 @@ def refuse_unknown_arguments(
 
 def is_taken_for_weights(name: str) -> bool:
     """Whether the name of an output is one that is used for weights."""
+    if _letters(name) == "weights":  # itself, or a misspelling of it
+        return False
     return _letters(name) in _WEIGHTS or name.lower().endswith(_WEIGHTS_END)
 
 

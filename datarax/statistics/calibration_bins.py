@@ -20,6 +20,7 @@ from datarax.statistics.batches import Examples, check_task, examples
 from datarax.statistics.fields import field, state
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.labels import first_highest, is_class
+from datarax.statistics.scatter_counts import host_sum
 from datarax.statistics.state import State
 
 
@@ -221,9 +222,7 @@ def _scatter_columns(
     if on_host(place, *columns):
         place = place.reshape(-1)
         used = place < size
-        return [
-            DoubleFloat.of(np.bincount(place[used], x.reshape(-1)[used], size)) for x in columns
-        ]
+        return [host_sum(place[used], x.reshape(-1)[used], size) for x in columns]
     values = xp.stack([x.reshape(-1) for x in columns], -1)
     # A scatter adds one value at a time, so a large sum would absorb small values. Several rows
     # keep the sums short, and the upper parts of the values add up exactly.

@@ -241,10 +241,11 @@ def in_unit_of_greatest(
 
     The maximum is over `axes`. Booleans are 1 and 0, in units of 1. Zeros are in the least unit.
     """
+    least = xp.int32(xp.finfo(dtype).minexp)
     if w.dtype == xp.bool_:
-        least = xp.int32(xp.finfo(dtype).minexp)
         return w.astype(dtype), xp.where(xp.any(w, axes), xp.int32(0), least)
-    unit = unit_exponent(xp.max(w, axes, initial=0), 0)
+    # On the host, weights may be float64, with lesser units than `dtype` has.
+    unit = xp.maximum(unit_exponent(xp.max(w, axes, initial=0), 0), least)
     return w * lax.expand_dims(power_of_two(-unit, dtype), axes), unit
 
 

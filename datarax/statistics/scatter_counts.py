@@ -273,7 +273,7 @@ def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
     place, weights = _beyond_if_zero(place, weights, size), replicated(weights).reshape(-1)
     if on_host(place, weights):
         inside = (place >= 0) & (place < size)
-        return DoubleFloat.of(np.bincount(place[inside], weights[inside], size))
+        return host_sum(place[inside], weights[inside], size)
     # A scatter adds one weight at a time, so a large sum would absorb small weights. Two remedies:
     # several rows are summed apart, and then added; and each weight is split into two parts, of
     # which the upper parts add up exactly.
@@ -285,6 +285,12 @@ def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
         for part in split_for_sum(weights, (0,))
     )
     return DoubleFloat.of(upper) + lower
+
+
+def host_sum(place: Any, weights: Any, size: int) -> DoubleFloat:
+    """On the host, the sum of the weights at each of `size` flat indices; all are in range."""
+    # Without any index, NumPy counts in integers, whatever the weights are.
+    return DoubleFloat.of(np.bincount(place, weights, size).astype(np.float64))
 
 
 def _beyond_if_zero(place: jax.Array, weights: jax.Array, size: int) -> jax.Array:

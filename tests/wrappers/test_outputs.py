@@ -47,6 +47,7 @@ from tests.helpers import draw, make_mesh
 TAKEN_FOR_WEIGHTS = (
     *("mask", "weight", "sample_weight", "sample_weights", "where", "sampleWeight", "valid"),
     *("real", "padding", "attention_mask", "loss_mask", "padding_mask", "loss_weight"),
+    *("token_weights", "attention_masks", "attentionMask", "is_valid", "is_padding"),
 )
 update = jax.jit(lambda metrics, outputs: metrics.update(**outputs))
 
