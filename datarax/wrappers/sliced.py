@@ -249,7 +249,7 @@ def _check_names(names: tuple[str, ...] | None, num_slices: int) -> None:
         return
     if len(names) != num_slices or len(set(names)) < len(names):
         raise MetricInputError(
-            f"Sliced: {len(names)} names, {len(set(names))} of them different, for "
+            f"Sliced: {len(names)} names, but only {len(set(names))} differ, for "
             f"num_slices={num_slices}; expected one name for each slice"
         )
     for name in names:
