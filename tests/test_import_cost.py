@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = {"flax", "matplotlib", "optax", "orbax", "pytest", "rich", "scipy", "sklearn"}
+HEAVY = {"flax", "jinja2", "matplotlib", "optax", "orbax", "pytest", "rich", "scipy", "sklearn"}
 
 
 def loaded_by(statement: str) -> set[str]:

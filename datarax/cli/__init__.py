@@ -19,7 +19,7 @@ from datarax.cli.demo_files import DemoFiles
 
 MAX_DEVICES = 64
 MAX_PROCESSES = 16
-_DEMO_PACKAGES = ("matplotlib", "optax", "rich", "sklearn")  # as they are imported
+_DEMO_PACKAGES = ("jinja2", "matplotlib", "optax", "rich", "sklearn")  # as they are imported
 
 
 def program() -> NoReturn:

@@ -229,6 +229,8 @@ def _runs(module: str) -> Callable[[argparse.Namespace], int]:
 
         with one_line.errors(args.parser):
             optional("rich", "evaluate", f"datarax {args.command}")
+            if args.output:  # before the files are read, not when the report is written
+                optional("jinja2", "evaluate", f"datarax {args.command} --output")
             command = import_module(f"datarax.cli.{module}")
             return command.run(args)
 

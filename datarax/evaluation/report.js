@@ -28,8 +28,8 @@ for (const table of document.querySelectorAll(".table table")) {
     const numeric = header.dataset.sort === "number";
     const button = document.createElement("button");
     button.type = "button";
-    button.append(...header.childNodes);
-    header.append(button);
+    button.append(header.firstChild);
+    header.prepend(button);
     // Large numbers first, names from A.
     const turns = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
     button.addEventListener("click", () => {
@@ -53,6 +53,17 @@ for (const search of document.querySelectorAll(".search")) {
     const found = rows.filter((row) => !row.hidden).length;
     output.textContent = sought ? `${found} of ${all}` : all;
   });
+}
+
+// A hint where columns go on to the right.
+for (const region of document.querySelectorAll(".scroll")) {
+  const look = () => {
+    const left = region.scrollWidth - region.clientWidth;
+    region.parentNode.classList.toggle("more", left - region.scrollLeft > 1);
+    region.previousElementSibling.hidden = left <= 1;
+  };
+  region.addEventListener("scroll", look);
+  new ResizeObserver(look).observe(region);
 }
 
 // The colours, until the page is closed.

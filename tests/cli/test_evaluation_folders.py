@@ -203,3 +203,11 @@ def test_without_rich(capsys, monkeypatch):
     error = refusal(capsys, "evaluate", "a.parquet", *BINARY)
     assert "datarax evaluate needs rich" in error
     assert "run: pip install 'datarax[evaluate]'" in error
+
+
+def test_without_jinja2(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    error = refusal(capsys, "evaluate", "a.parquet", *BINARY, "--output", tmp_path / "out")
+    assert "datarax evaluate --output needs jinja2" in error
+    assert "run: pip install 'datarax[evaluate]'" in error
+    assert not (tmp_path / "out").exists()

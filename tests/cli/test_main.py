@@ -59,7 +59,7 @@ def test_unknown_arguments(capsys, argv):
     assert "error: " in refusal(capsys, *argv)
 
 
-@pytest.mark.parametrize("name", ["matplotlib", "optax", "rich", "sklearn"])
+@pytest.mark.parametrize("name", ["jinja2", "matplotlib", "optax", "rich", "sklearn"])
 def test_missing_package(capsys, monkeypatch, tmp_path, name):
     monkeypatch.setitem(sys.modules, name, None)  # Python's own way to make an import fail
     error = refusal(capsys, "demo", "--output", tmp_path / "out")
