@@ -57,6 +57,13 @@ def test_pages(page):
         assert out == textwrap.dedent(block["prints"] or ""), f"{relative(page)}:{line}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_powers_are_written_as_code(page):
+    # Markdown takes two powers of a paragraph for bold text, and shows neither's stars.
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
+    assert re.findall(r"\d\*\*-?\d+", text) == []
+
+
 def _first_block(page: str) -> re.Match[str]:
     block = BLOCK.search((ROOT / "docs/recipes" / page).read_text())
     assert block

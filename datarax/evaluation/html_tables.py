@@ -29,8 +29,8 @@ class Axis(NamedTuple):
         span = (most - least) or abs(most) or 1.0
         if math.isinf(span):
             return None
-        power = 10.0 ** math.floor(math.log10(span / 4))
-        step = next(power * n for n in (1, 2, 5, 10) if power * n >= span / 4)
+        power = 10.0 ** math.floor(math.log10(span / 8))
+        step = next(power * n for n in (1, 2, 5, 10) if power * n >= span / 8)
         low, high = math.floor(least / step) * step, math.ceil(most / step) * step
         low, high = min(low, least), max(high, most)  # where a step is less than an ulp
         return cls(low, high if high > low else low + step)

@@ -55,7 +55,7 @@ class CalibrationBins(State):
     """The number of bins of equal width over 0 to 1. A bin excludes its lower edge, except that the
     first includes 0. `None` stores cells, which are narrow bins: bins of equal mass are computed
     from them. The width of a cell is a constant fraction of the distance to the nearer of 0 and 1:
-    2**-7 for up to 2 groups, 2**-5 up to 16, 2**-3 up to 256, else 1/2."""
+    `2**-7` for up to 2 groups, `2**-5` up to 16, `2**-3` up to 256, else 1/2."""
     num_classes: int | None = None
     """Multiclass: scores (..., C) and integer labels (...)."""
     num_labels: int | None = None

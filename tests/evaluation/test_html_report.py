@@ -23,6 +23,7 @@ from tests.evaluation.report_samples import (
     classes,
     drawn,
     rich,
+    slices,
     summary_of,
     valued,
 )
@@ -239,8 +240,8 @@ def test_axes_hold_their_values(rng):
         assert axis.high >= max(values)
         assert axis.low < axis.high
         # Little more than the values, so that an interval is wider than its dot.
-        assert max(values) - min(values) >= 0.4 * (axis.high - axis.low)
-    assert Axis.of([0.93127, 0.927, 0.9355]) == pytest.approx((0.925, 0.94))
+        assert max(values) - min(values) >= 0.5 * (axis.high - axis.low)
+    assert Axis.of([0.93127, 0.927, 0.9355]) == pytest.approx((0.926, 0.936))
     assert Axis.of([None, math.nan, math.inf]) is None
     assert Axis.of([1e308, -1e308]) is None  # as wide as no float is
 
@@ -440,6 +441,42 @@ def test_the_page_fits_the_window(browser, file, width):
         "return [...document.querySelectorAll('.scroll')].map((e) => e.scrollWidth > e.clientWidth)"
     )
     assert any(wide) or width == 1280
+
+
+def test_nothing_is_cut_off_without_a_hint(browser, tmp_path, rng):
+    overall = {f"metric_number_{i}": 0.5 + i / 30 for i in range(11)}
+    names = ["phone", "tablet", "desktop", "unknown"]
+    metrics = [valued(name, value, 0.004) for name, value in overall.items()]
+    few = dict(list(overall.items())[:1])
+    by = [slices(rng, "device", names, overall), slices(rng, "country", names, few)]
+    path = tmp_path / "wide.html"
+    path.write_text(render(summary_of(metrics, slices=by), []))
+    show(browser, path)
+    first, wide, narrow = browser.find_elements("class name", "table")
+    cut = "const e = arguments[0].querySelector('.scroll');"
+    below = cut + "return e.scrollHeight - e.clientHeight"
+    right = cut + "return e.scrollWidth - e.clientWidth"
+    assert [browser.execute_script(below, e) for e in (first, narrow)] == [0, 0]
+    assert [browser.execute_script(right, e) for e in (first, narrow)] == [0, 0]
+    assert browser.execute_script(right, wide) > 0
+    hints = [e.find_element("class name", "hint") for e in (first, wide, narrow)]
+    assert [hint.text for hint in hints] == ["", "Scroll sideways to see all 11 metrics →", ""]
+    assert "more" in wide.get_attribute("class")
+    ends = cut + (
+        "const c = e.querySelector('caption > span').getBoundingClientRect();"
+        "return e.getBoundingClientRect().right - c.right"
+    )
+    assert browser.execute_script(ends, wide) >= 0
+    to_the_end = cut + "e.scrollLeft = 1e6; return new Promise((r) => setTimeout(r, 200))"
+    browser.execute_script(to_the_end, wide)
+    assert "more" not in wide.get_attribute("class")
+    # An interval is longer than the dot on it.
+    shown = browser.execute_script(
+        "return [...document.querySelectorAll('#metrics .marks')].map((e) => ['.interval', '.dot']"
+        ".map((kind) => e.querySelector(kind).getBoundingClientRect().width))"
+    )
+    assert len(shown) == 11
+    assert all(line > 3 * dot for line, dot in shown)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

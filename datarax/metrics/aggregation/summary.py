@@ -41,8 +41,8 @@ class Sum(ValueMetric):
     """The weighted sum of values of any shape.
 
     `sum(w * x)`. If all values have an integer dtype, and all weights are whole numbers, `results`
-    and a collector give an `int`, exact to 2**63; otherwise a `float`, to which integers up to
-    2**48 are added without rounding. `compute` gives the nearest float32 (float64 with x64). No
+    and a collector give an `int`, exact to `2**63`; otherwise a `float`, to which integers up to
+    `2**48` are added without rounding. `compute` gives the nearest float32 (float64 with x64). No
     data gives 0. As `numpy.sum`.
 
     Example:
