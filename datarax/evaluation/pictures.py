@@ -40,10 +40,10 @@ class Picture(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    name: str
     title: str
     caption: str
     draw: Callable[..., Any]
+    """Its name is that of the picture."""
     shows: Callable[[Metric], bool]
     prefers: type[Metric]
     """Of the metrics that share a state, the one whose value is written to the figure."""
@@ -55,40 +55,34 @@ def _has_scores(metric: Metric) -> bool:
 
 _KINDS = (
     _Kind(
-        "confusion_matrix",
         "Confusion matrix",
-        "Targets in rows, predictions in columns. A cell is darker the greater its share of the "
-        "examples of its target.",
+        "Targets in rows, predictions in columns. A darker cell has a larger share of its row.",
         confusion_matrix,
         lambda metric: isinstance(metric, ConfusionMatrix),
         ConfusionMatrix,
     ),
     _Kind(
-        "roc",
         "ROC curve",
-        "The exact curve is within the band, if there is one: there, scores share a bin.",
+        "Where scores share a bin, a band holds the exact curve.",
         roc,
         _has_scores,
         AUROC,
     ),
     _Kind(
-        "precision_recall",
         "Precision and recall",
-        "The exact curve is within the band, if there is one: there, scores share a bin.",
+        "Where scores share a bin, a band holds the exact curve.",
         precision_recall,
         _has_scores,
         AveragePrecision,
     ),
     _Kind(
-        "score_histogram",
         "Scores",
-        "Shares of the positives and of the negatives of a class, by score.",
+        "How the scores of the positives and of the negatives of each class are distributed.",
         score_histogram,
         _has_scores,
         AUROC,
     ),
     _Kind(
-        "reliability",
         "Reliability",
         "Accuracy by confidence. Below the diagonal, predictions are too confident.",
         reliability,
@@ -150,19 +144,17 @@ def _state(metric: Metric) -> Any:
 
 def _picture(kind: _Kind, path: str, metric: Metric, names: Sequence[str] | None) -> Picture:
     metric = metric.replace(on_invalid="exclude")
-    sizes = [getattr(metric, size, None) for size in ("num_classes", "num_labels")]
-    named = names is not None and (len(names) in sizes or (len(names) == 2 and sizes == [None] * 2))
-    if sizes == [None, None] and not isinstance(metric, ConfusionMatrix):
-        named = False
-    if isinstance(metric, CalibrationMetric) and metric.has_one_group:
-        named = False
-    if isinstance(metric, ScoreMetric) and metric.statistic.size == 1:
-        named = False
-    figure = kind.draw(metric, names=names if named else None)
+    sizes = {getattr(metric, size, None) for size in ("num_classes", "num_labels")} - {None}
+    if isinstance(metric, ConfusionMatrix):
+        sizes = sizes or {2}
+    grouped = isinstance(metric, CalibrationMetric) and metric.has_one_group
+    single = isinstance(metric, ScoreMetric) and metric.statistic.size == 1
+    fits = names is not None and len(names) in sizes and not (grouped or single)
+    figure = kind.draw(metric, names=names if fits else None)
     left_out = unusable(metric)
     caption = kind.caption
     if left_out.is_some:
         caption += f" {left_out.described()}, and are left out."
-    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{path}-{kind.name}".lstrip("-"))
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{path}-{kind.draw.__name__}".lstrip("-"))
     title = f"{kind.title}: {path}" if path else kind.title
     return Picture(stem, title, caption, svg(figure))

@@ -16,7 +16,7 @@ HOSTILE = (
     " ",
     "ein_sehr_langer_name_ohne_jede_luecke_" * 12,
     "\u05e2\u05d1\u05e8\u05d9\u05ea 123",
-    "&amp; $title {x} %s",
+    "&amp; $title {x} %s {{ title }} {% set title = 1 %} {# title #}",
 )
 
 
