@@ -44,7 +44,7 @@ def epoch(params, metrics, x, y):
 
 
 def batches(order):
-    """The examples as arrays of shape (steps, ROWS, ...), of which the rows are sharded."""
+    """The examples as arrays of shape (steps, ROWS, ...), with sharded rows."""
     rows = order[: steps * ROWS].reshape(steps, ROWS)
     return jax.device_put((x[rows], y[rows]), NamedSharding(mesh, P(None, "data")))
 
