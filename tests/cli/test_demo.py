@@ -157,8 +157,8 @@ def intervals(run: Run) -> dict[str, Any]:
     """By slice: examples, value, lower, upper of the accuracy. Of all: lower, upper of each."""
     out = {}
     for row in run.report["metrics"]:
-        for end in ("lower", "upper"):
-            out[f"interval/{end}/{row['name']}"] = row[end]
+        if row["lower"] is not None:  # the state of the AUROC is too large for draws
+            out |= {f"interval/{end}/{row['name']}": row[end] for end in ("lower", "upper")}
     for by in run.report["slices"]:
         for row in by["rows"]:
             out[f"{by['by']}/examples/{row['name']}"] = row["examples"]
@@ -181,7 +181,7 @@ def test_slices_and_intervals(demo):
 
 def test_intervals_are_the_same_on_processes(demo, processes):
     ours, theirs = intervals(demo), intervals(processes)
-    assert len(ours) == 2 * 9 + 4 * 13
+    assert len(ours) == 2 * 8 + 4 * 13
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         assert theirs[name] == pytest.approx(value, rel=1e-5), name
