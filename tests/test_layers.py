@@ -44,7 +44,6 @@ MORE = {
     "cli.digits": {"flax", "optax", "sklearn"},
     "cli.demo": {"flax", "rich"},
     "cli.verification": {"sklearn"},
-    "cli.report": {"matplotlib", "rich"},
     "cli.console_tables": {"rich"},
     "cli.evaluate_command": {"rich"},
     "cli.compare_command": {"rich"},

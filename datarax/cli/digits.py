@@ -7,7 +7,7 @@ evaluation under `pmap`.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,8 @@ from jax.sharding import PartitionSpec as P
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from datarax import Bootstrap, Collection, Metric, MetricAccumulator, Sliced, per_device
-from datarax._typing import PyTree
-from datarax.cli.verification import REPLICAS, Predictions
+from datarax import Collection, per_device
+from datarax.cli.verification import Predictions
 from datarax.distributed import (
     all_gather,
     global_batch,
@@ -29,7 +28,7 @@ from datarax.distributed import (
     reduce_custom_collective,
     reduce_mean,
 )
-from datarax.metrics import AUROC, F1, Accuracy, CalibrationError, Max, Mean, Min, Recall
+from datarax.metrics import Accuracy, Max, Mean, Min, Sum
 from datarax.training import StatefulMetric
 
 SEED = 0
@@ -37,10 +36,8 @@ AXIS = "data"
 BATCH_SIZE = 128
 NUM_CLASSES = 10
 
-# Slices of the data, by the digit and by the ink, the mean intensity of the pixels. About a third
-# of the digits is between the two edges.
-SLICES = {"digit": tuple("0123456789"), "ink": ("light", "medium", "heavy")}
-INK_EDGES = (0.287, 0.321)
+Arrays = dict[str, jax.Array]
+Evaluation = Callable[[nnx.State, "Batch"], tuple[Arrays, Arrays, jax.Array]]
 
 # How each metric of a summary is reduced. The default is the mean.
 REDUCTIONS = {"examples": "sum", "worst_loss": "max", "least_confidence": "min"}
@@ -49,16 +46,16 @@ REDUCTIONS = {"examples": "sum", "worst_loss": "max", "least_confidence": "min"}
 class Examples(NamedTuple):
     """Examples on the host, along the leading axis."""
 
-    images: Any
-    labels: Any
+    images: np.ndarray
+    labels: np.ndarray
 
 
 class Batch(NamedTuple):
     """Examples on the devices, along the leading axis; `mask` is false for padding rows."""
 
-    images: Any
-    labels: Any
-    mask: Any
+    images: jax.Array
+    labels: jax.Array
+    mask: jax.Array
 
 
 # Data.
@@ -67,14 +64,9 @@ class Batch(NamedTuple):
 def load() -> tuple[Examples, Examples]:
     """The 1,437 training and 360 test digits: float32 images in [0, 1] of shape (N, 64)."""
     images, labels = load_digits(return_X_y=True)
-    parts = train_test_split(
-        (images / 16).astype(np.float32),
-        labels.astype(np.int32),
-        test_size=0.2,
-        stratify=labels,
-        random_state=SEED,
-    )
-    train_images, test_images, train_labels, test_labels = parts
+    data = (images / 16).astype(np.float32), labels.astype(np.int32)
+    parts = train_test_split(*data, test_size=0.2, stratify=labels, random_state=SEED)
+    train_images, test_images, train_labels, test_labels = map(np.asarray, parts)
     return Examples(train_images, train_labels), Examples(test_images, test_labels)
 
 
@@ -82,11 +74,6 @@ def shuffled(data: Examples, epoch: int) -> Examples:
     """The examples in an order that depends only on the epoch, so it is equal on all processes."""
     order = np.random.default_rng((SEED, epoch)).permutation(len(data.labels))
     return Examples(*(x[order] for x in data))
-
-
-def slice_ids(data: Examples) -> dict[str, np.ndarray]:
-    """The slice of each example, from 0, for each slicing of `SLICES`."""
-    return {"digit": data.labels, "ink": np.digitize(data.images.mean(axis=1), INK_EDGES)}
 
 
 def num_batches(data: Examples) -> int:
@@ -137,28 +124,17 @@ def make_model(mesh: Mesh) -> tuple[Classifier, nnx.Optimizer]:
     model = Classifier(nnx.Rngs(SEED))
     optimizer = nnx.Optimizer(model, optax.sgd(0.1, momentum=0.9), wrt=nnx.Param)
     graphdef, state = nnx.split((model, optimizer))
-    return nnx.merge(graphdef, jax.device_put(on_host(state), NamedSharding(mesh, P())))
+    state = jax.device_put(jax.tree.map(np.asarray, state), NamedSharding(mesh, P()))
+    return nnx.merge(graphdef, state)
 
 
 # Metrics.
 
 
-class Count(Metric):
-    """The number of examples, as an example of a metric that a user defines."""
-
-    seen = MetricAccumulator(0)
-
-    def update(self, present: jax.Array) -> "Count":
-        return self.replace(seen=self.seen.update(present))
-
-    def compute(self) -> PyTree:
-        return self.seen.value
-
-
 def make_metrics(mesh: Mesh) -> StatefulMetric:
     """The metrics of training, with one copy of their state on each device."""
     metrics = {
-        "examples": Count(),
+        "examples": Sum().from_outputs(values="present"),
         "loss": Mean().from_outputs(values="losses"),
         "accuracy": Accuracy(num_classes=NUM_CLASSES),
         "worst_loss": Max().from_outputs(values="losses"),
@@ -167,29 +143,7 @@ def make_metrics(mesh: Mesh) -> StatefulMetric:
     return StatefulMetric(per_device(Collection(metrics), mesh, AXIS))
 
 
-def make_quality(mesh: Mesh, slices: bool) -> Metric:
-    """Metrics of the quality of predictions: five, which share three statistics, and intervals."""
-    accuracy = Accuracy(num_classes=NUM_CLASSES)
-    headline = {"accuracy": accuracy, "macro_f1": F1(num_classes=NUM_CLASSES, average="macro")}
-    metrics = headline | {
-        "recall": Recall(num_classes=NUM_CLASSES, average=None),
-        "auroc": AUROC(num_classes=NUM_CLASSES, from_logits=True),
-        "calibration_error": CalibrationError(num_classes=NUM_CLASSES, from_logits=True),
-        "interval": Bootstrap(Collection(headline), REPLICAS),
-    }
-    for by, sliced in _sliced(accuracy).items() if slices else ():
-        metrics[by] = Bootstrap(sliced, REPLICAS)
-    for by, sliced in _sliced(Count()).items() if slices else ():
-        metrics[f"{by}/examples"] = sliced
-    return per_device(Collection(metrics), mesh, AXIS)
-
-
-def _sliced(metric: Metric) -> dict[str, Metric]:
-    by_digit = Sliced(metric, NUM_CLASSES, by="digit").from_outputs(digit="target")
-    return {"digit": by_digit, "ink": Sliced(metric, 3, names=SLICES["ink"], by="ink")}
-
-
-def summary(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+def summary(logits: jax.Array, batch: Batch) -> Arrays:
     """The metrics of `make_metrics` for the real rows of a batch, computed by the reducers."""
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels)
     examples = {
@@ -202,25 +156,28 @@ def summary(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
     return reduce_custom(examples, REDUCTIONS, weights=batch.mask)
 
 
-def total(summaries: dict[str, jax.Array]) -> dict[str, float]:
+def total(summaries: Arrays) -> dict[str, float]:
     """Summaries that are stacked along a leading axis as one, weighted by their examples."""
     metrics = reduce_custom(summaries, REDUCTIONS, weights=by_examples(summaries))
     return {name: value.item() for name, value in metrics.items()}
 
 
-def by_examples(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
+def by_examples(metrics: Arrays) -> Arrays:
     """The weights with which summaries of parts of unequal size combine exactly."""
     return {name: metrics["examples"] for name in metrics if name != "examples"}
 
 
-# Steps. Each returns a dict of arrays that includes the logits.
+# Steps.
 
 
 @nnx.jit
 def train_step(
     model: Classifier, optimizer: nnx.Optimizer, metrics: StatefulMetric, batch: Batch
-) -> dict[str, jax.Array]:
-    """A train step on global arrays. The gradients need collectives, the metrics do not."""
+) -> Arrays:
+    """A train step on global arrays. The gradients need collectives, the metrics do not.
+
+    It returns the logits, for the check of the numbers.
+    """
 
     def objective(model: Classifier) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         logits = model(batch.images)
@@ -240,93 +197,48 @@ def train_step(
     return {"logits": logits}
 
 
-def make_evaluate(model: Classifier, mesh: Mesh) -> Callable[[nnx.State, Batch], Any]:
-    """An evaluation step on global arrays; `shard_map` gives each device its own rows."""
-    graphdef = nnx.graphdef(model)
+def make_evaluations(model: Classifier, mesh: Mesh) -> tuple[Evaluation, Evaluation]:
+    """The evaluation of a batch by the reducers, in `shard_map` and in `pmap`.
 
-    def on_shard(state: nnx.State, batch: Batch) -> dict[str, jax.Array]:
-        every, _, logits = _evaluate_rows(nnx.merge(graphdef, state), batch)
-        return every | all_gather({"logits": logits}, AXIS, tiled=True)
-
-    return jax.jit(jax.shard_map(on_shard, mesh=mesh, in_specs=(P(), P(AXIS)), out_specs=P()))
-
-
-def quality(
-    model: Classifier, data: Examples, mesh: Mesh, slices: bool
-) -> tuple[dict[str, Any], Any]:
-    """The results of the metrics of `make_quality` on a data set, and the bounds of the AUROC."""
-
-    @nnx.jit
-    def step(model: Classifier, metrics: Metric, batch: Batch, first: int) -> Metric:
-        return metrics.update(
-            preds=model(batch.images),
-            target=batch.labels,
-            weights=batch.mask,
-            present=batch.mask,
-            # Where each example is in the data set: then the intervals are the same on any mesh.
-            index=first + jnp.arange(len(batch.labels)),
-            ink=jnp.digitize(jnp.mean(batch.images, axis=1), jnp.array(INK_EDGES)),
-        )
-
-    metrics: Any = make_quality(mesh, slices)
-    for i, batch in enumerate(batches(data)):
-        placed = place(batch, mesh)
-        metrics = jax.block_until_ready(step(model, metrics, placed, i * BATCH_SIZE))
-    seen = jax.block_until_ready(metrics.sync())
-    return seen.results(), tuple(float(bound) for bound in seen["auroc"].bounds())
-
-
-def make_evaluate_pmap(model: Classifier, mesh: Mesh) -> Callable[[nnx.State, Batch], Any]:
-    """An evaluation step by `pmap`: its arguments and results have a leading device axis.
-
-    It returns the summary of the rows of all devices, the summary of the rows of each device, and
-    the logits of each device. Every device has all of them.
+    It returns the summary of the rows of all devices; and, of each device along a leading axis, the
+    summary and the logits. All devices have all of them. Arguments and results of `pmap` have one
+    more leading axis, of the devices.
     """
     graphdef = nnx.graphdef(model)
 
-    def on_device(state: nnx.State, batch: Batch):
-        every, mine, logits = _evaluate_rows(nnx.merge(graphdef, state), batch)
+    def on_device(state: nnx.State, batch: Batch) -> tuple[Arrays, Arrays, jax.Array]:
+        logits = nnx.merge(graphdef, state)(batch.images)
+        mine = summary(logits, batch)
+        every = reduce_custom_collective(mine, REDUCTIONS, AXIS, weights=by_examples(mine))
         return every, *all_gather((mine, logits), AXIS)
 
+    sharded = jax.shard_map(on_device, mesh=mesh, in_specs=(P(), P(AXIS)), out_specs=P())
     devices = list(mesh.devices.flat)
-    return jax.pmap(on_device, axis_name=AXIS, in_axes=(None, 0), devices=devices)
-
-
-def _evaluate_rows(model: Classifier, batch: Batch):
-    logits = model(batch.images)
-    mine = summary(logits, batch)
-    every = reduce_custom_collective(mine, REDUCTIONS, AXIS, weights=by_examples(mine))
-    return every, mine, logits
+    mapped = jax.pmap(on_device, axis_name=AXIS, in_axes=(None, 0), devices=devices)
+    return jax.jit(sharded), mapped
 
 
 def run_steps(
-    step: Callable[[Batch], dict[str, jax.Array]],
-    data: Examples,
-    mesh: Mesh,
-    after_step: Callable[[], None],
-) -> tuple[dict[str, jax.Array], Predictions]:
-    """Runs a step for each batch; returns the stacked results, and the predictions."""
+    step: Callable[[Batch], Arrays], data: Examples, mesh: Mesh, after_step: Callable[[], None]
+) -> tuple[Arrays, Predictions]:
+    """Runs a step for each batch; returns the stacked results, and the predictions.
+
+    The step returns the logits of its rows, and what else it finds.
+    """
     outputs = []
     for batch in batches(data):
         # On CPU, several steps with a collective in flight may deadlock, so wait for each.
         outputs.append(jax.block_until_ready(step(place(batch, mesh))))
         after_step()
-    results = jax.block_until_ready(_stacked(outputs, mesh))
-    logits = np.asarray(results.pop("logits"))
-    predicted = [x[: len(batch.labels)] for x, batch in zip(logits, batches(data), strict=True)]
+    # Replicated, so that every process has all logits for the check.
+    results = jax.block_until_ready(_stacked(outputs, NamedSharding(mesh, P())))
+    logits = np.asarray(results.pop("logits")).reshape(len(outputs), -1, NUM_CLASSES)
+    real = [x[: len(batch.labels)] for x, batch in zip(logits, batches(data), strict=True)]
     mask = np.ones(len(data.labels), bool)
-    return results, Predictions(np.concatenate(predicted), data.labels, mask)
+    return results, Predictions(np.concatenate(real), data.labels, mask)
 
 
 @partial(jax.jit, static_argnums=1)
-def _stacked(outputs: list[dict[str, jax.Array]], mesh: Mesh) -> dict[str, jax.Array]:
-    # Replicated, so that every process has all logits for the check.
-    everywhere = NamedSharding(mesh, P())
-    return jax.tree.map(
-        lambda *x: jax.lax.with_sharding_constraint(jnp.stack(x), everywhere), *outputs
-    )
-
-
-def on_host(tree: PyTree) -> PyTree:
-    """A pytree of replicated arrays as NumPy arrays."""
-    return jax.tree.map(np.asarray, tree)
+def _stacked(outputs: list[Arrays], places: NamedSharding) -> Arrays:
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *outputs)
+    return jax.lax.with_sharding_constraint(stacked, places)

@@ -12,23 +12,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import connection, resource_tracker
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from datarax.cli import interrupts
-from datarax.cli.demo_files import DemoFiles
 
 _INTERRUPT_SECONDS = 0.1  # how long it may take until Ctrl-C is noticed
 _spawn = multiprocessing.get_context("spawn")
 
 
-def run_demo(count: int, epochs: int, files: DemoFiles, slices: bool) -> int:
+def run_demo(count: int, epochs: int, folder: Path) -> int:
     """Runs the demo on `count` processes and returns its exit code."""
     with _reserved_port() as port:
-        limit = 180 + 20 * epochs
-        return run(_join, count, count, port, epochs, files, slices, limit=limit)
+        return run(_join, count, count, port, epochs, folder, limit=180 + 20 * epochs)
 
 
-def _join(rank: int, count: int, port: int, *args: Any) -> int:
+def _join(rank: int, count: int, port: int, epochs: int, folder: Path) -> int:
     import jax
 
     _silence_native_code()
@@ -36,7 +35,7 @@ def _join(rank: int, count: int, port: int, *args: Any) -> int:
     jax.distributed.initialize(address, count, rank, coordinator_bind_address=address)
     from datarax.cli import demo
 
-    code = demo.run(count, *args)
+    code = demo.run(count, epochs, folder)
     jax.distributed.shutdown()
     return code
 

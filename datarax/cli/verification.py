@@ -1,16 +1,13 @@
 """The reference values of the demo: computed from its predictions by NumPy and scikit-learn."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from sklearn import metrics as sklearn_metrics
-from sklearn.calibration import calibration_curve
 
 TOLERANCE = 1e-5
-REPLICAS = 2000  # of each bootstrap that is reported
-CONFIDENCE = 0.95
 
 REFERENCES = {
     "examples": "NumPy sum",
@@ -19,17 +16,6 @@ REFERENCES = {
     "worst_loss": "NumPy max",
     "least_confidence": "NumPy min",
 }
-
-
-QUALITY_REFERENCES = {
-    "accuracy": "scikit-learn accuracy_score",
-    "macro_f1": "scikit-learn f1_score",
-    "auroc": "scikit-learn roc_auc_score",
-    "calibration_error": "scikit-learn calibration_curve",
-    "recall": "scikit-learn recall_score",
-}
-
-INTERVAL_REFERENCE = "NumPy bootstrap"
 
 
 class Predictions(NamedTuple):
@@ -64,142 +50,16 @@ def reference(predictions: Predictions) -> dict[str, float]:
     labels = predictions.labels[predictions.mask]
     if not len(labels):
         return {"examples": 0} | {name: math.nan for name in REFERENCES if name != "examples"}
-    log_probs = _log_softmax(logits)
-    probs = np.exp(log_probs)
-    classes = np.arange(logits.shape[1])
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    probs, classes = np.exp(log_probs), np.arange(logits.shape[1])
     return {
-        "examples": int(predictions.mask.sum()),
+        "examples": len(labels),
         "loss": float(sklearn_metrics.log_loss(labels, probs, labels=classes)),
         "accuracy": float(sklearn_metrics.accuracy_score(labels, logits.argmax(axis=1))),
         "worst_loss": float(np.max(-log_probs[np.arange(len(labels)), labels])),
         "least_confidence": float(np.min(probs.max(axis=1))),
     }
-
-
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-
-def quality_reference(predictions: Predictions, num_bins: int = 15) -> dict[str, Any]:
-    """The references of the metrics of `make_quality`, for predictions without padding."""
-    logits, labels = predictions.logits.astype(np.float64), predictions.labels
-    probs, chosen = np.exp(_log_softmax(logits)), logits.argmax(axis=1)
-    confidence, right = probs.max(axis=1), chosen == labels
-    accuracies, means = calibration_curve(right, confidence, n_bins=num_bins)
-    # As in `calibration_curve`, a bin excludes its lower edge and includes its upper edge.
-    place = np.searchsorted(np.linspace(0, 1, num_bins + 1)[1:-1], confidence)
-    share = np.bincount(place, minlength=num_bins) / len(labels)
-    return {
-        "accuracy": sklearn_metrics.accuracy_score(labels, chosen),
-        "macro_f1": sklearn_metrics.f1_score(labels, chosen, average="macro"),
-        "auroc": np.mean(
-            [sklearn_metrics.roc_auc_score(labels == c, probs[:, c]) for c in range(probs.shape[1])]
-        ),
-        "calibration_error": float(np.sum(share[share > 0] * abs(accuracies - means))),
-        "recall": sklearn_metrics.recall_score(labels, chosen, average=None),  # type: ignore[arg-type]
-    }
-
-
-def quality_differences(
-    reported: Mapping[str, Any], bounds: tuple[float, float], expected: Mapping[str, Any]
-) -> dict[str, float]:
-    """The largest absolute difference of each metric from its reference.
-
-    The AUROC is an estimate with certain bounds: its difference is the distance of the reference
-    from the bounds, and infinite if the estimate itself is outside of them.
-
-    Raises:
-        ValueError: the two have different names, so that some number would not be checked.
-    """
-    if reported.keys() != expected.keys():
-        raise ValueError(f"reported {sorted(reported)}, but can check {sorted(expected)}")
-    found = {
-        name: max(map(_difference, np.ravel(reported[name]), np.ravel(expected[name])))
-        for name in QUALITY_REFERENCES
-    }
-    inside = bounds[0] <= reported["auroc"] <= bounds[1]
-    outside = max(bounds[0] - expected["auroc"], expected["auroc"] - bounds[1], 0.0)
-    return found | {"auroc": float(outside) if inside else math.inf}
-
-
-def plain_draws(examples: int, replicas: int = 20_000) -> np.ndarray:
-    """How often each replica of a plain bootstrap has each example: (replicas, examples) float32.
-
-    Each replica has as many examples as the data set, drawn with replacement.
-    """
-    rng = np.random.default_rng(0)
-    drawn = rng.integers(0, examples, (replicas, examples))
-    return np.stack([np.bincount(x, minlength=examples) for x in drawn]).astype(np.float32)
-
-
-def interval_differences(
-    reported: Mapping[str, Any],
-    predictions: Predictions,
-    slices: Mapping[str, tuple[Sequence[str], np.ndarray]],
-) -> dict[str, float]:
-    """How far intervals are outside of what a plain bootstrap of the same predictions explains.
-
-    For each slicing in `slices`, which has the names of its slices and the slice of each example,
-    it also has the largest differences of the numbers of examples and of the accuracies.
-    """
-    labels, chosen = predictions.labels, predictions.logits.argmax(axis=1)
-    drawn, right = plain_draws(len(labels)), chosen == labels
-
-    def ends(where: str, name: str, replicas: np.ndarray, examples: int) -> float:
-        lower, upper = (reported[f"{where}/{end}/{name}"] for end in ("lower", "upper"))
-        return max(
-            outside(lower, replicas, (1 - CONFIDENCE) / 2, examples),
-            outside(upper, replicas, (1 + CONFIDENCE) / 2, examples),
-        )
-
-    accuracy, f1 = drawn @ right / len(labels), _macro_f1(drawn, predictions)
-    found = {
-        "quality/accuracy/interval": ends("interval", "accuracy", accuracy, len(labels)),
-        "quality/macro_f1/interval": ends("interval", "macro_f1", f1, len(labels)),
-    }
-    for by, (names, ids) in slices.items():
-        worst = {"examples": 0.0, "accuracy": 0.0, "interval": 0.0}
-        for i, name in enumerate(names):
-            inside = ids == i
-            examples = int(inside.sum())
-            accuracy = sklearn_metrics.accuracy_score(labels[inside], chosen[inside])
-            values = drawn @ (right & inside) / (drawn @ inside)
-            new = {
-                "examples": _difference(reported[f"{by}/examples/{name}"], examples),
-                "accuracy": _difference(reported[f"{by}/value/{name}"], float(accuracy)),
-                "interval": ends(by, name, values, examples),
-            }
-            worst = {part: max(worst[part], new[part]) for part in worst}
-        found |= {f"{by}/{part}": difference for part, difference in worst.items()}
-    return found
-
-
-def outside(end: float, replicas: np.ndarray, share: float, examples: int) -> float:
-    """How far the end of an interval is outside of what chance explains; infinite for NaN.
-
-    The end is a quantile of `REPLICAS` values, so the share of all possible values below it is
-    known up to a standard error. 5 of them are allowed, as the interval of Wilson for the share.
-
-    Args:
-        end: the lower or the upper end.
-        replicas: many values of a plain bootstrap, which stand for all possible values.
-        share: the share of the values below the end that defines it, 0.025 or 0.975.
-        examples: how many there are. Half of one is allowed too, because a plain bootstrap has
-            values in steps of one example, and the Poisson bootstrap also between them.
-    """
-    square = 5.0**2 / REPLICAS
-    width = math.sqrt(square * share * (1 - share) + square**2 / 4)
-    shares = [(share + square / 2 + side * width) / (1 + square) for side in (-1, 1)]
-    least, greatest = np.quantile(replicas, shares) + np.array([-0.5, 0.5]) / examples
-    return math.inf if math.isnan(end) else float(max(least - end, end - greatest, 0.0))
-
-
-def _macro_f1(drawn: np.ndarray, predictions: Predictions) -> np.ndarray:
-    one_hot = np.eye(predictions.logits.shape[1], dtype=np.float32)
-    target, predicted = one_hot[predictions.labels], one_hot[predictions.logits.argmax(axis=1)]
-    both = drawn @ (target * predicted)
-    return np.mean(2 * both / (drawn @ target + drawn @ predicted), axis=1)
 
 
 def differences(reported: Mapping[str, float], expected: Mapping[str, float]) -> dict[str, float]:
@@ -215,11 +75,12 @@ def differences(reported: Mapping[str, float], expected: Mapping[str, float]) ->
     """
     if reported.keys() != expected.keys():
         raise ValueError(f"reported {sorted(reported)}, but can check {sorted(expected)}")
-    return {name: _difference(reported[name], expected[name]) for name in expected}
+    return {name: difference(reported[name], expected[name]) for name in expected}
 
 
-def _difference(a: float, b: float) -> float:
+def difference(a: float, b: float) -> float:
+    """The absolute difference of two numbers; 0 if both are NaN, infinite if only one is."""
     if a == b or (math.isnan(a) and math.isnan(b)):
         return 0.0
-    difference = abs(a - b)
-    return math.inf if math.isnan(difference) else difference
+    found = abs(a - b)
+    return math.inf if math.isnan(found) else found

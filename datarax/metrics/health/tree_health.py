@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import jax
-import numpy as np
 
 from datarax._checks import is_integer, numeric
 from datarax._errors import MetricInputError, MetricTypeError
@@ -12,17 +11,22 @@ from datarax._typing import ArrayLike, PyTree
 from datarax._xp import on_host, xp
 from datarax.metrics.base import Metric, arguments
 from datarax.metrics.call import Call
+from datarax.metrics.health.tree_layout import TreeLayout, checked_groups
+from datarax.metrics.health.tree_sums import (
+    TREES,
+    FirstPlace,
+    Rows,
+    TreeSums,
+    counts,
+    manual_axes,
+    tree_batch,
+    tree_sums,
+)
 from datarax.metrics.reading import ByGroup, OrNone
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.fields import field, state
-from datarax.statistics.first_place import FirstPlace
-from datarax.statistics.tree_batch import Rows, manual_axes, tree_batch
-from datarax.statistics.tree_layout import Groups, TreeLayout, checked_groups
-from datarax.statistics.tree_sums import TreeSums
-
-TREES = "params", "grads", "updates"
 
 
 class TreeHealth(Metric):
@@ -96,18 +100,13 @@ class TreeHealth(Metric):
         if not isinstance(self.like, TreeLayout):
             self.like = TreeLayout.of(self.like)
         self.groups = checked_groups(self.groups)
-        sizes = self.like.sizes
-        self.sums = TreeSums(
-            trees=len(TREES), sizes=tuple(sum(sizes[i] for i in row) for row in self._rows)
-        )
-        self.nonfinite = MetricAccumulator(np.zeros(len(self._rows), np.int32))
+        self.sums = tree_sums(self.like, self._rows)
+        self.nonfinite = counts(self._rows)
 
     @property
     def _rows(self) -> Rows:
         """The leaves of each row of the sums: first all leaves, then those of each group."""
-        groups: Groups = self.groups
-        everything = tuple(range(len(self.like.paths)))
-        return everything, *self.like.grouped(groups).values()
+        return tuple(range(len(self.like.paths))), *self.like.grouped(self.groups).values()
 
     def update(
         self,
@@ -148,12 +147,12 @@ class TreeHealth(Metric):
         if number.ndim:
             raise MetricInputError(f"step has shape {number.shape}; expected one integer")
         trees = {
-            name: None if tree is None else self.like.leaves_of(tree, name)
-            for name, tree in given.items()
+            name: None if given[name] is None else self.like.leaves_of(given[name], name)
+            for name in TREES
         }
-        make = _batch if on_host(trees, number) else _compiled_batch
+        make = tree_batch if on_host(trees, number) else _compiled_batch
         batch = make(trees, _as_int32(number), self.like, self._rows)
-        call = {"numbered": batch} if step is not None else {"unnumbered": batch}
+        call = {"unnumbered" if step is None else "numbered": batch}
         return Call((), call, type(self).__name__, takes, (), rows=False)
 
     def apply(self, calls: PyTree) -> Self:
@@ -179,15 +178,13 @@ class TreeHealth(Metric):
         sums, squares = self.sums, self.sums.squares.number
         absent = ~xp.broadcast_to(sums.given[:, None], sums.greatest.shape)
         norms = nan_where(absent, squares.root())
-        ratio = nan_where(absent[0] | absent[2], (squares[2] / squares[0]).root())
+        greatest = nan_where(absent, xp.asarray(sums.greatest))
         zeros, entries = (Exact(*(x[1] for x in pair)) for pair in (sums.zeros, sums.entries))
+        named = tuple(enumerate(name.removesuffix("s") for name in TREES))
         columns = {
-            **{f"{name}_norm": norms[i] for i, name in enumerate(("param", "grad", "update"))},
-            "update_ratio": ratio,
-            **{
-                f"{name}_max": nan_where(absent[i], xp.asarray(sums.greatest)[i])
-                for i, name in enumerate(("param", "grad", "update"))
-            },
+            **{f"{name}_norm": norms[i] for i, name in named},
+            "update_ratio": nan_where(absent[0] | absent[2], (squares[2] / squares[0]).root()),
+            **{f"{name}_max": greatest[i] for i, name in named},
             "grad_zeros": zeros / entries,
             "nonfinite": self.nonfinite.value,
         }
@@ -205,19 +202,4 @@ def _as_int32(step: jax.Array) -> jax.Array:
     return xp.clip(step, max(held.min, -most), min(held.max, most)).astype(xp.int32)
 
 
-def _batch(
-    trees: dict[str, list[Any] | None], step: jax.Array, layout: TreeLayout, rows: Rows
-) -> Any:
-    """The states of the metric after the trees of one step alone."""
-    sizes = layout.sizes
-    empty = TreeSums(trees=len(TREES), sizes=tuple(sum(sizes[i] for i in row) for row in rows))
-    batch = tree_batch(empty, layout, rows, {name: trees[name] for name in TREES}, step)
-    nonfinite = MetricAccumulator(np.zeros(len(rows), np.int32))
-    return (
-        batch.sums,
-        nonfinite.update(Exact(*batch.nonfinite)),
-        FirstPlace().of(batch.bad, step),
-    )
-
-
-_compiled_batch = jax.jit(_batch, static_argnames=("layout", "rows"))
+_compiled_batch = jax.jit(tree_batch, static_argnames=("layout", "rows"))

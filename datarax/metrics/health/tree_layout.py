@@ -54,17 +54,14 @@ class TreeLayout(NamedTuple):
         Raises:
             MetricInputError: the tree has not the same leaves; names one.
         """
-        leaves = named_leaves(tree)
-        found = dict(leaves)
-        for path in self.paths:
+        found = dict(named_leaves(tree))
+        for path in dict.fromkeys(self.paths) | found:
             if path not in found:
                 raise MetricInputError(
                     f"{name} has no array of floats at {path!r}, where like= has one; it has: "
                     f"{_listed(found)}"
                 )
-        known = set(self.paths)
-        for path, _ in leaves:
-            if path not in known:
+            if path not in self.paths:
                 raise MetricInputError(
                     f"{name} has an array at {path!r}, where like= has none; like= has: "
                     f"{_listed(self.paths)}"
@@ -77,22 +74,21 @@ class TreeLayout(NamedTuple):
         Raises:
             MetricInputError: a pattern is no regular expression or matches no leaf; names both.
         """
-        if groups is None:
-            return {}
-        found: dict[str, list[int]] = {}
+        found: dict[str, tuple[int, ...]] = {}
         if isinstance(groups, int):
             for i, path in enumerate(self.paths):
                 if path:  # "" is the path of an array that is no part of a tree
-                    found.setdefault("/".join(path.split("/")[:groups]), []).append(i)
-        else:
-            for name, pattern in groups:
-                found[name] = [i for i, path in enumerate(self.paths) if re.search(pattern, path)]
-                if not found[name]:
-                    raise MetricInputError(
-                        f"groups: {pattern!r}, of the group {name!r}, matches no leaf; the leaves "
-                        f"are: {_listed(self.paths)}"
-                    )
-        return {name: tuple(each) for name, each in found.items()}
+                    name = "/".join(path.split("/")[:groups])
+                    found[name] = (*found.get(name, ()), i)
+            return found
+        for name, pattern in groups or ():
+            found[name] = tuple(i for i, x in enumerate(self.paths) if re.search(pattern, x))
+            if not found[name]:
+                raise MetricInputError(
+                    f"groups: {pattern!r}, of the group {name!r}, matches no leaf; the leaves are: "
+                    f"{_listed(self.paths)}"
+                )
+        return found
 
     def __repr__(self) -> str:
         digest = hashlib.sha256(repr((self.paths, self.shapes)).encode()).hexdigest()[:8]
@@ -126,10 +122,9 @@ def checked_groups(groups: Any) -> Groups:
         MetricInputError: it is neither None, a positive integer nor a mapping from names to
             patterns; or a pattern is no regular expression.
     """
-    if groups is None:
-        return None
     if isinstance(groups, int):
         positive_int(groups, "groups")
+    if groups is None or isinstance(groups, int):
         return groups
     pairs: Any = tuple(groups.items()) if isinstance(groups, Mapping) else groups
     if not isinstance(pairs, tuple) or not all(map(_is_named_pattern, pairs)):
