@@ -152,6 +152,18 @@ def test_hard_inputs(name, rng):
 
 
 @each_group
+def test_weights_with_a_sum_of_one_agree_with_the_oracle(name, rng):
+    # How many examples there are cannot be told by the sum of weights.
+    inputs = GROUPS[name][0].inputs
+    for kind in inputs.kinds:
+        batch = inputs.draw_kind(kind, rng, BATCH)
+        for rows in (1, 2, BATCH):
+            weights = np.repeat(np.float32([1 / rows, 0]), [rows, BATCH - rows])
+            weighted = batch | {"weights": weights}
+            assert_agrees(name, folded(name, [weighted]), [weighted], f"{rows} rows of {kind}")
+
+
+@each_group
 def test_no_example_and_one(name, rng):
     inputs = GROUPS[name][0].inputs
     none, one, batch = (inputs.draw(rng, size) for size in (0, inputs.least, BATCH))
