@@ -273,7 +273,8 @@ def refuse_one_hot(
 
     Integers (N, C), and of four and more axes (..., C), are refused for their shape. Arrays of
     three axes may be images (N, H, W) whose width is C: they are refused if their values are known
-    outside `jit` and are one-hot, along the last axis, or of channels along the second one.
+    outside `jit` and are one-hot, along the last axis, or of channels along the second one. So are
+    arrays of two axes if C is not known, as of tokens.
 
     Args:
         preds: integers.

@@ -113,8 +113,9 @@ def check_one_hot(preds: Any, target: Any, size: int | None, name: str) -> None:
     """Checks that labels that are known outside `jit` are not one-hot along axis -1 or 1.
 
     Args:
-        preds: labels of three or more axes; other arrays are not looked at.
-        target: labels of the same shape.
+        preds: labels of three or more axes. Of two axes, only if `size` is None, and there are
+            three rows and columns: fewer may be short sequences with a single 1 each.
+        target: labels of the same shape; others are not looked at.
         size: the number of classes, which such an axis has; None if it is not known.
         name: the name of `preds` in messages.
 
@@ -125,9 +126,11 @@ def check_one_hot(preds: Any, target: Any, size: int | None, name: str) -> None:
         return
     shape = np.shape(target)
     # A program runs its check for every batch, also for one of other shapes.
-    if len(shape) < 3 or np.shape(preds) != shape:
+    if np.shape(preds) != shape:
         return
-    for axis in (-1, 1):
+    if len(shape) < 3 and (len(shape) < 2 or size is not None or min(shape) < 3):
+        return
+    for axis in (-1, 1) if len(shape) > 2 else (-1,):
         if shape[axis] < 2 or size not in (None, shape[axis]):
             continue
         # The targets first: of most labels one look at them is enough.
