@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax.testing import assert_within_ulps, check_metric, subject
 from tests.helpers import make_mesh, place
-from tests.registry import BATCH, BUNDLES, GROUPS, Case, arrays_of, of_each_statistic
+from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case, arrays_of, of_each_statistic
 from tests.registry.case import widened
 from tests.registry.drawn import DrawnGenerator
 
@@ -103,6 +103,13 @@ def test_laws(name, rng):
         state_atol=max(case.state_atol(w, **stream) for case in group),
         empty=empty_of(name),
     )
+
+
+@pytest.mark.parametrize("case", [x for x in CASES if not x.inputs.rows], ids=lambda x: x.id)
+def test_laws_of_steps(case, rng):
+    batches = [case.inputs.draw(rng, BATCH) for _ in range(12)]
+    metric = case.make()
+    check_metric(metric, batches, ulps=case.ulps, empty=metric.compute(), rows=False)
 
 
 WEIGHTS = np.float32([0, 0.5, 3])  # whose sums are exact, and which are no mask
