@@ -174,6 +174,45 @@ def check_logits(
     )
 
 
+def check_binary_logits(
+    target: ArrayLike,
+    weights: Weights,
+    preds: ArrayLike,
+    ignore_index: int | None,
+    name: str,
+) -> None:
+    """Warns if logits of a sigmoid look like probabilities, as far as they are known.
+
+    A few logits may all be from 0 to 1. So may many, if they hardly differ, as those of a layer
+    that is not trained. So there must be 64 that count, no other number among them, and some
+    below 1/4 and above 3/4: the values fill the range of a probability, and end where it ends.
+    """
+    if not all(_is_known(x) for x in (preds, target, weights)) or np.size(preds) < _FEW:
+        return
+    if is_integer(preds if isinstance(preds, jax.Array) else xp.asarray(preds)):
+        return
+    # The first numbers are enough to tell most logits, so the others are not read.
+    if not _is_on_accelerator(preds):
+        first = _numbers(np.asarray(preds).reshape(-1)[:_FEW])
+        if ((first < 0) | (first > 1)).any():
+            return
+    given = _Given(target, weights, ignore_index)
+    if _first(preds, _is_outside, given) is not None:
+        return
+    x = _numbers(preds)
+    x = x[_counted(np.ones(x.shape, np.bool_), given)]
+    if x.size >= _FEW and 0 <= x.min() < 0.25 and 0.75 < x.max() <= 1:
+        warn(
+            f"all {x.size} numbers of {name} are from 0 to 1, and their sigmoid is computed, as of "
+            f"logits. If they are probabilities, give from_logits=False",
+            ScoresWarning,
+        )
+
+
+_FEW = 64
+"""So many logits tell that they are no probabilities."""
+
+
 def check_sums(
     target: ArrayLike,
     weights: Weights,
