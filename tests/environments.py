@@ -175,7 +175,7 @@ def in_nnx_jit(members: Members) -> Read:
 
     @nnx.jit
     def train(stateful: StatefulMetric, batch: Any) -> None:
-        stateful.state.set_value(fold(stateful.metric, batch))
+        stateful.update(**batch)
 
     for batch in members.batches:
         train(stateful, batch)

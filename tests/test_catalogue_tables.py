@@ -12,7 +12,7 @@ import pytest
 import datarax
 from datarax import metrics
 from datarax.evaluation.tasks import CLASSES, TASKS, Spec, better, of_task
-from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case
+from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case, ranking
 from tests.test_laws import value_of
 from tests.test_layers import ROOT
 
@@ -269,11 +269,9 @@ def test_values_are_in_the_range_and_perfect_predictions_at_its_end(name, rng):
 
 
 def test_queries(rng):
-    """The cases without laws, which are all of `ranking`."""
     by_inputs: dict[str, list[Case]] = {}
-    for case in CASES:
-        if not case.laws and case.inputs.rows:
-            by_inputs.setdefault(case.inputs.id, []).append(case)
+    for case in ranking.CASES:
+        by_inputs.setdefault(case.inputs.id, []).append(case)
     for group in by_inputs.values():
         check_group(group, datarax.Collection({case.id: case.make() for case in group}), rng)
 

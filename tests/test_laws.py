@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax.testing import assert_within_ulps, check_metric, subject
 from tests.helpers import make_mesh, place
-from tests.registry import BATCH, BUNDLES, GROUPS, Case, arrays_of, of_each_statistic
+from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case, arrays_of, of_each_statistic
 from tests.registry.case import widened
 from tests.registry.drawn import DrawnGenerator
 
@@ -105,6 +105,13 @@ def test_laws(name, rng):
     )
 
 
+@pytest.mark.parametrize("case", [x for x in CASES if not x.inputs.rows], ids=lambda x: x.id)
+def test_laws_of_steps(case, rng):
+    batches = [case.inputs.draw(rng, BATCH) for _ in range(12)]
+    metric = case.make()
+    check_metric(metric, batches, ulps=case.ulps, empty=metric.compute(), rows=False)
+
+
 WEIGHTS = np.float32([0, 0.5, 3])  # whose sums are exact, and which are no mask
 
 
@@ -149,6 +156,18 @@ def test_hard_inputs(name, rng):
     for kind in inputs.kinds:
         batch = inputs.draw_kind(kind, rng, BATCH)
         assert_agrees(name, folded(name, [batch]), [batch], f"of inputs: {kind}")
+
+
+@each_group
+def test_weights_with_a_sum_of_one_agree_with_the_oracle(name, rng):
+    # How many examples there are cannot be told by the sum of weights.
+    inputs = GROUPS[name][0].inputs
+    for kind in inputs.kinds:
+        batch = inputs.draw_kind(kind, rng, BATCH)
+        for rows in (1, 2, BATCH):
+            weights = np.repeat(np.float32([1 / rows, 0]), [rows, BATCH - rows])
+            weighted = batch | {"weights": weights}
+            assert_agrees(name, folded(name, [weighted]), [weighted], f"{rows} rows of {kind}")
 
 
 @each_group

@@ -23,6 +23,15 @@ def test_every_metric_has_a_case():
     assert [name for name, times in names.items() if times > 1] == []
 
 
+def test_every_metric_runs_the_laws():
+    # `test_laws` takes the groups of cases of rows, `test_laws_of_steps` the others.
+    outside = {case.cls.__name__ for case in CASES}
+    for case in CASES:
+        if case.laws or not case.inputs.rows:
+            outside.discard(case.cls.__name__)
+    assert outside == set()
+
+
 def test_every_wrapper_has_an_example():
     exported = {name for name, x in vars(wrappers).items() if callable(x)}
     assert exported == set(WRAPPERS)

@@ -28,6 +28,11 @@ FORMATS: dict[str, type[TableFile]] = {
 """How a file is read, by the end of its name."""
 _PACKED = (".gz", ".bz2", ".zst", ".xz", ".lz4", ".zip", ".br")
 """The ends of names of compressed files."""
+_UNREAD = (
+    *(".tsv", ".tab", ".psv", ".xls", ".xlsx", ".ods", ".orc", ".avro", ".npy", ".pkl", ".pickle"),
+    *(".h5", ".hdf5", ".tfrecord", ".msgpack", ".sqlite", ".dta", ".sav", ".rds"),
+)
+"""The ends of names of files that likely hold data, in formats that are not read."""
 
 
 def tables_of(source: Source) -> list[Table]:
@@ -107,19 +112,22 @@ def _in_folder(folder: Path) -> list[Path]:
     """The files below a folder that can be read; names that start with "." or "_" are no data.
 
     Raises:
-        MetricInputError: one is compressed; names it.
+        MetricInputError: one is compressed, or holds data in a format that is not read; names it.
     """
-    found = [path for path in _below(folder, set()) if path.suffix.lower() in (*FORMATS, *_PACKED)]
+    found = sorted(_below(folder, set()), key=lambda path: natural(path.as_posix()))
     for path in found:
-        if path.suffix.lower() not in FORMATS and Path(path.stem).suffix.lower() in FORMATS:
-            raise MetricInputError(
-                f"{path}: a compressed file is not read; decompress it, or name the files to read "
-                f"by a glob: '{folder}/**/*{Path(path.stem).suffix}'"
-            )
-    return sorted(
-        (path for path in found if path.suffix.lower() in FORMATS),
-        key=lambda path: natural(path.as_posix()),
-    )
+        end = path.suffix.lower()
+        inner = Path(path.stem).suffix.lower() if end in _PACKED else end
+        if end in FORMATS or inner not in (*FORMATS, *_UNREAD):
+            continue
+        fault = f"a file that ends in {end} is not read; write it in one of {_known()}"
+        if end in _PACKED:
+            fault = "a compressed file is not read; decompress it"
+        wanted = Path(path.stem).suffix if inner in FORMATS else ".csv"
+        raise MetricInputError(
+            f"{path}: {fault}, or name the files to read by a glob: '{folder}/**/*{wanted}'"
+        )
+    return [path for path in found if path.suffix.lower() in FORMATS]
 
 
 def _below(folder: Path, seen: set[Path]) -> Iterator[Path]:

@@ -247,8 +247,8 @@ class Metric(State):
         """The value, and the count of what could not be used."""
         value, bounds = self.value_and_bounds()
         value, invalid = rounded_doubles(value), unusable(self)
-        if self.on_invalid == "propagate":
-            value, bounds = nan_if(invalid.mask, (value, bounds))
+        spoilt = invalid.mask if self.on_invalid == "propagate" else invalid.overflow
+        value, bounds = nan_if(spoilt, (value, bounds))
         return Reading(
             value,
             {"": invalid},

@@ -18,12 +18,16 @@ from datarax._errors import (
     TracedValueError,
 )
 from datarax._typing import PyTree
-from datarax._xp import xp
+from datarax._xp import on_host, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.statistics.invalid_counts import NOT_SAMPLED, InvalidCounts, sum_of_counts
+from datarax.statistics.overflow import overflowed
 from datarax.statistics.state import State
 from datarax.statistics.traversal import walk
+
+OVERFLOWED = "sum of weights beyond the range of floats"
+"""The kind of what is counted if a sum of weights has overflowed: then there is no result."""
 
 
 @jax.tree_util.register_dataclass
@@ -49,6 +53,11 @@ class Unusable:
         return functools.reduce(xp.logical_or, parts, xp.zeros((), xp.bool_))
 
     @property
+    def overflow(self) -> jax.Array:
+        """Whether a sum of weights has overflowed, as an array of shape ()."""
+        return xp.asarray(self.counts.get(OVERFLOWED, False), xp.bool_)
+
+    @property
     def is_some(self) -> bool:
         """Whether there is any, on the host."""
         return any(int(count) > 0 for count in self.counts.values())
@@ -65,6 +74,8 @@ class Unusable:
 
     def effect(self, policy: str) -> str:
         """What became of the result, for a message."""
+        if self.counts.get(OVERFLOWED):
+            return "so the result is NaN. Give smaller weights=: only their ratios matter to a mean"
         if any(int(count) for kind, count in self.counts.items() if kind != NOT_SAMPLED):
             return _EFFECTS[policy]
         return "and were left out: the result is an estimate from the others"
@@ -80,13 +91,18 @@ def unusable(metric: State) -> Unusable:
     """What a metric and all its states could not use."""
     counts: dict[str, list[Any]] = {}
     example: Any = np.asarray(-np.inf, default_float())
+    overflows: list[Any] = []
     # Every state reports its own counts, so nothing is counted twice.
     for each in walk(metric):
+        overflows += overflowed(each)
         for kind, count in each.unusable().items():
             counts.setdefault(kind, []).append(count)
         if isinstance(each, InvalidCounts):
             example = xp.maximum(example, each.largest.value)
     totals = {kind: sum_of_counts(several) for kind, several in counts.items()}
+    overflow = functools.reduce(xp.logical_or, overflows, np.zeros((), np.bool_))
+    if not on_host(overflow) or overflow:
+        totals[OVERFLOWED] = overflow.astype(xp.int32)
     return Unusable(totals, example)
 
 

@@ -11,6 +11,7 @@ import jax
 
 from datarax._checks import (
     as_float,
+    default_float,
     is_integer,
     numeric,
     positive_int,
@@ -23,7 +24,12 @@ from datarax.numerics.limbs import difference, is_wide
 from datarax.statistics.argument_checks import check_values
 from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, not_logits, out_of_range
 from datarax.statistics.labels import equals, first_highest, in_range
-from datarax.statistics.thresholds import check_known, check_logits, check_one_hot
+from datarax.statistics.thresholds import (
+    check_binary_logits,
+    check_known,
+    check_logits,
+    check_one_hot,
+)
 
 _FLOAT32_EPS = 2.0**-23
 
@@ -93,8 +99,8 @@ def examples(
             scores that are known outside `jit` give a warning.
         infinite: whether infinite scores are valid.
         from_logits: whether `preds` are logits, of a softmax for multiclass, else of a sigmoid.
-            Then -inf is valid, and multiclass rows that are known outside `jit` to be probabilities
-            give a warning.
+            Then -inf is valid, and scores that are known outside `jit` to be probabilities, or of a
+            sigmoid seem to be, give a warning.
         name: the name of `preds` in messages.
 
     Raises:
@@ -160,6 +166,8 @@ def examples(
     weight = xp.where(ignored, xp.zeros((), weight.dtype), weight)
     if num_classes is None:
         check_values(check_known, as_given, ignore_index, threshold, name)
+        if from_logits:
+            check_values(check_binary_logits, as_given, ignore_index, name)
     elif from_logits:
         check_values(check_logits, as_given, ignore_index, name)
     return Examples(scores, labels, weight, invalid, min(_eps_of(given), _FLOAT32_EPS))
@@ -273,7 +281,8 @@ def refuse_one_hot(
 
     Integers (N, C), and of four and more axes (..., C), are refused for their shape. Arrays of
     three axes may be images (N, H, W) whose width is C: they are refused if their values are known
-    outside `jit` and are one-hot, along the last axis, or of channels along the second one.
+    outside `jit` and are one-hot, along the last axis, or of channels along the second one. So are
+    arrays of two axes if C is not known, as of tokens.
 
     Args:
         preds: integers.
@@ -379,13 +388,19 @@ def numbered_steps(step: ArrayLike, values: jax.Array) -> tuple[jax.Array, jax.A
     return xp.broadcast_to(narrow, values.shape), xp.broadcast_to(known, values.shape)
 
 
+def least_weight() -> float:
+    """The least weight that does not count as zero; see `rows_weight`."""
+    return float(xp.finfo(default_float()).tiny)
+
+
 def rows_weight(
     unusable: Invalid, weights: Weights, name: str = "weights"
 ) -> tuple[jax.Array, Invalid]:
     """The weight of each row, and the invalid rows.
 
     A row is invalid if it cannot be used, or if its weight is negative or not finite; but never if
-    its weight is zero. An invalid row gets weight zero.
+    its weight is zero. An invalid row gets weight zero. A weight below the least normal number of
+    the default float, 1.2e-38 for float32, counts as zero: some devices make it so.
 
     Args:
         unusable: the rows that cannot be used.
@@ -415,6 +430,7 @@ def rows_weight(
     if w.dtype == xp.bool_:
         return w & valid, unusable.where(w)
     w = as_float(w)
+    w = xp.where(xp.abs(w) < least_weight(), xp.zeros((), w.dtype), w)
     # The default float may turn a large float64 weight into infinity: so the cast comes first.
     invalid = unusable.where(w != 0) | not_finite(w) | out_of_range(w < 0, w)
     return xp.where(invalid.mask, 0, w), invalid

@@ -113,8 +113,9 @@ def check_one_hot(preds: Any, target: Any, size: int | None, name: str) -> None:
     """Checks that labels that are known outside `jit` are not one-hot along axis -1 or 1.
 
     Args:
-        preds: labels of three or more axes; other arrays are not looked at.
-        target: labels of the same shape.
+        preds: labels of three or more axes. Of two axes, only if `size` is None, and there are
+            three rows and columns: fewer may be short sequences with a single 1 each.
+        target: labels of the same shape; others are not looked at.
         size: the number of classes, which such an axis has; None if it is not known.
         name: the name of `preds` in messages.
 
@@ -125,9 +126,11 @@ def check_one_hot(preds: Any, target: Any, size: int | None, name: str) -> None:
         return
     shape = np.shape(target)
     # A program runs its check for every batch, also for one of other shapes.
-    if len(shape) < 3 or np.shape(preds) != shape:
+    if np.shape(preds) != shape:
         return
-    for axis in (-1, 1):
+    if len(shape) < 3 and (len(shape) < 2 or size is not None or min(shape) < 3):
+        return
+    for axis in (-1, 1) if len(shape) > 2 else (-1,):
         if shape[axis] < 2 or size not in (None, shape[axis]):
             continue
         # The targets first: of most labels one look at them is enough.
@@ -169,6 +172,45 @@ def check_logits(
         f"metric that takes only logits, log({name})",
         ScoresWarning,
     )
+
+
+def check_binary_logits(
+    target: ArrayLike,
+    weights: Weights,
+    preds: ArrayLike,
+    ignore_index: int | None,
+    name: str,
+) -> None:
+    """Warns if logits of a sigmoid look like probabilities, as far as they are known.
+
+    A few logits may all be from 0 to 1. So may many, if they hardly differ, as those of a layer
+    that is not trained. So there must be 64 that count, no other number among them, and some
+    below 1/4 and above 3/4: the values fill the range of a probability, and end where it ends.
+    """
+    if not all(_is_known(x) for x in (preds, target, weights)) or np.size(preds) < _FEW:
+        return
+    if is_integer(preds if isinstance(preds, jax.Array) else xp.asarray(preds)):
+        return
+    # The first numbers are enough to tell most logits, so the others are not read.
+    if not _is_on_accelerator(preds):
+        first = _numbers(np.asarray(preds).reshape(-1)[:_FEW])
+        if ((first < 0) | (first > 1)).any():
+            return
+    given = _Given(target, weights, ignore_index)
+    if _first(preds, _is_outside, given) is not None:
+        return
+    x = _numbers(preds)
+    x = x[_counted(np.ones(x.shape, np.bool_), given)]
+    if x.size >= _FEW and 0 <= x.min() < 0.25 and 0.75 < x.max() <= 1:
+        warn(
+            f"all {x.size} numbers of {name} are from 0 to 1, and their sigmoid is computed, as of "
+            f"logits. If they are probabilities, give from_logits=False",
+            ScoresWarning,
+        )
+
+
+_FEW = 64
+"""So many logits tell that they are no probabilities."""
 
 
 def check_sums(

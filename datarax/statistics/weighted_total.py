@@ -12,7 +12,7 @@ from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.numerics.limbs import sum_products
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import rows_weight
+from datarax.statistics.batches import least_weight, rows_weight
 from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite
 from datarax.statistics.scaled_total import ScaledTotal, quotient
@@ -138,4 +138,5 @@ def _whole_weights(w: jax.Array) -> tuple[jax.Array, jax.Array]:
     # A mask of floats, for example, still gives whole numbers.
     w = as_float(w)
     fits = (w >= 0) & (w == xp.round(w)) & (w < 2.0**31)
-    return xp.where(fits, w, 0).astype(xp.int32), ~fits & xp.isfinite(w) & (w > 0)
+    is_part = ~fits & xp.isfinite(w) & (w >= least_weight())
+    return xp.where(fits, w, 0).astype(xp.int32), is_part

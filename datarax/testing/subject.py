@@ -127,6 +127,7 @@ class Subject:
         state_atol: float,
         empty: PyTree,
         compare_states: bool,
+        rows: bool,
     ):
         if not isinstance(metric, Metric) or metric.owns_mesh:
             raise MetricTypeError(
@@ -138,7 +139,7 @@ class Subject:
         self.ulps, self.atol, self.state_atol, self.empty = ulps, atol, state_atol, empty
         self.compare_states = compare_states
         shapes = {", ".join(map(described, jax.tree.leaves(call))) for call in self.calls}
-        sizes = {x.shape[0] if x.ndim else 0 for x in jax.tree.leaves(self.calls)}
+        sizes = {x.shape[0] if x.ndim else 0 for x in jax.tree.leaves(self.calls)} if rows else {2}
         if len(self.calls) < 3 or len(shapes) != 1 or len(sizes) != 1 or min(sizes) < 2:
             raise MetricInputError(
                 f"check_metric expects at least 3 batches with the same shapes and dtypes, of "

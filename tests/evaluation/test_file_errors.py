@@ -206,6 +206,14 @@ def test_no_file_of_a_folder_is_left_out_in_silence(rng, tmp_path):
             f"{packed}: a compressed file is not read; decompress it, or name the files to read"
         )
         packed.unlink()
+    for name in ("b.tsv", "deep/c.XLSX", "d.orc", "e.npy"):
+        unread = folder / name
+        unread.write_bytes(b"")
+        assert message(folder).startswith(f"{unread}: a file that ends in {unread.suffix.lower()} ")
+        assert message(folder).endswith(f"by a glob: '{folder}/**/*.csv'")
+        unread.unlink()
+    (folder / "notes.md").write_bytes(b"")  # no data
+    assert fold(folder, Accuracy(), BINARY).rows == 20
     (folder / "b.csv.gz").write_bytes(b"")
     assert "b.csv.gz: its format is not known" in message(f"{folder}/*csv*")
     assert fold(f"{folder}/*.csv", Accuracy(), BINARY).rows == 20

@@ -17,6 +17,7 @@ from tests.registry.regression import (
     Oracle,
     constant_target,
     finite,
+    is_single,
     mean_of,
     pairs,
     ratio,
@@ -148,7 +149,7 @@ def explained_share(
     null, left = mean_of(w, loss(constant(w, t), t)), mean_of(w, loss(p, t))
     if null:
         return 1 - left / null
-    return np.nan if fsum(w) <= 1 else float(left == 0)
+    return np.nan if is_single(w) else float(left == 0)
 
 
 # The pinball loss, and the constant that makes it least.

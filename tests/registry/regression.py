@@ -132,8 +132,14 @@ def explained_of(left: float, squares: float) -> float:
     return 1 - left / squares if squares else float(left == 0)
 
 
+def is_single(w: np.ndarray) -> bool:
+    """Whether the examples in use are one: a row that is not repeated. Weights may be normalised,
+    so their total does not tell."""
+    return len(w) == 1 and w[0] <= 1
+
+
 def r2_of(w: np.ndarray, p: np.ndarray, t: np.ndarray) -> float:
-    if np.ptp(t) == 0 and fsum(w) <= 1:
+    if np.ptp(t) == 0 and is_single(w):
         return np.nan
     return explained_of(fsum(w * (p - t) ** 2), squares_of(w, t))
 

@@ -19,7 +19,7 @@ from rouge_score import rouge_scorer
 
 from datarax import metrics
 from tests.helpers import fsum
-from tests.registry.case import Arrays, Case, Inputs
+from tests.registry.case import BATCH, Arrays, Case, Inputs
 from tests.registry.language import weighted_mean
 
 _PLAIN = (
@@ -124,9 +124,8 @@ def of_some(oracle: Callable[..., Any], nothing: Any = np.nan) -> Oracle:
 
 
 def repeated(w: np.ndarray, *texts: list[Any]) -> list[list[Any]]:
-    """Each text as often as its weight says, or twice as often: scores are of all texts."""
-    times = w if (w == w.round()).all() else 2 * w
-    assert (times == times.round()).all()
+    """Each text as often as its weight says, or a multiple of that: scores are of all texts."""
+    times = next(x for x in (w, 2 * w, BATCH * w) if (x == x.round()).all())
     return [[x for x, n in zip(each, times, strict=True) for _ in range(int(n))] for each in texts]
 
 
@@ -152,7 +151,7 @@ def bleu(w: np.ndarray, preds: list[str], target: list[list[str]]) -> float:
     counts = [bleu_counts(p, tuple(t)) for p, t in zip(preds, target, strict=True)]
     *both, own, other = (w[:, None] * counts).sum(0).tolist()
     # Only the ratio of the lengths counts, which must be integers.
-    lengths = int(2 * own), int(2 * other)
+    lengths = int(BATCH * own), int(BATCH * other)
     return sacrebleu.BLEU.compute_bleu(both[:4], both[4:], *lengths, "exp").score
 
 

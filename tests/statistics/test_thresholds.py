@@ -281,6 +281,27 @@ def test_many_rows_of_probabilities_that_are_given_as_logits(rng):
     silent(metric.update, p, target)
 
 
+@pytest.mark.parametrize("shape", [(64,), (100, 3)])
+def test_probabilities_that_are_given_as_logits_of_a_sigmoid(rng, shape):
+    labels = {} if len(shape) == 1 else {"num_labels": shape[1]}
+    target, scores = rng.integers(0, 2, shape), rng.random(shape, np.float32)
+    scores.flat[:2] = 0, 1
+    for make in (metrics.LogLoss, metrics.BrierScore, metrics.Accuracy, metrics.AUROC):
+        metric = make(from_logits=True, **labels)
+        for given in (scores, jnp.asarray(scores), jnp.asarray(scores, jnp.bfloat16)):
+            with pytest.warns(ScoresWarning, match=r"from 0 to 1, and their sigmoid is computed"):
+                metric.update(given, target)
+        make(**labels).update(scores, target)
+        # None of these is sure to be probabilities.
+        few, trained, untrained = scores[:4], scores + 0.01, np.full_like(scores, 0.5)
+        near = 0.4 + 0.2 * scores
+        for given in (few, trained, untrained, near, rng.normal(size=shape).astype(np.float32)):
+            metric.update(given, target[: len(given)])
+        weights = np.arange(len(scores)) < 10
+        metric.update(scores, target, weights=weights)
+        jax.jit(metric.update)(scores, target)
+
+
 def test_tokens_that_are_given_as_something_else():
     logits, ids = LOGITS.reshape(2, 2, 3), CLASSES.reshape(2, 2)
     p = softmax(logits).astype(np.float32)

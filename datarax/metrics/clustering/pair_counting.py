@@ -105,7 +105,8 @@ class ClusterAccuracy(Clustering):
 
     def of_table(self, table: Table) -> jax.Array:
         # `matched[i]` is the cluster of class i, or -1 if there are more classes than clusters.
-        matched = best_matching(table.cells.high)
+        cells = table.cells.high
+        matched = best_matching(xp.where(xp.isfinite(cells), cells, 0))  # a sum may overflow
         column = xp.maximum(matched, 0)[:, None]
         right = table.cells.map(
             lambda x: xp.where(matched >= 0, xp.take_along_axis(x, column, 1)[:, 0], 0)

@@ -87,7 +87,8 @@ class AreaMetric(ScoreMetric):
         return self.areas(self.groups())
 
     def _averaged(self, area: DoubleFloat) -> jax.Array:
-        value = area.to_float()
+        # A rounding error must not put a perfect value above 1.
+        value = xp.clip(area.to_float(), *self.extremes)
         if self.is_binary or self.is_pooled:
             return value[0]
         if self.average is None:

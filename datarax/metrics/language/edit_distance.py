@@ -12,7 +12,7 @@ from datarax.distributed.collectives import unsharded
 from datarax.metrics.language.tokens import token_ids
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.token_edits import edit_distance
-from datarax.statistics.batches import rows_weight
+from datarax.statistics.batches import refuse_one_hot, rows_weight
 from datarax.statistics.invalid_counts import out_of_range
 from datarax.statistics.labels import in_range
 
@@ -61,7 +61,8 @@ class EditDistance(MeanScore):
             weights: of the pairs, (N,).
 
         Raises:
-            MetricInputError: shapes that are not (N, T), (N, U) and (N,).
+            MetricInputError: shapes that are not (N, T), (N, U) and (N,). Or ids that are known
+                outside `jit` are one-hot.
             MetricTypeError: ids or lengths that are not integers.
         """
         a, b = token_ids(preds, "preds"), token_ids(target, "target")
@@ -70,6 +71,7 @@ class EditDistance(MeanScore):
                 f"preds of shape {a.shape} and target of shape {b.shape}; expected (N, T) and "
                 f"(N, U)"
             )
+        refuse_one_hot(a, b, None)
         a_lengths = _lengths(pred_lengths, a, "pred_lengths")
         b_lengths = _lengths(target_lengths, b, "target_lengths")
         wrong = [

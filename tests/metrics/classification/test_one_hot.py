@@ -9,6 +9,7 @@ from datarax.metrics import (
     Accuracy,
     AdjustedRand,
     ConfusionMatrix,
+    EditDistance,
     GeneralizedDice,
     McNemar,
     MeanIoU,
@@ -115,6 +116,17 @@ def test_images_and_tokens(rng):
     with pytest.raises(MetricInputError, match=r"one-hot, give target\.argmax\(-1\)"):
         Perplexity().update(np.float32(tokens), tokens)
     assert TokenAccuracy().update(ids, ids).results() == 1
+
+
+@pytest.mark.parametrize("metric", [TokenAccuracy(), SequenceAccuracy(), EditDistance()])
+def test_one_hot_tokens_of_which_no_size_is_known(labels, metric):
+    preds, target = map(one_hot, labels)
+    with pytest.raises(MetricInputError, match=r"one-hot along axis -1.*target\.argmax\(-1\)"):
+        metric.update(preds, target)
+    with pytest.raises(MetricInputError, match="one-hot"):
+        metric.update(jax.numpy.asarray(preds), jax.numpy.asarray(target))
+    metric.update(preds * 2, target)  # ids
+    metric.update(preds, np.ones_like(target))
 
 
 def test_a_batch_of_other_shape_after_images(rng):

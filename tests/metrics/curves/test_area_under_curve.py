@@ -630,3 +630,15 @@ def test_what_logits_share_in_a_collection(rng):
     of_one = datarax.Collection({"a": AUROC(), "b": AUROC(from_logits=False)})
     states = of_one.children()["groups"]
     assert len(states) == 1
+
+
+@pytest.mark.parametrize("cls", [LogAUC, AUROC, AveragePrecision, Gini])
+def test_perfect_separation_is_one_and_not_more(cls):
+    # The sums of LogAUC are of logarithms, so they are rounded, to both sides.
+    least = 1 - 1e-8 if cls is LogAUC else 1
+    for negatives in (1, 2, 3, 7, 50, 333):
+        for positives in (1, 3, 10):
+            target = np.repeat([0, 1], [negatives, positives])
+            seen = cls().update(np.linspace(-1, 1, target.size, dtype=np.float32), target)
+            values = [seen.results(), *map(float, seen.bounds()), float(seen.compute())]
+            assert all(least <= x <= 1 for x in values), (negatives, positives, values)
