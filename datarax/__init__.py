@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from datarax import testing as testing
     from datarax import training as training
     from datarax import wrappers as wrappers
+    from datarax.algebra.fields import field as field
     from datarax.distributed.merge_ops import MetricReduceOp as MetricReduceOp
     from datarax.evaluation.evaluator import evaluate as evaluate
     from datarax.metrics.base import Metric as Metric
     from datarax.numerics.exact import Exact as Exact
     from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
-    from datarax.statistics.fields import field as field
     from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
     from datarax.wrappers.best import Best as Best
     from datarax.wrappers.bootstrap import Bootstrap as Bootstrap
@@ -82,7 +82,7 @@ _LAZY = {
     "Metric": "datarax.metrics.base",
     "AsyncMetricCollector": "datarax.training.collector",
     "MetricAccumulator": "datarax.statistics.accumulator",
-    "field": "datarax.statistics.fields",
+    "field": "datarax.algebra.fields",
     "Best": "datarax.wrappers.best",
     "Bootstrap": "datarax.wrappers.bootstrap",
     "Classwise": "datarax.wrappers.classwise",

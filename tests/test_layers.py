@@ -23,6 +23,7 @@ LAYERS = (
     ("_checks",),
     ("numerics",),
     ("distributed",),
+    ("algebra",),
     ("statistics",),
     ("metrics",),
     ("wrappers",),
@@ -138,7 +139,7 @@ def test_no_module_uses_a_private_name_of_another(module):
 
 def test_a_planted_private_name_is_found():
     planted = (
-        "from datarax.statistics.state import _seal\nmetric._children\nself._mine = 1\nself._mine"
+        "from datarax.algebra.state import _seal\nmetric._children\nself._mine = 1\nself._mine"
     )
     assert private_uses(planted) == ["_children", "_seal"]
 

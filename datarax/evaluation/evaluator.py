@@ -17,6 +17,7 @@ from datarax._errors import (
     MetricInputError,
     MetricTypeError,
 )
+from datarax.algebra.traversal import walk
 from datarax.evaluation.columns import INDEX, Columns, Encoded, Feed, Names, feeds_of
 from datarax.evaluation.engines import cores
 from datarax.evaluation.files import Source, tables_of
@@ -34,7 +35,6 @@ from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.tables import Part, Table
 from datarax.evaluation.whole_queries import parts_of
 from datarax.metrics.base import Metric
-from datarax.statistics.traversal import walk
 from datarax.wrappers.collection import Collection
 
 IN_FLIGHT = 256

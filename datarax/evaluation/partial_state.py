@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from datarax._errors import DataraxError, MetricInputError
+from datarax.algebra.traversal import walk
 from datarax.evaluation.columns import Feed
 from datarax.evaluation.read_ahead import read_ahead
 from datarax.evaluation.table_batches import batches
@@ -20,7 +21,6 @@ from datarax.evaluation.tables import ColumnType, Part
 from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
 from datarax.statistics.argument_checks import keeping
-from datarax.statistics.traversal import walk
 from datarax.wrappers.best import Best
 from datarax.wrappers.decayed import Decayed
 from datarax.wrappers.window import Window

@@ -16,9 +16,9 @@ import numpy as np
 
 from datarax._errors import CheckpointError, DataraxError, MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
+from datarax.algebra.state_dicts import Saveable
 from datarax.distributed.placement import is_same_everywhere
 from datarax.metrics.base import Metric
-from datarax.statistics.state_dicts import Saveable
 
 FORMAT = 3
 """The version of the layout that `pack` writes. `unpack` reads no other version."""

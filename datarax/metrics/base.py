@@ -12,6 +12,11 @@ import numpy as np
 from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
 from datarax._typing import OnInvalid, PyTree
 from datarax._xp import is_traced, read_on_host, xp
+from datarax.algebra.donated import unless_donated
+from datarax.algebra.fields import field
+from datarax.algebra.memo import one_reading
+from datarax.algebra.row_merge import Target
+from datarax.algebra.state import State
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import everywhere, mesh_of, outside_mesh
 from datarax.metrics.call import Call
@@ -20,11 +25,6 @@ from datarax.metrics.reading import Reading, as_array, jsonable, nan_if, rounded
 from datarax.metrics.routing import Outputs, Route, refuse_unknown_arguments
 from datarax.metrics.row_updates import updated_at
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.donated import unless_donated
-from datarax.statistics.fields import field
-from datarax.statistics.memo import one_reading
-from datarax.statistics.row_merge import Target
-from datarax.statistics.state import State
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

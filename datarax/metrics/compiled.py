@@ -12,12 +12,12 @@ from datarax._checks import x64_enabled
 from datarax._errors import TracedValueError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_near, on_host, xp
+from datarax.algebra.donated import refuse_donated
+from datarax.algebra.traversal import walk
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.call import is_numbers
 from datarax.metrics.routing import naming
 from datarax.statistics.argument_checks import ArgumentCheck, kept, recording
-from datarax.statistics.donated import refuse_donated
-from datarax.statistics.traversal import walk
 
 # What a program raises when it is traced if it needs the values of its arguments.
 _NEEDS_VALUES = (

@@ -19,12 +19,12 @@ from datarax._errors import (
 )
 from datarax._typing import PyTree
 from datarax._xp import on_host, xp
+from datarax.algebra.state import State
+from datarax.algebra.traversal import walk
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.statistics.invalid_counts import NOT_SAMPLED, InvalidCounts, sum_of_counts
 from datarax.statistics.overflow import overflowed
-from datarax.statistics.state import State
-from datarax.statistics.traversal import walk
 
 OVERFLOWED = "sum of weights beyond the range of floats"
 """The kind of what is counted if a sum of weights has overflowed: then there is no result."""

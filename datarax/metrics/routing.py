@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from datarax._checks import updated
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError
-from datarax.statistics.fields import listed_arguments
+from datarax.algebra.fields import listed_arguments
 
 Outputs = tuple[tuple[str, str | None], ...]
 

@@ -1,5 +1,9 @@
 """What is stored: mergeable sufficient statistics."""
 
+from datarax.algebra.leaf_state import ElementwiseState as ElementwiseState
+from datarax.algebra.leaf_state import LeafState as LeafState
+from datarax.algebra.leaf_state import Travel as Travel
+from datarax.algebra.state import State as State
 from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
 from datarax.statistics.buffer import Buffer as Buffer
 from datarax.statistics.calibration_bins import CalibrationBins as CalibrationBins
@@ -16,9 +20,6 @@ from datarax.statistics.entropy_totals import EntropyTotals as EntropyTotals
 from datarax.statistics.feature_buffer import FeatureBuffer as FeatureBuffer
 from datarax.statistics.feature_moments import FeatureMoments as FeatureMoments
 from datarax.statistics.invalid_counts import InvalidCounts as InvalidCounts
-from datarax.statistics.leaf_state import ElementwiseState as ElementwiseState
-from datarax.statistics.leaf_state import LeafState as LeafState
-from datarax.statistics.leaf_state import Travel as Travel
 from datarax.statistics.loss_total import LossTotal as LossTotal
 from datarax.statistics.moments import Moments as Moments
 from datarax.statistics.pair_buffer import PairBuffer as PairBuffer
@@ -26,6 +27,5 @@ from datarax.statistics.ratings import Ratings as Ratings
 from datarax.statistics.score_buffer import ScoreBuffer as ScoreBuffer
 from datarax.statistics.score_histogram import ScoreHistogram as ScoreHistogram
 from datarax.statistics.segment_matches import SegmentMatches as SegmentMatches
-from datarax.statistics.state import State as State
 from datarax.statistics.value_histogram import ValueHistogram as ValueHistogram
 from datarax.statistics.weighted_total import WeightedTotal as WeightedTotal

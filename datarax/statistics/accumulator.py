@@ -12,6 +12,9 @@ from jax.core import Tracer
 from datarax._checks import numeric, x64_enabled
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._xp import lax, xp
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import ElementwiseState, Travel
+from datarax.algebra.row_merge import Packed, Target, merged_in_pairs
 from datarax.distributed.merge_ops import (
     MergeOp,
     MetricReduceOp,
@@ -23,9 +26,6 @@ from datarax.distributed.merge_ops import (
 from datarax.numerics.double_float import DoubleFloat, has_wide
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
-from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import ElementwiseState, Travel
-from datarax.statistics.row_merge import Packed, Target, merged_in_pairs
 
 
 class Constant(NamedTuple):

@@ -8,6 +8,9 @@ import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax._xp import at, lax, on_host, xp
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import LeafState, Travel
+from datarax.algebra.replication import folding
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.digit_sums import sum_doubles
@@ -15,9 +18,6 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.dyadic_grid import SPECIAL, DyadicGrid
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import LeafState, Travel
-from datarax.statistics.replication import folding
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at, flushed_total
 
 _BLOCK = 1 << 17

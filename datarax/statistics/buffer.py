@@ -8,15 +8,15 @@ import numpy as np
 from datarax._checks import numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._xp import at, lax, xp
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import LeafState, Travel
+from datarax.algebra.state import State
 from datarax.distributed.collectives import pack_words, replicated, unpack_words
 from datarax.distributed.merge_ops import added_limbs, limbs_to_add, zeros
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import Limbs, add_limbs, sum_integers
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
-from datarax.statistics.leaf_state import LeafState, Travel
-from datarax.statistics.state import State
 
 
 class Rows(LeafState, kw_only=False):

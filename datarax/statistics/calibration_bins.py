@@ -10,6 +10,8 @@ from datarax._checks import as_float, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, lax, on_host, special, xp
+from datarax.algebra.fields import field, state
+from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.float_grid import FloatGrid, default_bits
@@ -17,11 +19,9 @@ from datarax.numerics.pairs import two_product
 from datarax.numerics.sums import split_for_sum, suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, examples
-from datarax.statistics.fields import field, state
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.labels import first_highest, is_class
 from datarax.statistics.scatter_counts import host_sum
-from datarax.statistics.state import State
 
 
 class Bins(NamedTuple):

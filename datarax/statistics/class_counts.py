@@ -10,16 +10,16 @@ from datarax._checks import default_float, numeric, positive_int, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
+from datarax.algebra.fields import state
+from datarax.algebra.state import State
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts
 from datarax.statistics.labels import count_labels
 from datarax.statistics.repetition import invalid_uncounted, repeating, repetitions
-from datarax.statistics.state import State
 from datarax.statistics.thresholds import (
     HIGHEST_SCORE,
     checked_threshold,

@@ -8,6 +8,7 @@ from datarax._checks import is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, lax, xp
+from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_parts
@@ -23,7 +24,6 @@ from datarax.statistics.moments import (
     unit_exponent,
 )
 from datarax.statistics.scatter_counts import scatter_sum
-from datarax.statistics.state import State
 
 
 class ClusterMoments(State, kw_only=False):

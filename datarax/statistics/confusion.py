@@ -5,11 +5,11 @@ from typing import Self
 from datarax._checks import numeric, positive_int
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
+from datarax.algebra.state import State
 from datarax.statistics.batches import predictions
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scatter_counts import ScatterCounts
-from datarax.statistics.state import State
 
 
 class ConfusionCounts(State):

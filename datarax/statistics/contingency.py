@@ -6,11 +6,11 @@ from datarax._checks import is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.state import State
 from datarax.statistics.batches import refuse_one_hot, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
 from datarax.statistics.labels import in_range
 from datarax.statistics.scatter_counts import ScatterCounts
-from datarax.statistics.state import State
 
 
 class Contingency(State, kw_only=False):

@@ -7,6 +7,8 @@ import jax
 from datarax._checks import default_float, numeric
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
+from datarax.algebra.state import State
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.limbs import difference_in_unit, float_or_double
@@ -15,7 +17,6 @@ from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import pairs
 from datarax.statistics.example_count import ExampleCount
 from datarax.statistics.extremes import Greatest
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.moments import (
     Apart,
@@ -25,7 +26,6 @@ from datarax.statistics.moments import (
     in_unit_of_greatest,
 )
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
-from datarax.statistics.state import State
 
 
 class TwoMoments(CentralMoments):

@@ -9,6 +9,8 @@ from datarax._checks import as_float, default_float, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, vmap, xp
+from datarax.algebra.fields import field
+from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.box_matching import (
     AREAS,
@@ -35,10 +37,8 @@ from datarax.statistics.box_batches import (
     without_area,
 )
 from datarax.statistics.buffer import WeightedRows
-from datarax.statistics.fields import field
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
 from datarax.statistics.labels import count_labels
-from datarax.statistics.state import State
 
 MOST_CLASSES = 2**20
 """With more, a class and a rank do not fit a float32."""

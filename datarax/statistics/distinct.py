@@ -9,13 +9,13 @@ from datarax._checks import default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
+from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.hashing import hashed
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.scatter_counts import extreme_at
-from datarax.statistics.state import State
 
 
 class Distinct(State, kw_only=False):

@@ -5,11 +5,11 @@ from typing import Self
 from datarax._checks import as_float, numeric
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.state import State
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import on_leading_axes, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
-from datarax.statistics.state import State
 from datarax.statistics.weighted_total import WeightedTotal
 
 

@@ -6,12 +6,12 @@ from datarax._checks import as_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import special, xp
+from datarax.algebra.state import State
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import not_distribution, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_logits
 from datarax.statistics.scaled_total import ScaledTotal
-from datarax.statistics.state import State
 from datarax.statistics.thresholds import check_logits
 
 

@@ -6,11 +6,11 @@ from typing import Any, Self
 import jax
 
 from datarax._xp import xp
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import LeafState, Travel
+from datarax.algebra.row_merge import Packed, Target
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.scaled_double import ScaledDouble
-from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import LeafState, Travel
-from datarax.statistics.row_merge import Packed, Target
 
 _SEVERAL = 2
 

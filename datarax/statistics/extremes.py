@@ -8,6 +8,9 @@ import numpy as np
 from datarax._checks import default_float, is_integer, numeric
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import ElementwiseState
+from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import exact
@@ -15,11 +18,8 @@ from datarax.numerics.limbs import as_double
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
-from datarax.statistics.leaf_state import ElementwiseState
 from datarax.statistics.moments import Parts
-from datarax.statistics.state import State
 
 
 class Greatest(ElementwiseState, kw_only=False):

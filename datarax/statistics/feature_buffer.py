@@ -7,13 +7,13 @@ import jax
 from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.state import State
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.buffer import WeightedRows
 from datarax.statistics.feature_moments import check_features
 from datarax.statistics.invalid_counts import NOT_SAMPLED, InvalidCounts, not_finite
-from datarax.statistics.state import State
 
 
 class SampledRows(WeightedRows):

@@ -9,6 +9,9 @@ from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import Travel
+from datarax.algebra.state import State
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, stack
@@ -17,9 +20,7 @@ from datarax.numerics.matrix_product import matrix_product
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
-from datarax.statistics.leaf_state import Travel
 from datarax.statistics.moments import (
     Apart,
     CentralMoments,
@@ -27,7 +28,6 @@ from datarax.statistics.moments import (
     about_mean,
     in_unit_of_greatest,
 )
-from datarax.statistics.state import State
 
 
 class CoMoments(CentralMoments):

@@ -8,14 +8,14 @@ from datarax._checks import numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
+from datarax.algebra.state import State
 from datarax.numerics.limbs import difference, difference_in_unit, float_or_double
 from datarax.statistics.batches import pairs
 from datarax.statistics.example_count import ExampleCount
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.losses import LOSSES, LossName
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
-from datarax.statistics.state import State
 from datarax.statistics.value_histogram import ValueHistogram
 
 

@@ -10,6 +10,9 @@ import numpy as np
 from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax._xp import lax, xp
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import ElementwiseState
+from datarax.algebra.state import State
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_or_double
@@ -17,10 +20,7 @@ from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, power_of_two
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
-from datarax.statistics.leaf_state import ElementwiseState
-from datarax.statistics.state import State
 
 Parts = tuple[jax.Array, jax.Array]
 

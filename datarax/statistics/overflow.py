@@ -4,13 +4,13 @@ import jax
 
 from datarax._checks import is_integer
 from datarax._xp import xp
+from datarax.algebra.state import State
+from datarax.algebra.traversal import walk
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scatter_counts import ScatterCounts
-from datarax.statistics.state import State
 from datarax.statistics.steps import DecayedSums
-from datarax.statistics.traversal import walk
 
 
 def overflowed(statistic: State) -> list[jax.Array]:

@@ -8,10 +8,10 @@ from datarax._checks import as_float, is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.state import State
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
-from datarax.statistics.state import State
 
 
 class Ratings(State, kw_only=False):

@@ -9,6 +9,9 @@ import numpy as np
 
 from datarax._checks import default_float, is_integer, x64_enabled
 from datarax._xp import on_host, xp
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import ElementwiseState
+from datarax.algebra.row_merge import Packed, Target, merged_in_pairs
 from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, where
 from datarax.numerics.exact import exact
@@ -22,10 +25,7 @@ from datarax.numerics.scaling import (
     times_power_of_two,
 )
 from datarax.numerics.sums import sum_floats
-from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import ElementwiseState
 from datarax.statistics.moments import Parts
-from datarax.statistics.row_merge import Packed, Target, merged_in_pairs
 
 NOTHING = -(2**30)  # the exponent of an empty sum
 INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN

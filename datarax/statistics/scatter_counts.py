@@ -12,6 +12,10 @@ import numpy as np
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax._xp import at, lax, on_host, xp
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import LeafState, Travel
+from datarax.algebra.replication import folding
+from datarax.algebra.row_merge import Packed, Target
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide
@@ -20,10 +24,6 @@ from datarax.numerics.limbs import double_from_int
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.numerics.sums import split_for_sum
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import LeafState, Travel
-from datarax.statistics.replication import folding
-from datarax.statistics.row_merge import Packed, Target
 
 _FULL = 2**31 - 1  # the greatest int32
 _INTO_FLAT = lax.ScatterDimensionNumbers((), (0,), (0,))

@@ -7,10 +7,10 @@ import numpy as np
 
 from datarax._checks import default_float, positive_int
 from datarax._xp import lax, xp
+from datarax.algebra.fields import field, state
 from datarax.numerics.exact import Exact
 from datarax.numerics.run_sums import run_sums
 from datarax.statistics.buffer import Rows
-from datarax.statistics.fields import field, state
 from datarax.statistics.scores import Groups, Scores
 
 

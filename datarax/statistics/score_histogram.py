@@ -6,9 +6,9 @@ import jax
 
 from datarax._checks import as_float
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.numerics.float_grid import default_bits
 from datarax.statistics.adaptive_bins import AdaptiveBins
-from datarax.statistics.fields import state
 from datarax.statistics.scores import LOG_ODDS_OCTAVES, Groups, Scores
 
 _MOST_WITH_EXTREMES = 16

@@ -8,6 +8,8 @@ from datarax._checks import is_integer, numeric
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import special, xp
+from datarax.algebra.memo import computed_once
+from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaling import power_of_two_near_reciprocal
@@ -17,8 +19,6 @@ from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import check_task, examples
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.labels import is_class
-from datarax.statistics.memo import computed_once
-from datarax.statistics.state import State
 from datarax.statistics.thresholds import check_sums
 
 

@@ -10,13 +10,13 @@ from datarax._checks import as_float, is_integer, numeric, positive_int, same_sh
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, beside, lax, xp
+from datarax.algebra.fields import field
+from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.fields import field
 from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
 from datarax.statistics.labels import equals, in_range
-from datarax.statistics.state import State
 
 
 class Matches(NamedTuple):

@@ -9,17 +9,17 @@ from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import beside, lax, xp
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import ElementwiseState
+from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import numbered_steps, rows_weight
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
-from datarax.statistics.leaf_state import ElementwiseState
 from datarax.statistics.moments import Parts
-from datarax.statistics.state import State
 
 _FIRST = -(2**31)
 

@@ -10,6 +10,9 @@ from datarax._checks import choice, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import read_on_host, xp
+from datarax.algebra.fields import state
+from datarax.algebra.memo import computed_once
+from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.limbs import as_double
@@ -23,10 +26,7 @@ from datarax.numerics.scaling import (
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins, Contents
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, is_nan
-from datarax.statistics.memo import computed_once
-from datarax.statistics.state import State
 from datarax.statistics.wide_bins import WideBins
 
 Method = Literal["inverted_cdf", "averaged_inverted_cdf"]

@@ -7,16 +7,16 @@ import jax
 from datarax._checks import as_float, is_integer, numeric, x64_enabled
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
+from datarax.algebra.fields import state
+from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.numerics.limbs import sum_products
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import least_weight, rows_weight
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite
 from datarax.statistics.scaled_total import ScaledTotal, quotient
-from datarax.statistics.state import State
 
 
 class WeightedTotal(State, kw_only=False):

@@ -5,12 +5,12 @@ from typing import Any
 import jax
 
 from datarax._xp import at, xp
+from datarax.algebra.fields import state
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, concatenate, has_wide, stack
 from datarax.numerics.dyadic_grid import DyadicGrid, WideGrid
 from datarax.statistics.adaptive_bins import AdaptiveBins, Contents, joined_counts, places_of
 from datarax.statistics.extremes import Greatest
-from datarax.statistics.fields import state
 
 
 class WideBins(AdaptiveBins):

@@ -15,10 +15,10 @@ from jax.sharding import PartitionSpec as P
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree
+from datarax.algebra.leaf_states import opened
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call
 from datarax.numerics.exact import Exact
-from datarax.statistics.leaf_states import opened
 from datarax.testing.ulps import Unequal, assert_within_ulps
 from datarax.wrappers.per_device import per_device
 

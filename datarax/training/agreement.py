@@ -17,9 +17,9 @@ from typing import Any
 import jax
 
 from datarax._errors import ConfigurationMismatchError, DataraxError, MetricTimeoutError
+from datarax.algebra.state_dicts import plain
+from datarax.algebra.traversal import states_in
 from datarax.metrics.base import Metric
-from datarax.statistics.state_dicts import plain
-from datarax.statistics.traversal import states_in
 
 _numbers = itertools.count()
 # An outcome that starts so is a failure of the round; the rest of it is the reason.

@@ -18,10 +18,10 @@ from datarax._errors import (
     all_of,
 )
 from datarax._typing import PyTree
+from datarax.algebra.donated import refuse_donated
+from datarax.algebra.state_dicts import check_same
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric
-from datarax.statistics.donated import refuse_donated
-from datarax.statistics.state_dicts import check_same
 from datarax.training.agreement import Barrier, agree
 from datarax.training.collected_window import (
     Window,

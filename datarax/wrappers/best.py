@@ -7,12 +7,12 @@ import jax
 
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
+from datarax.algebra.fields import field, state
+from datarax.algebra.replication import axes_of
+from datarax.algebra.row_merge import Target
 from datarax.metrics.reading import Reading
 from datarax.metrics.row_updates import updated_at
-from datarax.statistics.best_value import BestValue
-from datarax.statistics.fields import field, state
-from datarax.statistics.replication import axes_of
-from datarax.statistics.row_merge import Target
+from datarax.wrappers.best_value import BestValue
 from datarax.wrappers.wrapper import Wrapper, value_shapes
 
 

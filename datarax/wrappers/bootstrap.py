@@ -11,6 +11,10 @@ from datarax._checks import as_float, is_integer, numeric, positive_int, python_
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import lax, xp
+from datarax.algebra.fields import state
+from datarax.algebra.replication import axes_of
+from datarax.algebra.row_merge import Target
+from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_call, taken_from, with_argument
@@ -19,14 +23,10 @@ from datarax.metrics.routing import Route
 from datarax.metrics.row_updates import counted_rows, rows_of
 from datarax.numerics.exact import Exact
 from datarax.numerics.hashing import hashed, mixed
-from datarax.numerics.poisson import poisson_counts
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.fields import state
-from datarax.statistics.replication import axes_of
-from datarax.statistics.row_merge import Target
-from datarax.statistics.stack import Stack
 from datarax.wrappers.collection import Collection
+from datarax.wrappers.poisson import poisson_counts
 from datarax.wrappers.wrapper import MultiplyingWrapper
 
 INDEX = "index"

@@ -7,10 +7,10 @@ import jax
 
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
+from datarax.algebra.fields import field
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading, is_wide
 from datarax.metrics.routing import joined
-from datarax.statistics.fields import field
 from datarax.wrappers.wrapper import Wrapper, value_shapes
 
 _RESERVED = ("invalid",)

@@ -14,12 +14,12 @@ from datarax._errors import (
     UnknownMetricError,
 )
 from datarax._typing import PyTree
+from datarax.algebra.row_merge import Target
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
 from datarax.metrics.call import Call
 from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
-from datarax.statistics.row_merge import Target
 
 _Member = tuple[str, Any, int]
 

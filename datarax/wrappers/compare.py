@@ -8,14 +8,14 @@ import jax
 
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
+from datarax.algebra.fields import state
+from datarax.algebra.stack import Stack
 from datarax.metrics.base import Metric
 from datarax.metrics.call import with_argument
 from datarax.metrics.reading import Reading, is_wide
 from datarax.metrics.routing import Route
 from datarax.numerics.exact import Exact
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import sum_of_counts
-from datarax.statistics.stack import Stack
 from datarax.wrappers.bootstrap import INDEX, Resampled, as_floats
 
 _MODELS = ("a", "b")

@@ -9,12 +9,12 @@ from datarax._checks import real
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import lax, vmap
+from datarax.algebra.fields import state
+from datarax.algebra.row_merge import Target
+from datarax.algebra.stack import Element
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
-from datarax.statistics.fields import state
-from datarax.statistics.numbered import Fading
-from datarax.statistics.row_merge import Target
-from datarax.statistics.stack import Element
+from datarax.wrappers.numbered import Fading
 from datarax.wrappers.stacked import Stacked
 from datarax.wrappers.wrapper import checked_metric
 

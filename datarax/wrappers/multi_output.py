@@ -9,13 +9,13 @@ from datarax._checks import numeric, positive_int, python_int
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import vmap, xp
+from datarax.algebra.row_merge import Target
+from datarax.algebra.stack import Stack
 from datarax.distributed.merge_ops import added_limbs, limbs_to_add
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_call, is_numbers
 from datarax.metrics.reading import Presented, Reading, Unusable
 from datarax.numerics.exact import Exact
-from datarax.statistics.row_merge import Target
-from datarax.statistics.stack import Stack
 from datarax.wrappers.stacked import Stacked
 from datarax.wrappers.wrapper import checked_metric
 

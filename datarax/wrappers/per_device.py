@@ -17,17 +17,17 @@ from datarax._checks import kind, numeric
 from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
 from datarax._typing import PyTree
 from datarax._xp import beside, fetched, is_addressable, is_traced, lax, xp
+from datarax.algebra.donated import unless_donated
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_states import map_leaf_states
+from datarax.algebra.replication import counted_once
+from datarax.algebra.traversal import walk
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import is_same_everywhere, outside_mesh
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_numbers, split_over
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
-from datarax.statistics.donated import unless_donated
-from datarax.statistics.fields import state
-from datarax.statistics.leaf_states import map_leaf_states
-from datarax.statistics.replication import counted_once
-from datarax.statistics.traversal import walk
 from datarax.wrappers.collection import Collection
 
 

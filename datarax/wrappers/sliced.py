@@ -11,6 +11,9 @@ from datarax._checks import is_integer, numeric, positive_int, python_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import on_host, vmap, xp
+from datarax.algebra.fields import state
+from datarax.algebra.row_merge import Target, merge_rows
+from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric
 from datarax.metrics.call import is_call, taken_from, with_argument
@@ -19,10 +22,7 @@ from datarax.metrics.routing import Route
 from datarax.metrics.row_updates import counted_rows, rows_of
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.fields import state
 from datarax.statistics.labels import in_range
-from datarax.statistics.row_merge import Target, merge_rows
-from datarax.statistics.stack import Stack
 from datarax.wrappers.wrapper import MultiplyingWrapper
 
 _RESERVED = ("overall", "unknown", "invalid")

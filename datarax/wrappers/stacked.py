@@ -2,8 +2,8 @@
 
 from typing import Any, Self
 
+from datarax.algebra.fields import shown_fields, state
 from datarax.metrics.base import Metric
-from datarax.statistics.fields import shown_fields, state
 from datarax.wrappers.wrapper import MultiplyingWrapper
 
 

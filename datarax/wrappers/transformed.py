@@ -11,11 +11,11 @@ from datarax._checks import numeric
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import xp
+from datarax.algebra.fields import field
 from datarax.metrics.base import Metric
 from datarax.metrics.call import is_numbers
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, refuse_ignored
-from datarax.statistics.fields import field
 from datarax.wrappers.wrapper import Wrapper
 
 

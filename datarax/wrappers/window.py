@@ -7,11 +7,11 @@ import jax
 from datarax._checks import positive_int, python_int
 from datarax._typing import PyTree
 from datarax._xp import vmap
+from datarax.algebra.fields import state
+from datarax.algebra.row_merge import Target
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
-from datarax.statistics.fields import state
-from datarax.statistics.numbered import Ring
-from datarax.statistics.row_merge import Target
+from datarax.wrappers.numbered import Ring
 from datarax.wrappers.stacked import Stacked
 from datarax.wrappers.wrapper import checked_metric
 

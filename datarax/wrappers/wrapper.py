@@ -8,17 +8,17 @@ import jax
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
+from datarax.algebra.fields import field
+from datarax.algebra.leaf_state import LeafState
+from datarax.algebra.leaf_states import map_leaf_states
+from datarax.algebra.replication import axes_of, counted_once
+from datarax.algebra.row_merge import Target
+from datarax.algebra.state import State
+from datarax.algebra.traversal import walk
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route
 from datarax.metrics.row_updates import updated_at
-from datarax.statistics.fields import field
-from datarax.statistics.leaf_state import LeafState
-from datarax.statistics.leaf_states import map_leaf_states
-from datarax.statistics.replication import axes_of, counted_once
-from datarax.statistics.row_merge import Target
-from datarax.statistics.state import State
-from datarax.statistics.traversal import walk
 
 
 class Wrapper(Metric):

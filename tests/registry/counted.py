@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from datarax.algebra.fields import field
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call
 from datarax.metrics.language.text_metric import CountedText
 from datarax.metrics.routing import Route
-from datarax.statistics.fields import field
 from datarax.wrappers.wrapper import Wrapper
 
 Batch = Mapping[str, Any]

@@ -12,8 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Collection, Decayed, Sliced, Window, metrics
+from datarax.algebra.leaf_states import leaf_states
 from datarax.statistics.buffer import Rows
-from datarax.statistics.leaf_states import leaf_states
 from tests.helpers import bits, collectives_in, make_mesh, place
 from tests.registry import GROUPS, of_each_statistic
 from tests.wrappers.over_time import SUBJECTS, value_of

@@ -23,8 +23,8 @@ from datarax import (
     MetricTypeError,
     per_device,
 )
+from datarax.algebra.device_merge import SMALL_BYTES
 from datarax.metrics import AUROC, Accuracy, Max, Mean, Min, Std, Sum
-from datarax.statistics.device_merge import SMALL_BYTES
 from tests.helpers import bits, collectives_in, draw, make_mesh, place
 from tests.wrappers.mixed import CLASSES, Peak, batch_of, check, joined, twenty
 

@@ -1,9 +1,9 @@
 """How many distinct values there were."""
 
 from datarax._typing import OnInvalid, PyTree
+from datarax.algebra.fields import state
 from datarax.metrics.aggregation.value_metric import ValueMetric
 from datarax.statistics.distinct import Distinct
-from datarax.statistics.fields import state
 
 
 class Cardinality(ValueMetric):

@@ -5,10 +5,10 @@ import math
 from datarax._checks import choice
 from datarax._typing import PyTree
 from datarax._xp import xp
+from datarax.algebra.fields import state
+from datarax.metrics.aggregation.power_total import PowerTotal
 from datarax.metrics.aggregation.value_metric import ValueMetric
 from datarax.statistics.extremes import Extremes
-from datarax.statistics.fields import state
-from datarax.statistics.power_total import PowerTotal
 
 
 class RootMeanSquare(ValueMetric):

@@ -8,11 +8,11 @@ import numpy as np
 from datarax._checks import positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import OnInvalid, PyTree
+from datarax.algebra.fields import field, state
 from datarax.distributed.placement import outside_mesh
+from datarax.metrics.aggregation.bin_counts import BinCounts
 from datarax.metrics.aggregation.value_metric import ValueMetric
 from datarax.metrics.base import bounds_of
-from datarax.statistics.bin_counts import BinCounts
-from datarax.statistics.fields import field, state
 from datarax.statistics.value_histogram import Method, ValueHistogram, checked_q
 
 

@@ -3,9 +3,9 @@
 from typing import Any, Self
 
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.statistics.elapsed_total import ElapsedTotal
-from datarax.statistics.fields import state
 from datarax.statistics.steps import DecayedTotal, LastStep
 
 

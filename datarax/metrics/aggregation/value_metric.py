@@ -3,8 +3,8 @@
 from typing import Any, Self
 
 from datarax._typing import ArrayLike, Weights
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
-from datarax.statistics.fields import state
 
 
 class ValueMetric(Metric):

@@ -6,7 +6,7 @@ from datarax._checks import positive_int
 from datarax._xp import at, xp
 from datarax.metrics.audio.noise_ratios import decibels
 from datarax.metrics.audio.signal_metric import SignalMetric
-from datarax.numerics.toeplitz import solve_toeplitz
+from datarax.metrics.audio.toeplitz import solve_toeplitz
 
 _SOLUTIONS = {4: 4, 8: 2}  # by the bytes of the dtype
 

@@ -5,9 +5,9 @@ import numpy as np
 
 from datarax._checks import positive_int
 from datarax._xp import xp
+from datarax.metrics.audio.resampling import resample
+from datarax.metrics.audio.short_time import RATE, envelopes, frames_of
 from datarax.metrics.audio.signal_metric import SignalMetric
-from datarax.numerics.resampling import resample
-from datarax.numerics.short_time import RATE, envelopes, frames_of
 
 _SEGMENT = 30  # frames, 384 ms
 _CLIP = 1 + 10 ** (15 / 20)  # -15 dB

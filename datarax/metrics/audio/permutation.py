@@ -6,11 +6,11 @@ from datarax._checks import as_float, kind, numeric, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import field
 from datarax.metrics.audio.signal_metric import SignalMetric
 from datarax.metrics.base import Metric
 from datarax.numerics.assignment import best_matching
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.fields import field
 
 _DECIBELS = 1e4  # what an infinite ratio counts as, where sources are matched
 

@@ -9,8 +9,8 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.distributed.collectives import unsharded
+from datarax.metrics.audio.wide import in_float64
 from datarax.metrics.probabilistic.mean_score import MeanScore
-from datarax.numerics.wide import in_float64
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
 

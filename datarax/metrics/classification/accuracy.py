@@ -4,11 +4,11 @@ from typing import ClassVar, Self
 
 from datarax._typing import Average, PyTree
 from datarax._xp import xp
+from datarax.algebra.state import State
 from datarax.metrics.classification.count_ratio import Counts, TopKCountMetric
 from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.scaling import weighted_mean
 from datarax.statistics.class_counts import ClassCounts, MatchCounts
-from datarax.statistics.state import State
 
 
 class Accuracy(TopKCountMetric):

@@ -7,11 +7,11 @@ import jax
 from datarax._checks import real, refuse_ignored
 from datarax._typing import ArrayLike, Average, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
 from datarax.statistics.class_counts import ClassCounts
-from datarax.statistics.fields import state
 
 ONE_CLASS = "in a binary task, whose value is of the positive class (num_classes=2 averages both)"
 """Why an average has no effect."""

@@ -3,11 +3,11 @@
 from typing import ClassVar, Self
 
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.algebra.fields import state
 from datarax.metrics.base import shareable
 from datarax.metrics.classification.count_ratio import TaskMetric
+from datarax.metrics.classification.row_matches import RowMatches
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.fields import state
-from datarax.statistics.row_matches import RowMatches
 
 
 class ExactMatch(TaskMetric):

@@ -4,11 +4,11 @@ from typing import Self
 
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
+from datarax.metrics.classification.group_counts import GroupCounts
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaling import power_of_two_near_reciprocal
-from datarax.statistics.fields import state
-from datarax.statistics.group_counts import GroupCounts
 
 
 class GroupMetric(Metric):

@@ -6,14 +6,14 @@ import jax
 
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import shareable
 from datarax.metrics.classification.count_ratio import TaskMetric
+from datarax.metrics.classification.paired_matches import PairedMatches
 from datarax.numerics.double_float import stack, where
 from datarax.numerics.exact import exact
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.special import fair_coin_p_value
-from datarax.statistics.fields import state
-from datarax.statistics.paired_matches import PairedMatches
 
 
 class McNemar(TaskMetric):

@@ -8,9 +8,9 @@ import math
 
 from datarax._checks import real
 from datarax._errors import MetricInputError
+from datarax.algebra.fields import field
 from datarax.metrics.classification.count_ratio import CountProportion, CountRatio, Counts
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.fields import field
 
 
 class Precision(CountProportion):

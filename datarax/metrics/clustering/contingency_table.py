@@ -7,13 +7,13 @@ import jax
 from datarax._checks import positive_int
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.numerics.special import entropy, relative_deviance
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.contingency import Contingency
-from datarax.statistics.fields import state
 
 
 class PairCounts(NamedTuple):

@@ -7,11 +7,11 @@ import jax
 from datarax._checks import positive_int
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.metrics.clustering.contingency_table import Table, TableMetric
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.statistics.contingency import Contingency
-from datarax.statistics.fields import state
 from datarax.statistics.ratings import Ratings
 
 

@@ -10,15 +10,15 @@ from datarax._checks import refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import xp
+from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
 from datarax.metrics.curves.score_metric import ScoreMetric, fraction, share_among_highest
+from datarax.metrics.curves.score_table import ScoreTable
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.scaling import nan_where, weighted_mean
 from datarax.numerics.special import x_minus_log1p
-from datarax.statistics.memo import computed_once
 from datarax.statistics.score_buffer import ScoreBuffer
-from datarax.statistics.score_table import ScoreTable
 from datarax.statistics.scores import Groups
 
 
@@ -157,8 +157,8 @@ class AUROC(AreaMetric):
     but for each class too."""
     multi_class: Literal["ovr", "ovo"] = "ovr"
     """Multiclass: each class against the rest ("ovr"), or against each other class ("ovo"). The
-    state of "ovo" grows with the square of the number of classes; see
-    `datarax.statistics.score_table`. Its "weighted" average is by the weight of both classes."""
+    state of "ovo" grows with the square of the number of classes: `score_table` says how. Its
+    "weighted" average is by the weight of both classes."""
 
     def __post_init__(self) -> None:
         if self.multi_class == "ovo":

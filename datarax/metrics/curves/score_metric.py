@@ -7,9 +7,9 @@ import jax
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat, where
-from datarax.statistics.fields import state
 from datarax.statistics.score_buffer import ScoreBuffer
 from datarax.statistics.score_histogram import ScoreHistogram
 from datarax.statistics.scores import Groups

@@ -5,9 +5,9 @@ from typing import Self
 
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
-from datarax.statistics.fields import state
-from datarax.statistics.value_profile import ValueProfile
+from datarax.metrics.health.value_profile import ValueProfile
 
 
 class ActivationStats(Metric):

@@ -6,11 +6,11 @@ import jax
 
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import field, state
 from datarax.metrics.base import Metric, shareable
+from datarax.metrics.health.expert_counts import ExpertCounts
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
-from datarax.statistics.expert_counts import ExpertCounts
-from datarax.statistics.fields import field, state
 
 
 class ExpertLoad(Metric):

@@ -9,17 +9,17 @@ from datarax._checks import as_float, numeric, positive_int, real
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, OnInvalid, PyTree, Weights
 from datarax._xp import lax, xp
+from datarax.algebra.fields import state
 from datarax.distributed.collectives import unsharded
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.base import Metric
+from datarax.metrics.health.recent_values import NO_STEP, RecentValues
 from datarax.metrics.reading import OrNone
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import numbered_steps, rows_weight
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
-from datarax.statistics.recent_values import NO_STEP, RecentValues
 
 
 class LossSpikes(Metric):

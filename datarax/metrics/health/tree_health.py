@@ -9,6 +9,7 @@ from datarax._checks import is_integer, numeric
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import on_host, xp
+from datarax.algebra.fields import field, state
 from datarax.metrics.base import Metric, arguments
 from datarax.metrics.call import Call
 from datarax.metrics.health.tree_layout import TreeLayout, checked_groups
@@ -26,7 +27,6 @@ from datarax.metrics.reading import ByGroup, OrNone
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.fields import field, state
 
 
 class TreeHealth(Metric):

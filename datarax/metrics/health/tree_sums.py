@@ -11,17 +11,17 @@ from jax.sharding import get_abstract_mesh
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax._xp import lax, xp
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import ElementwiseState
+from datarax.algebra.replication import axes_of
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
+from datarax.metrics.health.squares import sums_of_squares
 from datarax.metrics.health.tree_layout import TreeLayout
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import Limbs, add_limbs, limbs_from_double, sum_integers, sum_limbs
-from datarax.numerics.squares import sums_of_squares
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import ElementwiseState
-from datarax.statistics.replication import axes_of
 from datarax.statistics.scaled_total import INFINITE, NOTHING, ScaledTotal, sums_of_sums
 
 Rows = tuple[tuple[int, ...], ...]

@@ -10,6 +10,7 @@ from datarax._checks import numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree, Weights
 from datarax._xp import vmap, xp
+from datarax.algebra.fields import field, state
 from datarax.metrics.call import Call
 from datarax.metrics.language.ngrams import Sequences, gram_totals, grams
 from datarax.metrics.language.text_metric import (
@@ -23,7 +24,6 @@ from datarax.metrics.language.text_tokens import check_tokenizer, sacrebleu_toke
 from datarax.metrics.language.translation import bleu
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.distinct import Distinct
-from datarax.statistics.fields import field, state
 from datarax.statistics.invalid_counts import not_finite
 from datarax.statistics.weighted_total import WeightedTotal
 

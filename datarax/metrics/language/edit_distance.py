@@ -9,9 +9,9 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.distributed.collectives import unsharded
+from datarax.metrics.language.token_edits import edit_distance
 from datarax.metrics.language.tokens import token_ids
 from datarax.metrics.probabilistic.mean_score import MeanScore
-from datarax.numerics.token_edits import edit_distance
 from datarax.statistics.batches import refuse_one_hot, rows_weight
 from datarax.statistics.invalid_counts import out_of_range
 from datarax.statistics.labels import in_range

@@ -15,9 +15,9 @@ from datarax._checks import (
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
+from datarax.algebra.fields import field
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.fields import field
 from datarax.statistics.invalid_counts import out_of_range
 
 

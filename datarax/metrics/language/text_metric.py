@@ -11,12 +11,12 @@ from datarax._checks import kind, numeric, warn
 from datarax._errors import MetricInputError, MetricTypeError, ReferencesWarning
 from datarax._typing import PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_numbers
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.argument_checks import kept
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.scaled_total import ScaledTotal, quotient
 

@@ -7,11 +7,11 @@ import jax
 from datarax._checks import positive_int, refuse_ignored
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import where
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.calibration_bins import Bins, CalibrationBins
-from datarax.statistics.fields import state
 
 
 class CalibrationMetric(Metric):

@@ -7,6 +7,7 @@ import numpy as np
 
 from datarax._typing import PyTree
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.probabilistic.mean_score import ProbabilityScore
 from datarax.metrics.probabilistic.probability_losses import BrierScore, LogLoss
 from datarax.numerics.digit_sums import sum_by_digits
@@ -15,7 +16,6 @@ from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.numerics.special import entropy
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples
-from datarax.statistics.fields import state
 from datarax.statistics.labels import count_labels
 
 

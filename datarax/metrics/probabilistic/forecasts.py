@@ -9,11 +9,11 @@ from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, special, xp
+from datarax.algebra.fields import field
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore, ProbabilityScore
 from datarax.numerics.limbs import difference
 from datarax.statistics.batches import Examples, rows_weight
-from datarax.statistics.fields import field
 from datarax.statistics.invalid_counts import not_finite, out_of_range
 
 

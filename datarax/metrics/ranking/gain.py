@@ -6,10 +6,10 @@ import jax
 
 from datarax._checks import choice
 from datarax._xp import xp
+from datarax.metrics.ranking.queries import Queries, ranked_queries
 from datarax.metrics.ranking.query_metric import QueryMetric, RelevanceMean, checked_k
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking
-from datarax.statistics.queries import Queries, ranked_queries
 
 # So that no sum of gains overflows.
 _GREATEST = {"linear": 2.0**100, "exponential": 100.0}

@@ -7,15 +7,15 @@ import jax
 from datarax._checks import choice, positive_int, python_int
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.row_merge import Target
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric, arguments
+from datarax.metrics.ranking.queries import Queries, first_rows, ranked_queries
 from datarax.metrics.row_updates import counted_rows, updated_at
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import Invalid
-from datarax.statistics.queries import Queries, first_rows, ranked_queries
-from datarax.statistics.row_merge import Target
 from datarax.statistics.weighted_total import WeightedTotal
 
 Empty = Literal["skip", "zero", "one"]

@@ -9,20 +9,20 @@ from datarax._checks import as_float, is_integer, numeric, positive_int, python_
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, xp
+from datarax.algebra.fields import state
+from datarax.algebra.row_merge import Target
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.base import Metric
+from datarax.metrics.ranking.queries import Queries, ranked_queries
 from datarax.metrics.ranking.query_metric import RankedMean, checked_k
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.rankings import Ranking, number
 from datarax.numerics.run_sums import run_sums
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.labels import in_range
-from datarax.statistics.queries import Queries, ranked_queries
-from datarax.statistics.row_merge import Target
 
 _LEAST = float(np.finfo(np.float32).tiny)
 

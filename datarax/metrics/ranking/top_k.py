@@ -2,10 +2,10 @@
 
 import jax
 
+from datarax.algebra.fields import field
 from datarax.metrics.ranking.query_metric import QueryMetric, checked_k
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking, number
-from datarax.statistics.fields import field
 
 
 class TopK(QueryMetric):

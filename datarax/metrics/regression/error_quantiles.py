@@ -8,6 +8,7 @@ import numpy as np
 from datarax._checks import numeric, same_shape
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
@@ -16,7 +17,6 @@ from datarax.numerics.limbs import difference
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.value_histogram import ValueHistogram
 

@@ -6,14 +6,14 @@ import jax
 
 from datarax._typing import PyTree
 from datarax._xp import xp
+from datarax.algebra.fields import field, state
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
+from datarax.metrics.regression.deviance_total import DevianceTotal
 from datarax.metrics.regression.loss_means import finite_number
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
-from datarax.statistics.deviance_total import DevianceTotal
-from datarax.statistics.fields import field, state
 from datarax.statistics.loss_total import PinballTotal
 
 

@@ -7,11 +7,11 @@ import jax
 import numpy as np
 
 from datarax._errors import MetricInputError
+from datarax.algebra.fields import field, state
 from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
-from datarax.statistics.fields import field, state
 from datarax.statistics.loss_total import LossTotal
 from datarax.statistics.losses import LossName
 

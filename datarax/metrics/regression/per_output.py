@@ -7,9 +7,9 @@ import jax
 from datarax._checks import positive_int, refuse_ignored
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.scaled_double import ScaledDouble
-from datarax.statistics.fields import state
 
 
 class RegressionMetric(Metric):

@@ -7,21 +7,21 @@ import jax
 from datarax._checks import refuse_ignored
 from datarax._typing import PyTree
 from datarax._xp import vmap, xp
+from datarax.algebra.fields import state
+from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
+from datarax.metrics.regression.joint_bins import JointHistogram
 from datarax.metrics.regression.per_output import RegressionMetric
-from datarax.numerics.normalized_products import correlation_coefficient
-from datarax.numerics.ranks import (
+from datarax.metrics.regression.ranks import (
     dense_ranks,
     mean_ranks,
     order_agreement_sums,
     rank_correlation_of_bins,
 )
+from datarax.numerics.normalized_products import correlation_coefficient
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.statistics.cross_moments import TwoMoments
-from datarax.statistics.fields import state
-from datarax.statistics.joint_bins import JointHistogram
-from datarax.statistics.memo import computed_once
 from datarax.statistics.pair_buffer import PairBuffer
 
 
@@ -72,8 +72,8 @@ class SpearmanCorrCoef(RankCorrelation):
 
     bits: int | None = None
     """If given, pairs are counted in a table of `2**bits` bins of both values, in place of a
-    buffer; see `datarax.statistics.joint_bins`. 10 bits take 13 MB. For a million pairs of normal
-    numbers the bounds are 0.014 apart if they are unrelated, and 0.002 at a correlation of 0.99;
+    buffer, see `joint_bins`. 10 bits take 13 MB. For a million pairs of normal numbers the bounds
+    are 0.014 apart if they are unrelated, and 0.002 at a correlation of 0.99;
     one more bit takes four times the memory, and halves that. Of few distinct values, such as small
     integers, the value is exact. Values of very different sizes share bins: the bounds are wide."""
 

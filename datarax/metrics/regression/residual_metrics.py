@@ -7,12 +7,12 @@ import jax
 from datarax._checks import positive_int
 from datarax._typing import PyTree
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, times_power_of_two
 from datarax.statistics.cross_moments import Residuals
-from datarax.statistics.fields import state
 
 
 class ResidualMetric(PerOutput):

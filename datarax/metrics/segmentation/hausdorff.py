@@ -10,7 +10,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.metrics.base import Metric
-from datarax.numerics.boundaries import edges, percentile_of, squared_distance
+from datarax.metrics.segmentation.boundaries import edges, percentile_of, squared_distance
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import out_of_range
 from datarax.statistics.labels import equals

@@ -8,13 +8,13 @@ import jax
 from datarax._checks import positive_int
 from datarax._typing import ArrayLike, Average, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.metrics.classification.count_ratio import Counts
+from datarax.metrics.segmentation.image_overlap import ImageOverlap, generalized_dice
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import weighted_mean
 from datarax.statistics.class_counts import ClassCounts
-from datarax.statistics.fields import state
-from datarax.statistics.image_overlap import ImageOverlap, generalized_dice
 
 Ratio = Callable[[Counts], tuple[DoubleFloat, DoubleFloat]]
 """A numerator and a denominator by class."""

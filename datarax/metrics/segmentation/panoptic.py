@@ -4,9 +4,9 @@ from typing import Literal, Self
 
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.scaling import nan_where, weighted_mean
-from datarax.statistics.fields import state
 from datarax.statistics.segment_matches import SegmentMatches
 
 

@@ -4,8 +4,8 @@ from typing import ClassVar, Self
 
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import Metric, shareable
+from datarax.metrics.vision.box_pairs import BoxPairs
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.box_pairs import BoxPairs
 
 
 class BoxOverlap(Metric):

@@ -8,16 +8,16 @@ from datarax._checks import positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import special, xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
 from datarax.metrics.vision.features import Features, check_function, features_of
+from datarax.metrics.vision.frechet import frechet_distance
 from datarax.numerics.double_float import concatenate
-from datarax.numerics.frechet import frechet_distance
 from datarax.numerics.matrix_product import matrix_product
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.entropy_totals import EntropyTotals
 from datarax.statistics.feature_buffer import FeatureBuffer
 from datarax.statistics.feature_moments import FeatureMoments
-from datarax.statistics.fields import state
 
 
 class TwoSets(Metric):

@@ -7,13 +7,13 @@ import numpy as np
 
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import beside, lax, xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.box_matching import AREAS, IOU_THRESHOLDS
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.recall_levels import average_precision
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.detections import Detections
-from datarax.statistics.fields import state
 
 _CURVES = {"100": (0, 2), **{area: (i, 2) for i, area in enumerate(AREAS) if i}}
 _CURVES |= {"1": (0, 0), "10": (0, 1)}

@@ -9,7 +9,7 @@ from datarax._checks import positive_int
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.metrics.vision.image_score import ImageMean, ImageScore, RangedScore, VolumeScore
-from datarax.numerics.image_windows import uniform_taps, window_means
+from datarax.metrics.vision.image_windows import uniform_taps, window_means
 from datarax.numerics.limbs import as_double
 
 

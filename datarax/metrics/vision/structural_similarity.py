@@ -8,7 +8,7 @@ from datarax._checks import positive_int, real
 from datarax._errors import MetricInputError
 from datarax._xp import xp
 from datarax.metrics.vision.image_score import ImageScore, VolumeScore
-from datarax.numerics.image_windows import (
+from datarax.metrics.vision.image_windows import (
     Taps,
     gaussian_taps,
     halved,

@@ -6,7 +6,7 @@ import jax
 
 from datarax._xp import xp
 from datarax.metrics.vision.image_score import RangedScore
-from datarax.numerics.image_windows import gaussian_taps, local_moments, window_means
+from datarax.metrics.vision.image_windows import gaussian_taps, local_moments, window_means
 
 SCALES = 4
 NOISE = 2.0

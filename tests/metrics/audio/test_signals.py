@@ -18,7 +18,7 @@ from datarax.metrics import (
     ComplexSISNR,
     PermutationInvariant,
 )
-from datarax.numerics import wide
+from datarax.metrics.audio import wide
 from datarax.testing import assert_within_ulps
 from tests.helpers import update, update_all, value_of
 from tests.registry.audio import mir_eval_sdr, si_sdr, speech

@@ -9,13 +9,13 @@ from datarax._checks import is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.state import State
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import examples
 from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
 from datarax.statistics.labels import count_labels, in_range
-from datarax.statistics.state import State
 from datarax.statistics.thresholds import checked_threshold, is_above, of_probabilities
 
 

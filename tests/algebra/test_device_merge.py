@@ -11,6 +11,8 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from datarax import AxisNotBoundError, Collection, Metric, MetricAccumulator
+from datarax.algebra.device_merge import SMALL_BYTES, merge_over_devices
+from datarax.algebra.leaf_states import map_leaf_states
 from datarax.metrics import (
     AUROC,
     Cardinality,
@@ -23,8 +25,6 @@ from datarax.metrics import (
     Std,
 )
 from datarax.statistics import Buffer, ClassCounts, Moments
-from datarax.statistics.device_merge import SMALL_BYTES, merge_over_devices
-from datarax.statistics.leaf_states import map_leaf_states
 from tests.helpers import (
     assert_same,
     bits,

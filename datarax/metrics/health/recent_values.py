@@ -7,9 +7,9 @@ import numpy as np
 
 from datarax._checks import default_float
 from datarax._xp import lax, xp
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import ElementwiseState
 from datarax.distributed.merge_ops import MetricReduceOp, identity
-from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import ElementwiseState
 
 NO_STEP = -(2**31)
 """The step of a place that holds no value."""
@@ -22,7 +22,7 @@ class RecentValues(ElementwiseState, kw_only=False):
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from datarax.statistics.recent_values import RecentValues
+        >>> from datarax.metrics.health.recent_values import RecentValues
         >>> values, steps = jnp.array([0.5, 2.0, 1.0]), jnp.array([7, 9, 8])
         >>> print(RecentValues(2).with_values(values, steps).value)
         [1. 2.]

@@ -7,18 +7,18 @@ import jax
 from datarax._checks import numeric
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, lax, xp
+from datarax.algebra.fields import state
+from datarax.algebra.memo import computed_once
+from datarax.algebra.replication import folding
+from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import DyadicGrid
 from datarax.numerics.limbs import as_double
 from datarax.statistics.adaptive_bins import joined_counts, places_of
 from datarax.statistics.batches import pairs
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts
-from datarax.statistics.memo import computed_once
-from datarax.statistics.replication import folding
 from datarax.statistics.scatter_counts import ScatterCounts
-from datarax.statistics.state import State
 from datarax.statistics.wide_bins import WideBins, joined_doubles
 
 
@@ -99,7 +99,7 @@ class JointHistogram(State):
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from datarax.statistics.joint_bins import JointHistogram
+        >>> from datarax.metrics.regression.joint_bins import JointHistogram
         >>> seen = JointHistogram(bits=8).update(jnp.arange(3.0), jnp.array([5.0, 4.0, 4.0]))
         >>> print(seen.table().weights.to_float().sum())
         3.0

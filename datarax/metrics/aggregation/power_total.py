@@ -7,6 +7,7 @@ import jax
 from datarax._checks import as_float, numeric
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, significand, times_power_of_two
@@ -14,7 +15,6 @@ from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal, stacked
-from datarax.statistics.state import State
 
 
 class PowerTotal(State, kw_only=False):

@@ -17,8 +17,8 @@ from jax.core import Tracer
 
 from datarax._errors import MetricTypeError
 from datarax._xp import fetched, is_near, is_traced, lax, on_host, xp
+from datarax.algebra.leaf_states import map_leaf_states
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
-from datarax.statistics.leaf_states import map_leaf_states
 
 
 def axes_of(tree: Any) -> frozenset[str]:

@@ -24,7 +24,7 @@ class PairedMatches(TaskCounts):
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from datarax.statistics.paired_matches import PairedMatches
+        >>> from datarax.metrics.classification.paired_matches import PairedMatches
         >>> a, b, target = jnp.array([0, 1, 2]), jnp.array([0, 2, 1]), jnp.array([0, 1, 2])
         >>> print(PairedMatches(num_classes=3).update(a, b, target).cells.value)
         [1. 2. 0. 0.]

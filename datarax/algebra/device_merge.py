@@ -6,9 +6,9 @@ from typing import Any
 import jax
 
 from datarax._xp import lax, vmap, xp
+from datarax.algebra.replication import axes_to_merge
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName, Stage
-from datarax.statistics.replication import axes_to_merge
 
 SMALL_BYTES = 1 << 20
 """The most bytes of all copies of the states together that a sync gathers on each device."""

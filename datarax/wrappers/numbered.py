@@ -10,14 +10,14 @@ import numpy as np
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax._xp import beside, lax, xp
+from datarax.algebra.device_merge import merge_stack
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_states import leaf_states
+from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaled_double import ScaledDouble
-from datarax.statistics.device_merge import merge_stack
-from datarax.statistics.fields import state
-from datarax.statistics.leaf_states import leaf_states
-from datarax.statistics.stack import Stack
 
 
 class Numbered(Stack, kw_only=False):

@@ -7,13 +7,13 @@ import jax
 from datarax._checks import same_shape
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.state import State
 from datarax.numerics.boxes import Overlaps, PairSizes
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.box_batches import checked_boxes, unusable_boxes
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scaled_total import ScaledTotal, quotient
-from datarax.statistics.state import State
 
 _MEASURES = Overlaps._fields
 

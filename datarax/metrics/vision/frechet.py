@@ -21,7 +21,7 @@ def frechet_distance(
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.numerics import DoubleFloat
-        >>> from datarax.numerics.frechet import frechet_distance
+        >>> from datarax.metrics.vision.frechet import frechet_distance
         >>> zero, one = DoubleFloat.of(jnp.zeros(2)), DoubleFloat.of(jnp.eye(2))
         >>> print(frechet_distance((zero, zero), (one, one * 4)))
         2.0

@@ -314,7 +314,7 @@ def test_another_metric_or_configuration_is_refused_by_name():
     saved = Accuracy(threshold=0.5).state_dict()
     with pytest.raises(ConfigurationMismatchError, match=r"threshold is 0\.5 in the saved .* 0\.9"):
         Accuracy(threshold=0.9).load_state_dict(saved)
-    with pytest.raises(ConfigurationMismatchError, match=r"metrics\.Mean.*metrics\.Accuracy"):
+    with pytest.raises(ConfigurationMismatchError, match=r"datarax\.Mean.*datarax\.Accuracy"):
         Mean().load_state_dict(saved)
     with pytest.raises(ConfigurationMismatchError, match="on_invalid"):
         Accuracy(on_invalid="raise").load_state_dict(saved)
@@ -323,3 +323,11 @@ def test_another_metric_or_configuration_is_refused_by_name():
         Nested(names=("x",)).load_state_dict(nested)
     with pytest.raises(ConfigurationMismatchError, match="parts"):
         Nested(size=3).load_state_dict(nested)
+
+
+def test_a_saved_state_names_no_module_and_one_that_does_is_read():
+    accuracy = Accuracy().update(np.float32([0.9, 0.1]), np.int32([1, 1]))
+    saved = accuracy.state_dict()
+    assert saved["type"] == "datarax.Accuracy"
+    saved["type"] = "datarax.metrics.Accuracy"
+    assert accuracy.reset().load_state_dict(saved).results() == 0.5

@@ -13,8 +13,8 @@ from datarax import Collection, Metric, MetricAccumulator, MetricTypeError
 from datarax.metrics import Accuracy, Mean, Sum
 from datarax.statistics import State
 from datarax.statistics.scatter_counts import ScatterCounts
+from tests.algebra.test_device_merge import Everything, a_batch, check
 from tests.helpers import assert_same, collectives, draw, make_mesh, over_shards, place
-from tests.statistics.test_device_merge import Everything, a_batch, check
 
 DATA = {"data": 8}
 BOTH = {"data": 4, "model": 2}

@@ -8,10 +8,10 @@ from datarax._checks import numeric, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.state import State
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions, rows_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts
-from datarax.statistics.state import State
 from datarax.statistics.thresholds import (
     HIGHEST_SCORE,
     checked_threshold,

@@ -9,15 +9,15 @@ from datarax._checks import as_float, is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, special, xp
+from datarax.algebra.fields import field, state
+from datarax.algebra.state import State
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import on_leading_axes, rows_weight
-from datarax.statistics.fields import field, state
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
 from datarax.statistics.labels import count_labels, in_range
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
-from datarax.statistics.state import State
 
 
 class ExpertCounts(State):
@@ -28,7 +28,7 @@ class ExpertCounts(State):
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from datarax.statistics.expert_counts import ExpertCounts
+        >>> from datarax.metrics.health.expert_counts import ExpertCounts
         >>> seen = ExpertCounts(3).update(jnp.array([[0, 2], [1, 2], [0, 7]]))
         >>> print(seen.routed.to_float(), seen.invalid.value)
         [[2. 1. 2.]] 1

@@ -8,9 +8,9 @@ from datarax._checks import as_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import vmap, xp
+from datarax.algebra.state import State
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import predictions, rows_weight
-from datarax.statistics.state import State
 from datarax.statistics.weighted_total import WeightedTotal
 
 

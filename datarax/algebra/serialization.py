@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from datarax.statistics.state_dicts import Saveable
+from datarax.algebra.state_dicts import Saveable
 
 _FLAX = "flax.serialization"
 

@@ -9,11 +9,11 @@ from datarax._checks import as_float, default_float, is_integer, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.scatter_counts import ScatterCounts
-from datarax.statistics.state import State
 
 
 class BinCounts(State, kw_only=False):

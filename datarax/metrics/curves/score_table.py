@@ -6,12 +6,12 @@ import jax
 
 from datarax._checks import as_float
 from datarax._xp import xp
+from datarax.algebra.fields import state
+from datarax.algebra.memo import computed_once
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.float_grid import default_bits
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.statistics.adaptive_bins import AdaptiveBins
-from datarax.statistics.fields import state
-from datarax.statistics.memo import computed_once
 from datarax.statistics.scores import LOG_ODDS_OCTAVES, Groups, Scores, sums_above
 
 
@@ -39,7 +39,7 @@ class ScoreTable(Scores):
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from datarax.statistics.score_table import ScoreTable
+        >>> from datarax.metrics.curves.score_table import ScoreTable
         >>> seen = ScoreTable(num_classes=2).update(jnp.eye(2), jnp.array([0, 1]))
         >>> print(seen.pairs().ordered.to_float() / seen.pairs().ordered.to_float().max())
         [[0. 1.]

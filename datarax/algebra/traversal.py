@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from datarax.statistics.state import State
+from datarax.algebra.state import State
 
 
 def states_in(tree: Any) -> list[State]:

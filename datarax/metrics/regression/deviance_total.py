@@ -7,6 +7,7 @@ import jax
 from datarax._checks import numeric
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
+from datarax.algebra.fields import state
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_or_double
 from datarax.numerics.scaled_double import ScaledDouble
@@ -14,7 +15,6 @@ from datarax.numerics.scaling import times_power_of_two
 from datarax.numerics.special import tweedie_deviance
 from datarax.statistics.batches import pairs
 from datarax.statistics.example_count import ExampleCount
-from datarax.statistics.fields import state
 from datarax.statistics.loss_total import LossTotal
 from datarax.statistics.losses import LOSSES
 from datarax.statistics.moments import (
@@ -118,7 +118,7 @@ class DevianceTotal(LossTotal):
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from datarax.statistics.deviance_total import DevianceTotal
+        >>> from datarax.metrics.regression.deviance_total import DevianceTotal
         >>> seen = DevianceTotal("tweedie", 0.0)
         >>> seen = seen.update(jnp.array([1.0, 5.0]), jnp.array([2.0, 4.0]))
         >>> print(seen.total.value, seen.targets.total.value)

@@ -9,9 +9,9 @@ import numpy as np
 
 from datarax._errors import MetricTypeError
 from datarax._xp import xp
+from datarax.algebra.row_merge import Packed, Target, merged_in_pairs
+from datarax.algebra.state import State
 from datarax.numerics.scaled_double import ScaledDouble
-from datarax.statistics.row_merge import Packed, Target, merged_in_pairs
-from datarax.statistics.state import State
 
 
 class LeafState(State):
@@ -177,7 +177,7 @@ class ElementwiseState(LeafState, abstract=True):
         >>> import numpy as np
         >>> from datarax.distributed.merge_ops import zeros
         >>> from datarax.statistics import ElementwiseState
-        >>> from datarax.statistics.fields import state
+        >>> from datarax.algebra.fields import state
         >>> class Flags(ElementwiseState):
         ...     bits: jax.Array = state()
         ...

@@ -11,15 +11,15 @@ from datarax._checks import default_float, numeric, real, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
+from datarax.algebra.fields import state
+from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.fields import state
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.moments import CentralMoments
 from datarax.statistics.scaled_total import ScaledTotal, quotient
-from datarax.statistics.state import State
 from datarax.statistics.value_histogram import ValueHistogram
 
 OCTAVES = 15
@@ -31,7 +31,7 @@ class ValueProfile(State):
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from datarax.statistics.value_profile import ValueProfile
+        >>> from datarax.metrics.health.value_profile import ValueProfile
         >>> profile = ValueProfile(quantiles=(), saturation=2.0)
         >>> for name, value in profile.update(jnp.array([0.0, 3.0, -4.0, 1.0])).values().items():
         ...     print(name, value)

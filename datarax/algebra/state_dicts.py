@@ -6,8 +6,8 @@ from typing import Any, Self
 import numpy as np
 
 from datarax._errors import ConfigurationMismatchError
+from datarax.algebra.donated import unless_donated
 from datarax.distributed.placement import outside_mesh
-from datarax.statistics.donated import unless_donated
 
 FORMAT = 3
 """The version of the layout of `state_dict()`. Version 1 stored no version number, and stored the
@@ -67,7 +67,7 @@ class Saveable:
         `where` is the name of this state in error messages.
         """
         _check_is_saved(saved, where)
-        if saved["type"] != type_name(self):
+        if _without_modules(str(saved["type"])) != type_name(self):
             raise ConfigurationMismatchError(
                 f"{where} is a {type_name(self)}; the saved state is of a {saved['type']}"
             )
@@ -83,14 +83,16 @@ class Saveable:
 
 
 def type_name(state: Saveable) -> str:
-    """The public name of the class. For a class of datarax, the package replaces the module.
+    """The name of the class that is saved. For a class of datarax, it is without the modules.
 
-    So a class may move between the modules of a package, and saved states can still be loaded.
+    So a class may move between the modules of the package, and saved states can still be loaded.
     """
-    module = type(state).__module__
-    if module.startswith("datarax."):
-        module = ".".join(module.split(".")[:2])
-    return f"{module}.{type(state).__qualname__}"
+    return _without_modules(f"{type(state).__module__}.{type(state).__qualname__}")
+
+
+def _without_modules(name: str) -> str:
+    """The name of a class of datarax without its modules, which states saved earlier have."""
+    return f"datarax.{name.rpartition('.')[2]}" if name.startswith("datarax.") else name
 
 
 def check_same(a: Any, b: Any, action: str) -> None:

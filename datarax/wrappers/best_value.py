@@ -9,8 +9,8 @@ import numpy as np
 from datarax._checks import default_float, numeric
 from datarax._typing import ArrayLike
 from datarax._xp import xp
-from datarax.statistics.fields import state
-from datarax.statistics.leaf_state import ElementwiseState
+from datarax.algebra.fields import state
+from datarax.algebra.leaf_state import ElementwiseState
 
 _MOST = 2**31 - 1
 
@@ -22,7 +22,7 @@ class BestValue(ElementwiseState):
     associative and commutative. Without a value other than NaN, the best is NaN and its step -1.
 
     Example:
-        >>> from datarax.statistics.best_value import BestValue
+        >>> from datarax.wrappers.best_value import BestValue
         >>> best = BestValue(mode="min").update(3.0).update(1.0).update(2.0)
         >>> print(best.value, best.step, best.count)
         1.0 1 3

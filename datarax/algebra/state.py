@@ -16,13 +16,9 @@ import numpy as np
 
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError
 from datarax._xp import fetched, is_near, is_traced
-from datarax.distributed import collectives
-from datarax.distributed.collectives import AxisName
-from datarax.distributed.placement import outside_mesh
-from datarax.numerics.scaled_double import ScaledDouble
-from datarax.statistics.device_merge import merge_over_devices
-from datarax.statistics.donated import unless_donated
-from datarax.statistics.fields import (
+from datarax.algebra.device_merge import merge_over_devices
+from datarax.algebra.donated import unless_donated
+from datarax.algebra.fields import (
     REQUIRED,
     Field,
     bound_arguments,
@@ -33,11 +29,15 @@ from datarax.statistics.fields import (
     shown_fields,
     state,
 )
-from datarax.statistics.leaf_states import map_leaf_states
-from datarax.statistics.pytrees import make_children, register_pytree
-from datarax.statistics.replication import axes_of, counted_once, folding
-from datarax.statistics.serialization import register_with_flax
-from datarax.statistics.state_dicts import Saveable, check_same
+from datarax.algebra.leaf_states import map_leaf_states
+from datarax.algebra.pytrees import make_children, register_pytree
+from datarax.algebra.replication import axes_of, counted_once, folding
+from datarax.algebra.serialization import register_with_flax
+from datarax.algebra.state_dicts import Saveable, check_same
+from datarax.distributed import collectives
+from datarax.distributed.collectives import AxisName
+from datarax.distributed.placement import outside_mesh
+from datarax.numerics.scaled_double import ScaledDouble
 
 _NOT_VARYING = "elsewhere no array varies over devices, and the metric is used as it is"
 _NO_SYNC = (
