@@ -261,7 +261,7 @@ class Saver:
     """
 
     def __init__(self, folder: Path | None):
-        self._folder, self._next = folder, time.monotonic() + SECONDS_BETWEEN_SAVES
+        self._folder, self._next = folder, 0.0
         self._saved: Outcome | None = None
 
     def __call__(self, outcome: Outcome) -> None:
