@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
@@ -202,9 +203,8 @@ def _folded(
     """
     latest = outcome
     executor = engine(args.engine, args.address, args.workers) if args.engine else nullcontext()
-    start = Progress(
-        outcome.metric, outcome.rows, dict(outcome.excluded or {}), outcome.done, outcome.total
-    )
+    counts = outcome.rows, dict(outcome.excluded or {}), outcome.done, outcome.total
+    start = Progress(outcome.metric, *counts) if outcome.done else None
 
     try:
         with executor as pool, _progress_bar(errors, not args.no_progress) as show:
@@ -216,6 +216,7 @@ def _folded(
                     replace(files.columns, encode=outcome.config.encoding),
                     batch_size=args.batch_size,
                     executor=pool,
+                    devices=jax.local_devices() if args.devices else None,
                     start=start,
                     progress=give,
                 )
@@ -261,6 +262,7 @@ class Saver:
 
     def __init__(self, folder: Path | None):
         self._folder, self._next = folder, 0.0
+        self._saved: Outcome | None = None
 
     def __call__(self, outcome: Outcome) -> None:
         """Saves it, unless the last time was a moment ago."""
@@ -272,10 +274,11 @@ class Saver:
         self._next = time.monotonic() + max(SECONDS_BETWEEN_SAVES, 20 * took)
 
     def now(self, outcome: Outcome) -> None:
-        """Saves it, if there is a folder that can be written to."""
-        if self._folder is not None:
+        """Saves it, unless it is saved already, if there is a folder that can be written to."""
+        if self._folder is not None and outcome is not self._saved:
             with suppress(OSError):
                 save_state(self._folder, outcome, PARTIAL)
+                self._saved = outcome
 
 
 class _Interrupted(Exception):
@@ -289,6 +292,8 @@ def check(args: argparse.Namespace) -> None:
     """Refuses arguments that do not go together, before anything is read."""
     if getattr(args, "resume", False) and args.output is None:
         args.parser.error("argument --resume: needs --output, the folder to continue in")
+    if getattr(args, "devices", False) and args.engine is not None:
+        args.parser.error("argument --devices: not with --engine, whose workers use the CPU")
     if getattr(args, "engine", None) is None:
         for name in ("address", "workers"):
             if getattr(args, name, None) is not None:

@@ -75,6 +75,12 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
     evaluate.add_argument(
         "--workers", type=integer(1, 4096), metavar="N", help="how many processes of the engine"
     )
+    evaluate.add_argument(
+        "--devices",
+        action="store_true",
+        help="compute on the devices of this process, by compiled programs; for accelerators and "
+        "many millions of rows (default: on the CPU, in NumPy)",
+    )
     _add_running(evaluate, integer)
     evaluate.set_defaults(run=_runs("evaluate_command"), parser=evaluate, command="evaluate")
 

@@ -83,6 +83,7 @@ def fold(
     *,
     batch_size: int = 65536,
     executor: Executor | None = None,
+    devices: Sequence[Any] | None = None,
     start: Progress | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Progress:
@@ -95,11 +96,12 @@ def fold(
     has the last `Progress` that was passed to `progress`.
 
     Args:
-        source: as for `evaluate`, and so are `columns`, `batch_size` and `executor`.
+        source: as for `evaluate`, and so are the other arguments that are there.
         metric: an empty metric.
         columns: see `evaluate`.
         batch_size: see `evaluate`.
         executor: see `evaluate`.
+        devices: see `evaluate`.
         start: continues from there: parts that are done are not read again. The files and the
             metric must be the same; another number of parts, or a file that has changed, is
             refused.
@@ -121,6 +123,7 @@ def fold(
     """
     positive_int(batch_size, "batch_size")
     check_foldable(metric)
+    _check_devices(devices, executor)
     _check_spawned(executor)
     tables = tables_of(source)
     return fold_tables(
@@ -129,6 +132,7 @@ def fold(
         columns,
         batch_size=batch_size,
         executor=executor,
+        devices=devices,
         start=start,
         progress=progress,
     )
@@ -141,6 +145,7 @@ def fold_tables(
     *,
     batch_size: int = 65536,
     executor: Executor | None = None,
+    devices: Sequence[Any] | None = None,
     start: Progress | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Progress:
@@ -156,6 +161,7 @@ def fold_tables(
         # Small files need no large batches; a power of two, so that many sizes share a program.
         most = max((part.rows for part in parts), default=1)
         rows = min(batch_size, 1 << max(most - 1, 0).bit_length())
+        rows = max(rows // len(devices or [0]), 1) * len(devices or [0])  # as many on each device
     empty = metric.reset()
     task = Task(
         packed(empty),
@@ -166,6 +172,7 @@ def fold_tables(
         x64_enabled(),
         encode=encoded and encoded.encode,
         together=together,
+        devices=tuple(devices or ()),
     )
     files = tuple(table.file for table in tables)
     now = start or Progress(empty, total=len(parts), merging=Merging())
@@ -206,7 +213,7 @@ def _states(
     if executor is None:
         # One thread for every two cores: while it computes, another one reads its next rows.
         wanted = -(-sum(parts[index].rows for index in todo) // THREAD_ROWS)
-        threads = min(len(todo), wanted, cores() // 2)
+        threads = 1 if task.devices else min(len(todo), wanted, cores() // 2)
         if threads > 1:
             yield from _on_threads(task, parts, todo, threads)
             return
@@ -299,6 +306,21 @@ def _whole_files(parts: Sequence[Part]) -> list[Part]:
     return whole
 
 
+def _check_devices(devices: Sequence[Any] | None, executor: Executor | None) -> None:
+    if devices is None:
+        return
+    if not devices or not all(isinstance(each, jax.Device) for each in devices):
+        raise MetricInputError(
+            f"evaluate: devices is {devices!r}; expected devices of this process, such as "
+            f"jax.local_devices(), or None for the host"
+        )
+    if executor is not None:
+        raise MetricInputError(
+            "evaluate: devices= and executor= are given; the workers of an executor fold on their "
+            "hosts: give one of the two"
+        )
+
+
 def _check_spawned(executor: Executor | None) -> None:
     """Raises for a pool of processes that are forked: they hang in the threads of JAX."""
     context = getattr(executor, "_mp_context", None)
@@ -318,6 +340,7 @@ def evaluate(
     columns: Columns | Mapping[str, Names] | None = None,
     batch_size: int = 65536,
     executor: Executor | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> M: ...
 
@@ -330,6 +353,7 @@ def evaluate(
     columns: Columns | Mapping[str, Names] | None = None,
     batch_size: int = 65536,
     executor: Executor | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> Collection: ...
 
@@ -341,6 +365,7 @@ def evaluate(
     columns: Columns | Mapping[str, Names] | None = None,
     batch_size: int = 65536,
     executor: Executor | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> Metric:
     """The metric with all rows of some files folded in.
@@ -366,6 +391,10 @@ def evaluate(
         executor: any `concurrent.futures.Executor`, such as those of `datarax.evaluation.engine`.
             Its workers read the files. By default there is a thread for every two cores, if there
             are enough rows.
+        devices: fold on these devices of this process, such as `jax.local_devices()`, by one
+            compiled program; each gets some rows of each batch. What is left of a part after its
+            last whole batch is folded on the host, and so are strings. By default all is: see
+            "Files" on the page on performance for when devices are worth their compilation.
         progress: whether to show a progress bar, if standard error is a terminal and Rich is
             installed (the extra `console`).
 
@@ -398,7 +427,13 @@ def evaluate(
         )
     with progress_bar(progress) as shown:
         result = fold(
-            source, metric, columns, batch_size=batch_size, executor=executor, progress=shown
+            source,
+            metric,
+            columns,
+            batch_size=batch_size,
+            executor=executor,
+            devices=devices,
+            progress=shown,
         )
     if result.excluded:
         reasons = ", ".join(

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from datarax._errors import DataraxError, MetricInputError
+from datarax._xp import fetched
 from datarax.algebra.traversal import walk
 from datarax.evaluation.columns import Feed
 from datarax.evaluation.read_ahead import read_ahead
@@ -35,8 +37,7 @@ class Task:
     feeds: tuple[Feed, ...]
     types: Mapping[str, ColumnType]
     rows: int | None
-    """The rows of a batch. Shorter ones are padded, so that all workers do the same arithmetic.
-    `None`: all rows of a part are one batch."""
+    """The rows of a batch. `None`: all rows of a part are one batch."""
     index: str | None
     """The output that gets an id of each row, if any."""
     x64: bool
@@ -47,6 +48,8 @@ class Task:
     """What makes outputs of the columns; None if they are the outputs."""
     together: str | None = None
     """The column whose equal values come in one batch."""
+    devices: tuple[Any, ...] = ()
+    """Those of this process that fold, each some rows of a batch; if none, the host does."""
 
 
 class PartState(NamedTuple):
@@ -105,9 +108,22 @@ def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
             names = names or metric.arguments_from({name: name for name in outputs})
             given = {argument: outputs[name] for argument, name in names.items()}
             with keeping("warnings" if task.warns and not rows else "none"):
-                metric = metric.update(**given)
+                # A shorter batch on the devices would compile one more program.
+                arrays = all(isinstance(x, np.ndarray) for x in given.values())
+                if task.devices and arrays and batch.rows == task.rows:
+                    metric = _on_devices(metric, given, task.devices)
+                else:
+                    metric = fetched(metric).update(**given)
             rows += batch.rows
     return PartState(tuple(map(np.asarray, jax.tree.leaves(metric))), rows, dict(excluded))
+
+
+def _on_devices(metric: Metric, given: dict[str, Any], devices: tuple[Any, ...]) -> Metric:
+    """The metric updated by one compiled program: each device folds some of the rows."""
+    mesh = Mesh(np.array(devices), ("rows",))
+    everywhere, split = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), ("rows",)))
+    metric = jax.device_put(metric, everywhere).update(**jax.device_put(given, split))
+    return jax.block_until_ready(metric)  # so that few batches wait in memory
 
 
 def _with_place(error: Exception, part: Part) -> Exception:

@@ -20,8 +20,10 @@ def svg(figure: "Figure") -> str:
     does not depend on the fonts of the page.
     """
     matplotlib = optional("matplotlib", "plot", "datarax.plot")
-    for _ in range(3):  # the layout is found step by step
-        figure.draw_without_rendering()
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        for _ in range(3):  # it is found step by step; drawing makes the last one
+            layout.execute(figure)
     file = io.StringIO()
     settings = {"svg.hashsalt": "datarax", "svg.fonttype": "path", "image.composite_image": False}
     with matplotlib.rc_context(settings):
