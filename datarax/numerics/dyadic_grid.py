@@ -64,19 +64,23 @@ class DyadicGrid(NamedTuple):
         return grid._replace(shift=xp.where((first < 0) & (last >= 0), most, fitting))
 
     @property
-    def arrays(self) -> tuple[jax.Array, ...]:
-        """The arrays of the grid, without its configuration."""
-        return self.least, self.greatest, self.bottom, self.shift
+    def scale(self) -> jax.Array:
+        """What the bins of each class depend on: `bottom` and `shift`, (2, size)."""
+        return xp.stack([self.bottom, self.shift])
 
-    def with_arrays(self, arrays: tuple[jax.Array, ...]) -> "DyadicGrid":
-        """The grid of other classes, of the same configuration."""
-        least, greatest, bottom, shift = arrays
-        return self._replace(least=least, greatest=greatest, bottom=bottom, shift=shift)
+    def with_scale(self, scale: jax.Array) -> "DyadicGrid":
+        """The same range with the bins of another scale."""
+        return self._replace(bottom=scale[0], shift=scale[1])
+
+    def with_ends(self, least: jax.Array, greatest: jax.Array) -> "DyadicGrid":
+        """The same scale, of classes of another range."""
+        return self._replace(least=least, greatest=greatest)
 
     def split(self, size: int) -> "tuple[DyadicGrid, DyadicGrid]":
         """The grids of the first `size` classes, and of the others."""
-        first, others = zip(*((x[:size], x[size:]) for x in self.arrays), strict=True)
-        return self.with_arrays(first), self.with_arrays(others)
+        arrays, shape = self[:4], self[4:]
+        first, others = ([x[part] for x in arrays] for part in (np.s_[:size], np.s_[size:]))
+        return type(self)(*first, *shape), type(self)(*others, *shape)
 
     @property
     def slots(self) -> int:
@@ -96,10 +100,6 @@ class DyadicGrid(NamedTuple):
         ends = xp.where(x < 0, xp.int32(ring), xp.int32(ring + 1))
         return xp.where(xp.isinf(x), ends, place.astype(xp.int32))
 
-    def differs(self, other: "DyadicGrid") -> jax.Array:
-        """For which classes a number may have another place than on another grid."""
-        return (self.bottom != other.bottom) | (self.shift != other.shift)
-
     def ranks(self) -> jax.Array:
         """The rank of each place but the special ones, in the order of values: (size, bins)."""
         return self._ranks(self._first())
@@ -112,7 +112,9 @@ class DyadicGrid(NamedTuple):
         """The place on another grid, whose bins are unions of these, of each place but the
         special ones: (size, bins)."""
         first = self._first()
-        return other.place(self._lowest(first, self._ranks(first)).T).T
+        key = (first + self._ranks(first)) << self.shift[:, None]
+        moved = self._key_on(other, key) >> other.shift[:, None]
+        return (moved & ((1 << self.bits) - 1)).astype(xp.int32)
 
     def _first(self) -> jax.Array:
         """The shifted key of the least value, (size, 1)."""
@@ -146,6 +148,35 @@ class DyadicGrid(NamedTuple):
             key = xp.where(near, middle + extra + (1 << _digits(x.dtype)) - key, above)
         return xp.where(x < 0, ~key, key)
 
+    def _key_on(self, other: "DyadicGrid", key: jax.Array) -> jax.Array:
+        """The keys on another grid, whose `bottom` is not lower, of numbers with these keys.
+
+        Keys may have the last bits of any number of their bin. What comes of a bin without numbers
+        means nothing.
+        """
+        # A key counts as the bits of a float do, with `bottom` as the exponent of the first floats
+        # that are not subnormal. So it is read as the bits of a float.
+        bottom, end = self.bottom[:, None], other.bottom[:, None]
+        bits = xp.where(key < 0, ~key, key)
+        power = end - bottom + 1
+        if not self.mirrored:
+            moved = _steps(bits, power)
+            return xp.where(key < 0, ~moved, moved)
+        digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
+        whole = 1 << digits
+        _, middle, extra = self._mirror(bottom)
+        one = _one(bottom, middle, digits, bias)
+        near = (bottom < bias) & (key >= middle) & (key < one + extra)
+        above = ~near & (key > one)
+        # From 1/2 to 1, x is `1 - t * 2**-(digits + 1)` for an integer t.
+        t = _steps(one + extra - key, xp.asarray(self.mirrored + 1, key.dtype))
+        bits = xp.where(near, 2 * whole - t, xp.where(above, key - extra, bits))
+        moved = _steps(bits, xp.where(near, end - bias + 2, power))
+        moved = xp.where(above, moved + extra, moved)
+        # The mirror stays if it is above `bottom`.
+        moved = xp.where(near & (end < bias), key - ((end - bottom) << digits), moved)
+        return xp.where(key < 0, ~moved, moved)
+
     def _mirror(self, bottom: jax.Array) -> tuple[int, jax.Array, int]:
         """The lowest power of two of `1 - x`, the key of 1/2, and how many keys `1 - x` adds."""
         digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
@@ -177,8 +208,7 @@ class DyadicGrid(NamedTuple):
         to_one = xp.clip(end - key, 0, extra + (1 << digits))
         t = xp.ceil(plain(to_one + 1, start) * 2.0 ** (digits + 1)) - 1
         near = 1 - t * 2.0 ** -(digits + 1)
-        # The key of 1 without those of `1 - x`. Numbers below 1 have at most this key.
-        one = xp.where(bottom < bias, middle + (1 << digits), (1 << digits) >> (bottom - bias))
+        one = _one(bottom, middle, digits, bias)
         above = key > one
         x = plain(xp.where(above, xp.maximum(key - extra, one), xp.abs(key)), bottom)
         return xp.where(is_near, near, xp.where(above, xp.maximum(x, 1), x))
@@ -199,7 +229,7 @@ class WideGrid(DyadicGrid):
             return cls(*DyadicGrid.of(least, greatest, bits, octaves, mirrored))
         with jax.enable_x64(True):
             ends = least.astype(xp.float64), greatest.astype(xp.float64)
-            bottom, shift = DyadicGrid.of(*ends, bits, octaves, mirrored).arrays[2:]
+            bottom, shift = DyadicGrid.of(*ends, bits, octaves, mirrored)[2:4]
             ints = bottom.astype(xp.int32), shift.astype(xp.int32)
         return cls(least, greatest, *ints, bits, octaves, mirrored)
 
@@ -244,6 +274,11 @@ def _steps(bits: jax.Array, bottom: jax.Array) -> jax.Array:
     digits = _digits(_float_dtype(bits.dtype))
     power = xp.clip(bits >> digits, 1, bottom)
     return (bits - ((power - 1) << digits)) >> xp.minimum(bottom - power, digits + 1)
+
+
+def _one(bottom: jax.Array, middle: jax.Array, digits: int, bias: int) -> jax.Array:
+    """The key of 1 without those of `1 - x`. Numbers below 1 have at most this key."""
+    return xp.where(bottom < bias, middle + (1 << digits), (1 << digits) >> (bottom - bias))
 
 
 def _digits(dtype: Any) -> int:

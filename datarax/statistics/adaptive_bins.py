@@ -178,38 +178,46 @@ class AdaptiveBins(LeafState):
         """The same weights in the bins of a range that includes the present one; and its grid."""
         if on_host(reach) and reach is self.reach.parts[0]:
             return self, self.grid
-        # Both at once, in half the operations.
-        ends = xp.concatenate(replicated([xp.asarray(self.reach.value), reach]), 1)
-        old, new = self.grid_of(ends).split(self.size)
+        old, new = self.both_grids(reach)
+        scale = new.scale
 
-        def outgrown(carry: Any) -> jax.Array:
-            grid = new.with_arrays(carry[0])
-            return grid.has_values & grid.differs(new)
+        def outgrown(before: jax.Array) -> jax.Array:
+            return xp.any(before != scale, 0)
 
         def join_one(carry: Any) -> Any:
-            # The old grid is a part of the carry: the compiler would compute what does not change
-            # in a loop before the loop, even if there are no rounds.
+            # The scale of each class is a part of the carry: the compiler would compute what does
+            # not change in a loop before the loop, even if there are no rounds.
             # The index is unsigned, because JAX looks for negative ones.
-            i = xp.argmax(outgrown(carry)).astype(xp.uint32)
-            old, tables = carry
+            i = xp.argmax(outgrown(carry[0])).astype(xp.uint32)
 
             def cut(tree: Any, axis: int) -> Any:
                 return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, i, 1, axis), tree)
 
-            def paste(tree: Any, part: Any, axis: int) -> Any:
-                return jax.tree.map(
-                    lambda x, y: lax.dynamic_update_slice_in_dim(x, y, i, axis),
-                    *replicated((tree, part)),
-                )
+            def paste(x: Any, part: Any) -> Any:
+                return lax.dynamic_update_slice_in_dim(x, part, i, 1)
 
-            before, after = cut(old, 0), cut(new.arrays, 0)
-            joined = self.joined(cut(tables, 1), new.with_arrays(before), new.with_arrays(after))
-            return paste(old, after, 0), paste(tables, joined, 1)
+            ends = cut((old.least, old.greatest), 0)
+            (before, tables), after = cut((carry, scale), 1)
+            grids = (old.with_ends(*ends).with_scale(x) for x in (before, after))
+            joined = self.joined(tables, *grids)
+            return jax.tree.map(paste, *replicated((carry, (after, joined))))
 
         # A loop that mostly has no rounds. A `lax.cond` would copy the tables in every call.
-        carry = (old.arrays, self.tables())
-        _, tables = lax.while_loop(lambda carry: xp.any(outgrown(carry)), join_one, carry)
-        return self.with_tables(tables, reach), new
+        carry = (old.scale, self.tables())
+        reached, tables = lax.while_loop(lambda carry: xp.any(outgrown(carry[0])), join_one, carry)
+        # The scale as the loop returns it. That from before the loop, the compiler would compute
+        # again for each value that is binned.
+        return self.with_tables(tables, reach), new.with_scale(reached)
+
+    def both_grids(self, reach: jax.Array) -> tuple[DyadicGrid, DyadicGrid]:
+        """The present grid, and that of a range that includes the present one.
+
+        A class without values has no bins to join: its present scale is that of the other grid.
+        """
+        # Both at once, in half the operations.
+        ends = xp.concatenate(replicated([xp.asarray(self.reach.value), reach]), 1)
+        old, new = self.grid_of(ends).split(reach.shape[1])
+        return old.with_scale(xp.where(old.has_values, old.scale, new.scale)), new
 
     def tables(self) -> dict[str, Any]:
         """The arrays that are laid out by the bins."""

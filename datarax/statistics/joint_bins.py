@@ -56,19 +56,16 @@ class JointBins(WideBins):
         return bins.with_parts({"extremes": extremes, "counts": bins.counts.add(place, w)})
 
     def reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
-        ends = xp.concatenate(replicated([xp.asarray(self.reach.value), reach]), 1)
-        old, new = self.grid_of(ends).split(reach.shape[1])
-
-        def outgrown(carry: Any) -> jax.Array:
-            grid = new.with_arrays(carry[0])
-            return xp.any(grid.has_values & grid.differs(new))
+        old, new = self.both_grids(reach)
+        scale = new.scale
 
         def join(carry: Any) -> Any:
-            return new.arrays, self.joined(carry[1], new.with_arrays(carry[0]), new)
+            return scale, self.joined(carry[1], old.with_scale(carry[0]), new)
 
         # A loop of at most one round: see `AdaptiveBins`.
-        _, tables = lax.while_loop(outgrown, join, (old.arrays, self.tables()))
-        return self.with_tables(tables, reach), new
+        carry = (old.scale, self.tables())
+        reached, tables = lax.while_loop(lambda carry: xp.any(carry[0] != scale), join, carry)
+        return self.with_tables(tables, reach), new.with_scale(reached)
 
     def joined(self, tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[str, Any]:
         place = places_of(old, new)
