@@ -1,5 +1,6 @@
 """`DyadicGrid`: bins over the range of the values; if the range grows, bins are only joined."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +35,8 @@ class DyadicGrid(NamedTuple):
     """The least value of each class, (size,); infinity if there is none."""
     greatest: jax.Array
     """The greatest value of each class, (size,); -infinity if there is none."""
+    first: jax.Array
+    """The key of the least value, (size,), of any number if there is none."""
     bottom: jax.Array
     """The biased exponent of the lowest power of two with the bins of floats, (size,)."""
     shift: jax.Array
@@ -53,7 +56,7 @@ class DyadicGrid(NamedTuple):
         ends = xp.where(least <= greatest, xp.stack([least, greatest]), 1)
         top = _bits(xp.max(xp.abs(ends), 0)) >> digits
         bottom = xp.maximum(top - (octaves - 1), 1)
-        grid = cls(least, greatest, bottom, bottom, bits, octaves, mirrored)
+        grid = cls(least, greatest, bottom, bottom, bottom, bits, octaves, mirrored)
         first, last = grid._key(ends, bottom[None])
         every = (2 * (octaves + 1) + mirrored) << digits
         most = max(0, (every - 1).bit_length() - bits)
@@ -61,26 +64,21 @@ class DyadicGrid(NamedTuple):
         wide = (last[None] >> shifts) - (first[None] >> shifts) >= 1 << bits
         fitting = xp.sum(wide, 0, dtype=first.dtype)
         # Keys of numbers below zero are negative.
-        return grid._replace(shift=xp.where((first < 0) & (last >= 0), most, fitting))
+        shift = xp.where((first < 0) & (last >= 0), most, fitting)
+        return grid._replace(first=first, shift=shift)
 
     @property
-    def scale(self) -> jax.Array:
-        """What the bins of each class depend on: `bottom` and `shift`, (2, size)."""
-        return xp.stack([self.bottom, self.shift])
+    def scale(self) -> tuple[jax.Array, jax.Array]:
+        """What the bins of each class depend on: `bottom` and `shift`."""
+        return self.bottom, self.shift
 
-    def with_scale(self, scale: jax.Array) -> "DyadicGrid":
+    def with_scale(self, bottom: jax.Array, shift: jax.Array) -> "DyadicGrid":
         """The same range with the bins of another scale."""
-        return self._replace(bottom=scale[0], shift=scale[1])
+        return self._replace(bottom=bottom, shift=shift)
 
-    def with_ends(self, least: jax.Array, greatest: jax.Array) -> "DyadicGrid":
-        """The same scale, of classes of another range."""
-        return self._replace(least=least, greatest=greatest)
-
-    def split(self, size: int) -> "tuple[DyadicGrid, DyadicGrid]":
-        """The grids of the first `size` classes, and of the others."""
-        arrays, shape = self[:4], self[4:]
-        first, others = ([x[part] for x in arrays] for part in (np.s_[:size], np.s_[size:]))
-        return type(self)(*first, *shape), type(self)(*others, *shape)
+    def map(self, function: Callable[[jax.Array], jax.Array]) -> "DyadicGrid":
+        """The grid of other classes: `function` of each array, of shape (size,)."""
+        return type(self)(*map(function, self[:5]), *self[5:])
 
     @property
     def slots(self) -> int:
@@ -118,8 +116,7 @@ class DyadicGrid(NamedTuple):
 
     def _first(self) -> jax.Array:
         """The shifted key of the least value, (size, 1)."""
-        least = xp.where(self.has_values, self.least, 1)
-        return (self._key(least, self.bottom) >> self.shift)[:, None]
+        return (self.first >> self.shift)[:, None]
 
     def _ranks(self, first: jax.Array) -> jax.Array:
         ring = 1 << self.bits
@@ -167,6 +164,7 @@ class DyadicGrid(NamedTuple):
         _, middle, extra = self._mirror(bottom)
         one = _one(bottom, middle, digits, bias)
         near = (bottom < bias) & (key >= middle) & (key < one + extra)
+        # The bin of 1 may begin below the key of 1, among keys that no number has.
         above = ~near & (key > one)
         # From 1/2 to 1, x is `1 - t * 2**-(digits + 1)` for an integer t.
         t = _steps(one + extra - key, xp.asarray(self.mirrored + 1, key.dtype))
@@ -229,39 +227,39 @@ class WideGrid(DyadicGrid):
             return cls(*DyadicGrid.of(least, greatest, bits, octaves, mirrored))
         with jax.enable_x64(True):
             ends = least.astype(xp.float64), greatest.astype(xp.float64)
-            bottom, shift = DyadicGrid.of(*ends, bits, octaves, mirrored)[2:4]
-            ints = bottom.astype(xp.int32), shift.astype(xp.int32)
-        return cls(least, greatest, *ints, bits, octaves, mirrored)
+            bottom, shift = DyadicGrid.of(*ends, bits, octaves, mirrored).scale
+            bottom, shift = bottom.astype(xp.int32), shift.astype(xp.int32)
+        # The first key has 64 bits, and is computed where it is needed.
+        return cls(least, greatest, bottom, bottom, shift, bits, octaves, mirrored)
 
-    def _in_float64(self) -> DyadicGrid:
-        return DyadicGrid(
-            self.least.astype(xp.float64),
-            self.greatest.astype(xp.float64),
-            self.bottom.astype(xp.int64),
-            self.shift.astype(xp.int64),
-            self.bits,
-            self.octaves,
-            self.mirrored,
-        )
+    def _in_float64(self, *, ordered: bool) -> DyadicGrid:
+        """The grid of float64 numbers; with its first key if it is `ordered`."""
+        least, greatest = (x.astype(xp.float64) for x in (self.least, self.greatest))
+        bottom, shift = (x.astype(xp.int64) for x in self.scale)
+        grid = DyadicGrid(least, greatest, bottom, bottom, shift, *self[5:])
+        if not ordered:
+            return grid
+        return grid._replace(first=grid._key(xp.where(self.has_values, least, 1), bottom))
 
     def place(self, x: DoubleFloat) -> jax.Array:  # type: ignore[reportIncompatibleMethodOverride]
         if not has_wide(self.least.dtype):
             return super().place(x.high)
         high, low = x
         with jax.enable_x64(True):
-            return self._in_float64().place(high.astype(xp.float64) + low.astype(xp.float64))
+            return self._in_float64(ordered=False).place(high.astype(xp.float64) + low.astype(xp.float64))
 
     def ranks(self) -> jax.Array:
         if not has_wide(self.least.dtype):
             return super().ranks()
         with jax.enable_x64(True):
-            return self._in_float64().ranks().astype(xp.int32)
+            return self._in_float64(ordered=True).ranks().astype(xp.int32)
 
     def places_on(self, other: DyadicGrid) -> jax.Array:
         if not (has_wide(self.least.dtype) and isinstance(other, WideGrid)):
             return DyadicGrid(*self).places_on(DyadicGrid(*other))
         with jax.enable_x64(True):
-            return self._in_float64().places_on(other._in_float64())
+            other_wide = other._in_float64(ordered=False)
+            return self._in_float64(ordered=True).places_on(other_wide)
 
 
 def _steps(bits: jax.Array, bottom: jax.Array) -> jax.Array:

@@ -53,19 +53,20 @@ class JointBins(WideBins):
         both = xp.where(counted, both, 4 * slots)  # ignored
         place = xp.where(counted[:, 0], place[:, 0] * slots + place[:, 1], slots * slots)
         extremes = bins.extremes_with(both, x)
-        return bins.with_parts({"extremes": extremes, "counts": bins.counts.add(place, w)})
+        return bins.with_parts({"extremes": extremes, "counts": bins.counts.add_below_full(place, w)})
 
-    def reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
+    def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:
         old, new = self.both_grids(reach)
-        scale = new.scale
 
         def join(carry: Any) -> Any:
-            return scale, self.joined(carry[1], old.with_scale(carry[0]), new)
+            left, scale, tables = carry
+            return ~left, new.scale, self.joined(tables, old.with_scale(*scale), new)
 
         # A loop of at most one round: see `AdaptiveBins`.
-        carry = (old.scale, self.tables())
-        reached, tables = lax.while_loop(lambda carry: xp.any(carry[0] != scale), join, carry)
-        return self.with_tables(tables, reach), new.with_scale(reached)
+        left = full | xp.any((old.bottom != new.bottom) | (old.shift != new.shift))
+        carry = (left, old.scale, self.tables())
+        _, scale, tables = lax.while_loop(lambda carry: carry[0], join, carry)
+        return self.with_tables(tables, reach, full), new.with_scale(*scale)
 
     def joined(self, tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[str, Any]:
         place = places_of(old, new)
