@@ -84,10 +84,10 @@ class ScatterCounts(LeafState, kw_only=False):
             return self.with_parts({"flushed": (total.high, total.low)})
         full = self.is_full(place.size)
         table = jax.tree.map(lambda x: x.reshape(-1), replicated((self.recent, self.flushed)))
-        parts = jax.tree.map(lambda x: x.reshape(self.shape), _flush_where(full, table))
+        recent, flushed = _flush_where(full, table)
         pending = xp.where(full, xp.int32(0), self.pending)
-        flushed = {"recent": parts[0], "pending": pending, "flushed": parts[1]}
-        return self.with_parts(flushed).add_below_full(place, weights)
+        flushed = jax.tree.map(lambda x: x.reshape(self.shape), flushed)
+        return self._counted(recent, pending, place, weights).with_parts({"flushed": flushed})
 
     def is_full(self, count: int) -> jax.Array:
         """Whether a cell could overflow if so many counts were for that cell."""
@@ -98,9 +98,12 @@ class ScatterCounts(LeafState, kw_only=False):
         if weights.dtype != xp.bool_:
             return self.add(place, weights)
         recent = xp.asarray(self.recent).reshape(-1)
+        return self._counted(recent, xp.asarray(self.pending), place, weights)
+
+    def _counted(self, recent: Any, pending: Any, place: jax.Array, weights: jax.Array) -> Self:
+        """A copy with boolean weights added to the flat counts `recent`."""
         recent = add_at(recent, place, weights).reshape(self.shape)
-        pending = xp.asarray(self.pending) + xp.int32(place.size)
-        return self.with_parts({"recent": recent, "pending": pending})
+        return self.with_parts({"recent": recent, "pending": pending + xp.int32(place.size)})
 
     def _with_repeated(self, place: jax.Array, weights: jax.Array, counts: jax.Array) -> Self:
         """Adds weights (N, K) at flat indices of the table of each replica, as often as it counts.
