@@ -78,7 +78,7 @@ class DyadicGrid(NamedTuple):
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> "DyadicGrid":
         """The grid of other classes: `function` of each array, of shape (size,)."""
-        return type(self)(*map(function, self[:5]), *self[5:])
+        return self._make([*map(function, self[:5]), *self[5:]])
 
     @property
     def slots(self) -> int:
@@ -246,7 +246,9 @@ class WideGrid(DyadicGrid):
             return super().place(x.high)
         high, low = x
         with jax.enable_x64(True):
-            return self._in_float64(ordered=False).place(high.astype(xp.float64) + low.astype(xp.float64))
+            return self._in_float64(ordered=False).place(
+                high.astype(xp.float64) + low.astype(xp.float64)
+            )
 
     def ranks(self) -> jax.Array:
         if not has_wide(self.least.dtype):

@@ -53,7 +53,9 @@ class JointBins(WideBins):
         both = xp.where(counted, both, 4 * slots)  # ignored
         place = xp.where(counted[:, 0], place[:, 0] * slots + place[:, 1], slots * slots)
         extremes = bins.extremes_with(both, x)
-        return bins.with_parts({"extremes": extremes, "counts": bins.counts.add_below_full(place, w)})
+        return bins.with_parts(
+            {"extremes": extremes, "counts": bins.counts.add_below_full(place, w)}
+        )
 
     def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:
         old, new = self.both_grids(reach)
