@@ -1,5 +1,6 @@
 """`DyadicGrid`: bins over the range of the values; if the range grows, bins are only joined."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +35,8 @@ class DyadicGrid(NamedTuple):
     """The least value of each class, (size,); infinity if there is none."""
     greatest: jax.Array
     """The greatest value of each class, (size,); -infinity if there is none."""
+    first: jax.Array
+    """The key of the least value, (size,), of any number if there is none."""
     bottom: jax.Array
     """The biased exponent of the lowest power of two with the bins of floats, (size,)."""
     shift: jax.Array
@@ -53,7 +56,7 @@ class DyadicGrid(NamedTuple):
         ends = xp.where(least <= greatest, xp.stack([least, greatest]), 1)
         top = _bits(xp.max(xp.abs(ends), 0)) >> digits
         bottom = xp.maximum(top - (octaves - 1), 1)
-        grid = cls(least, greatest, bottom, bottom, bits, octaves, mirrored)
+        grid = cls(least, greatest, bottom, bottom, bottom, bits, octaves, mirrored)
         first, last = grid._key(ends, bottom[None])
         every = (2 * (octaves + 1) + mirrored) << digits
         most = max(0, (every - 1).bit_length() - bits)
@@ -61,22 +64,21 @@ class DyadicGrid(NamedTuple):
         wide = (last[None] >> shifts) - (first[None] >> shifts) >= 1 << bits
         fitting = xp.sum(wide, 0, dtype=first.dtype)
         # Keys of numbers below zero are negative.
-        return grid._replace(shift=xp.where((first < 0) & (last >= 0), most, fitting))
+        shift = xp.where((first < 0) & (last >= 0), most, fitting)
+        return grid._replace(first=first, shift=shift)
 
     @property
-    def arrays(self) -> tuple[jax.Array, ...]:
-        """The arrays of the grid, without its configuration."""
-        return self.least, self.greatest, self.bottom, self.shift
+    def scale(self) -> tuple[jax.Array, jax.Array]:
+        """What the bins of each class depend on: `bottom` and `shift`."""
+        return self.bottom, self.shift
 
-    def with_arrays(self, arrays: tuple[jax.Array, ...]) -> "DyadicGrid":
-        """The grid of other classes, of the same configuration."""
-        least, greatest, bottom, shift = arrays
-        return self._replace(least=least, greatest=greatest, bottom=bottom, shift=shift)
+    def with_scale(self, bottom: jax.Array, shift: jax.Array) -> "DyadicGrid":
+        """The same range with the bins of another scale."""
+        return self._replace(bottom=bottom, shift=shift)
 
-    def split(self, size: int) -> "tuple[DyadicGrid, DyadicGrid]":
-        """The grids of the first `size` classes, and of the others."""
-        first, others = zip(*((x[:size], x[size:]) for x in self.arrays), strict=True)
-        return self.with_arrays(first), self.with_arrays(others)
+    def map(self, function: Callable[[jax.Array], jax.Array]) -> "DyadicGrid":
+        """The grid of other classes: `function` of each array, of shape (size,)."""
+        return self._make([*map(function, self[:5]), *self[5:]])
 
     @property
     def slots(self) -> int:
@@ -96,10 +98,6 @@ class DyadicGrid(NamedTuple):
         ends = xp.where(x < 0, xp.int32(ring), xp.int32(ring + 1))
         return xp.where(xp.isinf(x), ends, place.astype(xp.int32))
 
-    def differs(self, other: "DyadicGrid") -> jax.Array:
-        """For which classes a number may have another place than on another grid."""
-        return (self.bottom != other.bottom) | (self.shift != other.shift)
-
     def ranks(self) -> jax.Array:
         """The rank of each place but the special ones, in the order of values: (size, bins)."""
         return self._ranks(self._first())
@@ -112,12 +110,13 @@ class DyadicGrid(NamedTuple):
         """The place on another grid, whose bins are unions of these, of each place but the
         special ones: (size, bins)."""
         first = self._first()
-        return other.place(self._lowest(first, self._ranks(first)).T).T
+        key = (first + self._ranks(first)) << self.shift[:, None]
+        moved = self._key_on(other, key) >> other.shift[:, None]
+        return (moved & ((1 << self.bits) - 1)).astype(xp.int32)
 
     def _first(self) -> jax.Array:
         """The shifted key of the least value, (size, 1)."""
-        least = xp.where(self.has_values, self.least, 1)
-        return (self._key(least, self.bottom) >> self.shift)[:, None]
+        return (self.first >> self.shift)[:, None]
 
     def _ranks(self, first: jax.Array) -> jax.Array:
         ring = 1 << self.bits
@@ -145,6 +144,36 @@ class DyadicGrid(NamedTuple):
             above = xp.where(x >= 1, key + extra, key)
             key = xp.where(near, middle + extra + (1 << _digits(x.dtype)) - key, above)
         return xp.where(x < 0, ~key, key)
+
+    def _key_on(self, other: "DyadicGrid", key: jax.Array) -> jax.Array:
+        """The keys on another grid, whose `bottom` is not lower, of numbers with these keys.
+
+        Keys may have the last bits of any number of their bin. What comes of a bin without numbers
+        means nothing.
+        """
+        # A key counts as the bits of a float do, with `bottom` as the exponent of the first floats
+        # that are not subnormal. So it is read as the bits of a float.
+        bottom, end = self.bottom[:, None], other.bottom[:, None]
+        bits = xp.where(key < 0, ~key, key)
+        power = end - bottom + 1
+        if not self.mirrored:
+            moved = _steps(bits, power)
+            return xp.where(key < 0, ~moved, moved)
+        digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
+        whole = 1 << digits
+        _, middle, extra = self._mirror(bottom)
+        one = _one(bottom, middle, digits, bias)
+        near = (bottom < bias) & (key >= middle) & (key < one + extra)
+        # The bin of 1 may begin below the key of 1, among keys that no number has.
+        above = ~near & (key > one)
+        # From 1/2 to 1, x is `1 - t * 2**-(digits + 1)` for an integer t.
+        t = _steps(one + extra - key, xp.asarray(self.mirrored + 1, key.dtype))
+        bits = xp.where(near, 2 * whole - t, xp.where(above, key - extra, bits))
+        moved = _steps(bits, xp.where(near, end - bias + 2, power))
+        moved = xp.where(above, moved + extra, moved)
+        # The mirror stays if it is above `bottom`.
+        moved = xp.where(near & (end < bias), key - ((end - bottom) << digits), moved)
+        return xp.where(key < 0, ~moved, moved)
 
     def _mirror(self, bottom: jax.Array) -> tuple[int, jax.Array, int]:
         """The lowest power of two of `1 - x`, the key of 1/2, and how many keys `1 - x` adds."""
@@ -177,8 +206,7 @@ class DyadicGrid(NamedTuple):
         to_one = xp.clip(end - key, 0, extra + (1 << digits))
         t = xp.ceil(plain(to_one + 1, start) * 2.0 ** (digits + 1)) - 1
         near = 1 - t * 2.0 ** -(digits + 1)
-        # The key of 1 without those of `1 - x`. Numbers below 1 have at most this key.
-        one = xp.where(bottom < bias, middle + (1 << digits), (1 << digits) >> (bottom - bias))
+        one = _one(bottom, middle, digits, bias)
         above = key > one
         x = plain(xp.where(above, xp.maximum(key - extra, one), xp.abs(key)), bottom)
         return xp.where(is_near, near, xp.where(above, xp.maximum(x, 1), x))
@@ -199,39 +227,41 @@ class WideGrid(DyadicGrid):
             return cls(*DyadicGrid.of(least, greatest, bits, octaves, mirrored))
         with jax.enable_x64(True):
             ends = least.astype(xp.float64), greatest.astype(xp.float64)
-            bottom, shift = DyadicGrid.of(*ends, bits, octaves, mirrored).arrays[2:]
-            ints = bottom.astype(xp.int32), shift.astype(xp.int32)
-        return cls(least, greatest, *ints, bits, octaves, mirrored)
+            bottom, shift = DyadicGrid.of(*ends, bits, octaves, mirrored).scale
+            bottom, shift = bottom.astype(xp.int32), shift.astype(xp.int32)
+        # The first key has 64 bits, and is computed where it is needed.
+        return cls(least, greatest, bottom, bottom, shift, bits, octaves, mirrored)
 
-    def _in_float64(self) -> DyadicGrid:
-        return DyadicGrid(
-            self.least.astype(xp.float64),
-            self.greatest.astype(xp.float64),
-            self.bottom.astype(xp.int64),
-            self.shift.astype(xp.int64),
-            self.bits,
-            self.octaves,
-            self.mirrored,
-        )
+    def _in_float64(self, *, ordered: bool) -> DyadicGrid:
+        """The grid of float64 numbers; with its first key if it is `ordered`."""
+        least, greatest = (x.astype(xp.float64) for x in (self.least, self.greatest))
+        bottom, shift = (x.astype(xp.int64) for x in self.scale)
+        grid = DyadicGrid(least, greatest, bottom, bottom, shift, *self[5:])
+        if not ordered:
+            return grid
+        return grid._replace(first=grid._key(xp.where(self.has_values, least, 1), bottom))
 
     def place(self, x: DoubleFloat) -> jax.Array:  # type: ignore[reportIncompatibleMethodOverride]
         if not has_wide(self.least.dtype):
             return super().place(x.high)
         high, low = x
         with jax.enable_x64(True):
-            return self._in_float64().place(high.astype(xp.float64) + low.astype(xp.float64))
+            return self._in_float64(ordered=False).place(
+                high.astype(xp.float64) + low.astype(xp.float64)
+            )
 
     def ranks(self) -> jax.Array:
         if not has_wide(self.least.dtype):
             return super().ranks()
         with jax.enable_x64(True):
-            return self._in_float64().ranks().astype(xp.int32)
+            return self._in_float64(ordered=True).ranks().astype(xp.int32)
 
     def places_on(self, other: DyadicGrid) -> jax.Array:
         if not (has_wide(self.least.dtype) and isinstance(other, WideGrid)):
             return DyadicGrid(*self).places_on(DyadicGrid(*other))
         with jax.enable_x64(True):
-            return self._in_float64().places_on(other._in_float64())
+            other_wide = other._in_float64(ordered=False)
+            return self._in_float64(ordered=True).places_on(other_wide)
 
 
 def _steps(bits: jax.Array, bottom: jax.Array) -> jax.Array:
@@ -244,6 +274,11 @@ def _steps(bits: jax.Array, bottom: jax.Array) -> jax.Array:
     digits = _digits(_float_dtype(bits.dtype))
     power = xp.clip(bits >> digits, 1, bottom)
     return (bits - ((power - 1) << digits)) >> xp.minimum(bottom - power, digits + 1)
+
+
+def _one(bottom: jax.Array, middle: jax.Array, digits: int, bias: int) -> jax.Array:
+    """The key of 1 without those of `1 - x`. Numbers below 1 have at most this key."""
+    return xp.where(bottom < bias, middle + (1 << digits), (1 << digits) >> (bottom - bias))
 
 
 def _digits(dtype: Any) -> int:

@@ -139,7 +139,7 @@ class AdaptiveBins(LeafState):
         if row is not None:
             place = place + row.astype(xp.int32) * (self.size * slots)
         w = counted if w.dtype == xp.bool_ else xp.broadcast_to(w, x.shape)
-        return bins.with_parts(changes | {"counts": bins.counts.add(place, w)})
+        return bins.with_parts(changes | {"counts": bins.counts.add_below_full(place, w)})
 
     def extremes_with(self, place: jax.Array, x: jax.Array) -> MetricAccumulator:
         """The extremes with those of values at these places, (N, size), of the flat tables."""
@@ -149,49 +149,48 @@ class AdaptiveBins(LeafState):
     def covering(self, x: jax.Array, counted: jax.Array) -> tuple[jax.Array, Self, DyadicGrid]:
         """Values as they are binned, and the same weights in bins that cover them; and the grid.
 
-        Only those values matter that are `counted`; both are (N, size).
+        Only those values matter that are `counted`; both are (N, size). The tables have room to
+        count each of them.
         """
-        x, both = self.as_binned(x, counted)
-        finite = counted & xp.isfinite(both[0])
+        x, (below, above) = self.as_binned(x, counted)
+        finite = counted & xp.isfinite(below)
         reach = self.reach.parts[0]
 
         def extended() -> jax.Array:
-            ends = [xp.min(xp.where(finite, y, xp.inf), 0, initial=xp.inf) for y in both]
-            ends = xp.minimum(reach, xp.stack(ends))
+            least = xp.min(xp.where(finite, below, xp.inf), 0, initial=xp.inf)
+            greatest = xp.max(xp.where(finite, above, -xp.inf), 0, initial=-xp.inf)
+            ends = xp.minimum(reach, xp.stack([least, -greatest]))
             return xp.where(ends == 0, 0, ends)  # -0.0 becomes 0.0
 
-        is_beyond = finite & ((both[0] < reach[:1]) | (both[1] < reach[1:]))
+        is_beyond = finite & ((below < reach[:1]) | (above > -reach[1:]))
         reach = lax.cond(xp.any(is_beyond), extended, lambda: reach)
-        return x, *self.reaching(reach)
+        return x, *self.reaching(reach, self.counts.is_full(counted.size))
 
     def as_binned(self, x: Any, counted: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-        """Values as they are binned; and floats that are at most x, and at most -x, for the reach.
+        """Values as they are binned; and floats that are at most and at least x, for the reach.
 
         They mean nothing where they are not `counted`.
         """
         # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
         # so that every device gives the same result.
         x = xp.where(counted & (xp.abs(x) >= float(xp.finfo(x.dtype).tiny)), x, 0)
-        return x, (x, -x)
+        return x, (x, x)
 
-    def reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
-        """The same weights in the bins of a range that includes the present one; and its grid."""
-        if on_host(reach) and reach is self.reach.parts[0]:
+    def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:
+        """The same weights in the bins of a range that includes the present one; and its grid.
+
+        Where the counts are `full`, all of them are flushed, as they are wherever bins are joined.
+        """
+        if on_host(reach, full) and reach is self.reach.parts[0] and not full:
             return self, self.grid
-        # Both at once, in half the operations.
-        ends = xp.concatenate(replicated([xp.asarray(self.reach.value), reach]), 1)
-        old, new = self.grid_of(ends).split(self.size)
-
-        def outgrown(carry: Any) -> jax.Array:
-            grid = new.with_arrays(carry[0])
-            return grid.has_values & grid.differs(new)
+        old, new = self.both_grids(reach)
 
         def join_one(carry: Any) -> Any:
-            # The old grid is a part of the carry: the compiler would compute what does not change
-            # in a loop before the loop, even if there are no rounds.
+            # The scale of each class is a part of the carry: the compiler would compute what does
+            # not change in a loop before the loop, even if there are no rounds.
+            left, scale, tables = carry
             # The index is unsigned, because JAX looks for negative ones.
-            i = xp.argmax(outgrown(carry)).astype(xp.uint32)
-            old, tables = carry
+            i = xp.argmax(left).astype(xp.uint32)
 
             def cut(tree: Any, axis: int) -> Any:
                 return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, i, 1, axis), tree)
@@ -202,14 +201,33 @@ class AdaptiveBins(LeafState):
                     *replicated((tree, part)),
                 )
 
-            before, after = cut(old, 0), cut(new.arrays, 0)
-            joined = self.joined(cut(tables, 1), new.with_arrays(before), new.with_arrays(after))
-            return paste(old, after, 0), paste(tables, joined, 1)
+            # Of the new grid, only its scale counts.
+            before = old.with_scale(*scale).map(lambda x: cut(x, 0))
+            after = before.with_scale(*cut(new.scale, 0))
+            joined = self.joined(cut(tables, 1), before, after)
+            done = xp.zeros((1,), xp.bool_)
+            left, scale = paste((left, scale), (done, after.scale), 0)
+            return left, scale, paste(tables, joined, 1)
 
         # A loop that mostly has no rounds. A `lax.cond` would copy the tables in every call.
-        carry = (old.arrays, self.tables())
-        _, tables = lax.while_loop(lambda carry: xp.any(outgrown(carry)), join_one, carry)
-        return self.with_tables(tables, reach), new
+        left = full | (old.bottom != new.bottom) | (old.shift != new.shift)
+        carry = (left, old.scale, self.tables())
+        _, scale, tables = lax.while_loop(lambda carry: xp.any(carry[0]), join_one, carry)
+        # The scale as the loop returns it. That from before the loop, the compiler would compute
+        # again for each value that is binned.
+        return self.with_tables(tables, reach, full), new.with_scale(*scale)
+
+    def both_grids(self, reach: jax.Array) -> tuple[DyadicGrid, DyadicGrid]:
+        """The present grid, and that of a range that includes the present one.
+
+        A class without values has no bins to join: its present scale is that of the other grid.
+        """
+        # Both at once, in half the operations.
+        ends = xp.concatenate(replicated([xp.asarray(self.reach.value), reach]), 1)
+        both, size = self.grid_of(ends), reach.shape[1]
+        old, new = both.map(lambda x: x[:size]), both.map(lambda x: x[size:])
+        scales = zip(old.scale, new.scale, strict=True)
+        return old.with_scale(*(xp.where(old.has_values, x, y) for x, y in scales)), new
 
     def tables(self) -> dict[str, Any]:
         """The arrays that are laid out by the bins."""
@@ -218,10 +236,12 @@ class AdaptiveBins(LeafState):
             tables["extremes"] = self.extremes.parts
         return tables
 
-    def with_tables(self, tables: dict[str, Any], reach: jax.Array) -> Self:
-        """A copy that holds these tables, for bins of this reach."""
+    def with_tables(self, tables: dict[str, Any], reach: jax.Array, flushed: Any) -> Self:
+        """A copy that holds these tables, for bins of this reach; says if all are `flushed`."""
+        counts = {n: tables[n] for n in ("recent", "flushed")}
+        counts["pending"] = xp.where(flushed, 0, self.counts.pending)
         changes: dict[str, Any] = {
-            "counts": self.counts.with_parts({n: tables[n] for n in ("recent", "flushed")}),
+            "counts": self.counts.with_parts(counts),
             "reach": self.reach.with_parts({"parts": (reach,)}),
         }
         if self.keeps_extremes:
@@ -241,7 +261,7 @@ class AdaptiveBins(LeafState):
         """The same weights in the bins of a range that includes the present one."""
         tables, end = replicated((self.tables(), reach.parts[0]))
         joined = self.joined(tables, self.grid, self.grid_of(end))
-        return self.with_tables(joined, reach.parts[0])
+        return self.with_tables(joined, reach.parts[0], True)
 
     def combine(self, other: Any) -> Self:
         reach = self.reach.combine(other.reach)

@@ -82,20 +82,28 @@ class ScatterCounts(LeafState, kw_only=False):
             batch = scatter_sum(place, weights, math.prod(self.shape)).reshape(*self.shape)
             total = DoubleFloat(*self.flushed) + batch
             return self.with_parts({"flushed": (total.high, total.low)})
-        # Flush first if one cell could overflow, even if the whole batch falls into that cell.
-        full = xp.asarray(self.pending) > _FULL - place.size
+        full = self.is_full(place.size)
         table = jax.tree.map(lambda x: x.reshape(-1), replicated((self.recent, self.flushed)))
         recent, flushed = _flush_where(full, table)
-        recent, flushed = jax.tree.map(
-            lambda x: x.reshape(self.shape), (add_at(recent, place, weights), flushed)
-        )
-        return self.with_parts(
-            {
-                "recent": recent,
-                "pending": xp.where(full, xp.int32(0), self.pending) + xp.int32(place.size),
-                "flushed": flushed,
-            }
-        )
+        pending = xp.where(full, xp.int32(0), self.pending)
+        flushed = jax.tree.map(lambda x: x.reshape(self.shape), flushed)
+        return self._counted(recent, pending, place, weights).with_parts({"flushed": flushed})
+
+    def is_full(self, count: int) -> jax.Array:
+        """Whether a cell could overflow if so many counts were for that cell."""
+        return xp.asarray(self.pending) > _FULL - count
+
+    def add_below_full(self, place: jax.Array, weights: jax.Array) -> Self:
+        """As `add`, without a flush: the table is not full, or was flushed."""
+        if weights.dtype != xp.bool_:
+            return self.add(place, weights)
+        recent = xp.asarray(self.recent).reshape(-1)
+        return self._counted(recent, xp.asarray(self.pending), place, weights)
+
+    def _counted(self, recent: Any, pending: Any, place: jax.Array, weights: jax.Array) -> Self:
+        """A copy with boolean weights added to the flat counts `recent`."""
+        recent = add_at(recent, place, weights).reshape(self.shape)
+        return self.with_parts({"recent": recent, "pending": pending + xp.int32(place.size)})
 
     def _with_repeated(self, place: jax.Array, weights: jax.Array, counts: jax.Array) -> Self:
         """Adds weights (N, K) at flat indices of the table of each replica, as often as it counts.

@@ -39,7 +39,7 @@ class WideBins(AdaptiveBins):
         infinity = xp.asarray(xp.inf, high.dtype)
         least = xp.where(low < 0, xp.nextafter(high, -infinity), high)
         greatest = xp.where(low > 0, xp.nextafter(high, infinity), high)
-        return x, (least, -greatest)
+        return x, (least, greatest)
 
     def extremes_with(self, place: jax.Array, x: Any) -> Any:
         size = self.size * self.slots

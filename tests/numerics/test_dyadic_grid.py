@@ -76,6 +76,27 @@ def test_a_larger_range_only_joins_bins(rng, shape):
         assert len(pairs) == len(set(old.tolist()))
 
 
+@each_grid
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bins_move_to_those_that_hold_them(rng, shape, dtype):
+    with np.errstate(all="ignore"):
+        for _ in range(150):
+            some, more = (drawn(rng, kind).astype(dtype) for kind in rng.choice(list(KINDS), 2))
+            some = some[: rng.integers(1, SIZE)]
+            # Of a greatest value far above 1, the numbers below 1 lose their mirror.
+            more = more * dtype(2.0 ** rng.integers(-4, 30))
+            least, greatest = some.min(keepdims=True), some.max(keepdims=True)
+            old = DyadicGrid.of(least, greatest, *shape)
+            least = np.minimum(least, more.min(keepdims=True))
+            new = DyadicGrid.of(least, np.maximum(greatest, more.max(keepdims=True)), *shape)
+            inside = np.array([0, 0.25, 0.5, 0.75, 1 - 2**-24, 1], dtype)
+            inside = np.concatenate([some, np.clip(inside, some.min(), some.max())])
+            inside = np.where(np.abs(inside) < TINY, dtype(0), inside)
+            place = old.place(inside[:, None])[:, 0]
+            want = new.place(inside[:, None])[:, 0]
+            np.testing.assert_array_equal(old.places_on(new)[0][place], want)
+
+
 def test_infinities_have_places_of_their_own():
     x = np.full(SIZE, np.inf, np.float32)
     x[:2] = -np.inf, 1

@@ -112,3 +112,24 @@ def test_x64_tells_close_numbers_and_large_ones_apart():
         assert (near.counts.value > 0).sum() == 2
         far = add(near, jnp.asarray(x[2:]), jnp.ones((2, 1), bool), None)
         assert np.sum(np.asarray(far.counts.value)) == 4
+
+
+@pytest.mark.parametrize("on_host", [False, True], ids=["compiled", "on the host"])
+def test_full_counts_are_flushed_before_more_are_added(rng, on_host):
+    batches = batches_of(rng)
+    whole = fold(SMALL, range(BATCHES), batches)
+    room = ROWS * SIZE
+    for over in (0, 1):
+        seen = fold(SMALL, range(3), batches)
+        pending = jnp.int32(2**31 - 1 - room + over)
+        seen = seen.with_parts({"counts": seen.counts.replace(pending=pending)})
+        if on_host:
+            seen = jax.device_get(seen)
+        step = (lambda bins, *batch: bins.add(*batch)) if on_host else add
+        # The range stays as it is: only the bound of the counts asks for the flush.
+        again = step(seen, *(part[0] for part in batches))
+        assert int(again.counts.pending) == (room if over else 2**31 - 1)
+        if over:
+            assert int(np.sum(again.counts.recent)) == int(batches[1][0].sum()) * SIZE
+        seen = fold(again, range(3, BATCHES), batches)
+        assert_same_bits(seen, add(whole, *(part[0] for part in batches)))

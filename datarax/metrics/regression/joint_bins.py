@@ -53,22 +53,22 @@ class JointBins(WideBins):
         both = xp.where(counted, both, 4 * slots)  # ignored
         place = xp.where(counted[:, 0], place[:, 0] * slots + place[:, 1], slots * slots)
         extremes = bins.extremes_with(both, x)
-        return bins.with_parts({"extremes": extremes, "counts": bins.counts.add(place, w)})
+        return bins.with_parts(
+            {"extremes": extremes, "counts": bins.counts.add_below_full(place, w)}
+        )
 
-    def reaching(self, reach: jax.Array) -> tuple[Self, DyadicGrid]:
-        ends = xp.concatenate(replicated([xp.asarray(self.reach.value), reach]), 1)
-        old, new = self.grid_of(ends).split(reach.shape[1])
-
-        def outgrown(carry: Any) -> jax.Array:
-            grid = new.with_arrays(carry[0])
-            return xp.any(grid.has_values & grid.differs(new))
+    def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:
+        old, new = self.both_grids(reach)
 
         def join(carry: Any) -> Any:
-            return new.arrays, self.joined(carry[1], new.with_arrays(carry[0]), new)
+            left, scale, tables = carry
+            return ~left, new.scale, self.joined(tables, old.with_scale(*scale), new)
 
         # A loop of at most one round: see `AdaptiveBins`.
-        _, tables = lax.while_loop(outgrown, join, (old.arrays, self.tables()))
-        return self.with_tables(tables, reach), new
+        left = full | xp.any((old.bottom != new.bottom) | (old.shift != new.shift))
+        carry = (left, old.scale, self.tables())
+        _, scale, tables = lax.while_loop(lambda carry: carry[0], join, carry)
+        return self.with_tables(tables, reach, full), new.with_scale(*scale)
 
     def joined(self, tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[str, Any]:
         place = places_of(old, new)
