@@ -4,6 +4,7 @@ import inspect
 import math
 import warnings
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -84,7 +85,12 @@ def kind(x: Any) -> str:
 
 def is_integer(x: jax.Array) -> bool:
     """Whether the dtype of an array is an integer dtype or bool."""
-    return x.dtype == xp.bool_ or xp.issubdtype(x.dtype, xp.integer)
+    return _is_integer(x.dtype)
+
+
+@lru_cache(maxsize=4096)
+def _is_integer(dtype: Any) -> bool:
+    return dtype == np.bool_ or bool(xp.issubdtype(dtype, np.integer))
 
 
 def as_float(x: jax.Array) -> jax.Array:
@@ -99,7 +105,7 @@ def default_float() -> np.dtype[Any]:
 
 def x64_enabled() -> bool:
     """Whether JAX has 64-bit dtypes."""
-    return default_float().itemsize == 8
+    return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
 
 def same_shape(a: jax.Array, b: jax.Array, names: tuple[str, str] = ("preds", "target")) -> None:

@@ -1,5 +1,7 @@
 """Outside `jit` on the host: the whole life of every metric compiles nothing."""
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
@@ -87,6 +89,44 @@ def test_host_and_device_states_merge(rng):
     step = jax.jit(metrics.R2Score.update)
     both = step(on_host, x[80:], y[80:])
     assert both.results() == pytest.approx(sk.r2_score(y, x), rel=1e-6)
+
+
+def test_a_state_knows_where_its_arrays_are():
+    on_host = metrics.Mean().update(np.array([1.0, 2.0], np.float32))
+    assert on_host.is_on_host
+    assert metrics.Mean().is_on_host
+    on_device = jax.device_put(on_host)
+    assert not on_device.is_on_host
+    # A copy with other arrays, or a copy of a copy, looks anew.
+    assert not on_host.replace(statistic=on_device.statistic).is_on_host
+    assert on_device.replace(statistic=on_host.statistic).is_on_host
+    for state in (on_host, on_device):
+        assert pickle.loads(pickle.dumps(state)).update(3.0).results() == 2.0
+    pair = datarax.Collection({"a": on_host, "b": metrics.Sum()})
+    assert pair.is_on_host
+    assert not jax.device_put(pair).is_on_host
+
+
+def test_a_collection_derives_the_arguments_of_a_metric_once(monkeypatch):
+    derived = []
+    given = metrics.Mean.arguments_from
+    monkeypatch.setattr(
+        metrics.Mean,
+        "arguments_from",
+        lambda self, outputs: derived.append(outputs) or given(self, outputs),
+    )
+    pair = datarax.Collection({"a": metrics.Mean(), "b": metrics.Mean(on_invalid="raise")})
+    pair.update(values=np.ones(3, np.float32))
+    assert len(derived) == len(pair.groups)
+
+
+def test_sums_beyond_float32_and_zeros():
+    for values, want in (([3e38, 3e38], 3e38), ([0.0, 0.0], 0.0), ([0.0, 1e-45], 0.5e-45)):
+        x = np.array(values, np.float32)
+        on_host = metrics.Mean().update(x).update(x)
+        on_device = jax.jit(metrics.Mean.update)(metrics.Mean(), x).update(x)
+        assert on_host.results() == pytest.approx(want, rel=1e-6, abs=1e-45)
+        assert on_host.merge(on_device).results() == pytest.approx(want, rel=1e-6, abs=1e-45)
 
 
 class Rows(list):

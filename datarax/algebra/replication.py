@@ -61,6 +61,7 @@ def folding(method: Callable[..., Any]) -> Callable[..., Any]:
     Raises:
         MetricTypeError: the method does not return a state of the class.
     """
+    quiet = folding_on_host(method)
 
     @wraps(method)
     def fold(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -72,10 +73,20 @@ def folding(method: Callable[..., Any]) -> Callable[..., Any]:
                 self, args, kwargs = fetched((self, args, kwargs))
             elif not self.delegates:
                 axes = axes_of((args, kwargs))
-        elif self.holds_arrays and not is_traced(self):
+        elif self.holds_arrays and not on_host(self) and not is_traced(self):
             self = fetched(self)
-        with np.errstate(all="ignore"):
-            folded = method(counted_once(self, axes) if axes else self, *args, **kwargs)
+        return quiet(counted_once(self, axes) if axes else self, *args, **kwargs)
+
+    return fold
+
+
+def folding_on_host(method: Callable[..., Any]) -> Callable[..., Any]:
+    """As `folding`, where all that the method is given is on the host."""
+    quiet = np.errstate(all="ignore")(method)
+
+    @wraps(method)
+    def fold(self: Any, *args: Any, **kwargs: Any) -> Any:
+        folded = quiet(self, *args, **kwargs)
         if not isinstance(folded, type(self)):
             got = "None" if folded is None else f"an object of type {type(folded).__name__}"
             raise MetricTypeError(

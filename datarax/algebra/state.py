@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError
-from datarax._xp import fetched, is_near, is_traced
+from datarax._xp import fetched, is_near, is_traced, on_host
 from datarax.algebra.device_merge import merge_over_devices
 from datarax.algebra.donated import unless_donated
 from datarax.algebra.fields import (
@@ -116,6 +116,9 @@ class State(Saveable, metaclass=_StateType):
     _children: ClassVar[tuple[str, ...]] = ()
     _aux: ClassVar[Any] = None
 
+    wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(folding)
+    """What wraps the `update` that a subclass defines."""
+
     # Set for each subclass: its own `update`, wrapped, and the signature of its constructor.
     update: ClassVar[Callable[..., Any]]
     __signature__: ClassVar[inspect.Signature]
@@ -130,7 +133,7 @@ class State(Saveable, metaclass=_StateType):
             }
         cls.fields = collect_fields(cls, inherited, lambda x: isinstance(x, State), kw_only)
         if "update" in vars(cls):
-            cls.update = folding(vars(cls)["update"])
+            cls.update = cls.wrapped_update(vars(cls)["update"])
         for name, value in list(vars(cls).items()):
             if isinstance(value, State):
                 setattr(cls, name, _Template(name, value))
@@ -194,7 +197,7 @@ class State(Saveable, metaclass=_StateType):
 
     def __getstate__(self) -> dict[str, Any]:
         self.children()  # of a flat state, they are made
-        return {name: x for name, x in vars(self).items() if name != "_arrays"}
+        return {name: x for name, x in vars(self).items() if name not in ("_arrays", "_on_host")}
 
     def __setstate__(self, attributes: dict[str, Any]) -> None:
         # For `pickle` and `copy`. The static part is built again in this process.
@@ -215,9 +218,9 @@ class State(Saveable, metaclass=_StateType):
         for name in changes:
             if not hasattr(self, name):
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        config = {name: value for name, value in changes.items() if name in self.fields}
-        if not config:
+        if changes.keys().isdisjoint(self.fields):
             return self.with_parts(changes)
+        config = {name: value for name, value in changes.items() if name in self.fields}
         copy = self._reconfigured(config)
         return copy.with_parts({name: v for name, v in changes.items() if name not in config})
 
@@ -249,14 +252,16 @@ class State(Saveable, metaclass=_StateType):
     def with_parts(self, parts: dict[str, Any]) -> Self:
         """A copy with these attributes changed, without the checks of `replace`."""
         copy: Any = object.__new__(type(self))
+        children = set(self._children)
         attributes = vars(copy)
         attributes.update(vars(self))
-        if attributes.pop("_arrays", None) is not None and not parts.keys() >= set(self._children):
+        attributes.pop("_on_host", None)
+        if attributes.pop("_arrays", None) is not None and not parts.keys() >= children:
             attributes.update(self.children())
         attributes.update(parts)
-        if all(name in self._children for name in parts):  # the static part stays as it is
+        if parts.keys() <= children:  # the static part stays as it is
             return copy
-        vars(copy)["_aux"] = None
+        attributes["_aux"] = None
         return _seal(copy)
 
     # Methods that apply to every child. A `LeafState` overrides them.
@@ -378,11 +383,15 @@ class State(Saveable, metaclass=_StateType):
         return {name: getattr(self, name) for name in self._children}
 
     @property
-    def held_arrays(self) -> list[Any]:
-        """The children, or of a flat state without children yet, the arrays."""
-        if "_arrays" in vars(self):
-            return vars(self)["_arrays"][0]
-        return [vars(self)[name] for name in self._children]
+    def is_on_host(self) -> bool:
+        """Whether no array is a JAX array. Looked up once, as a state is immutable."""
+        attributes = vars(self)
+        known = attributes.get("_on_host")
+        if known is None:
+            # Of a flat state without children yet, the arrays.
+            held = attributes["_arrays"][0] if "_arrays" in attributes else self.children().values()
+            known = attributes["_on_host"] = on_host(*held)
+        return known
 
     def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return {name: getattr(self, name) for name, _ in self._aux[1]}, self.children()
@@ -418,11 +427,14 @@ class _Nan(enum.Enum):
     NAN = "nan"
 
 
+_OWN = ("_children", "_aux", "_arrays", "_on_host")
+
+
 def _seal(self: State) -> Any:
     """Sorts the attributes into children and static ones, and so freezes the instance."""
     children, config = [], []
     for name, value in vars(self).items():
-        if name in ("_children", "_aux", "_arrays"):
+        if name in _OWN:
             continue
         if _holds_state(value, type(self)):
             children.append(name)

@@ -111,7 +111,7 @@ def zeros(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
 
 
 def _parts(x: DoubleFloat) -> Parts:
-    return x.high, x.low
+    return tuple(x)
 
 
 def _extreme(op: str) -> MergeOp:

@@ -70,6 +70,7 @@ class Metric(State):
     outputs: Outputs = field(default=(), init=False)
     """Pairs of an argument of `update` and the output of a step for it: see `from_outputs`."""
 
+    wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(compiled)
     flat: ClassVar[bool] = True
     owns_mesh: ClassVar[bool] = False
     """Whether the metric has its own mesh of devices, and so syncs without an axis name."""
@@ -83,12 +84,9 @@ class Metric(State):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "update" in vars(cls):
-            cls.update = compiled(vars(cls)["update"])
         if "compute" in vars(cls):
             cls.compute = _read_under_policy(cls.compute)
 
-    @compiled
     def update(self, *args: Any, **kwargs: Any) -> Self:
         """A new metric with the batch folded in; no communication.
 

@@ -13,6 +13,7 @@ from datarax._errors import TracedValueError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_near, on_host, xp
 from datarax.algebra.donated import refuse_donated
+from datarax.algebra.replication import folding, folding_on_host
 from datarax.algebra.traversal import walk
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.call import is_numbers
@@ -28,7 +29,7 @@ _NEEDS_VALUES = (
     TracedValueError,
 )
 
-_ARRAYS = (np.ndarray, np.float32, np.float64, int, float, type(None))
+_ARRAYS = {np.ndarray, np.float32, np.float64, bool, int, float, type(None)}
 
 
 def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,6 +43,8 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
       of the update is compiled. If it needs the values of its arguments, as `if x > 0` does, it
       runs as it is written.
     """
+
+    quiet, update = folding_on_host(update), folding(update)
 
     @outside_mesh
     def on_devices(self: Any, leaves: list[Any], structure: Any, args: Any, kwargs: Any) -> Any:
@@ -58,10 +61,6 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
         if type(self).owns_mesh:
             refuse_donated(self)
             return outside_mesh(update)(self, *args, **kwargs)
-        arrays = all(type(x) in _ARRAYS for x in (*args, *kwargs.values()))
-        if arrays and on_host(self):  # what is below comes to the same
-            with np.errstate(all="ignore"):
-                return update(self, *args, **kwargs)
         refuse_donated(self)
         state = jax.tree.leaves(self)
         leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
@@ -70,12 +69,15 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
         if not (is_near(state) and is_near(leaves)):
             return on_devices(self, leaves, structure, args, kwargs)
         args, kwargs = structure.unflatten(fetched(leaves))
-        with np.errstate(all="ignore"):
-            return update(fetched(self), *args, **kwargs)
+        return quiet(fetched(self), *args, **kwargs)
 
     @wraps(update)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
+            # Of NumPy arrays and numbers, what `run` does comes to the same.
+            plain = _ARRAYS.issuperset(map(type, (*args, *kwargs.values())))
+            if plain and on_host(self) and not type(self).owns_mesh:
+                return quiet(self, *args, **kwargs)
             return run(self, *args, **kwargs)
         except TypeError:
             self.refuse_unknown_arguments(args, kwargs)

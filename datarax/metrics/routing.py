@@ -2,8 +2,8 @@
 
 import difflib
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -54,35 +54,36 @@ class Route(NamedTuple):
 
 def joined(name: str, path: str) -> str:
     """The name of a metric that is called `path` in an inner collection called `name`."""
-    return "/".join(filter(None, (name, path)))
+    return f"{name}/{path}" if name and path else name or path
 
 
-@contextmanager
-def naming(
-    name: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NONE
-) -> Iterator[None]:
-    """Puts the name of a metric, if it has one, into every error and warning of the block.
+class naming:
+    """A block whose errors and warnings all have the name of a metric, if it has one.
 
     `args` and `kwargs` are the arguments of its update.
     """
-    token = updated.set(joined(updated.get(), name))
-    try:
-        yield
-    except DataraxError as error:
-        start, text = "metric '", str(error)
-        if text.startswith(start):  # from a metric of an inner collection
-            text = f"{start}{joined(name, text.removeprefix(start))}"
-        elif name:
-            hint = _batch_mean_hint(args, kwargs) if isinstance(error, MetricInputError) else ""
-            text = f"{start}{name}': {text}{hint}"
-        error.args = (text,)
-        raise
-    except Exception as error:
-        if name:
-            error.add_note(f"This was raised in the update of the metric {name!r}.")
-        raise
-    finally:
-        updated.reset(token)
+
+    __slots__ = ("args", "kwargs", "name", "token")
+
+    def __init__(self, name: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NONE):
+        self.name, self.args, self.kwargs = name, args, kwargs
+
+    def __enter__(self) -> None:
+        self.token = updated.set(joined(updated.get(), self.name))
+
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
+        updated.reset(self.token)
+        if isinstance(error, DataraxError):
+            start, text = "metric '", str(error)
+            if text.startswith(start):  # from a metric of an inner collection
+                text = f"{start}{joined(self.name, text.removeprefix(start))}"
+            elif self.name:
+                is_input = isinstance(error, MetricInputError)
+                hint = _batch_mean_hint(self.args, self.kwargs) if is_input else ""
+                text = f"{start}{self.name}': {text}{hint}"
+            error.args = (text,)
+        elif isinstance(error, Exception) and self.name:
+            error.add_note(f"This was raised in the update of the metric {self.name!r}.")
 
 
 def refuse_ignored(routes: list[Route], outputs: Mapping[str, Any], caller: str) -> None:
@@ -98,6 +99,8 @@ def refuse_ignored(routes: list[Route], outputs: Mapping[str, Any], caller: str)
     if any(each.takes_all for each in routes):
         return
     named = {each.output for each in routes}
+    if outputs.keys() <= named:
+        return
     absent = [each for each in routes if each.output is not None and each.output not in outputs]
     weights = [each for each in routes if each.argument == "weights"]
     # If every metric says by `from_outputs` where its weights come from, nothing is missing.
@@ -142,6 +145,7 @@ def refuse_unknown_arguments(
         raise MetricTypeError(message) from None
 
 
+@lru_cache(maxsize=4096)
 def is_taken_for_weights(name: str) -> bool:
     """Whether the name of an output is one that is used for weights."""
     if _letters(name) == "weights":  # itself, or a misspelling of it
@@ -171,6 +175,7 @@ def _taken_for_weights(name: str, weights: list[Route], caller: str) -> str:
     )
 
 
+@lru_cache(maxsize=4096)
 def _similar(name: str, output: str | None) -> bool:
     a, b = _letters(name), _letters(output or "")
     # A misspelling rarely changes the first letter: "heights" is not "weights".

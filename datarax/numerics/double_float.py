@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from datarax._xp import in_x64, lax, on_host, xp
+from datarax._xp import all_finite, in_x64, lax, on_host, xp
 from datarax.numerics import pairs
 
 
@@ -78,6 +78,11 @@ class DoubleFloat:
         """The arrays that it is made of: one, or two."""
         return (self._high, self._low) if self._wide is None else (self._wide,)
 
+    @property
+    def is_on_host(self) -> bool:
+        """Whether no array is a JAX array."""
+        return on_host(*self.held_arrays)
+
     def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
         return (self.high, self.low), None
 
@@ -126,6 +131,8 @@ class DoubleFloat:
 
     def _with(self, other: Any, wide: Any, pair: Any) -> "DoubleFloat":
         other = self._operand(other)
+        if self._wide is not None and other._wide is not None:
+            return self._of_wide(in_x64(wide, self._wide, other._wide))
         if not (self._is_wide and other._is_wide):
             return DoubleFloat(*pair(tuple(self), tuple(other)))
         return self._of_wide(in_x64(wide, self._number, other._number))
@@ -169,7 +176,7 @@ class DoubleFloat:
         return DoubleFloat(*lax.reduce((self.high, self.low), (zero, zero), pairs.add, axes))
 
     def _operand(self, other: Any) -> "DoubleFloat":
-        return DoubleFloat.of(other, self.dtype)
+        return other if isinstance(other, DoubleFloat) else DoubleFloat.of(other, self.dtype)
 
     # Comparisons are exact.
 
@@ -245,6 +252,8 @@ class DoubleFloat:
 
     def __iter__(self) -> Iterator[jax.Array]:
         """Unpacks into `high, low`."""
+        if self._wide is not None and on_host(self._wide):
+            return iter(split(self._wide))
         return iter((self.high, self.low))
 
     def reshape(self, *shape: int) -> "DoubleFloat":
@@ -284,18 +293,28 @@ def _as_wide(x: Any) -> jax.Array:
 
 
 def _joined(high: Any, low: Any) -> jax.Array:
+    if on_host(high, low):
+        return np.add(high, low, dtype=np.float64)
     high, low = _as_wide(high), _as_wide(low)
     return in_x64(operator.add, high, low)
 
 
 def _narrow(wide: Any) -> jax.Array:
+    if on_host(wide):
+        return wide.astype(np.float32)
     return in_x64(lambda x: x.astype(xp.float32), wide)
+
+
+def split(wide: Any) -> tuple[Any, Any]:
+    """The two parts of float64 numbers, on the host."""
+    high = wide.astype(np.float32)
+    low = (wide - high).astype(np.float32)
+    return high, low if all_finite(low) else np.where(np.isfinite(low), low, np.float32(0))
 
 
 def _rest(wide: Any) -> jax.Array:
     if on_host(wide):
-        low = (wide - wide.astype(np.float32)).astype(np.float32)
-        return low if np.isfinite(low).all() else xp.where(xp.isfinite(low), low, np.float32(0))
+        return split(wide)[1]
 
     def rest(wide: Any) -> Any:
         high = wide.astype(xp.float32)

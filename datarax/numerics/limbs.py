@@ -74,7 +74,7 @@ def double_from_int(x: jax.Array, dtype: xp.dtype) -> DoubleFloat:
     """An integer of up to 32 bits (64 for float64 parts) as a double-float, exactly."""
     if x.dtype == xp.bool_ or xp.iinfo(x.dtype).bits < xp.finfo(dtype).nmant:
         return DoubleFloat.of(x.astype(dtype))
-    if (double_float.has_float64() or on_host(x)) and x.dtype.itemsize <= 4:
+    if (on_host(x) or double_float.has_float64()) and x.dtype.itemsize <= 4:
         return DoubleFloat.of(x, dtype)
     half = xp.iinfo(x.dtype).bits // 2
     low = x & xp.asarray((1 << half) - 1, x.dtype)

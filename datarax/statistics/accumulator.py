@@ -243,6 +243,11 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         """A sum of floats as a double-float: it keeps the digits that `value` rounds away."""
         return DoubleFloat(*self._started())
 
+    def plus(self, value: DoubleFloat) -> Self:
+        """A copy of this sum of floats with a double-float added."""
+        total = DoubleFloat(*self.parts) + value
+        return self.with_parts({"parts": tuple(total)})
+
     def with_value(self, value: DoubleFloat) -> Self:
         """A copy of this sum of floats that holds `value`."""
         return self.with_parts({"parts": (value.high, value.low)})

@@ -160,10 +160,7 @@ def examples(
         )
         # An invalid target becomes label 0, so that every label can index the scores.
         labels = xp.where(known, target, xp.zeros((), target.dtype)).astype(xp.int32)
-    # An ignored example passes the check, so that it is not invalid, and then gets weight zero.
-    ignored = equals(target, ignore_index)
-    weight, invalid = rows_weight(unusable.where(~ignored), weights)
-    weight = xp.where(ignored, xp.zeros((), weight.dtype), weight)
+    weight, invalid = kept_weight(unusable, weights, target, ignore_index)
     if num_classes is None:
         check_values(check_known, as_given, ignore_index, threshold, name)
         if from_logits:
@@ -267,9 +264,7 @@ def predictions(
     else:
         unusable |= out_of_range(~in_range(preds, size), preds)
         chosen = preds[..., None]
-    ignored = equals(target, ignore_index)
-    w, invalid = rows_weight(unusable.where(~ignored), weights)
-    w = xp.where(ignored, xp.zeros((), w.dtype), w)
+    w, invalid = kept_weight(unusable, weights, target, ignore_index)
     # Cast only after the check of the range: a cast may wrap an invalid label to a valid one.
     return Predictions(chosen.astype(xp.int32), target.astype(xp.int32), w, invalid)
 
@@ -393,6 +388,22 @@ def least_weight() -> float:
     return float(xp.finfo(default_float()).tiny)
 
 
+def kept_weight(
+    unusable: Invalid, weights: Weights, target: jax.Array, ignore_index: int | None
+) -> tuple[jax.Array, Invalid]:
+    """`rows_weight` of examples, of which those with the target `ignore_index` are left out.
+
+    Raises:
+        MetricInputError: the weights do not broadcast against the leading axes of the examples.
+    """
+    if ignore_index is None:
+        return rows_weight(unusable, weights)
+    # An ignored example passes the check, so that it is not invalid, and then gets weight zero.
+    ignored = equals(target, ignore_index)
+    w, invalid = rows_weight(unusable.where(~ignored), weights)
+    return xp.where(ignored, xp.zeros((), w.dtype), w), invalid
+
+
 def rows_weight(
     unusable: Invalid, weights: Weights, name: str = "weights"
 ) -> tuple[jax.Array, Invalid]:
@@ -414,7 +425,7 @@ def rows_weight(
     Raises:
         MetricInputError: the weights do not broadcast against the leading axes of the rows.
     """
-    valid = ~unusable.mask
+    valid = unusable.code == 0
     if weights is None:
         return valid, unusable
     w = numeric(weights, name)

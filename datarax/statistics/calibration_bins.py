@@ -112,10 +112,10 @@ class CalibrationBins(State):
         weight = seen.weight
         if self.num_labels is None:
             weight = xp.broadcast_to(weight[..., None], confidence.shape)
-        folded = self._folded(
-            *(replicated(x).reshape(-1, self.groups) for x in (confidence, correct, weight))
+        confidence, correct, weight = (
+            replicated(x).reshape(-1, self.groups) for x in (confidence, correct, weight)
         )
-        return folded.replace(invalid=self.invalid.update(seen.invalid))
+        return self._folded(confidence, correct, weight, self.invalid.update(seen.invalid))
 
     def _judged(self, seen: Examples) -> tuple[jax.Array, jax.Array]:
         """The confidences, and which are correct: (..., groups)."""
@@ -126,12 +126,18 @@ class CalibrationBins(State):
         if self.classwise:
             p = special.softmax(x, axis=-1) if self.from_logits else x
             return p, is_class(target, self.num_classes)
-        top = xp.max(x, -1, keepdims=True)
+        top = xp.max(x, -1)[..., None]
         p = 1 / xp.sum(xp.exp(x - top), -1, keepdims=True) if self.from_logits else top
         return p, (first_highest(x) == target)[..., None]
 
-    def _folded(self, confidence: jax.Array, correct: jax.Array, weight: jax.Array) -> Self:
-        """The state with examples (N, groups) folded in."""
+    def _folded(
+        self,
+        confidence: jax.Array,
+        correct: jax.Array,
+        weight: jax.Array,
+        invalid: InvalidCounts,
+    ) -> Self:
+        """The state with examples (N, groups) folded in, and this count of invalid ones."""
         counts = weight.astype(xp.bool_)
         confidence = xp.where(counts, confidence, 0)
         if self.num_bins is None:
@@ -139,7 +145,8 @@ class CalibrationBins(State):
         else:
             place = equal_width(confidence, self.num_bins)
         groups, bins = self.weight.shape
-        place = place + lax.broadcasted_iota(xp.int32, place.shape, 1) * bins
+        if groups > 1:
+            place = place + lax.broadcasted_iota(xp.int32, place.shape, 1) * bins
         # Beyond the table if the weight is zero: the scatter drops it.
         place = xp.where(counts, place, groups * bins)
         w = as_float(weight)
@@ -147,9 +154,10 @@ class CalibrationBins(State):
         sums = _scatter_columns(place, columns, groups * bins)
         added = Bins(*(each.reshape(groups, bins) for each in sums))
         return self.replace(
-            weight=self.weight.with_value(self.weight.double + added.weight),
-            confidence=self.confidence.with_value(self.confidence.double + added.confidence),
-            correct=self.correct.with_value(self.correct.double + added.correct),
+            weight=self.weight.plus(added.weight),
+            confidence=self.confidence.plus(added.confidence),
+            correct=self.correct.plus(added.correct),
+            invalid=invalid,
         )
 
     def bins(self, num_bins: int) -> Bins:

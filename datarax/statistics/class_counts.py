@@ -90,7 +90,7 @@ class TaskCounts(State):
         repeats = repetitions()
         total = sum_by_digits(w, count) if repeats is None else _replicated(w, count, repeats)
         return self.replace(
-            cells=self.cells.with_value(self.cells.double + total),
+            cells=self.cells.plus(total),
             invalid=self.invalid.update(invalid),
         )
 
@@ -146,8 +146,10 @@ class PredictionCounts(TaskCounts):
         seen = predictions(preds, target, weights, self.size, self.top_k, self.ignore_index)
         chosen, target, w, invalid = seen
         # With top_k, one example adds to k predicted classes, but to one target.
-        hit = xp.any(chosen == target[..., None], -1)
-
+        if self.top_k == 1:
+            hit = chosen[..., 0] == target
+        else:
+            hit = xp.any(chosen == target[..., None], -1)
         return self.counted(w, lambda w: self.of_classes(chosen, hit, target, w), invalid)
 
     def with_repeated(self, counts: jax.Array, *args: Any, **kwargs: Any) -> Self:
@@ -224,7 +226,8 @@ class MatchCounts(PredictionCounts):
 
 def _right_and_wrong(right: jax.Array, w: jax.Array) -> jax.Array:
     rows = tuple(range(right.ndim))
-    return xp.stack([xp.sum(_where(part, w), rows, w.dtype) for part in (right, ~right)])
+    correct = xp.sum(_where(right, w), rows, w.dtype)
+    return xp.stack([correct, xp.sum(w, rows, w.dtype) - correct])
 
 
 def _where(mask: jax.Array, w: jax.Array) -> jax.Array:

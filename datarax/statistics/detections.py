@@ -177,7 +177,7 @@ class Detections(State, kw_only=False):
         w = xp.broadcast_to(w[:, None], truth.valid.shape)
         return self.replace(
             rows=self.rows.append(rows.reshape(-1, rows.shape[-1]), keep.reshape(-1)),
-            counts=self.counts.with_value(self.counts.double + sum_by_digits(w, count)),
+            counts=self.counts.plus(sum_by_digits(w, count)),
             invalid=self.invalid.update(invalid).update(flat & used[:, None]),
         )
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from datarax._checks import as_float, is_integer
-from datarax._xp import lax, on_host, xp
+from datarax._xp import all_finite, lax, on_host, xp
 from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact
@@ -34,15 +34,27 @@ class Invalid:
     """For each row, the value that is out of range; -inf for other rows. None if not known."""
 
     @property
+    def is_on_host(self) -> bool:
+        """Whether no array is a JAX array."""
+        return on_host(self.code, self.value)
+
+    @property
     def mask(self) -> jax.Array:
         """The mask of the invalid rows."""
         return self.code != 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is known, on the host, that no row is invalid."""
+        return on_host(self.code) and not np.count_nonzero(self.code)
 
     def __getitem__(self, index: Any) -> "Invalid":
         return jax.tree.map(lambda x: x[index], self)
 
     def __or__(self, other: "Invalid") -> "Invalid":
         """Rows that are invalid in either."""
+        if self.code.shape == other.code.shape and other.is_empty:
+            return self
         code = xp.maximum(self.code, other.code)
         if self.value is None or other.value is None:
             return Invalid(code, other.value if self.value is None else self.value)
@@ -50,6 +62,8 @@ class Invalid:
 
     def where(self, mask: jax.Array) -> "Invalid":
         """The same rows, but only those in a mask."""
+        if self.code.shape == xp.shape(mask) and self.is_empty:
+            return self
         value = None if self.value is None else xp.where(mask, self.value, -xp.inf)
         return Invalid(xp.where(mask, self.code, xp.int8(0)), value)
 
@@ -61,9 +75,7 @@ class Invalid:
 
 def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     """The rows that hold a NaN or an infinity; a row extends along `axes`."""
-    if is_integer(x):
-        return _none(x, axes)
-    if on_host(x) and np.isfinite(x).all():
+    if is_integer(x) or (on_host(x) and all_finite(x)):
         return _none(x, axes)
     code = xp.where(xp.isnan(x), xp.int8(_NAN), xp.isinf(x).astype(xp.int8) * _INFINITE)
     return Invalid(xp.max(code, axes, initial=0) if axes != () else code)
@@ -74,9 +86,7 @@ def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
 
     -inf is a legal logit, of a class that is ruled out; but not of all classes of a row.
     """
-    if is_integer(x):
-        return _none(x, axes)
-    if on_host(x) and np.isfinite(x).all():
+    if is_integer(x) or (on_host(x) and all_finite(x)):
         return _none(x, axes)
     code = xp.where(xp.isnan(x), xp.int8(_NAN), xp.isposinf(x).astype(xp.int8) * _INFINITE)
     if axes == ():
@@ -88,9 +98,12 @@ def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
 
 def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
     """No row is invalid."""
-    gone = {axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,))}
-    shape = tuple(n for axis, n in enumerate(x.shape) if axis not in gone)
-    return Invalid(xp.zeros(shape, xp.int8))
+    shape = x.shape
+    if axes != ():
+        gone = {axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,))}
+        shape = [n for axis, n in enumerate(shape) if axis not in gone]
+    code: Any = np.zeros(shape, np.int8)
+    return Invalid(code)
 
 
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
@@ -103,6 +116,8 @@ def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
 
 def out_of_range(bad: jax.Array, value: jax.Array | None = None) -> Invalid:
     """The rows in the mask `bad`, which hold `value`."""
+    if on_host(bad) and not np.count_nonzero(bad):
+        return _none(bad, ())
     if value is not None:
         value = xp.where(bad, value.astype(xp.float32), -xp.inf)
     return Invalid(bad.astype(xp.int8) * _OUT_OF_RANGE, value)
@@ -131,7 +146,7 @@ class InvalidCounts(State):
             return self
         if not isinstance(invalid, Invalid):
             invalid = out_of_range(xp.asarray(invalid, xp.bool_))
-        if on_host(invalid.code) and not invalid.code.any():
+        if invalid.is_empty:
             return self
         codes = xp.arange(1, len(KINDS) + 1, dtype=xp.int8)
         rows = tuple(range(invalid.code.ndim))

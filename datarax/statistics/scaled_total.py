@@ -8,12 +8,12 @@ import jax
 import numpy as np
 
 from datarax._checks import default_float, is_integer, x64_enabled
-from datarax._xp import on_host, xp
+from datarax._xp import all_finite, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.row_merge import Packed, Target, merged_in_pairs
 from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
-from datarax.numerics.double_float import DoubleFloat, has_wide, where
+from datarax.numerics.double_float import DoubleFloat, has_wide, split, where
 from datarax.numerics.exact import exact
 from datarax.numerics.limbs import float_parts
 from datarax.numerics.scaled_double import ScaledDouble, scaled_power
@@ -101,7 +101,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         As `combine(stacked([one.of(x, w), ...]))`, where `one` is an empty sum.
         """
         shape = self.shape[1:]
-        if on_host(*terms, self.parts, self.exponent) and not x64_enabled():
+        if on_host(*sum(terms, self.parts), self.exponent) and not x64_enabled():
             total = np.array([_host_sum(*term, len(shape)) for term in terms])
             return self._plus_on_host(total)
         return self.combine(stacked([empty_total(shape).of(x, w) for x, w in terms]))
@@ -186,7 +186,8 @@ class ScaledTotal(ElementwiseState, kw_only=False):
 
     def combine(self, other: Any) -> Self:
         if on_host(self.parts, self.exponent, other.parts, other.exponent) and not x64_enabled():
-            return self._plus_on_host(np.add(*other.parts, dtype=np.float64), other.exponent)
+            x = np.add(*other.parts, dtype=np.float64)
+            return self._plus_on_host(x, other.exponent)
         a, b = xp.asarray(self.exponent), xp.asarray(other.exponent)
         # The power underflows to zero where the lower sum is negligible.
         x, y = (
@@ -195,14 +196,19 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         )
         return self._holding(x + y, xp.maximum(a, b))
 
-    def _plus_on_host(self, x: Any, unit: Any = 0) -> Self:
+    def _plus_on_host(self, x: Any, unit: Any = None) -> Self:
         """The sum with `x * 2**unit` added, in NumPy."""
         own = np.add(*self.parts, dtype=np.float64)
-        exponent = np.where(x == 0, NOTHING, np.frexp(x)[1] + unit)
-        exponent = np.where(np.isfinite(x), exponent, INFINITE)
-        top = xp.maximum(self.exponent, exponent.astype(np.int32))
-        total = np.ldexp(own, self.exponent - top) + np.ldexp(x, unit - top)
-        return self._holding(DoubleFloat.of(total, np.float32), top)
+        part, exponent = np.frexp(x)
+        if unit is not None:
+            exponent = exponent + unit
+        if np.count_nonzero(part) < part.size:
+            exponent = np.where(part == 0, np.int32(NOTHING), exponent)
+        if not all_finite(part):
+            exponent = np.where(np.isfinite(part), exponent, np.int32(INFINITE))
+        top = np.maximum(self.exponent, exponent)
+        total = np.ldexp(own, self.exponent - top) + np.ldexp(part, exponent - top)
+        return self.with_parts({"parts": split(total), "exponent": top})
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         # In units of the power of the sum itself, so that it does not underflow however often it is
@@ -250,9 +256,10 @@ def _host_sum(x: Any, w: Any, axes: int) -> Any:
     The products of float32 numbers, and any sum of them, are in the range of float64.
     """
     if w is not None:
-        x = np.where(w, x, 0)
+        if np.count_nonzero(w) < w.size:
+            x = np.where(w, x, 0)
         x = x if w.dtype == np.bool_ else np.multiply(x, w, dtype=np.float64)
-    return x.sum(tuple(range(x.ndim - axes)), np.float64)
+    return np.add.reduce(x, tuple(range(x.ndim - axes)), np.float64)
 
 
 def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:

@@ -60,8 +60,9 @@ class WeightedTotal(State, kw_only=False):
             w: their weights, as from `rows_weight`.
             invalid: the values that could not be used, as from `rows_weight`.
         """
+        of_each = w if w.shape == x.shape else xp.broadcast_to(w, x.shape)
         return self.replace(
-            sums=self.sums.plus((x, w), (xp.broadcast_to(w, x.shape), None)),
+            sums=self.sums.plus((x, w), (of_each, None)),
             invalid=self.invalid.update(invalid),
         )
 

@@ -174,7 +174,11 @@ class Collection(Metric):
                 end in `_mask` or `_weight`), or one that is similar to an argument that was not
                 given. An error in the update of a metric has its name in the message.
         """
-        return self.apply(self.calls(args, outputs))
+        updated = []
+        for name, metric, given in self._arguments(args, outputs):
+            with naming(name, (), given):
+                updated.append(metric.update(**given))
+        return self.with_parts({"groups": tuple(updated)})
 
     def from_outputs(self, **outputs: str | None) -> Self:
         """A copy whose metrics take these arguments from outputs of other names.
@@ -212,15 +216,37 @@ class Collection(Metric):
         return {name: output for name, output in outputs.items() if name in taken}
 
     def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        routes = self.routes()
+        return tuple(
+            _calls_of(name, metric, given) for name, metric, given in self._arguments(args, kwargs)
+        )
+
+    def _arguments(
+        self, args: tuple[Any, ...], outputs: Mapping[str, Any]
+    ) -> list[tuple[str, Metric, dict[str, Any]]]:
+        """The metrics that `update` updates, each with a name and the outputs that it takes."""
         if args:
-            required = dict.fromkeys(f"{each.output}=..." for each in routes if each.required)
+            required = dict.fromkeys(
+                f"{each.output}=..." for each in self.routes() if each.required
+            )
             raise MetricInputError(
                 f"Collection.update takes outputs by name, and got {len(args)} by position; write "
                 f"update({', '.join(required)})"
             )
-        refuse_ignored(routes, kwargs, "Collection.update")
-        return tuple(calls_of(name, metric, kwargs) for name, metric in self._updated())
+        metrics = self._updated()
+        try:
+            routes = [route for _, metric in metrics for route in metric.routes()]
+            refuse_ignored(routes, outputs, "Collection.update")
+        except MetricInputError:  # only a message needs the names of the metrics
+            routes = self.routes()
+            refuse_ignored(routes, outputs, "Collection.update")
+        found = []
+        for name, metric in metrics:
+            try:
+                found.append((name, metric, metric.arguments_from(outputs)))
+            except Exception:
+                with naming(name):
+                    raise
+        return found
 
     def apply(self, calls: tuple[Any, ...]) -> Self:
         updated = []
@@ -307,7 +333,13 @@ class Collection(Metric):
 def calls_of(name: str, metric: Metric, outputs: Mapping[str, Any]) -> PyTree:
     """The calls of the update of a member, which has this name, with the outputs that it takes."""
     with naming(name):
-        calls = metric.calls((), metric.arguments_from(outputs))
+        given = metric.arguments_from(outputs)
+    return _calls_of(name, metric, given)
+
+
+def _calls_of(name: str, metric: Metric, given: dict[str, Any]) -> PyTree:
+    with naming(name):
+        calls = metric.calls((), given)
     if isinstance(calls, Call):
         return replace(calls, path=joined(name, calls.path))
     return jax.tree.map(

@@ -100,6 +100,6 @@ class GroupCounts(State):
             )
 
         return self.replace(
-            counts=self.counts.with_value(self.counts.double + sum_by_digits(w, count)),
+            counts=self.counts.plus(sum_by_digits(w, count)),
             invalid=self.invalid.update(batch.invalid | unknown),
         )

@@ -41,7 +41,7 @@ class ExplainedScore(ProbabilityScore):
         # A label of weight zero may be out of range, which `count_labels` does not allow.
         target = xp.where(seen.weight.astype(xp.bool_), target, 0)
         added = sum_by_digits(seen.weight, lambda w: count_labels(target, w, size))
-        counts = self.frequencies.with_value(self.frequencies.double + added)
+        counts = self.frequencies.plus(added)
         return super().with_scores(seen).replace(frequencies=counts)
 
     def null_score(self, counts: DoubleFloat, total: DoubleFloat) -> jax.Array:
