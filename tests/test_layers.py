@@ -114,7 +114,14 @@ def private_uses(source: str) -> list[str]:
     the top-level modules such as `_errors` and `_checks` are not private.
     """
     tree = ast.parse(source)
-    own = {"_replace", "_asdict", "_fields", "_src", "_exit"}  # of named tuples, of JAX, of `os`
+    own = {
+        "_replace",
+        "_make",
+        "_asdict",
+        "_fields",
+        "_src",
+        "_exit",
+    }  # of named tuples, of JAX, of `os`
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             own.add(node.name)

@@ -206,7 +206,7 @@ def test_in_pmap_each_device_owns_its_state(rng):
 class Forgets(Metric):
     total = MetricAccumulator(0)
 
-    def update(self, values):
+    def update(self, values):  # type: ignore[override]
         self.replace(total=self.total.update(values))
 
     def compute(self):
@@ -216,7 +216,7 @@ class Forgets(Metric):
 class Another(Metric):
     total = MetricAccumulator(0)
 
-    def update(self, values):
+    def update(self, values):  # type: ignore[override]
         return self.total.update(values)
 
 

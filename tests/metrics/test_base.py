@@ -141,7 +141,7 @@ def test_a_metric_that_is_not_finished():
         NoCompute().compute()
 
     class InPlace(NoCompute):
-        def update(self, values):
+        def update(self, values):  # type: ignore[override]
             self.total = self.total.update(values)
 
     with pytest.raises(AttributeError, match=r"InPlace is immutable: \.replace\(total=\.\.\.\)"):
