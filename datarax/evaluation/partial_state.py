@@ -1,13 +1,15 @@
 """The state of a part: folded anywhere, and merged in an order that depends on the parts alone."""
 
 import pickle
+import queue
+import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -15,9 +17,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from datarax._errors import DataraxError, MetricInputError
 from datarax._xp import fetched
-from datarax.algebra.traversal import walk
+from datarax.algebra.state import walk
 from datarax.evaluation.columns import Feed
-from datarax.evaluation.read_ahead import read_ahead
 from datarax.evaluation.table_batches import batches
 from datarax.evaluation.tables import ColumnType, Part
 from datarax.evaluation.whole_queries import whole_queries
@@ -26,6 +27,56 @@ from datarax.statistics.argument_checks import keeping
 from datarax.wrappers.best import Best
 from datarax.wrappers.decayed import Decayed
 from datarax.wrappers.window import Window
+
+T = TypeVar("T")
+_END = object()
+_SECONDS_TO_CLOSE = 2.0
+
+
+def read_ahead(items: Generator[T, None, None], depth: int = 3) -> Generator[T, None, None]:
+    """The items of an iterator, which runs up to `depth` items ahead on a thread of its own.
+
+    An exception of the iterator is raised here, in its place. If this iterator is closed early, the
+    thread ends after the item that it is making. Closing waits a moment for that, but not for a
+    slow file.
+    """
+    ready: queue.Queue[Any] = queue.Queue(depth)
+    stopped = threading.Event()
+
+    def offer(item: Any) -> bool:
+        while not stopped.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def produce() -> None:
+        end: tuple[Any, BaseException | None] = (_END, None)
+        try:
+            for item in items:
+                if not offer((item, None)):
+                    return
+        except BaseException as error:
+            end = (_END, error)
+        finally:
+            items.close()  # closes the file, on the thread that opened it
+        offer(end)
+
+    thread = threading.Thread(target=produce, name="datarax-read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is _END:
+                return
+            yield item
+    finally:
+        stopped.set()
+        thread.join(_SECONDS_TO_CLOSE)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from datarax._xp import xp
 from datarax.metrics.classification.count_ratio import CountMetric, Counts, quotient
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
-from datarax.statistics.confusion import ConfusionCounts
+from datarax.statistics.class_counts import ConfusionCounts
 
 
 class ChanceCorrected(CountMetric):

@@ -18,8 +18,7 @@ from datarax.metrics.curves.score_table import ScoreTable
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.scaling import nan_where, weighted_mean
 from datarax.numerics.special import x_minus_log1p
-from datarax.statistics.score_buffer import ScoreBuffer
-from datarax.statistics.scores import Groups
+from datarax.statistics.scores import Groups, ScoreBuffer
 
 
 class AreaMetric(ScoreMetric):

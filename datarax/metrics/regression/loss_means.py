@@ -12,15 +12,14 @@ from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
-from datarax.statistics.loss_total import LossTotal
-from datarax.statistics.losses import LossName
+from datarax.statistics.loss_total import LossName, LossTotal
 
 
 class LossMetric(PerOutput):
     """A metric that is computed from the total of a loss. It is the mean, unless overridden."""
 
     loss: ClassVar[LossName]
-    """The name of the loss in `datarax.statistics.losses`."""
+    """The name of the loss in `datarax.statistics.loss_total`."""
     parameter: float = field(default=0.0, init=False)
     """The parameter of the loss, if it has one; set before `super().__post_init__()`."""
 
