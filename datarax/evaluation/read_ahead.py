@@ -23,6 +23,7 @@ def read_ahead(items: Generator[T, None, None], depth: int = 3) -> Generator[T, 
     def offer(item: Any) -> bool:
         while not stopped.is_set():
             try:
+                # With a timeout: if nobody takes items any more, the thread must notice `stopped`.
                 ready.put(item, timeout=0.1)
             except queue.Full:
                 continue
