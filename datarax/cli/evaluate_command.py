@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
         files = Files(args.sources, lambda available: columns_of(args, available))
         return files, prepared(args, files)
 
+    # Before the folder is made: a wrong argument leaves nothing behind.
     files, fresh = promptly(read_first)
     with held(args.output):
         return _written(args, files, fresh, console, errors)
@@ -72,11 +73,13 @@ def _written(
     outcome = resumed(folder, fresh) if folder and args.resume else fresh
     save = Saver(folder)
     with warnings.catch_warnings(record=True) as caught:
+        # Each becomes a note, also one that Python would show only once in a process.
         warnings.simplefilter("always")
         try:
             outcome = _folded(args, files, outcome, save, errors)
         except _Interrupted as stopped:
             return _stopped(folder, stopped.outcome)
+        # All rows are folded; the reading that follows may still be interrupted.
         save.now(outcome)
 
         def computed() -> tuple[Summary, dict[str, bytes]]:
@@ -105,7 +108,7 @@ def show_and_write(
 
 
 def _stopped(folder: Path | None, outcome: Outcome) -> int:
-    """Keeps what was computed until Ctrl-C. Its results are not read: that may take long."""
+    """Saves the parts that were done before Ctrl-C. Results are not read, which may take long."""
     hint = "with --output, --resume continues"
     if folder is not None:
         save_state(folder, outcome, PARTIAL)
@@ -156,6 +159,7 @@ def columns_of(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
                 raise MetricInputError(
                     f"--{output} names several columns; the task {args.task} takes one"
                 )
+    # A row without a value is in the slice "(no value)", and is not left out.
     optional = tuple(f"slice_{place}" for place in range(len(slices)))
     return Encoded(given, optional=optional, together=None if args.query is None else "query")
 
@@ -165,6 +169,7 @@ def _wanted(texts: Sequence[str], available: Sequence[str]) -> Names:
     names = [
         part.strip()
         for text in texts
+        # A column may have a comma in its name.
         for part in ([text] if text in available else text.split(","))
         if part.strip()
     ]
@@ -221,6 +226,7 @@ def _folded(
                     progress=give,
                 )
 
+            # On a thread, as Ctrl-C would wait for a compilation.
             with closing(beside(folding)) as steps:
                 for now in steps:
                     latest = replace(
@@ -271,6 +277,7 @@ class Saver:
             return
         self.now(outcome)
         took = time.monotonic() - start
+        # Saving takes at most a twentieth of the time.
         self._next = time.monotonic() + max(SECONDS_BETWEEN_SAVES, 20 * took)
 
     def now(self, outcome: Outcome) -> None:
@@ -282,7 +289,7 @@ class Saver:
 
 
 class _Interrupted(Exception):
-    """The evaluation was interrupted; `outcome` is what was computed."""
+    """The evaluation was interrupted; `outcome` holds the parts that were done."""
 
     def __init__(self, outcome: Outcome):
         self.outcome = outcome
@@ -307,7 +314,7 @@ def check(args: argparse.Namespace) -> None:
 def request_of(
     args: argparse.Namespace, available: Sequence[str], *, compared: bool = False
 ) -> Request:
-    """What the arguments ask for, of files with these columns."""
+    """The request that the arguments make, for files with these columns."""
     return Request(
         task=args.task,
         scores=args.scores,
@@ -335,13 +342,14 @@ def _distinct(text: str, argument: str, least: int) -> tuple[str, ...]:
 def _slice(text: str, available: Sequence[str]) -> tuple[str, tuple[str, ...] | None]:
     """A column to slice by, and the values to slice by if they are given."""
     column, equals, values = text.partition("=")
+    # A column may have "=" in its name.
     if text in available or not equals:
         return text, None
     return column, _distinct(values, f"--slice-by {column}", 1)
 
 
 def _notes(config: Configuration, caught: Sequence[warnings.WarningMessage]) -> list[str]:
-    """What is to be known of the results, one line each."""
+    """Remarks on the results: what has no interval or slices, and warnings; a line each."""
     notes = []
     for names, what in (
         (without_interval(config), "has no interval: its state is too large to hold for each draw"),
@@ -354,6 +362,7 @@ def _notes(config: Configuration, caught: Sequence[warnings.WarningMessage]) -> 
 
 def _of_command(message: str) -> str:
     """A warning, with the metric's name and the option as the command has them."""
+    # The wrappers are those of `assembled`, which a user has not written.
     message = re.sub(r"^metric '[^'/]*/([^']*)'", r"\1", message)
     message = message.replace("give from_logits=True", "give --scores logits")
     return message.replace("give from_logits=False", "give --scores probabilities")

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+# Listed again: the modules of the evaluation import JAX, which takes a second.
 TASKS = ("binary", "multiclass", "multilabel", "regression", "ranking", "text", "detection")
 ENGINES = ("processes", "dask", "ray")
 _EXAMPLES = {
@@ -141,6 +142,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Keeps the lines of the examples, and wraps the description."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
+        # Only the examples have lines of their own.
         if "\n" in text:
             return super()._fill_text(text, width, indent)
         return argparse.HelpFormatter._fill_text(self, text, width, indent)

@@ -27,6 +27,7 @@ def run(args: argparse.Namespace) -> int:
         summary = outcome.summary(__version__)
         return summary, files_of(outcome, summary)
 
+    # Before the folder is made: a merge that is refused leaves none behind.
     summary, contents = promptly(computed)
     with held(folder):
         show_and_write(Console(highlight=False), folder, summary, contents)

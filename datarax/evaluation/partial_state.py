@@ -46,6 +46,7 @@ def read_ahead(items: Generator[T, None, None], depth: int = 3) -> Generator[T, 
     def offer(item: Any) -> bool:
         while not stopped.is_set():
             try:
+                # With a timeout: if nobody takes items any more, the thread must notice `stopped`.
                 ready.put(item, timeout=0.1)
             except queue.Full:
                 continue
@@ -81,7 +82,7 @@ def read_ahead(items: Generator[T, None, None], depth: int = 3) -> Generator[T, 
 
 @dataclass(frozen=True)
 class Task:
-    """What all parts are folded with. It is pickled for workers."""
+    """How each part is folded: the metric, the columns, the batches. Workers get it pickled."""
 
     metric: bytes
     """The empty metric, pickled and compressed, as its arrays are mostly zeros."""
@@ -93,18 +94,18 @@ class Task:
     """The output that gets an id of each row, if any."""
     x64: bool
     warns: bool = False
-    """Whether values that look like a mistake give a warning, as scores that are no probabilities;
-    of the first batch, as one is enough."""
+    """Whether the first batch warns of values that look like a mistake, such as scores that are no
+    probabilities."""
     encode: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    """What makes outputs of the columns; None if they are the outputs."""
+    """Makes the outputs from the columns; None if the columns are the outputs."""
     together: str | None = None
     """The column whose equal values come in one batch."""
     devices: tuple[Any, ...] = ()
-    """Those of this process that fold, each some rows of a batch; if none, the host does."""
+    """The devices of this process that share the rows of a batch; without any, the host folds."""
 
 
 class PartState(NamedTuple):
-    """What comes back of a part."""
+    """The result of folding a part."""
 
     leaves: tuple[np.ndarray[Any, Any], ...]
     """The arrays of the metric."""
@@ -113,7 +114,7 @@ class PartState(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The error that a part ended with. As a value, it is the same from every executor."""
+    """The error of a part, returned as a value: executors treat raised errors in different ways."""
 
     error: Exception
 
@@ -135,6 +136,7 @@ def fold_part(task: Task, part: Part, stopped: Callable[[], bool] = bool) -> Par
     `stopped` is asked before each batch whether to give up.
     """
     try:
+        # A worker has settings of its own.
         with jax.enable_x64(task.x64):
             return _folded(task, part, stopped)
     except Exception as error:
@@ -189,7 +191,7 @@ def _with_place(error: Exception, part: Part) -> Exception:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, or if it cannot be pickled one that can."""
+    """The error; or one with the same text, if it cannot be pickled."""
     try:
         if str(pickle.loads(pickle.dumps(error))) == str(error):
             return error
@@ -200,19 +202,20 @@ def _portable(error: Exception) -> Exception:
 
 
 Node = tuple[int, int]
-"""Of the tree over the parts: the level, from 0, and the place in it. A node of level k has 2**k
-parts."""
+"""A node of the tree over the parts: its level, from 0, and its place there. A node of level k
+covers 2**k parts."""
 
 
 @dataclass(frozen=True)
 class Merging:
-    """The states of the parts that are done, merged as far as the fixed tree over all allows."""
+    """The states of the finished parts, merged where both halves of a node are there."""
 
     nodes: dict[Node, Metric] = field(default_factory=dict)
 
     def with_part(self, index: int, state: Metric) -> "Merging":
         """This, with the state of one more part."""
         nodes, level = dict(self.nodes), 0
+        # `index ^ 1` is the sibling. The left one comes first, whichever was done first.
         while (level, index ^ 1) in nodes:
             sibling = nodes.pop((level, index ^ 1))
             state = state.merge(sibling) if index % 2 == 0 else sibling.merge(state)
@@ -221,7 +224,8 @@ class Merging:
         return replace(self, nodes=nodes)
 
     def merged(self, before: Metric | None) -> Metric:
-        """All of them as one, the last parts first; then with what was there `before`, if any."""
+        """All states merged, the last parts first, and then into `before`, if it is given."""
+        # The first part of the node (k, i) is i * 2**k.
         places = sorted(self.nodes, key=lambda node: node[1] << node[0], reverse=True)
         states = [self.nodes[place] for place in places]
         return reduce(

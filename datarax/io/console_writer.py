@@ -88,5 +88,6 @@ def _shown(value: Any) -> str:
         return "" if value is None else str(value)
     if isinstance(value, float):
         return f"{value:.4g}"
+    # A named tuple holds the points of a curve, one array for each axis.
     shape = np.shape(value[0]) if hasattr(value, "_fields") else np.shape(value)
     return " x ".join(map(str, shape))

@@ -169,7 +169,8 @@ class Metric(State):
                 )
         return self.with_parts({"outputs": tuple(sorted((dict(self.outputs) | outputs).items()))})
 
-    # What wrappers use: a `Collection`, `per_device`, the collector. See docs/architecture.md.
+    # What wrappers use: a `Collection`, `per_device`, the collector.
+    # docs/maintainers/adding-a-metric.md lists it.
 
     def update_signature(self) -> inspect.Signature:
         """The arguments that `update` takes."""

@@ -123,7 +123,7 @@ class TextMetric(CountedText):
 
 
 class TextMean(TextMetric):
-    """The mean of one number of each text, a subclass defines `score`."""
+    """The mean of one number of each text, which a subclass defines in `numbers`."""
 
     width: ClassVar[int] = 1  # type: ignore[assignment]
 
