@@ -30,6 +30,7 @@ class ExactMatch(TaskMetric):
         0.5
     """
 
+    higher_is_better = True
     statistic: RowMatches = state()
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from datarax.statistics.losses import LossName
 class LossMetric(PerOutput):
     """A metric that is computed from the total of a loss. It is the mean, unless overridden."""
 
+    higher_is_better = False
     loss: ClassVar[LossName]
     """The name of the loss in `datarax.statistics.losses`."""
     parameter: float = field(default=0.0, init=False)
@@ -73,6 +74,7 @@ class MeanAbsolutePercentageError(LossMetric):
         0.375
     """
 
+    short_name = "mape"
     loss = "absolute percentage"
     parameter = 2.0**-52  # the least divisor, as in scikit-learn
 
@@ -270,6 +272,7 @@ class CriticalSuccessIndex(LossMetric):
         0.33333334
     """
 
+    higher_is_better = True
     loss = "critical success"
     threshold: float = field(kw_only=False)
     """The least value that is an event."""

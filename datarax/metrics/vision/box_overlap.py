@@ -13,6 +13,7 @@ class BoxOverlap(Metric):
     one `BoxPairs`.
     """
 
+    higher_is_better = True
     measure: ClassVar[str]
     """A field of `datarax.numerics.boxes.Overlaps`."""
 
