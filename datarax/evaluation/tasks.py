@@ -112,12 +112,12 @@ TASKS: Mapping[str, Task] = {
     "regression": Task(
         "columns of numbers",
         (
-            "mae=mean_absolute_error",
-            "rmse=root_mean_squared_error",
+            "mae",
+            "rmse",
             "median_absolute_error",
             "max_error",
             "bias=mean",
-            "r2=r2_score",
+            "r2",
             "pearson_corr_coef",
         ),
         "num_outputs",
@@ -127,7 +127,7 @@ TASKS: Mapping[str, Task] = {
         (
             "ndcg_at_10=ndcg:k=10",
             "mrr",
-            "map=retrieval_map",
+            "map",
             "precision_at_10=precision_at_k:k=10",
             "recall_at_10=recall_at_k:k=10",
             "hit_rate_at_10=hit_rate:k=10",
@@ -151,7 +151,6 @@ CLASSES: Mapping[str, type[Metric]] = {
 }
 
 
-
 def snake_case(name: str) -> str:
     """The name of a class as the command has it: "MatthewsCorrCoef" is "matthews_corr_coef"."""
     name = name.replace("IoU", "Iou")
@@ -170,7 +169,11 @@ def class_of(name: str) -> type[Metric]:
     found = getattr(sys.modules.get(module), attribute, None)
     if isinstance(found, type) and issubclass(found, Metric):
         return found
-    hint = f": its module {module!r} is not imported, or has no such class" if module else ""
+    if module in sys.modules:
+        raise UnknownMetricError(
+            f"there is no metric {name!r}: {module!r} has no datarax.Metric {attribute!r}"
+        )
+    hint = f": {module!r} is not imported; datarax merge takes --import {module}" if module else ""
     raise UnknownMetricError(f"there is no metric {name!r}{hint}")
 
 

@@ -31,6 +31,7 @@ class ExactMatch(TaskMetric):
     """
 
     higher_is_better = True
+    tasks = ("multiclass", "multilabel")
     statistic: RowMatches = state()
 
     def __post_init__(self) -> None:
