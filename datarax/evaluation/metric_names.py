@@ -1,9 +1,8 @@
 """The names and options of metrics, as `--metrics` has them."""
 
 import ast
-import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -17,6 +16,7 @@ from datarax.evaluation.tasks import (
     class_of,
     fields_of,
     hashable,
+    nearest,
     needs_scores,
     of_task,
     snake_case,
@@ -96,12 +96,6 @@ def imported(module: str) -> None:
             f"cannot import {module!r}: {error}; expected a module that Python finds, for example "
             f"with PYTHONPATH=. in the environment"
         ) from error
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """The end of a message about an unknown name: names that are similar, or nothing."""
-    near = difflib.get_close_matches(name, names, 2, 0.7)
-    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 @cache

@@ -1,9 +1,10 @@
 """Tasks: which metrics the command computes, and from which columns."""
 
+import difflib
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -170,8 +171,10 @@ def class_of(name: str) -> type[Metric]:
     if isinstance(found, type) and issubclass(found, Metric):
         return found
     if module in sys.modules:
+        there = [key for key, x in vars(sys.modules[module]).items() if isinstance(x, type)]
         raise UnknownMetricError(
             f"there is no metric {name!r}: {module!r} has no datarax.Metric {attribute!r}"
+            f"{nearest(attribute, there)}"
         )
     hint = f": {module!r} is not imported; datarax merge takes --import {module}" if module else ""
     raise UnknownMetricError(f"there is no metric {name!r}{hint}")
@@ -258,6 +261,12 @@ def of_task(task: str) -> list[str]:
 def needs_scores(spec: Spec) -> bool:
     """Whether a metric of classes takes no predicted labels."""
     return class_of(spec.metric).needs_scores or dict(spec.options).get("top_k", 1) > 1
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """The end of a message about an unknown name: names that are similar, or nothing."""
+    near = difflib.get_close_matches(name, names, 2, 0.7)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def hashable(value: Any) -> Any:

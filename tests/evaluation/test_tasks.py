@@ -130,6 +130,7 @@ def test_metrics_by_name(task, text, expected):
         ("no_such_module.Mine", "cannot import 'no_such_module': No module named 'no_such_modul"),
         (".Mine", "cannot import ''"),
         ("json.JSONDecoder", "'json' has no datarax.Metric 'JSONDecoder'"),
+        ("datarax.metrics.Acuracy", "has no datarax.Metric 'Acuracy'; did you mean 'Accuracy'"),
         ("datarax.metrics.WER", "not of the task 'binary': its class has tasks = ('text',)"),
         ("bleu", "not of the task 'binary': it is computed with --task text"),
         ("fid", "cannot be read from columns"),
