@@ -125,6 +125,14 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
         "--allow-duplicates", action="store_true", help="count a file twice that is in two folders"
     )
     merge.add_argument("--title", metavar="T", help="title of the report")
+    merge.add_argument(
+        "--import",
+        dest="modules",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="module of your own metrics that the folders hold; may be repeated",
+    )
     merge.set_defaults(run=_runs("merge_command"), parser=merge, command="merge")
 
 

@@ -35,6 +35,8 @@ class SignalMetric(MeanScore):
     Computed in float64 where devices have it, and rounded once for each signal.
     """
 
+    higher_is_better = True
+
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with the signals folded in; no communication.
 

@@ -164,6 +164,7 @@ class FleissKappa(Metric):
         0.55
     """
 
+    higher_is_better = True
     num_categories: int
     """How many categories there are."""
 

@@ -28,6 +28,7 @@ class AreaMetric(ScoreMetric):
     this order. `bounds` gives the values of the worst and of the best order.
     """
 
+    higher_is_better = True
     average: Literal["micro", "macro", "weighted"] | None = "macro"
     """"macro": the mean over the classes. "weighted": the mean weighted by the positives of each
     class. `None`: one value per class. Classes whose value is NaN are left out of an average.

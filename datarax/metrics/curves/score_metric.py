@@ -21,6 +21,8 @@ class ScoreMetric(Metric):
     label. Without an average, there is one result per class or label.
     """
 
+    tasks = ("binary", "multiclass", "multilabel")
+    needs_scores = True
     num_classes: int | None = None
     """How many classes a multiclass task has."""
     num_labels: int | None = None

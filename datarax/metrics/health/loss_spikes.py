@@ -97,6 +97,7 @@ class LossSpikes(Metric):
         {'count': 1, 'largest': 5.75, 'last_step': 4}
     """
 
+    higher_is_better = False
     on_invalid: OnInvalid = "exclude"
     """As in `Metric`. The default is "exclude" because the results are counts."""
     fence: float = 3.0

@@ -18,6 +18,7 @@ from datarax.statistics.loss_total import LossName, LossTotal
 class LossMetric(PerOutput):
     """A metric that is computed from the total of a loss. It is the mean, unless overridden."""
 
+    higher_is_better = False
     loss: ClassVar[LossName]
     """The name of the loss in `datarax.statistics.loss_total`."""
     parameter: float = field(default=0.0, init=False)
@@ -72,6 +73,7 @@ class MeanAbsolutePercentageError(LossMetric):
         0.375
     """
 
+    short_name = "mape"
     loss = "absolute percentage"
     parameter = 2.0**-52  # the least divisor, as in scikit-learn
 
@@ -269,6 +271,7 @@ class CriticalSuccessIndex(LossMetric):
         0.33333334
     """
 
+    higher_is_better = True
     loss = "critical success"
     threshold: float = field(kw_only=False)
     """The least value that is an event."""

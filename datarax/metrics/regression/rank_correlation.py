@@ -32,6 +32,7 @@ class RankCorrelation(RegressionMetric):
     other examples as invalid, and `on_invalid` applies to them.
     """
 
+    higher_is_better = True
     capacity: int = 8192
     """How many examples are kept in all."""
 

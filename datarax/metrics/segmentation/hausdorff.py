@@ -107,6 +107,7 @@ class HausdorffDistance(Metric):
         2.2361
     """
 
+    higher_is_better = False
     percentile: float = 100
     """The percentile of the distances from each edge that is taken instead of the greatest: 95 for
     the common robust variant, HD95. Interpolated as by `numpy.percentile`."""

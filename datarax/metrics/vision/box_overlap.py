@@ -54,6 +54,7 @@ class BoxOverlap(Metric):
     one `BoxPairs`.
     """
 
+    higher_is_better = True
     measure: ClassVar[str]
     """A field of `datarax.numerics.boxes.Overlaps`."""
 

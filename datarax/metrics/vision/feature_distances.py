@@ -64,6 +64,7 @@ def _factor(a: jax.Array) -> jax.Array:
 class TwoSets(Metric):
     """A metric of two sets of features, which need not be of one size."""
 
+    higher_is_better = False
     features: Features = None
     """Maps inputs (N, ...) to features (N, num_features), each input by itself; `None` if inputs
     are features. A function is configuration: metrics with the same function object can be merged,
@@ -207,6 +208,7 @@ class InceptionScore(Metric):
         1.5874
     """
 
+    higher_is_better = True
     features: Features = None
     """Maps inputs (N, ...) to class probabilities or logits (N, C), each input by itself; `None` if
     inputs are those. A function is configuration, see `FID`."""
