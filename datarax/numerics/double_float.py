@@ -347,7 +347,7 @@ def concatenate(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
 
 
 def _together(function: Callable[..., jax.Array], *doubles: DoubleFloat) -> DoubleFloat:
-    if not doubles[0]._is_wide:
+    if not all(x._is_wide for x in doubles):
         return DoubleFloat(
             function(*(x.high for x in doubles)), function(*(x.low for x in doubles))
         )
