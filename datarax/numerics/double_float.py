@@ -84,7 +84,7 @@ class DoubleFloat:
         return on_host(*self.held_arrays)
 
     def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
-        return (self.high, self.low), None
+        return tuple(self), None  # type: ignore[return-value]
 
     @classmethod
     def tree_unflatten(cls, _: None, parts: Any) -> "DoubleFloat":
@@ -148,7 +148,7 @@ class DoubleFloat:
 
     def __sub__(self, other: Any) -> "DoubleFloat":
         """The difference, within 3 units."""
-        return self + -self._operand(other)
+        return self._with(other, operator.sub, pairs.subtract)
 
     def __rsub__(self, other: Any) -> "DoubleFloat":
         return self._operand(other) - self
@@ -254,7 +254,9 @@ class DoubleFloat:
         """Unpacks into `high, low`."""
         if self._wide is not None and on_host(self._wide):
             return iter(split(self._wide))
-        return iter((self.high, self.low))
+        if self._high is not None or self._wide is None:
+            return iter((self._high, self._low))
+        return iter(in_x64(_split_on_device, self._wide))
 
     def reshape(self, *shape: int) -> "DoubleFloat":
         return self.map(lambda x: x.reshape(shape))
@@ -316,12 +318,14 @@ def _rest(wide: Any) -> jax.Array:
     if on_host(wide):
         return split(wide)[1]
 
-    def rest(wide: Any) -> Any:
-        high = wide.astype(xp.float32)
-        low = (wide - high.astype(xp.float64)).astype(xp.float32)
-        return xp.where(xp.isfinite(high), low, xp.float32(0))
+    return in_x64(_split_on_device, wide)[1]
 
-    return in_x64(rest, wide)
+
+def _split_on_device(wide: Any) -> tuple[Any, Any]:
+    """The two parts of float64 numbers, on a device."""
+    high = wide.astype(xp.float32)
+    low = (wide - high.astype(xp.float64)).astype(xp.float32)
+    return high, xp.where(xp.isfinite(high), low, xp.float32(0))
 
 
 def _quotient(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -347,7 +351,7 @@ def concatenate(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
 
 
 def _together(function: Callable[..., jax.Array], *doubles: DoubleFloat) -> DoubleFloat:
-    if not doubles[0]._is_wide:
+    if not all(x._is_wide for x in doubles):
         return DoubleFloat(
             function(*(x.high for x in doubles)), function(*(x.low for x in doubles))
         )

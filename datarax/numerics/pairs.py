@@ -23,6 +23,11 @@ def add(a: Pair, b: Pair) -> Pair:
     return xp.where(fine, high, s), xp.where(fine, low, xp.zeros_like(low))
 
 
+def subtract(a: Pair, b: Pair) -> Pair:
+    """The difference, within 3 units."""
+    return add(a, (-b[0], -b[1]))
+
+
 def multiply(a: Pair, b: Pair) -> Pair:
     """The product, within 5 units; a product with a power of two is exact."""
     p, e = two_product(a[0], b[0])

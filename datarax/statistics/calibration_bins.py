@@ -9,19 +9,19 @@ import numpy as np
 from datarax._checks import as_float, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import at, lax, on_host, special, xp
+from datarax._xp import lax, on_host, special, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.float_grid import FloatGrid, default_bits
 from datarax.numerics.pairs import two_product
-from datarax.numerics.sums import split_for_sum, suffix_sums
+from datarax.numerics.sums import suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, examples
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.labels import first_highest, is_class
-from datarax.statistics.scatter_counts import host_sum
+from datarax.statistics.scatter_counts import host_sum, scatter_floats
 
 
 class Bins(NamedTuple):
@@ -232,16 +232,8 @@ def _scatter_columns(
         used = place < size
         return [host_sum(place[used], x.reshape(-1)[used], size) for x in columns]
     values = xp.stack([x.reshape(-1) for x in columns], -1)
-    # A scatter adds one value at a time, so a large sum would absorb small values. Several rows
-    # keep the sums short, and the upper parts of the values add up exactly.
-    upper, lower = split_for_sum(values, (0,))
-    values = xp.concatenate([upper, lower], -1)
-    rows = max(1, min(place.size // 64, place.size // size))
-    row = xp.arange(place.size, dtype=xp.int32) % rows
-    table = xp.zeros((rows, size, values.shape[-1]), values.dtype)
-    table = xp.sum(at(table)[row, place.reshape(-1)].add(values, mode="drop"), 0)
-    half = len(columns)
-    return [DoubleFloat.of(table[:, i]) + table[:, half + i] for i in range(half)]
+    sums = scatter_floats(place.reshape(-1), values, size)
+    return [sums[:, i] for i in range(len(columns))]
 
 
 def _append_zero(x: jax.Array) -> jax.Array:

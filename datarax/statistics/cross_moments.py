@@ -12,7 +12,7 @@ from datarax.algebra.state import State
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.limbs import difference_in_unit, float_or_double
-from datarax.numerics.scaled_double import ScaledDouble, scaled_by
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import pairs
 from datarax.statistics.example_count import ExampleCount
@@ -23,6 +23,7 @@ from datarax.statistics.moments import (
     CentralMoments,
     Parts,
     about_mean,
+    as_double,
     in_unit_of_greatest,
 )
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
@@ -38,7 +39,7 @@ class TwoMoments(CentralMoments):
     crossed: bool = False
     """Whether to keep the co-moment."""
 
-    co: Parts | tuple[()] = state()
+    co: Parts | DoubleFloat | tuple[()] = state()
     """The co-moment; empty if it is not kept."""
 
     def empty(self) -> dict[str, Any]:
@@ -64,27 +65,27 @@ class TwoMoments(CentralMoments):
         units = xp.broadcast_to(weight_unit, batch.exponent.shape)
         weight = batch.weight.broadcast_to(batch.exponent.shape)
         held = self.holding(weight, batch.mean, [squares], (batch.exponent, units))
-        co = tuple(sum_floats(w * d[0] * d[1], axes)) if self.crossed else ()
-        return held.with_parts({"co": co})
+        return held.with_parts({"co": sum_floats(w * d[0] * d[1], axes) if self.crossed else ()})
 
     def in_unit_of_first(self, unit: jax.Array) -> Self:
         """The moments of a first variable that is in units of `2**unit`."""
         first, second = xp.asarray(self.exponent)
         return self.with_parts({"exponent": xp.stack([first + unit, second])})
 
-    def in_units(self, exponents: tuple[jax.Array, jax.Array]) -> Self:
-        held = super().in_units(exponents)
+    def stored(self) -> Self:
+        return super().stored().with_parts({"co": tuple(self.co)})
+
+    def _scaled_by(self, unit: jax.Array, weight_unit: jax.Array) -> Self:
+        held = super()._scaled_by(unit, weight_unit)
         if not self.crossed:
             return held
-        co, shifts = self.co_moment.double, (self.exponents, exponents)
-        (x, y), (weight, _) = (a - b for a, b in zip(*shifts, strict=True))
-        return held.with_parts({"co": tuple(scaled_by(co, weight + x + y))})
+        return held.with_parts({"co": self._co * (weight_unit[0] * unit[0] * unit[1])})
 
     def _with_weights_times(self, number: DoubleFloat) -> Self:
         held = super()._with_weights_times(number)
         if not self.crossed:
             return held
-        return held.with_parts({"co": tuple(DoubleFloat(*map(xp.asarray, self.co)) * number)})
+        return held.with_parts({"co": self._co * number})
 
     def _where(self, some: jax.Array, other: Any) -> Self:
         # The co-moment has no axis of the two variables. Their weights are equal.
@@ -99,14 +100,19 @@ class TwoMoments(CentralMoments):
             return merged
         # The merged co-moment is the sum of both, plus the product of the distances of the means.
         d, factor = apart.means.high, apart.factor
-        co = self.co_moment.double + other.co_moment.double + d[0] * d[1] * factor[0]
-        return merged.with_parts({"co": tuple(co)})
+        co = self._co + other._co + d[0] * d[1] * factor[0]
+        return merged.with_parts({"co": co})
+
+    @property
+    def _co(self) -> DoubleFloat:
+        """The co-moment in the units of this state."""
+        return as_double(self.co)  # type: ignore[arg-type]
 
     @property
     def co_moment(self) -> ScaledDouble:
         """The sum of products of the distances of both variables from their means."""
         (x, y), (weight, _) = self.exponents
-        return ScaledDouble(DoubleFloat(*map(xp.asarray, self.co)), weight + x + y)
+        return ScaledDouble(self._co, weight + x + y)
 
 
 class TwoVariables(State, kw_only=False):

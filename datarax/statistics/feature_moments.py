@@ -26,6 +26,7 @@ from datarax.statistics.moments import (
     CentralMoments,
     Parts,
     about_mean,
+    as_double,
     in_unit_of_greatest,
 )
 
@@ -39,7 +40,7 @@ class CoMoments(CentralMoments):
     rowwise: ClassVar[bool] = False
     order: int = 1
 
-    co: Parts = state()
+    co: Parts | DoubleFloat = state()
     """`sum(w * outer(x - mean, x - mean))`, (F, F), a double-float in the units of the elements."""
 
     def empty(self) -> dict[str, Any]:
@@ -56,22 +57,24 @@ class CoMoments(CentralMoments):
 
     def with_co(self, co: DoubleFloat) -> Self:
         """A copy with other co-moments, in the units of this state."""
-        return self.with_parts({"co": tuple(co)})
+        return self.with_parts({"co": co})
+
+    def stored(self) -> Self:
+        return super().stored().with_parts({"co": tuple(self.co)})
 
     @property
     def co_double(self) -> DoubleFloat:
         """The co-moments in the units of this state."""
-        return DoubleFloat(*map(xp.asarray, self.co))
+        return as_double(self.co)
 
     @property
     def co_moments(self) -> ScaledDouble:
         """The co-moments, (F, F)."""
         return ScaledDouble(self.co_double, _units_of_co(self.exponents))
 
-    def in_units(self, exponents: tuple[jax.Array, jax.Array]) -> Self:
-        unit, weight_unit = (a - b for a, b in zip(self.exponents, exponents, strict=True))
-        held = super().in_units(exponents)
-        return held.with_co(scaled_by(self.co_double, _units_of_co((unit, weight_unit))))
+    def _scaled_by(self, unit: jax.Array, weight_unit: jax.Array) -> Self:
+        co = self.co_double * (unit[:, None] * (unit * weight_unit)[None])
+        return super()._scaled_by(unit, weight_unit).with_co(co)
 
     def _with_weights_times(self, number: DoubleFloat) -> Self:
         return super()._with_weights_times(number).with_co(self.co_double * number)
@@ -106,7 +109,7 @@ class CoMoments(CentralMoments):
         common = (DoubleFloat(high, low) * xp.broadcast_to(share, high.shape)).sum(0)
         count, mean, _ = held.doubles()
         apart = mean - scaled_by(common, -exponents[0])
-        return held.with_co(held.co_double + _outer(apart) * count[0])
+        return held.with_co(held.co_double + _outer(apart) * count[0]).stored()
 
     def to_mesh(self) -> list[Travel]:
         return self._means().to_mesh() + self._sums().to_mesh()

@@ -16,7 +16,7 @@ from datarax.algebra.state import State
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_or_double
-from datarax.numerics.scaled_double import ScaledDouble, scaled_by
+from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, power_of_two
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import rows_weight
@@ -34,6 +34,10 @@ class CentralMoments(ElementwiseState, kw_only=False):
     Values are held in units of a power of two that is chosen by the greatest of them, and weights
     likewise, so that powers and products neither overflow nor underflow.
 
+    Within an update, `count`, `mean` and `powers` are `DoubleFloat`s: to split a number into its
+    parts and to join them again costs more operations than the formulas. `combine` splits them at
+    the end, and so do `canonical` and `weighted_by`: see `stored`.
+
     Args:
         shape: the shape of one example.
         order: the highest power, from 1 (the mean alone) to 4.
@@ -42,11 +46,11 @@ class CentralMoments(ElementwiseState, kw_only=False):
     shape: tuple[int, ...] = ()
     order: int = 2
 
-    count: Parts = state()
+    count: Parts | DoubleFloat = state()
     """The total weight, in units of `2**weight_exponent`."""
-    mean: Parts = state()
+    mean: Parts | DoubleFloat = state()
     """The weighted mean, in units of `2**exponent`; 0 where the weight is zero."""
-    powers: tuple[Parts, ...] = state()
+    powers: tuple[Parts | DoubleFloat, ...] = state()
     """`sum(w * (x - mean)**k)` for k from 2 to `order`, in the same units."""
     exponent: jax.Array = state()
     """The exponent of the unit of the values; the least one where there are none but zeros."""
@@ -72,7 +76,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
     def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
         """The moments of rows `x` (N, *shape), weighted by `w`, which broadcasts against it.
 
-        The weights are floats, or booleans for 1 and 0.
+        They are to be merged with `combine`. The weights are floats, or booleans for 1 and 0.
         """
         axes = tuple(range(x.ndim - len(self.shape)))
         w, unit = in_unit_of_greatest(xp.broadcast_to(w, x.shape), axes, x.dtype)
@@ -90,19 +94,27 @@ class CentralMoments(ElementwiseState, kw_only=False):
         """A copy that holds these moments, in units of these exponents: of values, of weights."""
         return self.with_parts(
             {
-                "count": tuple(count),
-                "mean": tuple(mean),
-                "powers": tuple(tuple(power) for power in powers),
+                "count": count,
+                "mean": mean,
+                "powers": tuple(powers),
                 "exponent": exponents[0],
                 "weight_exponent": exponents[1],
             }
         )
 
+    def stored(self) -> Self:
+        """The same moments with every double-float as two arrays, as a state holds them."""
+        return self.with_parts(
+            {
+                "count": tuple(self.count),
+                "mean": tuple(self.mean),
+                "powers": tuple(tuple(power) for power in self.powers),
+            }
+        )
+
     def doubles(self) -> tuple[DoubleFloat, DoubleFloat, list[DoubleFloat]]:
         """The count, the mean, and the sums of powers, in the units of this state."""
-        count, mean, *powers = (
-            DoubleFloat(*map(xp.asarray, x)) for x in (self.count, self.mean, *self.powers)
-        )
+        count, mean, *powers = map(as_double, (self.count, self.mean, *self.powers))
         return count, mean, powers
 
     @property
@@ -121,11 +133,18 @@ class CentralMoments(ElementwiseState, kw_only=False):
 
     def in_units(self, exponents: tuple[jax.Array, jax.Array]) -> Self:
         """The same moments in other units; what is negligible in greater units becomes 0."""
-        (count, mean, powers), (unit, weight_unit) = self.doubles(), self.exponents
-        unit, weight_unit = unit - exponents[0], weight_unit - exponents[1]
-        moments = scaled_by(count, weight_unit), scaled_by(mean, unit)
-        powers = [scaled_by(p, weight_unit + unit * k) for k, p in enumerate(powers, 2)]
-        return self.holding(*moments, powers, exponents)
+        count = self.count
+        dtype = count.dtype if isinstance(count, DoubleFloat) else count[0].dtype
+        units = (a - b for a, b in zip(self.exponents, exponents, strict=True))
+        scaled = self._scaled_by(*(power_of_two(unit, dtype) for unit in units))
+        return scaled.with_parts({"exponent": exponents[0], "weight_exponent": exponents[1]})
+
+    def _scaled_by(self, unit: jax.Array, weight_unit: jax.Array) -> Self:
+        """The moments of values and weights that are multiplied by these powers of two."""
+        count, mean, powers = self.doubles()
+        factors = [weight_unit * lax.integer_pow(unit, k) for k in range(2, self.order + 1)]
+        powers = [p * factor for p, factor in zip(powers, factors, strict=True)]
+        return self.holding(count * weight_unit, mean * unit, powers, self.exponents)
 
     def combine(self, other: Any) -> Self:
         first, second = self.exponents, other.exponents
@@ -133,26 +152,26 @@ class CentralMoments(ElementwiseState, kw_only=False):
         a, b = self.in_units(exponents), other.in_units(exponents)
         (n, mean, _), (m, other_mean, _) = a.doubles(), b.doubles()
         total, apart = n + m, other_mean - mean
-        return a.plus(b, total, Apart(apart, _share(m, total), _share(n, total), n.high))
+        return a.plus(b, total, Apart(apart, _share(m, total), n, total)).stored()
 
     def plus(self, other: Any, total: DoubleFloat, apart: "Apart") -> Self:
         """The merge with moments in equal units; `total` is the weight of both."""
         (_, mean, powers), (_, _, other_powers) = self.doubles(), other.doubles()
-        share, rest, d, factor = apart.share, apart.rest, apart.means.high, apart.factor
+        share, d = apart.share, apart.means.high
         # The merged mean is `share * d` above the mean of self, and `rest * d` below that of other.
         # `cross[k - 2]` is what the k-th power gains from this. `a` and `b` are the powers of self
         # and of other, from k = 2 on.
-        cross = [d * d * factor] if self.order > 1 else []
-        a, b = ([p.high for p in each] for each in (powers, other_powers))
+        cross = [d * d * apart.factor] if self.order > 1 else []
         if self.order > 2:
+            rest, factor = apart.rest, apart.factor
+            a, b = ([p.high for p in each] for each in (powers, other_powers))
             cross.append(d**3 * factor * (rest - share) + 3 * d * (rest * b[0] - share * a[0]))
-        if self.order > 3:
-            cross.append(
-                d**4 * factor * (rest * rest - rest * share + share * share)
-                + 6 * d * d * (rest * rest * b[0] + share * share * a[0])
-                + 4 * d * (rest * b[1] - share * a[1])
-            )
-        cross = cross[: self.order - 1]
+            if self.order > 3:
+                cross.append(
+                    d**4 * factor * (rest * rest - rest * share + share * share)
+                    + 6 * d * d * (rest * rest * b[0] + share * share * a[0])
+                    + 4 * d * (rest * b[1] - share * a[1])
+                )
         merged = [p + q + c for p, q, c in zip(powers, other_powers, cross, strict=True)]
         return self.holding(total, mean + apart.means * share, merged, self.exponents)
 
@@ -163,7 +182,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         weight_unit = weight_unit + factor.exponent
         least = xp.int32(xp.finfo(count.dtype).minexp)
         new = xp.maximum(weight_unit + exponent_of(count.high), least)
-        held = held.with_parts({"weight_exponent": weight_unit}).in_units((unit, new))
+        held = held.with_parts({"weight_exponent": weight_unit}).in_units((unit, new)).stored()
         # There is no lesser unit: of what is too small for it, nothing is kept.
         return held._where(held.doubles()[0].high >= _LEAST_COUNT, held.reset())
 
@@ -181,7 +200,13 @@ class CentralMoments(ElementwiseState, kw_only=False):
         unit, weight_unit = self.exponents
         near = (unit >= -64 // max(self.order, 2)) & (unit <= 8)
         near_weights = xp.abs(weight_unit) <= 20
-        return self.in_units((xp.where(near, 0, unit), xp.where(near_weights, 0, weight_unit)))
+        units = xp.where(near, 0, unit), xp.where(near_weights, 0, weight_unit)
+        return self.in_units(units).stored()
+
+
+def as_double(parts: Parts | DoubleFloat) -> DoubleFloat:
+    """The double-float of two arrays."""
+    return parts if isinstance(parts, DoubleFloat) else DoubleFloat(*map(xp.asarray, parts))
 
 
 _LEAST_COUNT = 2.0**-60  # in its unit; the low parts of the sums of powers are normal floats
@@ -202,10 +227,15 @@ class Apart(NamedTuple):
     """The mean of the second minus that of the first."""
     share: jax.Array
     """The share of the second."""
-    rest: jax.Array
-    """The share of the first."""
-    weight: jax.Array
+    weight: DoubleFloat
     """The weight of the first."""
+    total: DoubleFloat
+    """The weight of both."""
+
+    @property
+    def rest(self) -> jax.Array:
+        """The share of the first."""
+        return _share(self.weight, self.total)
 
     @property
     def factor(self) -> jax.Array:
@@ -213,15 +243,13 @@ class Apart(NamedTuple):
 
         The merged sum of squares is the sum of both plus the factor times the distance squared.
         """
-        return self.weight * self.share
+        return self.weight.high * self.share
 
 
 def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:
-    """`part / total`; 0 if the total is 0."""
+    """`part / total`; 0 if the total is 0, and so the part, too."""
     some = total.high != 0
-    safe = total.map(lambda x: xp.where(some, x, xp.ones((), x.dtype)))
-    share = (part / safe).high
-    return xp.where(some, share, xp.zeros((), share.dtype))
+    return (part / total.map(lambda x: xp.where(some, x, xp.ones((), x.dtype)))).high
 
 
 def unit_exponent(greatest: jax.Array, digits: int) -> jax.Array:

@@ -13,7 +13,7 @@ from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.row_merge import Packed, Target, merged_in_pairs
 from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
-from datarax.numerics.double_float import DoubleFloat, has_wide, split, where
+from datarax.numerics.double_float import DoubleFloat, has_wide, split, stack, where
 from datarax.numerics.exact import exact
 from datarax.numerics.limbs import float_parts
 from datarax.numerics.scaled_double import ScaledDouble, scaled_power
@@ -25,7 +25,7 @@ from datarax.numerics.scaling import (
     times_power_of_two,
 )
 from datarax.numerics.sums import sum_floats
-from datarax.statistics.moments import Parts
+from datarax.statistics.moments import Parts, as_double
 
 NOTHING = -(2**30)  # the exponent of an empty sum
 INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
@@ -50,8 +50,8 @@ class ScaledTotal(ElementwiseState, kw_only=False):
 
     shape: tuple[int, ...] = ()
 
-    parts: Parts = state()
-    """A double-float."""
+    parts: Parts | DoubleFloat = state()
+    """A double-float: two arrays in a state, and a `DoubleFloat` within an update, see `of`."""
     exponent: jax.Array = state()
     """The sum is `parts * 2**exponent`."""
 
@@ -65,6 +65,8 @@ class ScaledTotal(ElementwiseState, kw_only=False):
 
     def of(self, x: jax.Array, w: jax.Array | None = None) -> Self:
         """The sum of `w * x` over a batch of shape (..., *shape).
+
+        It is to be merged with `combine`, which splits the double-float into its two arrays.
 
         Args:
             x: numbers, which may be infinite; where `w` is zero, anything.
@@ -144,7 +146,11 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         return self._holding(total, xp.where(total.high == 0, xp.int32(NOTHING), exponent))
 
     def _holding(self, total: DoubleFloat, exponent: jax.Array) -> Self:
-        return self.with_parts({"parts": tuple(total), "exponent": exponent})
+        return self.with_parts({"parts": total, "exponent": exponent})
+
+    def stored(self) -> Self:
+        """The same sum with its double-float as two arrays, as a state holds it."""
+        return self.with_parts({"parts": tuple(self.parts)})
 
     def in_unit(self, unit: jax.Array) -> Self:
         """The sum of numbers that are in units of `2**unit`."""
@@ -162,7 +168,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
     @property
     def scaled(self) -> DoubleFloat:
         """The sum in units of `2**exponent`."""
-        return DoubleFloat(*map(xp.asarray, self.parts))
+        return as_double(self.parts)
 
     @property
     def number(self) -> ScaledDouble:
@@ -194,11 +200,12 @@ class ScaledTotal(ElementwiseState, kw_only=False):
             each.scaled * power_of_two(xp.minimum(e, 0), each.scaled.dtype)
             for each, e in ((self, a - b), (other, b - a))
         )
-        return self._holding(x + y, xp.maximum(a, b))
+        return self._holding(x + y, xp.maximum(a, b)).stored()
 
     def _plus_on_host(self, x: Any, unit: Any = None) -> Self:
         """The sum with `x * 2**unit` added, in NumPy."""
-        own = np.add(*self.parts, dtype=np.float64)
+        high, low = self.parts
+        own = np.add(high, low, dtype=np.float64)
         part, exponent = np.frexp(x)
         if unit is not None:
             exponent = exponent + unit
@@ -223,7 +230,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         return self._holding(
             where(stays, product, apart),
             xp.where(stays, exponent, xp.where(gone, xp.int32(NOTHING), moved)),
-        )
+        ).stored()
 
     @property
     def repeats(self) -> bool:
@@ -247,7 +254,8 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         near = zero | (xp.abs(exponent) < _FAR)
         apart = self.scaled.map(lambda x: times_power_of_two(x, -power))
         exponent = xp.where(zero, xp.int32(0), exponent)
-        return self._holding(where(near, self.double, apart), xp.where(near, xp.int32(0), exponent))
+        exponent = xp.where(near, xp.int32(0), exponent)
+        return self._holding(where(near, self.double, apart), exponent).stored()
 
 
 def _host_sum(x: Any, w: Any, axes: int) -> Any:
@@ -264,11 +272,9 @@ def _host_sum(x: Any, w: Any, axes: int) -> Any:
 
 def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
     """Several sums of one shape as one, along a new leading axis; they are merged at once."""
-    high, low, exponent = (
-        xp.stack(each) for each in zip(*((*t.parts, t.exponent) for t in totals), strict=True)
-    )
-    empty = empty_total((len(totals), *totals[0].shape))
-    return empty.with_parts({"parts": (high, low), "exponent": exponent})
+    parts = stack([total.scaled for total in totals])
+    exponent = xp.stack([total.exponent for total in totals])
+    return empty_total((len(totals), *totals[0].shape))._holding(parts, exponent)
 
 
 def sums_of_sums(totals: ScaledTotal, chosen: jax.Array) -> ScaledTotal:

@@ -282,17 +282,29 @@ def scatter_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
     if on_host(place, weights):
         inside = (place >= 0) & (place < size)
         return host_sum(place[inside], weights[inside], size)
-    # A scatter adds one weight at a time, so a large sum would absorb small weights. Two remedies:
-    # several rows are summed apart, and then added; and each weight is split into two parts, of
-    # which the upper parts add up exactly.
+    return scatter_floats(place, weights, size)
+
+
+def scatter_floats(place: jax.Array, values: jax.Array, size: int) -> DoubleFloat:
+    """On devices, the sum of float `values` (N, ...) at each of `size` indices: (size, ...).
+
+    Other indices are dropped.
+    """
     rows = max(1, min(place.size // 64, place.size // max(size, 1)))
     row = xp.arange(place.size, dtype=xp.int32) % rows
-    empty = xp.zeros((rows, size), weights.dtype)
-    upper, lower = (
-        xp.sum(at(empty)[row, place].add(part, mode="drop"), 0)
-        for part in split_for_sum(weights, (0,))
-    )
-    return DoubleFloat.of(upper) + lower
+
+    def scattered(x: jax.Array) -> jax.Array:
+        # Several rows are summed apart, and then added.
+        table = xp.zeros((rows, size, *x.shape[1:]), x.dtype)
+        return xp.sum(at(table)[row, place].add(x, mode="drop"), 0)
+
+    if has_wide(values.dtype):
+        return DoubleFloat.of(values).map(scattered)
+    # A scatter adds one value at a time, so a large sum would absorb small values. Two remedies:
+    # the rows keep the sums short; and each value is split into two parts, of which the upper parts
+    # add up exactly.
+    upper, lower = split_for_sum(values, (0,))
+    return DoubleFloat.of(scattered(upper)) + scattered(lower)
 
 
 def host_sum(place: Any, weights: Any, size: int) -> DoubleFloat:

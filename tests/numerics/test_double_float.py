@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from datarax.numerics import DoubleFloat
+from datarax.numerics import DoubleFloat, double_float
 from datarax.numerics.double_float import concatenate, stack, where
 from datarax.numerics.limbs import double_from_limbs
 from datarax.numerics.pairs import two_product, two_sum
@@ -159,3 +159,12 @@ def test_weak_types_and_wide_dtypes_stay_out(rng):
     for got in (a + 1, 1 - a, a * 0.1, a / 3, 2 / a):
         assert {x.dtype for x in got} == {np.dtype(np.float32)}
         assert not any(x.aval.weak_type for x in got)
+
+
+def test_a_number_of_the_host_is_stacked_with_one_of_a_device(monkeypatch):
+    """A device without float64 gets the two parts, also if the number of the host comes first."""
+    monkeypatch.setattr(double_float, "has_float64", lambda: False)
+    here, there = DoubleFloat.of(np.float32(1)), DoubleFloat.of(jnp.float32(2))
+    stacked = stack([here, there])
+    assert [x.dtype for x in stacked.held_arrays] == ["float32", "float32"]
+    np.testing.assert_array_equal(stacked.high, [1, 2])

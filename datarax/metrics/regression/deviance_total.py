@@ -8,7 +8,7 @@ from datarax._checks import numeric
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.limbs import float_or_double
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import times_power_of_two
@@ -37,7 +37,7 @@ class DevianceMoments(CentralMoments):
     power: float = 0.0
     """The power of the deviance: 0, or at least 1."""
 
-    deviance: Parts = state()
+    deviance: Parts | DoubleFloat = state()
     """`sum(w * deviance(x, mean))`, in units of `2**deviance_exponent`."""
     deviance_exponent: jax.Array = state()
 
@@ -94,14 +94,17 @@ class DevianceMoments(CentralMoments):
         merged = super().plus(other, total, apart)
         deviances = self.total.combine(other.total)
         mean, (unit, weight_unit) = merged._mean, self.exponents
-        for part, share in ((self, apart.share), (other, -apart.rest)):
-            weight = part.doubles()[0].high
-            deviance, exponents = self._deviance(part._mean, mean, apart.means.high * share, unit)
-            gained = ScaledTotal(self.shape).of_scaled(
-                deviance[None], (exponents + weight_unit)[None], weight[None]
-            )
-            deviances = deviances.combine(gained)
-        return merged._with_total(deviances)
+        # Each gains the deviance of the merged mean from its own mean.
+        both = stack([self.doubles()[1], other.doubles()[1]])
+        weights = xp.stack([self.doubles()[0].high, other.doubles()[0].high])
+        shares = xp.stack([apart.share, -apart.rest])
+        means = ScaledDouble(both, unit).to_float()
+        deviance, exponents = self._deviance(means, mean, apart.means.high * shares, unit)
+        gained = ScaledTotal(self.shape).of_scaled(deviance, exponents + weight_unit, weights)
+        return merged._with_total(deviances.combine(gained))
+
+    def stored(self) -> Self:
+        return super().stored()._with_total(self.total.stored())
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         held = super().weighted_by(factor)
