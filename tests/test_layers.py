@@ -18,6 +18,7 @@ PACKAGE = Path(datarax.__file__).parent  # elsewhere where the wheel is tested
 LAYERS = (
     ("_typing",),
     ("_errors",),
+    ("_numbers",),
     ("_optional",),
     ("_xp",),
     ("_checks",),

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from datarax._numbers import number
 from datarax.cli.one_line import printable
 
 MOST_CLASSES = 20
@@ -125,9 +126,7 @@ def _classes_table(by_class: Mapping[str, Any]) -> Table:
         table.add_column(plain(column["name"]), justify="right", no_wrap=True)
     for place, name in enumerate(by_class["classes"][:MOST_CLASSES]):
         cells = (
-            whole(column["values"][place])
-            if column["name"] == "support"
-            else number(column["values"][place])
+            (_total if column["name"] == "support" else number)(column["values"][place])
             for column in columns
         )
         table.add_row(plain(name), *cells)
@@ -153,7 +152,7 @@ def _slices_table(slicing: Mapping[str, Any], width: int) -> Table:
         table.add_column(plain(name), justify="right", no_wrap=True)
     for row in rows[:MOST_SLICES]:
         cells = (_with_margin(row["values"].get(name)) for name in names)
-        table.add_row(plain(row["name"]), whole(row["examples"]), *cells)
+        table.add_row(plain(row["name"]), _total(row["examples"]), *cells)
     _more(table, len(rows) - MOST_SLICES)
     return table
 
@@ -165,7 +164,7 @@ def _with_margin(value: Mapping[str, Any] | None) -> Text:
     text = Text(number(value["value"]))
     if value["lower"] is not None and value["upper"] is not None:
         half = (value["upper"] - value["lower"]) / 2
-        text.append(f" ±{number(half).strip()}", style="dim")
+        text.append(f" ±{number(half)}", style="dim")
     return text
 
 
@@ -184,28 +183,14 @@ def notes(summary: Summary) -> Iterable[str]:
     yield from (printable(note, 400) for note in summary.get("notes", ()))
 
 
-def number(x: float | None, *, sign: bool = False) -> str:
-    """A value of a metric, in four decimals where that says enough."""
-    if x is None:
-        return "NaN"
-    plus = "+" if sign else ""
-    if isinstance(x, int):
-        return f"{x:{plus},}"
-    if x != 0 and not 1e-3 <= abs(x) < 1e6:
-        return f"{x:{plus}.3e}"
-    return f"{x:{plus}.4f}" if abs(x) < 1e3 else f"{x:{plus},.2f}"
-
-
-def whole(x: float | None) -> str:
-    """A count, or a sum of weights."""
-    if x is None:
-        return ""
-    return f"{int(x):,}" if x == int(x) else f"{x:,.2f}"
-
-
 def plain(name: Any) -> Text:
     """A name from a file: no markup, no control characters."""
     return Text(printable(str(name), 200))
+
+
+def _total(x: float | None) -> str:
+    """A count, or a sum of weights."""
+    return "" if x is None else number(int(x) if x == int(x) else x)
 
 
 def _between(low: float | None, high: float | None, *, sign: bool = False) -> str:
