@@ -69,7 +69,7 @@ class ParquetFile(PyarrowFile):
         for first, stop in pairwise(cuts):
             number = sum(rows[first:stop])
             if number:
-                parts.append(Part(self.file, first, stop, key, number))
+                parts.append(Part(self.file, first, stop, key, number, counted=True))
             key = (key + number) % 2**32
         return file.schema_arrow, parts
 

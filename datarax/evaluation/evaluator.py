@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from threading import Event
 from typing import Any, TypeVar, overload
@@ -27,11 +28,13 @@ from datarax.evaluation.partial_state import (
     Merging,
     PartState,
     Task,
+    Work,
     check_foldable,
     fold_part,
     packed,
 )
 from datarax.evaluation.progress_bar import progress_bar
+from datarax.evaluation.table_batches import batches
 from datarax.evaluation.tables import Part, Table
 from datarax.evaluation.whole_queries import parts_of
 from datarax.metrics.base import Metric
@@ -162,19 +165,32 @@ def fold_tables(
         most = max((part.rows for part in parts), default=1)
         rows = min(batch_size, 1 << max(most - 1, 0).bit_length())
         rows = max(rows // len(devices or [0]), 1) * len(devices or [0])  # as many on each device
-    empty = metric.reset()
+    index = _index(metric, feeds)
     task = Task(
-        packed(empty),
-        feeds,
-        types,
+        packed(metric.reset()),
+        partial(batches, feeds=feeds, types=types, rows=rows, index=index),
         rows,
-        _index(metric, feeds),
         x64_enabled(),
         encode=encoded and encoded.encode,
         together=together,
         devices=tuple(devices or ()),
     )
     files = tuple(table.file for table in tables)
+    return fold_parts(metric, task, parts, files, executor=executor, start=start, progress=progress)
+
+
+def fold_parts(
+    metric: Metric,
+    task: Task,
+    parts: Sequence[Work],
+    files: tuple[FileIdentity, ...],
+    *,
+    executor: Executor | None = None,
+    start: Progress | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Progress:
+    """The same of parts of files, or pairs of them, and the task that folds each."""
+    empty = metric.reset()
     now = start or Progress(empty, total=len(parts), merging=Merging())
     problem = different(now.files, files) if now.files else None
     if problem:
@@ -207,7 +223,7 @@ def fold_tables(
 
 
 def _states(
-    task: Task, parts: Sequence[Part], todo: Sequence[int], executor: Executor | None
+    task: Task, parts: Sequence[Work], todo: Sequence[int], executor: Executor | None
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
     if executor is None:
@@ -226,7 +242,7 @@ def _states(
 
 
 def _on_threads(
-    task: Task, parts: Sequence[Part], todo: Sequence[int], threads: int
+    task: Task, parts: Sequence[Work], todo: Sequence[int], threads: int
 ) -> Iterator[tuple[int, PartState]]:
     pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
     try:
@@ -238,7 +254,7 @@ def _on_threads(
 
 def _submitted(
     task: Task,
-    parts: Sequence[Part],
+    parts: Sequence[Work],
     todo: Sequence[int],
     executor: Executor,
     most: int,
@@ -268,7 +284,7 @@ def _of_part(task: Task, index: int) -> Task:
     return task if index else replace(task, warns=True)
 
 
-def _result(future: Future[Any], part: Part) -> PartState | Failure:
+def _result(future: Future[Any], part: Work) -> PartState | Failure:
     try:
         return future.result()
     except Exception as error:  # of the executor: those of the evaluation are values

@@ -187,6 +187,10 @@ def merged(folders: Sequence[Path], *, duplicates: bool = False, title: str = ""
             an evaluation that was stopped, and an earlier result.
     """
     total, *others = (load_state(folder, _only_state(folder)) for folder in folders)
+    if total.config.compared:
+        raise ConfigurationMismatchError(
+            f"{str(folders[0])!r} holds a comparison of two models: only evaluations are merged"
+        )
     metric, seen = total.metric, dict.fromkeys(total.sources, folders[0])
     for folder, other in zip(folders[1:], others, strict=True):
         problem = total.difference(other)

@@ -3,7 +3,7 @@
 import pickle
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
@@ -16,16 +16,19 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from datarax._errors import DataraxError, MetricInputError
 from datarax._xp import fetched
 from datarax.algebra.traversal import walk
-from datarax.evaluation.columns import Feed
+from datarax.evaluation.pairs import Pair
 from datarax.evaluation.read_ahead import read_ahead
-from datarax.evaluation.table_batches import batches
-from datarax.evaluation.tables import ColumnType, Part
+from datarax.evaluation.table_batches import Batch
+from datarax.evaluation.tables import Part
 from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
 from datarax.statistics.argument_checks import keeping
 from datarax.wrappers.best import Best
 from datarax.wrappers.decayed import Decayed
 from datarax.wrappers.window import Window
+
+Work = Part | Pair
+"""What is folded at once."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,10 @@ class Task:
 
     metric: bytes
     """The empty metric, pickled and compressed, as its arrays are mostly zeros."""
-    feeds: tuple[Feed, ...]
-    types: Mapping[str, ColumnType]
+    read: Callable[[Any], Generator[Batch, None, None]]
+    """The batches of a part."""
     rows: int | None
     """The rows of a batch. `None`: all rows of a part are one batch."""
-    index: str | None
-    """The output that gets an id of each row, if any."""
     x64: bool
     warns: bool = False
     """Whether values that look like a mistake give a warning, as scores that are no probabilities;
@@ -78,7 +79,7 @@ def _unpacked(data: bytes) -> Metric:
     return jax.tree.map(np.asarray, pickle.loads(zlib.decompress(data)))
 
 
-def fold_part(task: Task, part: Part, stopped: Callable[[], bool] = bool) -> PartState | Failure:
+def fold_part(task: Task, part: Work, stopped: Callable[[], bool] = bool) -> PartState | Failure:
     """Folds a part into an empty metric. It runs in any process.
 
     `stopped` is asked before each batch whether to give up.
@@ -90,10 +91,10 @@ def fold_part(task: Task, part: Part, stopped: Callable[[], bool] = bool) -> Par
         return Failure(_portable(_with_place(error, part)))
 
 
-def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
+def _folded(task: Task, part: Work, stopped: Callable[[], bool]) -> PartState:
     metric = _unpacked(task.metric)
     rows, excluded, names = 0, Counter[str](), {}
-    read = batches(part, task.feeds, task.types, task.rows, task.index)
+    read = task.read(part)
     if task.together is not None:
         read = whole_queries(read, task.together)
     with closing(read_ahead(read)) as ahead:
@@ -126,11 +127,11 @@ def _on_devices(metric: Metric, given: dict[str, Any], devices: tuple[Any, ...])
     return jax.block_until_ready(metric)  # so that few batches wait in memory
 
 
-def _with_place(error: Exception, part: Part) -> Exception:
+def _with_place(error: Exception, part: Work) -> Exception:
     """The error, with the name of the file."""
     if isinstance(error, DataraxError):
         text = str(error)
-        if part.path not in text:
+        if not any(path in text for path in part.paths):
             error.args = (f"{part.path}: {text}",)
     else:
         error.add_note(f"This was raised by the evaluation of {part.path}.")
