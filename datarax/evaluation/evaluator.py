@@ -33,6 +33,7 @@ from datarax.evaluation.partial_state import (
     fold_part,
     packed,
 )
+from datarax.evaluation.process_executor import ProcessExecutor
 from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.table_batches import batches
 from datarax.evaluation.tables import Part, Table
@@ -41,7 +42,7 @@ from datarax.metrics.base import Metric
 from datarax.wrappers.collection import Collection
 
 IN_FLIGHT = 256
-"""The most parts that an executor holds at a time, if it does not say how many workers it has."""
+"""The most parts that an executor of the caller holds at a time."""
 THREAD_ROWS = 2**20
 """How many rows there must be for each thread: for fewer, it costs more than it saves."""
 
@@ -127,7 +128,6 @@ def fold(
     positive_int(batch_size, "batch_size")
     check_foldable(metric)
     _check_devices(devices, executor)
-    _check_spawned(executor)
     tables = tables_of(source)
     return fold_tables(
         tables,
@@ -236,8 +236,8 @@ def _states(
         for index in todo:
             yield index, _value(fold_part(_of_part(task, index), parts[index]))
         return
-    workers = getattr(executor, "_max_workers", None)  # of the pools of the standard library
-    most = 2 * workers + 2 if isinstance(workers, int) else IN_FLIGHT
+    own = isinstance(executor, ProcessExecutor)
+    most = 2 * executor.workers + 2 if own else IN_FLIGHT
     yield from _submitted(task, parts, todo, executor, most)
 
 
@@ -334,17 +334,6 @@ def _check_devices(devices: Sequence[Any] | None, executor: Executor | None) -> 
         raise MetricInputError(
             "evaluate: devices= and executor= are given; the workers of an executor fold on their "
             "hosts: give one of the two"
-        )
-
-
-def _check_spawned(executor: Executor | None) -> None:
-    """Raises for a pool of processes that are forked: they hang in the threads of JAX."""
-    context = getattr(executor, "_mp_context", None)
-    if context is not None and context.get_start_method() == "fork":
-        raise MetricInputError(
-            "evaluate: the executor forks its processes, which hang, as JAX has threads; make it "
-            'with mp_context=multiprocessing.get_context("spawn"), or by '
-            'datarax.evaluation.engine("processes")'
         )
 
 

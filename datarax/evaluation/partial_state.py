@@ -1,5 +1,6 @@
 """The state of a part: folded anywhere, and merged in an order that depends on the parts alone."""
 
+import os
 import pickle
 import zlib
 from collections import Counter
@@ -27,6 +28,8 @@ from datarax.wrappers.best import Best
 from datarax.wrappers.decayed import Decayed
 from datarax.wrappers.window import Window
 
+_LOADED_IN = os.getpid()
+"""The process that has imported this module: in a forked process, it is another one."""
 Work = Part | Pair
 """What is folded at once."""
 
@@ -51,6 +54,8 @@ class Task:
     """The column whose equal values come in one batch."""
     devices: tuple[Any, ...] = ()
     """Those of this process that fold, each some rows of a batch; if none, the host does."""
+    process: int = field(default_factory=os.getpid)
+    """The process that gives parts to others."""
 
 
 class PartState(NamedTuple):
@@ -84,6 +89,14 @@ def fold_part(task: Task, part: Work, stopped: Callable[[], bool] = bool) -> Par
 
     `stopped` is asked before each batch whether to give up.
     """
+    if os.getpid() not in (_LOADED_IN, task.process):
+        return Failure(
+            MetricInputError(
+                "evaluate: the executor forks its processes, which hang, as JAX has threads; make "
+                'it with mp_context=multiprocessing.get_context("spawn"), or by '
+                'datarax.evaluation.engine("processes")'
+            )
+        )
     try:
         with jax.enable_x64(task.x64):
             return _folded(task, part, stopped)
