@@ -17,7 +17,7 @@ from datarax.evaluation.evaluator import fold_parts
 from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import SUMMARY, Outcome, as_json
 from datarax.evaluation.outcome_summary import compared_rows, plain
-from datarax.evaluation.pairs import MODELS, PREDICTED, paired_batches, pairs_of
+from datarax.evaluation.paired_parts import MODELS, PREDICTED, paired_batches, pairs_of
 from datarax.evaluation.partial_state import Task, packed
 from datarax.evaluation.planning import planned
 from datarax.evaluation.whole_queries import Outputs

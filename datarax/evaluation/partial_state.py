@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from datarax._errors import DataraxError, MetricInputError
 from datarax._xp import fetched
 from datarax.algebra.traversal import walk
-from datarax.evaluation.pairs import Pair
+from datarax.evaluation.paired_parts import Pair
 from datarax.evaluation.read_ahead import read_ahead
 from datarax.evaluation.table_batches import Batch
 from datarax.evaluation.tables import Part

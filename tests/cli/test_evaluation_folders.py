@@ -11,7 +11,7 @@ import pytest
 from sklearn import metrics as sk
 
 from datarax.cli import main
-from datarax.evaluation.pairs import pairs_of
+from datarax.evaluation.paired_parts import pairs_of
 from datarax.evaluation.tables import Part
 from tests.cli.evaluations import (
     ROWS,
