@@ -3,7 +3,6 @@
 import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from datarax.evaluation.assembly import Configuration, assembled
 from datarax.evaluation.evaluator import fold_parts
 from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import SUMMARY, Outcome, as_json
-from datarax.evaluation.outcome_summary import compared_rows, plain
+from datarax.evaluation.outcome_summary import compared_rows, head_of, plain
 from datarax.evaluation.paired_parts import MODELS, PREDICTED, paired_batches, pairs_of
-from datarax.evaluation.partial_state import Task, packed
+from datarax.evaluation.partial_state import Merging, Task, packed
 from datarax.evaluation.planning import planned
 from datarax.evaluation.whole_queries import Outputs
 
@@ -37,7 +36,15 @@ def run(args: argparse.Namespace) -> int:
         config = _configuration(args, models)
         parts, files = pairs_of(a.parts, b.parts), (*a.identities, *b.identities)
         title = args.title or f"{Path(args.a).name} and {Path(args.b).name}"
-        fresh = Outcome(config, a.names, files, title, assembled(config), total=len(parts))
+        fresh = Outcome(
+            assembled(config),
+            total=len(parts),
+            merging=Merging(),
+            files=files,
+            config=config,
+            columns=a.names,
+            title=title,
+        )
         task = Task(
             packed(fresh.metric),
             partial(
@@ -63,15 +70,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _summary(args: argparse.Namespace, outcome: Outcome, notes: Sequence[str]) -> dict[str, Any]:
-    excluded = [(*key.split(":", 1), rows) for key, rows in (outcome.excluded or {}).items()]
+    excluded = [(*key.split(":", 1), rows) for key, rows in outcome.excluded.items()]
     return plain(
-        {
-            "format": 1,
-            "datarax": __version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "title": outcome.title,
-            "task": outcome.config.task,
-            "config": outcome.config.as_json(),
+        head_of(outcome.config, outcome.title, __version__)
+        | {
             "source": {"a": args.a, "b": args.b, "rows": outcome.rows},
             "metrics": compared_rows(outcome.config, outcome.metric),
             "excluded": [

@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,7 @@ from datarax.cli.one_line import printable
 from datarax.evaluation.assembly import assembled, without_interval, without_slices
 from datarax.evaluation.columns import Encoded, Names
 from datarax.evaluation.engines import engine
-from datarax.evaluation.evaluator import Progress, fold_tables
+from datarax.evaluation.evaluator import fold_tables
 from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import (
     PARTIAL,
@@ -40,6 +40,7 @@ from datarax.evaluation.outcome import (
     write_outcome,
 )
 from datarax.evaluation.output_folder import held
+from datarax.evaluation.partial_state import Merging
 from datarax.evaluation.planning import Request, planned
 
 SECONDS_BETWEEN_SAVES = 2.0
@@ -107,17 +108,16 @@ def _written(
     save = Saver(folder)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        try:
-            outcome = _folded(args, evaluation, outcome, save, errors)
-        except _Interrupted as stopped:
-            return _stopped(folder, stopped.outcome)
-        save.now(outcome)
 
         def computed() -> tuple[Summary, dict[str, bytes]]:
             summary = evaluation.summary(outcome, _said(caught))
             return summary, evaluation.files(outcome, summary) if folder else {}
 
         try:
+            with closing(_steps(args, evaluation.fold, outcome, errors)) as steps:
+                for outcome in steps:
+                    save(outcome)
+            save.now(outcome)
             summary, contents = promptly(computed)
         except KeyboardInterrupt:
             return _stopped(folder, outcome)
@@ -163,12 +163,13 @@ def prepared(args: argparse.Namespace, files: Files) -> Outcome:
     request = request_of(args, files.available)
     config = planned(request, names, files.first_rows(), files.value_counts)
     return Outcome(
-        config,
-        {"weights": None} | names,
-        files.identities,
-        args.title or _title(paths),
         assembled(config),
         total=len(files.parts),
+        merging=Merging(),
+        files=files.identities,
+        config=config,
+        columns={"weights": None} | names,
+        title=args.title or _title(paths),
     )
 
 
@@ -231,43 +232,20 @@ def _title(paths: Sequence[str]) -> str:
     return first if len(paths) == 1 else f"{first} and {len(paths) - 1} more"
 
 
-def _folded(
-    args: argparse.Namespace,
-    evaluation: Evaluation,
-    outcome: Outcome,
-    save: "Saver",
-    errors: Console,
-) -> Outcome:
-    """The evaluation with all parts folded in.
-
-    Raises:
-        _Interrupted: after Ctrl-C; it has what was computed.
-    """
-    latest = outcome
+def _steps(
+    args: argparse.Namespace, fold: Callable[..., object], start: Outcome, errors: Console
+) -> Generator[Outcome, None, None]:
+    """The evaluation after each part that is folded in."""
     executor = engine(args.engine, args.address, args.workers) if args.engine else nullcontext()
-    counts = outcome.rows, dict(outcome.excluded or {}), outcome.done, outcome.total
-    start = Progress(outcome.metric, *counts) if outcome.done else None
+    with executor as pool, _progress_bar(errors, not args.no_progress) as show:
 
-    try:
-        with executor as pool, _progress_bar(errors, not args.no_progress) as show:
+        def folding(give: Callable[[Outcome], None]) -> None:
+            fold(executor=pool, start=start, progress=give)
 
-            def folding(give: Callable[[Progress], None]) -> None:
-                evaluation.fold(executor=pool, start=start, progress=give)
-
-            with closing(beside(folding)) as steps:
-                for now in steps:
-                    latest = replace(
-                        latest,
-                        metric=now.metric,
-                        rows=now.rows,
-                        excluded=now.excluded,
-                        done=now.done,
-                    )
-                    show(latest)
-                    save(latest)
-    except KeyboardInterrupt:
-        raise _Interrupted(latest) from None
-    return latest
+        with closing(beside(folding)) as steps:
+            for now in steps:
+                show(now)
+                yield now
 
 
 @contextmanager
@@ -312,13 +290,6 @@ class Saver:
             with suppress(OSError):
                 save_state(self._folder, outcome, PARTIAL)
                 self._saved = outcome
-
-
-class _Interrupted(Exception):
-    """The evaluation was interrupted; `outcome` is what was computed."""
-
-    def __init__(self, outcome: Outcome):
-        self.outcome = outcome
 
 
 def check(args: argparse.Namespace) -> None:

@@ -208,14 +208,14 @@ def fold_parts(
         whole = now.metric
         if progress is not None or len(done) == len(parts):
             whole = merging.merged(before)
-        now = Progress(
-            whole,
-            now.rows + state.rows,
-            dict(Counter(now.excluded) + Counter(state.excluded)),
-            tuple(sorted(done)),
-            len(parts),
-            merging if before is None else None,
-            files,
+        now = replace(
+            now,
+            metric=whole,
+            rows=now.rows + state.rows,
+            excluded=dict(Counter(now.excluded) + Counter(state.excluded)),
+            done=tuple(sorted(done)),
+            merging=merging if before is None else None,
+            files=files,
         )
         if progress is not None:
             progress(now)
