@@ -1,6 +1,7 @@
 """Numbers as text: the same digits in the terminal, in figures and in reports."""
 
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 SIGNIFICANT = 4  # digits of a number if nothing else is known
 MOST_DECIMALS = 8
@@ -45,3 +46,31 @@ def trimmed(text: str) -> str:
     """
     mantissa, e, power = text.partition("e")
     return (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + e + power
+
+
+def known_decimals(lower: float | None, upper: float | None, digits: int = 2) -> int | None:
+    """How many decimals an interval justifies: half of its width has this many digits.
+
+    Less than zero if digits before the point are unknown; `None` if the interval says nothing.
+
+    >>> known_decimals(0.927, 0.9354), known_decimals(None, None)
+    (4, None)
+    """
+    if lower is None or upper is None or not 0 < (half := (upper - lower) / 2) < math.inf:
+        return None
+    return digits - 1 - math.floor(math.log10(half))
+
+
+def outward(
+    lower: float | None, upper: float | None, decimals: int | None
+) -> tuple[float | None, float | None]:
+    """Bounds with this many decimals, rounded so that what was between them still is.
+
+    >>> outward(0.12345, 0.12345, 3)
+    (0.123, 0.124)
+    """
+    if lower is None or upper is None or decimals is None or not math.isfinite(upper - lower):
+        return lower, upper
+    unit = Decimal(1).scaleb(-decimals)
+    low = Decimal(repr(lower)).quantize(unit, ROUND_FLOOR)
+    return float(low), float(Decimal(repr(upper)).quantize(unit, ROUND_CEILING))

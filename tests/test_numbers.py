@@ -31,3 +31,16 @@ def test_signs_integers_and_what_is_no_number():
         "9,223,372,036,854,775,808", "NaN", "NaN", "-inf",
     ]  # fmt: skip
     assert [trimmed(number(x, digits=3)) for x in (0.5, 95.0, 1e-9)] == ["0.5", "95", "1e-09"]
+
+
+def test_the_terminal_shows_the_digits_that_are_known():
+    """Bounds are rounded outward, so that the exact value stays between them."""
+    row = {"name": "x", "value": 0.47213, "lower": None, "upper": None}
+    rows = [
+        row | {"lower": 0.46012, "upper": 0.48422, "bounds": None},
+        row | {"bounds": [0.472094, 0.472176]},
+    ]
+    columns = metrics_table({"metrics": rows, "confidence": 0.95}).columns
+    assert [[str(cell) for cell in column.cells] for column in columns] == [
+        ["x", "x"], ["0.472", "0.47213"], ["0.460 to 0.484", ""], ["", "0.47209 to 0.47218"],
+    ]  # fmt: skip

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from datarax._numbers import number
+from datarax._numbers import known_decimals, number, outward
 from datarax.cli.one_line import printable
 
 MOST_CLASSES = 20
@@ -76,11 +76,15 @@ def metrics_table(summary: Summary) -> Table:
     if bounds:
         table.add_column("certain bounds", justify="center", no_wrap=True, style="dim")
     for row in rows:
-        cells: list[Text | str] = [plain(row["name"]), number(row["value"])]
+        least, most = row["bounds"] or (None, None)
+        exact = known_decimals(least, most, digits=1)
+        decimals = known_decimals(row["lower"], row["upper"])
+        decimals = exact if decimals is None else decimals
+        cells: list[Text | str] = [plain(row["name"]), number(row["value"], decimals)]
         if intervals:
-            cells.append(_between(row["lower"], row["upper"]))
+            cells.append(_between(row["lower"], row["upper"], decimals))
         if bounds:
-            cells.append(_between(*(row["bounds"] or (None, None))))
+            cells.append(_between(*outward(least, most, exact), exact))
         table.add_row(*cells)
     return table
 
@@ -96,12 +100,13 @@ def comparison_table(summary: Summary) -> Table:
     table.add_column(percent, justify="center", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in summary["metrics"]:
+        decimals = known_decimals(row["lower"], row["upper"])
         table.add_row(
             plain(row["name"]),
-            number(row["a"]),
-            number(row["b"]),
-            number(row["difference"], sign=True),
-            _between(row["lower"], row["upper"], sign=True),
+            number(row["a"], decimals),
+            number(row["b"], decimals),
+            number(row["difference"], decimals, sign=True),
+            _between(row["lower"], row["upper"], decimals, sign=True),
             _verdict(row),
         )
     return table
@@ -161,10 +166,11 @@ def _with_margin(value: Mapping[str, Any] | None) -> Text:
     """A value in a slice, and half the width of its interval."""
     if value is None:
         return Text("")
-    text = Text(number(value["value"]))
+    decimals = known_decimals(value["lower"], value["upper"])
+    text = Text(number(value["value"], decimals))
     if value["lower"] is not None and value["upper"] is not None:
         half = (value["upper"] - value["lower"]) / 2
-        text.append(f" ±{number(half)}", style="dim")
+        text.append(f" ±{number(half, decimals)}", style="dim")
     return text
 
 
@@ -193,10 +199,12 @@ def _total(x: float | None) -> str:
     return "" if x is None else number(int(x) if x == int(x) else x)
 
 
-def _between(low: float | None, high: float | None, *, sign: bool = False) -> str:
+def _between(
+    low: float | None, high: float | None, decimals: int | None, *, sign: bool = False
+) -> str:
     if low is None or high is None:
         return ""
-    return f"{number(low, sign=sign)} to {number(high, sign=sign)}"
+    return f"{number(low, decimals, sign=sign)} to {number(high, decimals, sign=sign)}"
 
 
 def _heading(title: str, facts: Sequence[str]) -> Text:

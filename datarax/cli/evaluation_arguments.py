@@ -93,7 +93,12 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
         help="how many resamplings of the rows (default: 200)",
     )
     _add_confidence(compare)
-    compare.add_argument("--output", type=Path, metavar="DIR", help="folder for metrics.json")
+    compare.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder for metrics.json and the state to resume from",
+    )
     _add_running(compare, integer)
     compare.set_defaults(run=_runs("compare_command"), parser=compare, command="compare")
 

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from statistics import median_high
 from typing import Any, NamedTuple
 
-from datarax._numbers import number, trimmed
+from datarax._numbers import known_decimals, number, outward, trimmed
 
 NO_DATA = "—"
 MINUS, TIMES = "\u2212", "\u00d7"
@@ -34,34 +33,6 @@ def shown(value: float | None, decimals: int | None = None) -> str:
 def count(value: int | None) -> str:
     """A number of things, with all its digits."""
     return typeset(number(value))
-
-
-def known_decimals(lower: float | None, upper: float | None, digits: int = 2) -> int | None:
-    """How many decimals an interval justifies: half of its width has this many digits.
-
-    Less than zero if digits before the point are unknown; `None` if the interval says nothing.
-
-    >>> known_decimals(0.927, 0.9354), known_decimals(None, None)
-    (4, None)
-    """
-    if lower is None or upper is None or not 0 < (half := (upper - lower) / 2) < math.inf:
-        return None
-    return digits - 1 - math.floor(math.log10(half))
-
-
-def outward(
-    lower: float | None, upper: float | None, decimals: int | None
-) -> tuple[float | None, float | None]:
-    """Bounds with this many decimals, rounded so that what was between them still is.
-
-    >>> outward(0.12345, 0.12345, 3)
-    (0.123, 0.124)
-    """
-    if lower is None or upper is None or decimals is None or not math.isfinite(upper - lower):
-        return lower, upper
-    unit = Decimal(1).scaleb(-decimals)
-    low = Decimal(repr(lower)).quantize(unit, ROUND_FLOOR)
-    return float(low), float(Decimal(repr(upper)).quantize(unit, ROUND_CEILING))
 
 
 def finite(values: Iterable[float | None]) -> list[float]:

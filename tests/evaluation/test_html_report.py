@@ -12,8 +12,9 @@ from importlib import resources
 import numpy as np
 import pytest
 
+from datarax._numbers import known_decimals, outward
 from datarax.evaluation.html_report import render, visible
-from datarax.evaluation.html_tables import Axis, known_decimals, outward, shown
+from datarax.evaluation.html_tables import Axis, shown
 from tests.evaluation.browsing import chromium, console, requests, show
 from tests.evaluation.report_samples import (
     HOSTILE,
