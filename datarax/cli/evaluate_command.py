@@ -6,8 +6,8 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 import jax
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from rich.text import Text
 
 from datarax import __version__
@@ -42,6 +40,7 @@ from datarax.evaluation.outcome import (
 from datarax.evaluation.output_folder import held
 from datarax.evaluation.partial_state import Merging
 from datarax.evaluation.planning import Request, planned
+from datarax.evaluation.progress_bar import progress_bar
 
 SECONDS_BETWEEN_SAVES = 2.0
 
@@ -92,15 +91,12 @@ def _summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
 def completed(args: argparse.Namespace, prepare: Callable[[], Evaluation]) -> int:
     """Runs an evaluation to its end, or until Ctrl-C, and returns the exit code."""
     check(args)
-    console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
     evaluation = promptly(prepare)
     with held(args.output):
-        return _written(args, evaluation, console, errors)
+        return _written(args, evaluation)
 
 
-def _written(
-    args: argparse.Namespace, evaluation: Evaluation, console: Console, errors: Console
-) -> int:
+def _written(args: argparse.Namespace, evaluation: Evaluation) -> int:
     folder: Path | None = args.output
     if folder is not None and not args.resume:
         (folder / PARTIAL).unlink(missing_ok=True)  # of an earlier run
@@ -114,14 +110,14 @@ def _written(
             return summary, evaluation.files(outcome, summary) if folder else {}
 
         try:
-            with closing(_steps(args, evaluation.fold, outcome, errors)) as steps:
+            with closing(_steps(args, evaluation.fold, outcome)) as steps:
                 for outcome in steps:
                     save(outcome)
             save.now(outcome)
             summary, contents = promptly(computed)
         except KeyboardInterrupt:
             return _stopped(folder, outcome)
-    show_and_write(console, folder, summary, contents, evaluation.show)
+    show_and_write(Console(highlight=False), folder, summary, contents, evaluation.show)
     return 0
 
 
@@ -233,36 +229,20 @@ def _title(paths: Sequence[str]) -> str:
 
 
 def _steps(
-    args: argparse.Namespace, fold: Callable[..., object], start: Outcome, errors: Console
+    args: argparse.Namespace, fold: Callable[..., object], start: Outcome
 ) -> Generator[Outcome, None, None]:
     """The evaluation after each part that is folded in."""
     executor = engine(args.engine, args.address, args.workers) if args.engine else nullcontext()
-    with executor as pool, _progress_bar(errors, not args.no_progress) as show:
+    with executor as pool, progress_bar(not args.no_progress) as show:
 
         def folding(give: Callable[[Outcome], None]) -> None:
             fold(executor=pool, start=start, progress=give)
 
         with closing(beside(folding)) as steps:
             for now in steps:
-                show(now)
+                if show is not None:
+                    show(now)
                 yield now
-
-
-@contextmanager
-def _progress_bar(console: Console, wanted: bool) -> Iterator[Callable[[Outcome], None]]:
-    """Shows how many parts are done, on a terminal."""
-    if not wanted or not console.is_terminal:
-        yield lambda outcome: None
-        return
-    shown = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Bar(*shown, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda outcome: bar.update(
-            task,
-            total=outcome.total,
-            completed=len(outcome.done),
-            description=f"{outcome.rows:,} rows",
-        )
 
 
 class Saver:
