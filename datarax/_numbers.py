@@ -32,9 +32,11 @@ def number(
     exponent = math.floor(math.log10(abs(value))) if value else 0
     if decimals is None:
         decimals = digits - 1 - exponent
+        # Down to 0.01 there are at most so many decimals, so that shares have equally many.
         decimals = min(decimals, digits) if exponent >= -2 else decimals
     if exponent >= 9 or (exponent < -4 and decimals > MOST_DECIMALS - 2):
         return f"{value:{plus}.{min(max(0, exponent + decimals), MOST_DECIMALS)}e}"
+    # "z": what rounds to zero has no minus sign.
     return f"{value:{plus}z,.{min(max(0, decimals), MOST_DECIMALS)}f}"
 
 
@@ -58,6 +60,7 @@ def known_decimals(lower: float | None, upper: float | None, digits: int = 2) ->
     """
     if lower is None or upper is None or not 0 < (half := (upper - lower) / 2) < math.inf:
         return None
+    # The first digit of the half stands for 10**floor(log10(half)).
     return digits - 1 - math.floor(math.log10(half))
 
 
@@ -72,5 +75,6 @@ def outward(
     if lower is None or upper is None or decimals is None or not math.isfinite(upper - lower):
         return lower, upper
     unit = Decimal(1).scaleb(-decimals)
+    # As decimals: a product of floats could round inward.
     low = Decimal(repr(lower)).quantize(unit, ROUND_FLOOR)
     return float(low), float(Decimal(repr(upper)).quantize(unit, ROUND_CEILING))

@@ -2,8 +2,8 @@
 
 A formula is written once. Given NumPy arrays and Python numbers, it runs in NumPy, at once; given
 JAX arrays, traced ones too, it runs in `jax.numpy`. One JAX array among the arguments is enough, so
-constants may be NumPy arrays everywhere. `docs/architecture.md` says why this is not
-`array_namespace` of the Python array API: that one refuses NumPy arrays beside traced ones.
+constants may be NumPy arrays everywhere. This is not `array_namespace` of the Python array API,
+which refuses NumPy arrays beside traced ones: see `docs/maintainers/what-is-compiled.md`.
 
 What NumPy does in another way is written out here: loops, sorts by several keys, bit casts, and
 scatters, which are `at(x)[index].add(y)` instead of `x.at[index].add(y)`.

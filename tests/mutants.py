@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from datarax.algebra.state import State
-from datarax.algebra.traversal import walk
+from datarax.algebra.state import State, walk
 from tests.registry import GROUPS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BASE = {
     "datarax/distributed/merge_ops.py": [
         "tests/statistics/test_accumulator.py",
-        "tests.algebra.test_device_merge.py",
+        "tests/algebra/test_device_merge.py",
         "tests/statistics/test_scatter_counts.py",
     ],
 }

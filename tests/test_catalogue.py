@@ -7,6 +7,7 @@ import sklearn.metrics
 
 import datarax
 from datarax import metrics
+from tests.registry import CASES
 from tests.test_layers import ROOT
 
 PAGE = (ROOT / "docs/metrics/names.md").read_text()
@@ -61,6 +62,59 @@ def test_every_row_links_what_there_is_or_gives_the_reason():
             home = metrics if path == f"datarax.metrics.{name}" else datarax
             assert hasattr(home, name), theirs
             assert path in (f"datarax.metrics.{name}", f"datarax.{name}"), theirs
+
+
+def left_to_write(cls: type[datarax.Metric]) -> list[str]:
+    """What an exported metric lacks: for each file, what to write there."""
+    name, family = cls.__name__, cls.__module__.split(".")[2]
+    pages = [path for path in (ROOT / "docs/metrics").glob("*.md") if path.stem != "names"]
+    page = "".join(path.read_text() for path in pages)
+    typed = (ROOT / "tests/test_typing_catalogue.py").read_text()
+    written = {
+        f"tests/registry/ (a module of the family {family}): a Case({name.lower()!r}, {name}, ...) "
+        f"with its oracle": any(case.cls is cls for case in CASES),
+        f"docs/metrics/ (the page of {family}): a row | [`{name}`][datarax.metrics.{name}] | "
+        f"formula | range | better | reference | no data |": f"| [`{name}`][datarax.metrics."
+        in page,
+        f"docs/metrics/ (the same page), at its end: ::: datarax.metrics.{name}": (
+            f"\n::: datarax.metrics.{name}\n" in page
+        ),
+        f"tests/test_typing_catalogue.py, in {family}(): assert_type(metrics.{name}(...)"
+        f".update(...), metrics.{name})": f"metrics.{name}(" in typed,
+    }
+    return [file for file, done in written.items() if not done]
+
+
+def exported_metrics() -> list[type[datarax.Metric]]:
+    """The public classes, each by its own name: `WeightedMean` is another name of `Mean`."""
+    return [
+        each
+        for name, each in vars(metrics).items()
+        if isinstance(each, type) and issubclass(each, datarax.Metric) and each.__name__ == name
+    ]
+
+
+def test_every_metric_is_written_everywhere():
+    left = {cls.__name__: left_to_write(cls) for cls in exported_metrics()}
+    told = [f"{name}: write\n  " + "\n  ".join(each) for name, each in left.items() if each]
+    assert not told, "\n".join(
+        [*told, "Then: python -m tests.operations --write; the number in docs/metrics/index.md"]
+    )
+
+
+def test_a_new_metric_is_told_what_to_write():
+    class Brand(datarax.Metric):
+        __module__ = "datarax.metrics.language.brand"
+
+    left = "\n".join(left_to_write(Brand))
+    for said in (
+        "Case('brand', Brand, ...)",
+        "| [`Brand`][datarax.metrics.Brand] | formula",
+        "::: datarax.metrics.Brand",
+        "in language(): assert_type(metrics.Brand(...)",
+    ):
+        assert said in left
+    assert len(left.splitlines()) == 4
 
 
 def test_every_metric_is_on_the_page_of_its_family():

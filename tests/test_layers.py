@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import datarax
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path(datarax.__file__).parent  # elsewhere where the wheel is tested
+MAINTAINERS = sorted((ROOT / "docs/maintainers").glob("*.md"))
 
 # Lowest first; the members of a row may not import each other. "datarax" is `__init__.py`: the
 # public names, of whatever lies below it.
@@ -106,6 +108,32 @@ def test_no_two_modules_share_a_name():
         path.stem for path in MODULES.values() if path.name not in ("__init__.py", "__main__.py")
     ]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def unknown_files(text: str) -> list[str]:
+    """The files that a page names and that do not exist: below the package, or below the root."""
+    every = {path.name for path in (*PACKAGE.rglob("*"), *(ROOT / "tests").rglob("*.*"))}
+    every |= {path.name for path in (ROOT / "benchmarks").rglob("*.py")}
+    found = set(
+        re.findall(r"[\w/]+\.(?:py|css|js|html|json)\b", " ".join(re.findall("`[^`]+`", text)))
+    )
+    return sorted(
+        name
+        for name in found
+        if not ((PACKAGE / name).exists() or (ROOT / name).exists())
+        and ("/" in name or name not in every)
+    )
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "docs/architecture.md", *MAINTAINERS], ids=lambda p: p.name
+)
+def test_the_pages_for_maintainers_name_files_that_exist(page):
+    assert unknown_files(page.read_text()) == []
+
+
+def test_a_planted_unknown_file_is_found():
+    assert unknown_files("`algebra/state.py`, `gone.py`") == ["gone.py"]
 
 
 def private_uses(source: str) -> list[str]:

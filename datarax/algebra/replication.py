@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from datarax._errors import MetricTypeError
 from datarax._xp import fetched, is_near, is_traced, lax, on_host, xp
-from datarax.algebra.leaf_states import map_leaf_states
+from datarax.algebra.pytrees import map_leaf_states
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
 
 

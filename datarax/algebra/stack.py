@@ -10,7 +10,7 @@ import numpy as np
 from datarax._xp import on_host, vmap, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
-from datarax.algebra.leaf_states import leaf_states, map_leaf_states
+from datarax.algebra.pytrees import leaf_states, map_leaf_states
 from datarax.numerics.scaled_double import ScaledDouble
 
 

@@ -8,7 +8,7 @@ child in turn. A `LeafState` holds arrays instead of children, and defines how t
 import enum
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 import jax
@@ -29,11 +29,9 @@ from datarax.algebra.fields import (
     shown_fields,
     state,
 )
-from datarax.algebra.leaf_states import map_leaf_states
-from datarax.algebra.pytrees import make_children, register_pytree
+from datarax.algebra.pytrees import make_children, map_leaf_states, register_pytree
 from datarax.algebra.replication import axes_of, counted_once, folding
-from datarax.algebra.serialization import register_with_flax
-from datarax.algebra.state_dicts import Saveable, check_same
+from datarax.algebra.state_dicts import Saveable, check_same, register_with_flax
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import outside_mesh
@@ -502,3 +500,21 @@ def _merged(a: Any, b: Any) -> Any:
 @jax.jit
 def _combined(a: Any, b: Any) -> Any:
     return a.combine(b)
+
+
+def states_in(tree: Any) -> list[State]:
+    """The outermost states in a pytree."""
+    if isinstance(tree, State):  # most are, or are arrays: the tree need not be flattened
+        return [tree]
+    if isinstance(tree, np.ndarray | jax.Array):
+        return []
+    leaves = jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, State))
+    return [leaf for leaf in leaves if isinstance(leaf, State)]
+
+
+def walk(root: State) -> Iterator[State]:
+    """Yields a state, and all states within it."""
+    yield root
+    for child in root.children().values():
+        for each in states_in(child):
+            yield from walk(each)

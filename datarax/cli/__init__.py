@@ -128,6 +128,7 @@ def _integer(low: int, high: int | None = None):
 def _run_demo(args: argparse.Namespace) -> int:
     if args.processes == 1:
         return _start_demo(args)
+    # Child processes inherit that Ctrl-C is held, so that only the parent handles it.
     with interrupts.held():
         return _start_demo(args)
 

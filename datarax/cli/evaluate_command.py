@@ -91,6 +91,7 @@ def _summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
 def completed(args: argparse.Namespace, prepare: Callable[[], Evaluation]) -> int:
     """Runs an evaluation to its end, or until Ctrl-C, and returns the exit code."""
     check(args)
+    # Before the folder is made: a wrong argument leaves nothing behind.
     evaluation = promptly(prepare)
     with held(args.output):
         return _written(args, evaluation)
@@ -103,6 +104,7 @@ def _written(args: argparse.Namespace, evaluation: Evaluation) -> int:
     outcome = resumed(folder, evaluation.fresh) if folder and args.resume else evaluation.fresh
     save = Saver(folder)
     with warnings.catch_warnings(record=True) as caught:
+        # Each becomes a note, also one that Python would show only once in a process.
         warnings.simplefilter("always")
 
         def computed() -> tuple[Summary, dict[str, bytes]]:
@@ -113,6 +115,7 @@ def _written(args: argparse.Namespace, evaluation: Evaluation) -> int:
             with closing(_steps(args, evaluation.fold, outcome)) as steps:
                 for outcome in steps:
                     save(outcome)
+            # All rows are folded; the reading that follows may still be interrupted.
             save.now(outcome)
             summary, contents = promptly(computed)
         except KeyboardInterrupt:
@@ -139,7 +142,7 @@ def show_and_write(
 
 
 def _stopped(folder: Path | None, outcome: Outcome) -> int:
-    """Keeps what was computed until Ctrl-C. Its results are not read: that may take long."""
+    """Saves the parts that were done before Ctrl-C. Results are not read, which may take long."""
     hint = "with --output, --resume continues"
     if folder is not None:
         save_state(folder, outcome, PARTIAL)
@@ -191,6 +194,7 @@ def columns_of(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
                 raise MetricInputError(
                     f"--{output} names several columns; the task {args.task} takes one"
                 )
+    # A row without a value is in the slice "(no value)", and is not left out.
     optional = tuple(f"slice_{place}" for place in range(len(slices)))
     return Encoded(given, optional=optional, together=None if args.query is None else "query")
 
@@ -200,6 +204,7 @@ def _wanted(texts: Sequence[str], available: Sequence[str]) -> Names:
     names = [
         part.strip()
         for text in texts
+        # A column may have a comma in its name.
         for part in ([text] if text in available else text.split(","))
         if part.strip()
     ]
@@ -234,7 +239,7 @@ def _steps(
     """The evaluation after each part that is folded in."""
     executor = engine(args.engine, args.address, args.workers) if args.engine else nullcontext()
     with executor as pool, progress_bar(not args.no_progress) as show:
-
+        # On a thread, as Ctrl-C would wait for a compilation.
         def folding(give: Callable[[Outcome], None]) -> None:
             fold(executor=pool, start=start, progress=give)
 
@@ -262,6 +267,7 @@ class Saver:
             return
         self.now(outcome)
         took = time.monotonic() - start
+        # Saving takes at most a twentieth of the time.
         self._next = time.monotonic() + max(SECONDS_BETWEEN_SAVES, 20 * took)
 
     def now(self, outcome: Outcome) -> None:
@@ -291,7 +297,7 @@ def check(args: argparse.Namespace) -> None:
 def request_of(
     args: argparse.Namespace, available: Sequence[str], *, compared: bool = False
 ) -> Request:
-    """What the arguments ask for, of files with these columns."""
+    """The request that the arguments make, for files with these columns."""
     return Request(
         task=args.task,
         scores=args.scores,
@@ -319,6 +325,7 @@ def _distinct(text: str, argument: str, least: int) -> tuple[str, ...]:
 def _slice(text: str, available: Sequence[str]) -> tuple[str, tuple[str, ...] | None]:
     """A column to slice by, and the values to slice by if they are given."""
     column, equals, values = text.partition("=")
+    # A column may have "=" in its name.
     if text in available or not equals:
         return text, None
     return column, _distinct(values, f"--slice-by {column}", 1)
@@ -331,6 +338,7 @@ def _said(caught: Sequence[warnings.WarningMessage]) -> list[str]:
 
 def _of_command(message: str) -> str:
     """A warning, with the metric's name and the option as the command has them."""
+    # The wrappers are those of `assembled`, which a user has not written.
     message = re.sub(r"^metric '[^'/]*/([^']*)'", r"\1", message)
     message = message.replace("give from_logits=True", "give --scores logits")
     return message.replace("give from_logits=False", "give --scores probabilities")

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+# Listed again: the modules of the evaluation import JAX, which takes a second.
 TASKS = ("binary", "multiclass", "multilabel", "regression", "ranking", "text", "detection")
 ENGINES = ("processes", "dask", "ray")
 _EXAMPLES = {
@@ -117,6 +118,14 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
         "--allow-duplicates", action="store_true", help="count a file twice that is in two folders"
     )
     merge.add_argument("--title", metavar="T", help="title of the report")
+    merge.add_argument(
+        "--import",
+        dest="modules",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="module of your own metrics that the folders hold; may be repeated",
+    )
     merge.set_defaults(run=_runs("merge_command"), parser=merge, command="merge")
 
 
@@ -134,6 +143,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Keeps the lines of the examples, and wraps the description."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
+        # Only the examples have lines of their own.
         if "\n" in text:
             return super()._fill_text(text, width, indent)
         return argparse.HelpFormatter._fill_text(self, text, width, indent)

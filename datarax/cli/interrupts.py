@@ -106,5 +106,6 @@ def end(code: int) -> NoReturn:
         if any(thread.is_alive() for thread in busy):
             sys.stdout.flush()
             sys.stderr.flush()
+            # An ordinary exit may hang while the thread is in native code.
             os._exit(code)
     sys.exit(code)

@@ -10,6 +10,7 @@ from datarax import __version__
 from datarax._errors import CheckpointError
 from datarax.cli.evaluate_command import show_and_write
 from datarax.cli.interrupts import promptly
+from datarax.evaluation.metric_names import imported
 from datarax.evaluation.outcome import PARTIAL, files_of, merged
 from datarax.evaluation.output_folder import held
 
@@ -17,6 +18,8 @@ from datarax.evaluation.output_folder import held
 def run(args: argparse.Namespace) -> int:
     """Runs the command, and returns its exit code."""
     folder: Path = args.output
+    for module in args.modules:  # only the user says what is imported, never a folder
+        imported(module)
     if (folder / PARTIAL).exists():
         raise CheckpointError(
             f"{str(folder)!r} holds an evaluation that was stopped: use another folder for --output"
@@ -27,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
         summary = outcome.summary(__version__)
         return summary, files_of(outcome, summary)
 
+    # Before the folder is made: a merge that is refused leaves none behind.
     summary, contents = promptly(computed)
     with held(folder):
         show_and_write(Console(highlight=False), folder, summary, contents)

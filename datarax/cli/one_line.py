@@ -1,4 +1,4 @@
-"""Errors that a user can do something about: one line on stderr, and exit code 2."""
+"""Errors that a user can act on: one line on stderr, and exit code 2."""
 
 import argparse
 import errno
@@ -44,5 +44,6 @@ def described(error: Exception) -> str:
 def printable(text: str, limit: int = 1000) -> str:
     """The text in one line, without characters that control a terminal, and not too long."""
     text = re.sub(r"\s*\n\s*", " ", text.strip())
+    # Names come from files: an escape sequence could change what a terminal shows.
     text = "".join(x if x.isprintable() else x.encode("unicode_escape").decode() for x in text)
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

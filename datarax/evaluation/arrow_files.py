@@ -59,6 +59,7 @@ class ParquetFile(PyarrowFile):
         file = self.arrow(".parquet").ParquetFile(self.path)
         rows = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         cuts, held = [0], 0
+        # Small row groups are joined, because each part costs a task. A row group is never cut.
         for i, number in enumerate(rows):
             if held and held + number > PART_ROWS:
                 cuts.append(i)
@@ -70,6 +71,7 @@ class ParquetFile(PyarrowFile):
             number = sum(rows[first:stop])
             if number:
                 parts.append(Part(self.file, first, stop, key, number, counted=True))
+            # Ids count the rows of the file, so they do not depend on how it is cut.
             key = (key + number) % 2**32
         return file.schema_arrow, parts
 
@@ -92,11 +94,13 @@ class ArrowFile(PyarrowFile):
 
     def schema_and_parts(self) -> tuple[Any, list[Part]]:
         reader = self._reader()
+        # A stream has no index: it can only be read from its start.
         if not hasattr(reader, "num_record_batches"):
             return reader.schema, [self.whole()]
         number = reader.num_record_batches
         wanted = max(1, self.file.size // (PART_ROWS * ROW_BYTES))
         each = max(1, -(-number // wanted))
+        # The footer does not say how many rows a batch has. So ids start anew in each part.
         rows = self.file.size // ROW_BYTES // wanted
         parts = [
             Part(self.file, first, min(first + each, number), key_of(self.path, first), rows)
@@ -123,6 +127,7 @@ class ArrowFile(PyarrowFile):
         options = None
         if types is not None:
             names = self._reader().schema.names
+            # IPC takes columns by number.
             needed = [place for place, name in enumerate(names) if name in types]
             options = ipc.IpcReadOptions(included_fields=needed)
         try:
@@ -146,6 +151,7 @@ class CsvFile(PyarrowFile):
         convert = csv.ConvertOptions(
             null_values=_NULLS,
             include_columns=None if types is None else list(types),
+            # The types on which all files agree: integers in this one may be floats in another.
             column_types=None if types is None else as_schema(self.arrow(), types),
         )
         return csv.open_csv(
@@ -185,6 +191,7 @@ def column_type(pa: Any, given: Any) -> ColumnType:
         elif types.is_fixed_size_list(inner):
             inner, lists = inner.value_type, lists + 1
         elif types.is_list(inner) or types.is_large_list(inner):
+            # Only the outermost lists may differ in length: those are padded.
             ragged |= not lists
             inner, lists = inner.value_type, lists + 1
         else:
@@ -209,6 +216,7 @@ def as_schema(pa: Any, types: dict[str, ColumnType]) -> Any:
     kinds = {"float": pa.float64(), "integer": pa.int64(), "boolean": pa.bool_()}
     fields = []
     for name, column in types.items():
+        # Text, and a column without any value.
         inner = kinds.get(column.kind, pa.string())
         for _ in range(column.lists):
             inner = pa.list_(inner)

@@ -21,11 +21,13 @@ def null_rows(column: Any) -> np.ndarray[Any, Any] | None:
         absent = _array(column.is_null())
     if not _is_list(column):
         return absent
+    # `flatten` leaves out the items of null lists, whose length is taken as 0 below.
     within = null_rows(column.flatten())
     if within is None:
         return absent
     lengths = _lengths(column)
     rows = np.repeat(np.arange(len(column)), lengths)
+    # One absent item makes the row absent.
     found = np.bincount(rows, within, len(column)) > 0
     return found if absent is None else absent | found
 
@@ -48,11 +50,13 @@ def values(column: Any) -> Any:
     if _is_list(column):
         inner = column.flatten()
         items = values(inner)
+        # Strings, which stay in lists of Python.
         if isinstance(items, list):
             return column.to_pylist()
         if types.is_fixed_size_list(column.type):
             return items.reshape(len(column), column.type.list_size, *items.shape[1:])
         return Ragged(_even(items), _lengths(column))
+    # NumPy would make Python objects of them.
     if types.is_decimal(column.type):
         column = column.cast(pa.float64())
     return _array(column)

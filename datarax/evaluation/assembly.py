@@ -15,7 +15,7 @@ from datarax.wrappers.collection import Collection
 from datarax.wrappers.compare import Compare
 from datarax.wrappers.sliced import Sliced
 
-# The most bytes that one state may have to be held several times, once for each replica or slice.
+# The most bytes of a state that is held several times: once for each replica or slice.
 _REPLICA_BYTES = 1 << 16
 _SLICE_BYTES = 1 << 18
 _SLICED_REPLICA_BYTES = 1 << 11
@@ -25,7 +25,7 @@ _COARSE_BITS = (12, 10)
 
 @dataclass(frozen=True)
 class Configuration:
-    """All that is needed to make the metric of an evaluation again."""
+    """The settings from which `assembled` makes the metric of an evaluation."""
 
     task: str
     specs: tuple[Spec, ...]
@@ -72,7 +72,7 @@ class Configuration:
 
     @property
     def encoding(self) -> Encoding:
-        """What makes outputs of the columns."""
+        """Makes the outputs from the columns."""
         names = self.names if self.named and self.names else ()
         sets = ("preds_a", "preds_b") if self.compared else ("preds",)
         return Encoding(self.task, names, self.scores, self.slicings, sets)
@@ -94,6 +94,7 @@ def assembled(config: Configuration) -> Collection:
     metrics = {spec.name: _metric(spec, config) for spec in config.specs}
     spread = {"replicas": config.bootstrap, "confidence": config.confidence}
     drawn = _resampled(config, _REPLICA_BYTES)
+    # Both models see the same rows: one target, and two sets of predictions.
     if config.compared:
         parts: dict[str, Metric] = {
             model: Collection({name: _of_model(each, model) for name, each in metrics.items()})
@@ -105,6 +106,7 @@ def assembled(config: Configuration) -> Collection:
     parts = {"whole": Collection(metrics | _beside(config))}
     if config.bootstrap and drawn:
         parts["interval"] = Bootstrap(Collection(drawn), **spread)
+    # How many rows a slice has, whatever they weigh.
     ones = Sum().from_outputs(values="ones", weights=None)
     for place, slicing in enumerate(config.slicings):
         by, number = f"slice_{place}", len(slicing.names)
@@ -138,6 +140,7 @@ def _small(config: Configuration, limit: int) -> dict[str, Metric]:
     found = {}
     for spec in config.specs:
         metric = _metric(spec, config)
+        # Fewer bins until it fits. The metric of all rows keeps all of its bins.
         for bits in _COARSE_BITS if "bits" in metric.fields else ():
             if _bytes(metric) > limit:
                 coarse = dict(spec.options) | {"bits": bits}
@@ -161,19 +164,21 @@ def _of_model(metric: Metric, model: str) -> Metric:
     routes = {
         route.argument: f"{route.output}_{model}"
         for route in metric.routes()
+        # All others, such as targets and weights, are of both models.
         if route.output in ("preds", "error", "boxes", "scores", "labels", "valid")
     }
     return metric.from_outputs(**routes)
 
 
 def _beside(config: Configuration) -> dict[str, Metric]:
-    """What is drawn, and what is listed by class."""
+    """The metrics that are drawn, and those that are listed for each class."""
     task = TASKS[config.task]
     by_name = {snake_case(name): name for name in CLASSES}
     found = {}
     for name in task.figures if config.pictures else ():
         spec = Spec(f"figure/{name}", by_name[name])
         if not (config.scores == "labels" and needs_scores(spec)):
+            # A value may be NaN by the policy; a picture shows the rows that can be used.
             found[spec.name] = _metric(spec, replace(config, on_invalid="exclude"))
     for name in task.by_class:
         spec = Spec(f"class/{name}", by_name[name], (("average", None),))

@@ -1,4 +1,4 @@
-"""Which columns of the files feed which outputs that a metric takes."""
+"""The columns of the files that feed each output of a metric."""
 
 import difflib
 import fnmatch
@@ -66,7 +66,7 @@ class Encoded(Columns):
 
 
 class Feed(NamedTuple):
-    """The columns of one output, and what is made of them."""
+    """The columns of one output, and how they are converted."""
 
     output: str
     columns: tuple[str, ...]
@@ -79,8 +79,8 @@ class Feed(NamedTuple):
     mask: str | None
     """The output that says which values of ragged lists are real, if the metric takes one."""
     labels: bool
-    """Whether all that take it are metrics of classes: then a label that does not fit 32 bits is
-    as good as any other that is out of range."""
+    """Whether only metrics of classes take it. Then a label beyond 32 bits counts as out of range,
+    instead of raising an error."""
     classes: tuple[str, ...] | None
     """The names of the classes of a column of strings."""
     x64: bool
@@ -113,6 +113,7 @@ def feeds_of(
         return feeds_as_they_are(given, tables)
     chosen: dict[str, tuple[str, ...]] = {}
     for output in dict.fromkeys((*by_output, *given.names)):
+        # Who routes an optional argument wants it.
         required = any(each.required or each.routed for each in by_output.get(output, ()))
         if output in given.names:
             names = given.names[output]
@@ -170,7 +171,7 @@ def feeds_as_they_are(
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """What to say after a name that is not among `names`."""
+    """The end of an error about a name that is not among `names`: similar ones, or all."""
     close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
     if close:
         return f"; did you mean {' or '.join(map(repr, close))}?"
@@ -200,6 +201,7 @@ def _matched(output: str, names: str | Sequence[str], tables: Sequence[Table]) -
             matched = [each for each in table.types if fnmatch.fnmatchcase(each, name)]
             matched.sort(key=natural)
             for other in others:
+                # A column of a later file only would be left out without a word.
                 more = fnmatch.filter(other.types.keys() - table.types.keys(), name)
                 if more:
                     raise MetricInputError(
@@ -211,6 +213,7 @@ def _matched(output: str, names: str | Sequence[str], tables: Sequence[Table]) -
         found += matched
     if not found:
         raise MetricInputError(f"columns: {output!r} is an empty list; expected names of columns")
+    # Two globs may match the same column.
     return tuple(dict.fromkeys(found))
 
 
@@ -233,6 +236,7 @@ def _type_of(name: str, tables: Sequence[Table], chosen: dict[str, tuple[str, ..
                 f"{table.path}: the column {name!r} for the output {output!r} has the type "
                 f"{found.name}; expected numbers, booleans, strings, or lists of them"
             )
+        # A column without any value takes the type that it has in the other files.
         if agreed is None or agreed.kind == "null":
             agreed, where = found, table.path
         elif found.kind != "null" and found[:2] != agreed[:2]:
@@ -256,6 +260,7 @@ def _feed(
     given: Columns,
     path: str,
 ) -> Feed:
+    # A column without any value may be of any type: all its rows are left out.
     kinds = {types[name].kind for name in names} - {"null"} or {"float"}
     routes = by_output.get(output, [])
     if "text" in kinds and len(kinds) > 1:
@@ -277,6 +282,7 @@ def _feed(
                     f"{route.label} takes numbers; give the names of the classes in their order: "
                     f"Columns(..., classes={{{output!r}: [...]}})"
                 )
+    # Several columns become one array, of the first of these kinds that one of them has.
     order = ("text", "float", "integer", "boolean")
     wanted = {"target_valid" if route.argument in _OF_TARGETS else "valid" for route in routes}
     masks = (name for name, all_ in by_output.items() if {r.argument for r in all_} & wanted)

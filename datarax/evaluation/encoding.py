@@ -1,4 +1,4 @@
-"""Columns of files as the outputs that metrics take: names of classes become numbers, and so on."""
+"""Converts columns of files to the outputs that metrics take: names of classes become numbers."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ Rows = Any
 """One value for each row: an array whose first axis is of rows, or a list."""
 
 NOT_A_CLASS = -1
-"""The label of what is no class: metrics count it as out of range."""
+"""The label of a value that is no class: metrics count it as out of range."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,21 @@ class Slicing:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each slice is called."""
+        """The name of each slice."""
         shown = tuple(shown_value(value) for value in self.values)
         return (*shown, "other") if self.other else shown
 
     def ids(self, values: Rows) -> np.ndarray[Any, Any]:
         """The number of the slice of each row."""
         places = {value: place for place, value in enumerate(self.values)}
+        # A row of place -1 is in no slice.
         rest = len(self.values) if self.other else -1
         return np.array([places.get(known(x), rest) for x in listed(values)], np.int32)
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """What is done with the columns of a batch before metrics see them.
+    """How the columns of a batch become the outputs that metrics take.
 
     It is called with a dict of columns by output, and gives a dict of outputs. Copies and pickles
     are equal, so it can be sent to other processes.
@@ -72,6 +73,7 @@ class Encoding:
             out["ones"] = np.ones(rows, np.int32)
         if "weights" in out:
             out["weights"] = _numbers(out["weights"], "weights")
+        # The tasks of classes have no method of their own.
         return getattr(self, f"_{self.task}", self._classes)(out)
 
     def _classes(self, out: dict[str, Any]) -> dict[str, Any]:
@@ -94,6 +96,7 @@ class Encoding:
             raise MetricInputError(f"labels of type {x.dtype}; expected integers or names")
         limits = np.iinfo(np.int32)
         with np.errstate(invalid="ignore"):
+            # A fraction, and an integer beyond 32 bits, is no class. NaN is not whole either.
             whole = (x == np.trunc(x)) if x.dtype.kind == "f" else np.ones(x.shape, bool)
             fits = whole & (x >= limits.min) & (x <= limits.max)
         return np.where(fits, x, NOT_A_CLASS).astype(np.int32)
@@ -121,6 +124,7 @@ class Encoding:
         # Within a batch, only which rows are of one query matters.
         _, out["query"] = np.unique(queries, return_inverse=True)
         out["query"] = out["query"].astype(np.int32)
+        # The bootstrap draws by this id: a query is drawn as a whole.
         out["index"] = _hashed(queries)
         return out
 
@@ -165,6 +169,7 @@ def _of_row(encoding: Encoding, x: Any, boxes: bool, labels: bool) -> np.ndarray
     """The boxes (D, 4), the scores or the labels (D,) of one image."""
     if labels:
         return encoding._labels(np.asarray(x if x is not None else [], object))
+    # `concatenate` refuses an empty list, and `[[]]` is a list of no numbers.
     flat = [] if x is None else np.concatenate([np.ravel(each) for each in x] or [[]])
     try:
         numbers = np.asarray(flat, np.float32)
@@ -181,12 +186,13 @@ def listed(values: Rows) -> list[Any]:
 
 
 def known(value: Any) -> Any:
-    """The value as a slice has it: NaN is no value."""
+    """The value by which a row is sliced: None for NaN."""
+    # Only NaN differs from itself.
     return None if isinstance(value, float) and value != value else value
 
 
 def shown_value(value: Any) -> str:
-    """What a slice with this value is called."""
+    """The name of the slice of this value."""
     if value is None:
         return "(no value)"
     if isinstance(value, str):

@@ -18,7 +18,7 @@ from datarax._errors import (
     MetricInputError,
     MetricTypeError,
 )
-from datarax.algebra.traversal import walk
+from datarax.algebra.state import walk
 from datarax.evaluation.columns import INDEX, Columns, Encoded, Feed, Names, feeds_of
 from datarax.evaluation.engines import cores
 from datarax.evaluation.files import Source, tables_of

@@ -1,4 +1,4 @@
-"""Which files a source has, in which order, and in which parts they are read."""
+"""The files of a source, in their order, and the reader of each format."""
 
 import glob
 import re
@@ -25,7 +25,7 @@ FORMATS: dict[str, type[TableFile]] = {
     ".ipc": ArrowFile,
     ".npz": NpzFile,
 }
-"""How a file is read, by the end of its name."""
+"""The reader of each format, by the end of the file name."""
 _PACKED = (".gz", ".bz2", ".zst", ".xz", ".lz4", ".zip", ".br")
 """The ends of names of compressed files."""
 _UNREAD = (
@@ -50,7 +50,7 @@ def tables_of(source: Source) -> list[Table]:
 
 
 def open_table(file: FileIdentity) -> TableFile:
-    """A file, as its name says it is to be read."""
+    """The reader of a file, by the end of its name."""
     return FORMATS[Path(file.path).suffix.lower()](file)
 
 
@@ -74,6 +74,7 @@ def paths_of(source: Source) -> list[str]:
 def natural(name: str) -> list[tuple[int, int, str]]:
     """A key that sorts names with their numbers by value: "logit_2" before "logit_10"."""
     return [
+        # Tuples of one shape can be compared; a number comes before text.
         (0, int(each), "") if each.isdecimal() else (1, 0, each)
         for each in re.split(r"(\d+)", name)
         if each
@@ -118,6 +119,7 @@ def _in_folder(folder: Path) -> list[Path]:
     for path in found:
         end = path.suffix.lower()
         inner = Path(path.stem).suffix.lower() if end in _PACKED else end
+        # Data that is not read must not be left out silently.
         if end in FORMATS or inner not in (*FORMATS, *_UNREAD):
             continue
         fault = f"a file that ends in {end} is not read; write it in one of {_known()}"
@@ -132,6 +134,7 @@ def _in_folder(folder: Path) -> list[Path]:
 
 def _below(folder: Path, seen: set[Path]) -> Iterator[Path]:
     """All files below a folder, also in folders that links lead to; each folder once."""
+    # A link may lead back to a folder above.
     seen.add(folder.resolve())
     with reading(str(folder)):
         inside = list(folder.iterdir())

@@ -1,4 +1,4 @@
-"""What is read of files before they are evaluated: the columns, some rows, distinct values."""
+"""Reads columns, the first rows and distinct values, before the files are evaluated."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class Files:
 
     Args:
         source: a path, a glob, a folder, or a list of them.
-        columns: from the names of the columns that there are, those that are read.
+        columns: a function that chooses the columns to read, given the names of all.
 
     Raises:
         MetricInputError: a file cannot be read, or a column is missing; names it.
@@ -106,6 +106,7 @@ class Files:
         seen: set[Any] = set()
         path, last = "", None
         for part, batch in self._read([query]):
+            # A query that goes on in the next file is refused: files are folded apart.
             if part.path != path:
                 path, last = part.path, None
             for value in listed(batch.outputs[query]):
@@ -121,6 +122,7 @@ class Files:
 
     def _read(self, outputs: Sequence[str]) -> Iterator[tuple[Part, Batch]]:
         names: Mapping[str, Any] = {output: self.names[output] for output in outputs}
+        # Optional, so that rows without a value are counted too: None may be a slice.
         some = replace(self.columns, names=names, optional=tuple(outputs))
         feeds, types = feeds_as_they_are(some, self.tables)
         for part in self.parts:
@@ -132,6 +134,7 @@ class Files:
 def _counted(values: Any) -> Counter[Any]:
     if isinstance(values, np.ndarray):
         distinct, numbers = np.unique(values, return_counts=True)
+        # `unique` gives one NaN, which becomes None as in the slices.
         values = dict(zip(map(known, distinct.tolist()), numbers.tolist(), strict=True))
         return Counter(values)
     flat: list[Any] = []

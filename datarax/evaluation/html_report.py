@@ -22,6 +22,7 @@ JOINERS = "\u200c\u200d"
 def visible(text: object) -> str:
     """`text` on one line, with what cannot be seen, or reorders the rest, as "⟨U+202E⟩"."""
     text = str(text)
+    # Spaces alone would look like an empty cell.
     if not text.strip():
         return f'"{text}"' if text.isprintable() else repr(text)
     if text.isprintable():
@@ -98,6 +99,7 @@ def render(summary: Mapping[str, Any], pictures: Sequence[Any] = ()) -> str:
     def inline(svg: str, prefix: str, title: str) -> Any:
         """A picture within the page: ids of its own, a label, and a size that the style decides."""
         svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+        # Ids are of the whole page: pictures would take the clip paths of each other.
         svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
         opened, _, rest = svg.partition(">")
         opened = re.sub(r'\s(width|height|role|aria-\w+)="[^"]*"', "", opened)
@@ -106,10 +108,12 @@ def render(summary: Mapping[str, Any], pictures: Sequence[Any] = ()) -> str:
 
     environment = jinja2.Environment(
         autoescape=True,
+        # Called with each value before it is escaped.
         finalize=shown,
         loader=jinja2.FunctionLoader(asset),
         lstrip_blocks=True,
         trim_blocks=True,
+        # A misspelt name in the template raises, instead of an empty cell.
         undefined=jinja2.StrictUndefined,
     )
     helpers = (breakable, class_columns, count, inline, listed, minute, visible)

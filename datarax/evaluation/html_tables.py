@@ -1,4 +1,4 @@
-"""What the tables of the report show: metrics, classes, and slices with their intervals."""
+"""The contents of the report's tables: metrics, classes, and slices with their intervals."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,6 +55,7 @@ class Axis(NamedTuple):
         if math.isinf(span):
             return None
         power = 10.0 ** math.floor(math.log10(span / 8))
+        # The least round step that spans the values in at most eight steps.
         step = next(power * n for n in (1, 2, 5, 10) if power * n >= span / 8)
         low, high = math.floor(least / step) * step, math.ceil(most / step) * step
         low, high = min(low, least), max(high, most)  # where a step is less than an ulp
@@ -66,6 +67,7 @@ class Axis(NamedTuple):
 
     @property
     def ends(self) -> list[str]:
+        # Three significant digits of the length, so that the ends differ.
         decimals = max(0, 2 - math.floor(math.log10(self.high - self.low)))
         return [typeset(trimmed(number(end, decimals))) for end in self]
 
@@ -175,6 +177,7 @@ class SlicedMetric(NamedTuple):
         values = [row["values"].get(name) or {} for row in rows]
         known = [known_decimals(v.get("lower"), v.get("upper")) for v in values]
         decimals = [n for n in known if n is not None]
+        # One for the column: a slice of few rows would justify fewer than the others.
         usual = median_high(decimals) if decimals else None
         reference = next(iter(finite([overall])), None)
         ends = [v.get(key) for v in values for key in ("value", "lower", "upper")]

@@ -1,4 +1,4 @@
-"""Which file a path led to, so that a file that changes while it is read is noticed."""
+"""The identity of a file, so that a change of it while it is read is noticed."""
 
 import errno
 import hashlib
@@ -53,6 +53,7 @@ def identity_of(path: str | Path) -> FileIdentity:
     if not stat.S_ISREG(Path(path).stat().st_mode):  # to open a pipe would wait for its writer
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
     with Path(path).open("rb") as file:
+        # Of the file that is open: the path may lead to another one by now.
         found = os.fstat(file.fileno())
         file.seek(max(found.st_size - _TAIL, 0))
         digest = hashlib.blake2b(file.read(_TAIL), digest_size=16).hexdigest()
@@ -70,6 +71,7 @@ def unchanged(planned: FileIdentity) -> Iterator[None]:
     Raises:
         MetricInputError: the file has changed; names it.
     """
+    # From here on the inode counts too: one machine reads, and a copy may look the same.
     before = _checked(planned)
     try:
         yield
@@ -80,7 +82,7 @@ def unchanged(planned: FileIdentity) -> Iterator[None]:
 
 
 def different(before: Sequence[FileIdentity], now: Sequence[FileIdentity]) -> str | None:
-    """What is different in some files, for a message; None if nothing is."""
+    """How two lists of files differ, for a message; None if they do not."""
     old, new = ({file.path: file for file in each} for each in (before, now))
     for path in sorted(old.keys() ^ new.keys()):
         return f"{path!r} was {'not ' if path in new else ''}among its files"

@@ -23,6 +23,7 @@ class NpzFile(TableFile):
             for member in archive.infolist():
                 with archive.open(member) as file:
                     shape, _, dtype = _header(file)
+                # An array without rows, or with rows of no bytes, is no column.
                 kind = _KINDS.get(dtype.kind, "other") if _row_bytes(shape, dtype) else "other"
                 found = ColumnType(kind, max(len(shape) - 1, 0), False, f"{dtype}{list(shape)}")
                 columns.append((member.filename.removesuffix(".npy"), found))
@@ -78,6 +79,7 @@ def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     if read is None:
         raise ValueError(f"an array has version {version} of the format; expected 1.0 or 2.0")
     shape, by_column, dtype = read(file)
+    # A damaged header may hold any integers.
     if any(size < 0 for size in shape):
         raise ValueError(f"an array has the shape {shape}")
     return shape, by_column, dtype

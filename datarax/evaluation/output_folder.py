@@ -71,6 +71,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
             with beside[name].open("wb") as file:
                 file.write(content)
                 file.flush()
+                # Else a crash after the move could leave an empty file in the place of the old one.
                 os.fsync(file.fileno())
         while left:
             beside[left[0]].replace(folder / left[0])
@@ -132,7 +133,9 @@ def _started(pid: int) -> str | None:
     """
     stat = Path("/proc", str(pid), "stat")
     with suppress(OSError):
+        # The name of the program, in parentheses, may hold spaces and parentheses itself.
         state, *fields = stat.read_text().rpartition(")")[2].split()
+        # Field 22 of the file is the start in clock ticks since boot. Z and X have ended.
         return None if state in "ZX" else fields[18]
     if os.name != "posix":
         return ""

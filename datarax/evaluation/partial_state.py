@@ -2,13 +2,15 @@
 
 import os
 import pickle
+import queue
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -16,9 +18,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from datarax._errors import DataraxError, MetricInputError
 from datarax._xp import fetched
-from datarax.algebra.traversal import walk
+from datarax.algebra.state import walk
 from datarax.evaluation.paired_parts import Pair
-from datarax.evaluation.read_ahead import read_ahead
 from datarax.evaluation.table_batches import Batch
 from datarax.evaluation.tables import Part
 from datarax.evaluation.whole_queries import whole_queries
@@ -28,6 +29,58 @@ from datarax.wrappers.best import Best
 from datarax.wrappers.decayed import Decayed
 from datarax.wrappers.window import Window
 
+T = TypeVar("T")
+_END = object()
+_SECONDS_TO_CLOSE = 2.0
+
+
+def read_ahead(items: Generator[T, None, None], depth: int = 3) -> Generator[T, None, None]:
+    """The items of an iterator, which runs up to `depth` items ahead on a thread of its own.
+
+    An exception of the iterator is raised here, in its place. If this iterator is closed early, the
+    thread ends after the item that it is making. Closing waits a moment for that, but not for a
+    slow file.
+    """
+    ready: queue.Queue[Any] = queue.Queue(depth)
+    stopped = threading.Event()
+
+    def offer(item: Any) -> bool:
+        while not stopped.is_set():
+            try:
+                # With a timeout: if nobody takes items any more, the thread must notice `stopped`.
+                ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def produce() -> None:
+        end: tuple[Any, BaseException | None] = (_END, None)
+        try:
+            for item in items:
+                if not offer((item, None)):
+                    return
+        except BaseException as error:
+            end = (_END, error)
+        finally:
+            items.close()  # closes the file, on the thread that opened it
+        offer(end)
+
+    thread = threading.Thread(target=produce, name="datarax-read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is _END:
+                return
+            yield item
+    finally:
+        stopped.set()
+        thread.join(_SECONDS_TO_CLOSE)
+
+
 _LOADED_IN = os.getpid()
 """The process that has imported this module: in a forked process, it is another one."""
 Work = Part | Pair
@@ -36,7 +89,7 @@ Work = Part | Pair
 
 @dataclass(frozen=True)
 class Task:
-    """What all parts are folded with. It is pickled for workers."""
+    """How each part is folded: the metric, the columns, the batches. Workers get it pickled."""
 
     metric: bytes
     """The empty metric, pickled and compressed, as its arrays are mostly zeros."""
@@ -46,10 +99,10 @@ class Task:
     """The rows of a batch. `None`: all rows of a part are one batch."""
     x64: bool
     warns: bool = False
-    """Whether values that look like a mistake give a warning, as scores that are no probabilities;
-    of the first batch, as one is enough."""
+    """Whether the first batch warns of values that look like a mistake, such as scores that are no
+    probabilities."""
     encode: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    """What makes outputs of the columns; None if they are the outputs."""
+    """Makes the outputs from the columns; None if the columns are the outputs."""
     together: str | None = None
     """The column whose equal values come in one batch."""
     devices: tuple[Any, ...] = ()
@@ -59,7 +112,7 @@ class Task:
 
 
 class PartState(NamedTuple):
-    """What comes back of a part."""
+    """The result of folding a part."""
 
     leaves: tuple[np.ndarray[Any, Any], ...]
     """The arrays of the metric."""
@@ -68,7 +121,7 @@ class PartState(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The error that a part ended with. As a value, it is the same from every executor."""
+    """The error of a part, returned as a value: executors treat raised errors in different ways."""
 
     error: Exception
 
@@ -98,6 +151,7 @@ def fold_part(task: Task, part: Work, stopped: Callable[[], bool] = bool) -> Par
             )
         )
     try:
+        # A worker has settings of its own.
         with jax.enable_x64(task.x64):
             return _folded(task, part, stopped)
     except Exception as error:
@@ -152,7 +206,7 @@ def _with_place(error: Exception, part: Work) -> Exception:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, or if it cannot be pickled one that can."""
+    """The error; or one with the same text, if it cannot be pickled."""
     try:
         if str(pickle.loads(pickle.dumps(error))) == str(error):
             return error
@@ -163,19 +217,20 @@ def _portable(error: Exception) -> Exception:
 
 
 Node = tuple[int, int]
-"""Of the tree over the parts: the level, from 0, and the place in it. A node of level k has 2**k
-parts."""
+"""A node of the tree over the parts: its level, from 0, and its place there. A node of level k
+covers 2**k parts."""
 
 
 @dataclass(frozen=True)
 class Merging:
-    """The states of the parts that are done, merged as far as the fixed tree over all allows."""
+    """The states of the finished parts, merged where both halves of a node are there."""
 
     nodes: dict[Node, Metric] = field(default_factory=dict)
 
     def with_part(self, index: int, state: Metric) -> "Merging":
         """This, with the state of one more part."""
         nodes, level = dict(self.nodes), 0
+        # `index ^ 1` is the sibling. The left one comes first, whichever was done first.
         while (level, index ^ 1) in nodes:
             sibling = nodes.pop((level, index ^ 1))
             state = state.merge(sibling) if index % 2 == 0 else sibling.merge(state)
@@ -184,7 +239,8 @@ class Merging:
         return replace(self, nodes=nodes)
 
     def merged(self, before: Metric | None) -> Metric:
-        """All of them as one, the last parts first; then with what was there `before`, if any."""
+        """All states merged, the last parts first, and then into `before`, if it is given."""
+        # The first part of the node (k, i) is i * 2**k.
         places = sorted(self.nodes, key=lambda node: node[1] << node[0], reverse=True)
         states = [self.nodes[place] for place in places]
         return reduce(

@@ -1,4 +1,4 @@
-"""The pictures of a metric: what its state shows beyond its numbers."""
+"""The figures of a metric: curves, histograms and matrices from its state."""
 
 import re
 import warnings
@@ -113,6 +113,7 @@ def pictures(metric: Metric, *, names: Sequence[str] | None = None) -> list[Pict
         groups: dict[Any, list[tuple[str, Metric]]] = {}
         for path, each in members:
             if kind.shows(each):
+                # Metrics of one statistic would give the same figure.
                 groups.setdefault(_state(each), []).append((path, each))
         for group in groups.values():
             preferred = [member for member in group if isinstance(member[1], kind.prefers)]
@@ -139,6 +140,7 @@ def _members(metric: Metric, path: str = "") -> Iterator[tuple[str, Metric]]:
 def _state(metric: Metric) -> Any:
     """Equal for metrics that share a state."""
     statistic: Any = getattr(metric, "statistic", metric)
+    # Members of a collection that share a statistic hold the very same arrays.
     return tuple(map(id, jax.tree.leaves(statistic)))
 
 
@@ -146,6 +148,7 @@ def _picture(kind: _Kind, path: str, metric: Metric, names: Sequence[str] | None
     metric = metric.replace(on_invalid="exclude")
     sizes = {getattr(metric, size, None) for size in ("num_classes", "num_labels")} - {None}
     if isinstance(metric, ConfusionMatrix):
+        # A binary matrix has two classes, but no field that says so.
         sizes = sizes or {2}
     grouped = isinstance(metric, CalibrationMetric) and metric.has_one_group
     single = isinstance(metric, ScoreMetric) and metric.statistic.size == 1

@@ -89,7 +89,7 @@ def planned(
     specs = (
         defaults(task, size=size, scores=scores)
         if request.metrics is None
-        else parsed(request.metrics, task)
+        else parsed(request.metrics, task, size)
     )
     return Configuration(
         task=task,

@@ -15,6 +15,7 @@ def progress_bar(wanted: bool) -> Iterator[Callable[[Any], None] | None]:
     """What to pass to `fold(progress=)`: None without a terminal on standard error, or Rich."""
     try:
         if not wanted or not sys.stderr.isatty():
+            # Ends as without Rich.
             raise MissingExtraError
         bars = optional("rich.progress", "console", "the progress bar")
         console = optional("rich.console", "console", "the progress bar").Console(stderr=True)

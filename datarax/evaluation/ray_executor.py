@@ -12,12 +12,14 @@ class RayExecutor(Executor):
 
     def __init__(self, ray: Any):
         self._ray = ray
+        # Ray retries if a worker dies. An error of the call itself comes back at once.
         self._call = ray.remote(max_retries=RETRIES)(_call)
         self._refs: dict[Future[Any], Any] = {}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         ref = self._call.remote(fn, args, kwargs)
         future = ref.future()
+        # `cancel` needs the reference, which a future does not give.
         self._refs[future] = ref
         future.add_done_callback(self._refs.pop)
         return future

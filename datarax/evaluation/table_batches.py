@@ -54,6 +54,7 @@ def batches(
     with unchanged(part.file):
         for table in open_table(part.file).read(part, dict(types), rows or READ_ROWS):
             size = len(next(iter(table.values())))
+            # By the place in the file, before rows are left out: the same for any batch size.
             ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
             place += size
             with reading(part.path):
@@ -72,6 +73,7 @@ def batches(
                 outputs[index] = ids
             held.append(outputs)
             count += size
+            # Readers give pieces of any size. All batches but the last have one shape.
             while rows and count >= rows:
                 whole = _joined(held)
                 yield Batch(_cut(whole, 0, rows), rows, excluded)
@@ -227,12 +229,14 @@ def _padded_lists(feed: Feed, columns: list[Any]) -> dict[str, Any]:
             )
         real = None
     else:
+        # Few widths, so that few programs are compiled.
         width = 1 << max(width - 1, 0).bit_length()
         real = np.arange(width) < lists.lengths[:, None]
     items = _as_numbers(lists.items, feed, name)
     if feed.width and not items.size:  # no list has an item that shows its length
         items = items.reshape(0, feed.width)
     padded = np.zeros((len(lists.lengths), width, *items.shape[1:]), items.dtype)
+    # A mask selects row by row, which is the order in which the items lie.
     padded[np.arange(width) < lists.lengths[:, None]] = items
     given = {feed.output: padded}
     return given if real is None or feed.mask is None else {feed.mask: real} | given

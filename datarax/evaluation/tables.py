@@ -1,4 +1,4 @@
-"""What the readers of all formats share: columns, their types, parts, and errors of files."""
+"""The base of the readers of all formats: columns, their types, parts, and errors of files."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ from datarax.evaluation.identity import FileIdentity
 PART_ROWS = 2**20
 """Parts have about this many rows, if the format lets a file be cut."""
 ROW_BYTES = 8
-"""How many bytes a row is taken to have at least in formats that do not count their rows."""
+"""The least bytes of a row, to estimate the rows in formats that do not count them."""
 
 
 class ColumnType(NamedTuple):
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     file: FileIdentity
     """The file, as it was when its parts were planned."""
     first: int
-    """The first of the groups of rows (row groups, record batches) that it has."""
+    """Its first group of rows (row group, record batch)."""
     stop: int
     """The group after the last."""
     key: int
@@ -87,6 +87,7 @@ class TableFile(ABC):
             columns, parts = self.layout()
             types: dict[str, ColumnType] = {}
             for name, found in columns:
+                # It is an error only if the column is asked for.
                 types[name] = found._replace(kind="doubled") if name in types else found
         return Table(self.file, types, tuple(parts))
 
@@ -107,7 +108,7 @@ def key_of(path: str, number: int = 0) -> int:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turns whatever a reader raises of a damaged file into one line that names the file."""
+    """Turns any error that a damaged file raises into one line that names the file."""
     try:
         yield
     except DataraxError:
@@ -116,6 +117,7 @@ def reading(path: str) -> Iterator[None]:
         raise MemoryError(f"{path}: there is no memory to read it, or it is damaged") from None
     except FileNotFoundError:
         raise MetricInputError(f"{path}: there is no such file") from None
+    # A damaged file may raise anything, with a message of many lines.
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise MetricInputError(f"{path}: cannot be read: {lines[0][:300]}") from None

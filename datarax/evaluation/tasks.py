@@ -1,8 +1,10 @@
 """Tasks: which metrics the command computes, and from which columns."""
 
+import difflib
 import inspect
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,12 +14,12 @@ from datarax.metrics.base import Metric
 
 
 class Spec(NamedTuple):
-    """One metric to compute: a class of the catalogue with some of its options."""
+    """One metric to compute: a class with some of its options."""
 
     name: str
     """As it is listed; unique in one evaluation."""
     metric: str
-    """The name of the class in `datarax.metrics`."""
+    """The name of the class in `datarax.metrics`; of a user's class, "module.Name"."""
     options: tuple[tuple[str, Any], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -29,10 +31,9 @@ class Spec(NamedTuple):
         """The spec that `as_json` gave.
 
         Raises:
-            UnknownMetricError: the catalogue has no class of this name.
+            UnknownMetricError: there is no class of this name.
         """
-        if saved["metric"] not in CLASSES:
-            raise UnknownMetricError(f"there is no metric {saved['metric']!r}")
+        class_of(saved["metric"])
         options = ((key, hashable(value)) for key, value in saved["options"].items())
         return cls(saved["name"], saved["metric"], tuple(options))
 
@@ -43,10 +44,6 @@ class Task:
 
     takes: str
     """What the columns of predictions and targets hold, for messages."""
-    families: tuple[str, ...]
-    """The folders of `datarax/metrics` whose metrics can be computed."""
-    outputs: frozenset[str]
-    """The outputs that metrics may take, besides `weights`."""
     defaults: tuple[str, ...]
     """The metrics without `--metrics`, as it takes them."""
     size: str | None = None
@@ -57,14 +54,10 @@ class Task:
     """Metrics that have a value for each class."""
 
 
-_PAIR = frozenset({"preds", "target"})
-_SCORES = ("classification", "curves", "probabilistic")
 _BY_CLASS = ("precision", "recall", "f1")
 TASKS: Mapping[str, Task] = {
     "binary": Task(
         "one column of scores, or of 0 and 1, and one of labels",
-        _SCORES,
-        _PAIR,
         (
             "accuracy",
             "balanced_accuracy=accuracy:average=macro",
@@ -83,8 +76,6 @@ TASKS: Mapping[str, Task] = {
     ),
     "multiclass": Task(
         "one column of scores for each class, or one of predicted labels, and one of labels",
-        (*_SCORES, "clustering"),
-        _PAIR,
         (
             "accuracy",
             "top_5_accuracy=accuracy:top_k=5",
@@ -102,8 +93,6 @@ TASKS: Mapping[str, Task] = {
     ),
     "multilabel": Task(
         "one column of scores and one of 0 and 1 for each label",
-        _SCORES,
-        _PAIR,
         (
             "exact_match",
             "accuracy",
@@ -123,27 +112,23 @@ TASKS: Mapping[str, Task] = {
     ),
     "regression": Task(
         "columns of numbers",
-        ("regression", "aggregation"),
-        _PAIR | {"error"},
         (
-            "mae=mean_absolute_error",
-            "rmse=root_mean_squared_error",
+            "mae",
+            "rmse",
             "median_absolute_error",
             "max_error",
             "bias=mean",
-            "r2=r2_score",
+            "r2",
             "pearson_corr_coef",
         ),
         "num_outputs",
     ),
     "ranking": Task(
         "a row for each document: its score, its relevance, and the id of its query",
-        ("ranking",),
-        _PAIR | {"query"},
         (
             "ndcg_at_10=ndcg:k=10",
             "mrr",
-            "map=retrieval_map",
+            "map",
             "precision_at_10=precision_at_k:k=10",
             "recall_at_10=recall_at_k:k=10",
             "hit_rate_at_10=hit_rate:k=10",
@@ -151,16 +136,10 @@ TASKS: Mapping[str, Task] = {
     ),
     "text": Task(
         "one column of strings, and one of references",
-        ("language",),
-        _PAIR,
         ("bleu", "chrf", "rouge", "exact_match=text_exact_match", "token_f1", "wer", "cer"),
     ),
     "detection": Task(
         "columns of lists: boxes, scores and labels; boxes and labels of the ground truth",
-        ("vision",),
-        frozenset(
-            ("boxes", "scores", "labels", "target_boxes", "target_labels", "valid", "target_valid")
-        ),
         ("mean_average_precision",),
         "num_classes",
     ),
@@ -171,75 +150,39 @@ CLASSES: Mapping[str, type[Metric]] = {
     for name, each in vars(catalogue).items()
     if isinstance(each, type) and issubclass(each, Metric) and name == each.__name__
 }
-# The others have a higher value when predictions are better.
-_LOWER = frozenset(
-    (
-        "BrierScore",
-        "CER",
-        "CalibrationError",
-        "CoverageError",
-        "EqualErrorRate",
-        "FallOut",
-        "HammingDistance",
-        "HingeLoss",
-        "HuberLoss",
-        "LabelRankingLoss",
-        "LogCoshError",
-        "LogLoss",
-        "MER",
-        "MaxError",
-        "MeanAbsoluteError",
-        "MeanAbsolutePercentageError",
-        "MeanSquaredError",
-        "MeanSquaredLogError",
-        "MedianAbsoluteError",
-        "MinkowskiDistance",
-        "NormalizedRootMeanSquaredError",
-        "QuantileLoss",
-        "RankedProbabilityScore",
-        "RelativeSquaredError",
-        "RootMeanSquaredError",
-        "SelfBLEU",
-        "SymmetricMeanAbsolutePercentageError",
-        "TER",
-        "TweedieDeviance",
-        "WER",
-        "WIL",
-        "WeightedMeanAbsolutePercentageError",
-    )
-)
-_OF_ERRORS = ("Max", "Mean", "Min", "Std", "Variance")
-"""Aggregations that regression has of the prediction minus the target."""
-_NEITHER = frozenset(
-    (
-        *_OF_ERRORS,
-        "ClassificationReport",
-        "ConfusionMatrix",
-        "CramersV",
-        "DETCurve",
-        "GainCurve",
-        "LiftCurve",
-        "LikelihoodRatios",
-        "PairConfusionMatrix",
-        "PearsonsContingency",
-        "PrecisionRecallCurve",
-        "ROC",
-        "ReliabilityDiagram",
-        "StatScores",
-        "TheilsU",
-        "TschuprowsT",
-    )
-)
-# They take distributions, or ensembles.
-_NOT_COLUMNS = frozenset(
-    ("ContinuousRankedProbabilityScore", "JensenShannonDivergence", "KLDivergence")
-)
 
 
 def snake_case(name: str) -> str:
     """The name of a class as the command has it: "MatthewsCorrCoef" is "matthews_corr_coef"."""
     name = name.replace("IoU", "Iou")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def class_of(name: str) -> type[Metric]:
+    """The class of a spec. Its module is not imported here: names in saved files run no code.
+
+    Raises:
+        UnknownMetricError: the catalogue has no such class, or a user's module is not imported.
+    """
+    if name in CLASSES:
+        return CLASSES[name]
+    module, _, attribute = name.rpartition(".")
+    found = getattr(sys.modules.get(module), attribute, None)
+    if isinstance(found, type) and issubclass(found, Metric):
+        return found
+    if module in sys.modules:
+        there = [key for key, x in vars(sys.modules[module]).items() if isinstance(x, type)]
+        raise UnknownMetricError(
+            f"there is no metric {name!r}: {module!r} has no datarax.Metric {attribute!r}"
+            f"{nearest(attribute, there)}"
+        )
+    hint = f": {module!r} is not imported; datarax merge takes --import {module}" if module else ""
+    raise UnknownMetricError(f"there is no metric {name!r}{hint}")
+
+
+def called(name: str) -> str:
+    """The name of a class as `--metrics` takes it."""
+    return snake_case(name) if name in CLASSES else name
 
 
 def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invalid: str) -> Metric:
@@ -255,7 +198,8 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
     Raises:
         MetricInputError: an option is missing or has a value that the metric refuses.
     """
-    cls, fields = CLASSES[spec.metric], fields_of(CLASSES[spec.metric])
+    cls = class_of(spec.metric)
+    fields = fields_of(cls)
     given: dict[str, Any] = dict(spec.options) | {"on_invalid": on_invalid}
     size_field = TASKS[task].size
     if size_field in fields:
@@ -269,7 +213,7 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
         options = "".join(f":{name}=..." for name in missing)
         raise MetricInputError(
             f"the metric {spec.name!r} needs {', '.join(missing)}: write "
-            f"{snake_case(spec.metric)}{options}"
+            f"{called(spec.metric)}{options}"
         )
     if scores == "labels" and needs_scores(spec):
         raise MetricInputError(
@@ -280,7 +224,7 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
         metric = cls(**given)
     except (MetricInputError, TypeError) as error:
         raise MetricInputError(f"the metric {spec.name!r}: {error}") from error
-    if task == "regression" and spec.metric in _OF_ERRORS:
+    if task == "regression" and "values" in metric.update_signature().parameters:
         return metric.from_outputs(values="error")
     return metric
 
@@ -294,15 +238,13 @@ def described(spec: Spec) -> str:
         return "The mean over the classes of the fraction of their examples that are predicted."
     if spec.metric == "Accuracy" and "top_k" in options:
         return f"The fraction of examples whose class is among the {options['top_k']} best scores."
-    text = (inspect.getdoc(CLASSES[spec.metric]) or "").split("\n\n")[0].replace("\n", " ")
+    text = (inspect.getdoc(class_of(spec.metric)) or "").split("\n\n")[0].replace("\n", " ")
     return text.replace("`", "").replace(" (multilabel: of labels)", "")
 
 
 def better(spec: Spec) -> str | None:
     """Whether a "higher" or a "lower" value is better; None if neither is."""
-    if spec.metric in _NEITHER:
-        return None
-    return "lower" if spec.metric in _LOWER else "higher"
+    return {True: "higher", False: "lower", None: None}[class_of(spec.metric).higher_is_better]
 
 
 def fields_of(cls: type[Metric]) -> dict[str, bool]:
@@ -312,34 +254,19 @@ def fields_of(cls: type[Metric]) -> dict[str, bool]:
 
 
 def of_task(task: str) -> list[str]:
-    """The names of the classes that a task can compute."""
-    return [name for name, cls in CLASSES.items() if computable(cls, task)]
-
-
-def computable(cls: type[Metric], task: str) -> bool:
-    """Whether the outputs and the sizes of a task are what a class needs."""
-    row, family = TASKS[task], cls.__module__.split(".")[2]
-    if family not in row.families or cls.__name__ in _NOT_COLUMNS:
-        return False
-    fields = fields_of(cls)
-    sizes = {"num_classes", "num_labels", "num_outputs", "num_groups", "num_features", "features"}
-    if any(fields.get(name) and name != row.size for name in sizes):
-        return False
-    if row.size in ("num_classes", "num_labels") and row.size not in fields:
-        return False
-    update = inspect.signature(cls.update)
-    required = (x for x in update.parameters.values() if x.default is inspect.Parameter.empty)
-    taken = {each.name for each in required} - {"self"}
-    if task == "regression" and taken == {"values"}:
-        return cls.__name__ in _OF_ERRORS
-    strings = "Sequence[str]" in str(update)
-    return taken <= row.outputs and strings == (task == "text")
+    """The names of the classes of the catalogue that a task can compute."""
+    return [name for name, cls in CLASSES.items() if task in cls.tasks]
 
 
 def needs_scores(spec: Spec) -> bool:
     """Whether a metric of classes takes no predicted labels."""
-    family = CLASSES[spec.metric].__module__.split(".")[2]
-    return family in ("curves", "probabilistic") or dict(spec.options).get("top_k", 1) > 1
+    return class_of(spec.metric).needs_scores or dict(spec.options).get("top_k", 1) > 1
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """The end of a message about an unknown name: names that are similar, or nothing."""
+    near = difflib.get_close_matches(name, names, 2, 0.7)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def hashable(value: Any) -> Any:

@@ -24,11 +24,12 @@ def parts_of(tables: Sequence[Table], together: str | None = None) -> list[Part]
 
 
 def whole_queries(found: Iterable[Batch], together: str) -> Generator[Batch, None, None]:
-    """The same rows in batches that end where the value of a column ends."""
+    """The same rows in batches that never split the rows of one query."""
     held: Outputs = {}
     for batch in found:
         rows = joined([held, batch.outputs]) if held and batch.rows else batch.outputs or held
         ids = np.asarray(rows.get(together, ()))
+        # The last query may go on in the next batch: its rows are held back.
         others = np.flatnonzero(ids != ids[-1]) if len(ids) else ids
         start = int(others[-1]) + 1 if others.size else 0
         held = taken(rows, slice(start, None))

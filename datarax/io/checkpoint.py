@@ -120,6 +120,7 @@ def restore(path: str | Path, like: M) -> M:
     _require_metric(like)
     folder = _real(path)
     _, old = _beside(folder)
+    # A `save` that was killed between its two moves has left only the old one, beside.
     found = next((each for each in (folder, old) if each.is_dir()), None)
     if found is None:
         raise CheckpointError(f"restore: there is no checkpoint at {folder}")
@@ -246,8 +247,10 @@ def _filled(tree: Any, data: bytes | None) -> tuple[Any, int]:
     spans: list[tuple[int, int]] = []
 
     def array(dtype: str, shape: list[int], start: int) -> np.ndarray[Any, Any]:
+        # A plain name: `np.dtype` would also take structures.
         if not re.fullmatch("[a-z][a-z0-9_]*", dtype):
             raise ValueError(dtype)
+        # Not `isinstance`: true is an `int`, too.
         if any(type(each) is not int or each < 0 for each in (*shape, start)):
             raise ValueError(shape)
         kind, count = np.dtype(dtype), math.prod(shape)
@@ -285,7 +288,7 @@ def _filled(tree: Any, data: bytes | None) -> tuple[Any, int]:
 
 
 def _bytes_of(part: Any) -> int:
-    """As many bytes as `pack` writes for a metric, or more where it has copies."""
+    """An upper bound of the bytes that `pack` writes for a metric: it counts copies, too."""
     if isinstance(part, Saveable):
         _, part = part.described()
     if isinstance(part, dict):
@@ -332,7 +335,7 @@ def _check_free(folder: Path, overwrite: bool) -> None:
 
 
 def _held(folder: Path) -> str:
-    """What a folder is or holds that must not be deleted; "" for a checkpoint of datarax."""
+    """Why a folder must not be deleted; "" for a checkpoint of datarax."""
     with suppress(FileNotFoundError):  # if the current directory was deleted
         if Path.cwd().is_relative_to(folder):
             return "is the current directory, or holds it"
@@ -376,6 +379,7 @@ def _beside(folder: Path) -> tuple[Path, Path]:
 
 def _digest(tree: Any, state: np.ndarray[Any, Any]) -> str:
     try:
+        # A storage may give the keys in another order.
         text = json.dumps(tree, sort_keys=True)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"the description is not of JSON: {_brief(error)}") from error

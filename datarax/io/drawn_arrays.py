@@ -25,6 +25,7 @@ def _matrix(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     totals = np.maximum(np.abs(values).sum(1, keepdims=True), np.finfo(np.float64).tiny)
     shares = np.clip(values / totals, 0, 1)
     light = np.array([247.0, 251.0, 255.0])
+    # The root makes small shares visible.
     colours = light + shares[..., None] ** 0.5 * (np.array([8.0, 48.0, 107.0]) - light)
     scale = max(1, _SIDE // max(values.shape))
     return colours.round().astype(np.uint8).repeat(scale, 0).repeat(scale, 1)

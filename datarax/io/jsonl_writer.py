@@ -52,10 +52,12 @@ class JSONLWriter(Writer):
         data = (json.dumps(line, allow_nan=False) + "\n").encode()
         start = os.lseek(self._file, 0, os.SEEK_CUR)
         try:
+            # One call without a buffer: a process that is killed leaves the line, or nothing.
             written = os.write(self._file, data)
             if written < len(data):
                 raise OSError(f"only {written} of {len(data)} bytes fit on the disk")
         except OSError:
+            # Takes back the part of the line that was written.
             if start < os.lseek(self._file, 0, os.SEEK_CUR):
                 os.ftruncate(self._file, start)
                 os.lseek(self._file, start, os.SEEK_SET)

@@ -57,6 +57,7 @@ class MLflowWriter(Writer):
         self.run_id = self._client.create_run(number, run_name=self._name).info.run_id
 
     def put(self, step: Any, items: Items) -> None:
+        # MLflow takes milliseconds.
         now, step = int(time.time() * 1000), int(step)
         numbers = {n: x for n, x in items.items() if isinstance(x, bool | int | float)}
         metrics = [

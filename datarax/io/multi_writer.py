@@ -65,6 +65,7 @@ class MultiWriter:
         for writer in self.writers:
             try:
                 call(writer)
+            # Kept, so that the next writers are called too.
             except Exception as error:
                 errors.append(error)
         if errors:

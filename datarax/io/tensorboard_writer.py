@@ -47,6 +47,7 @@ class TensorBoardWriter(Writer):
                 self._events.add_image(name, image, step, dataformats="HWC")
             elif isinstance(value, np.ndarray | list):
                 values = np.asarray(value)
+                # A histogram of NaN or infinity has no range.
                 finite = values[np.isfinite(values)] if values.dtype.kind in "biuf" else values[:0]
                 if finite.size:
                     self._events.add_histogram(name, finite.ravel(), step)

@@ -56,6 +56,7 @@ class WandbWriter(Writer):
             elif isinstance(value, np.ndarray | list):
                 values = np.asarray(value)
                 numbers = values.dtype.kind in "biuf"
+                # A histogram of NaN or infinity has no range.
                 finite = values[np.isfinite(values)] if numbers else values[:0]
                 if finite.size:
                     shown[name] = self._wandb.Histogram(finite.ravel())

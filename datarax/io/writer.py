@@ -85,6 +85,7 @@ class Writer(ABC):
             raise WriterError(f"{type(self).__name__}.write: the writer is closed")
         items = named_items(results)
         if jax.process_index() == 0:
+            # Waits while the queue is full, so that slow storage does not fill the memory.
             self._started().put(("put", step, items))
         self._report()
 
@@ -121,6 +122,7 @@ class Writer(ABC):
 
     def _started(self) -> "queue.Queue[tuple[str, Any, Any]]":
         if self._thread is None:
+            # A daemon: Python waits for other threads before it calls what `atexit` has.
             self._thread = threading.Thread(target=self._work, name="datarax-write", daemon=True)
             self._thread.start()
             _close_at_exit(self)
@@ -144,6 +146,7 @@ class Writer(ABC):
                             self.end()
             except Exception as error:
                 what = f"step {first}" if call == "put" else "what was left"
+                # The first error is the cause; those after it are counted.
                 what, error, count = self._failed or (what, error, 0)
                 self._failed = what, error, count + 1
             if call == "sync":
@@ -169,7 +172,8 @@ class Writer(ABC):
 
 
 def _close_at_exit(writer: Writer) -> None:
-    """What waits is written also if nobody closes the writer."""
+    """Writes the waiting results at exit, if nobody has closed the writer."""
+    # `atexit` would keep each writer until the process ends.
     kept = weakref.ref(writer)
 
     def close() -> None:

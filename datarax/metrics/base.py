@@ -70,6 +70,17 @@ class Metric(State):
     outputs: Outputs = field(default=(), init=False)
     """Pairs of an argument of `update` and the output of a step for it: see `from_outputs`."""
 
+    # What the class is. `datarax evaluate` reads nothing else of it; see docs/own-metric.md.
+    higher_is_better: ClassVar[bool | None] = None
+    """Whether a better model has a higher value; None if neither direction is better, or if the
+    metric gives several numbers with different ones."""
+    tasks: ClassVar[tuple[str, ...]] = ()
+    """The tasks of `datarax evaluate` whose columns are the arguments of `update`."""
+    needs_scores: ClassVar[bool] = False
+    """Whether predicted labels are not enough, because `update` takes scores."""
+    short_name: ClassVar[str] = ""
+    """Another name for `--metrics`, such as "mae". Subclasses do not inherit it."""
+
     wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(compiled)
     flat: ClassVar[bool] = True
     owns_mesh: ClassVar[bool] = False
@@ -169,7 +180,8 @@ class Metric(State):
                 )
         return self.with_parts({"outputs": tuple(sorted((dict(self.outputs) | outputs).items()))})
 
-    # What wrappers use: a `Collection`, `per_device`, the collector. See docs/architecture.md.
+    # What wrappers use: a `Collection`, `per_device`, the collector.
+    # docs/maintainers/adding-a-metric.md lists it.
 
     def update_signature(self) -> inspect.Signature:
         """The arguments that `update` takes."""

@@ -14,7 +14,7 @@ from datarax._typing import PyTree
 from datarax._xp import fetched, is_near, on_host, xp
 from datarax.algebra.donated import refuse_donated
 from datarax.algebra.replication import folding, folding_on_host
-from datarax.algebra.traversal import walk
+from datarax.algebra.state import walk
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.call import is_numbers
 from datarax.metrics.routing import naming

@@ -19,12 +19,14 @@ from datarax._errors import (
 )
 from datarax._typing import PyTree
 from datarax._xp import on_host, xp
-from datarax.algebra.state import State
-from datarax.algebra.traversal import walk
+from datarax.algebra.state import State, walk
+from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
+from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.invalid_counts import NOT_SAMPLED, InvalidCounts, sum_of_counts
-from datarax.statistics.overflow import overflowed
+from datarax.statistics.scatter_counts import ScatterCounts
+from datarax.statistics.steps import DecayedSums
 
 OVERFLOWED = "sum of weights beyond the range of floats"
 """The kind of what is counted if a sum of weights has overflowed: then there is no result."""
@@ -373,3 +375,23 @@ def jsonable(x: Any) -> Any:
     if isinstance(x, list | tuple):
         return [jsonable(value) for value in x]
     return x.tolist() if hasattr(x, "tolist") else x
+
+
+def overflowed(statistic: State) -> list[jax.Array]:
+    """For each sum of floats in a statistic, whether one of its elements is not finite.
+
+    Of a statistic that counts invalid rows. These are left out, so its sums are finite unless they
+    overflow: a weight is below 2**128 in float32, but a sum of weights may be above. A
+    `ScaledTotal` does not overflow, and may hold a sum of infinite values.
+    """
+    if not any(isinstance(child, InvalidCounts) for child in statistic.children().values()):
+        return []
+    sums = []
+    for each in walk(statistic):
+        if isinstance(each, ScatterCounts):
+            sums.append(each.flushed[0])
+        elif isinstance(each, DecayedSums):
+            sums.append(each.weight[0])
+        elif isinstance(each, MetricAccumulator) and each.reduce_op == MetricReduceOp.sum:
+            sums.append(each.parts[0])
+    return [~xp.all(xp.isfinite(x)) for x in sums if not is_integer(x)]

@@ -11,11 +11,10 @@ from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import lax, on_host, vmap, xp
-from datarax.algebra.leaf_states import leaf_states, map_leaf_states
-from datarax.algebra.row_merge import Target, merge_rows
+from datarax.algebra.pytrees import leaf_states, map_leaf_states
+from datarax.algebra.row_merge import Target, invalid_uncounted, merge_rows
 from datarax.distributed.collectives import replicated
 from datarax.metrics.call import Call, is_call
-from datarax.statistics.repetition import invalid_uncounted
 
 AT_ONCE = 2**13
 """The most rows whose states are held at a time; at most 2**16, see `Packed`."""

@@ -391,7 +391,7 @@ def least_weight() -> float:
 def kept_weight(
     unusable: Invalid, weights: Weights, target: jax.Array, ignore_index: int | None
 ) -> tuple[jax.Array, Invalid]:
-    """`rows_weight` of examples, of which those with the target `ignore_index` are left out.
+    """`rows_weight` of examples, without those whose target is `ignore_index`.
 
     Raises:
         MetricInputError: the weights do not broadcast against the leading axes of the examples.

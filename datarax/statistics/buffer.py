@@ -1,22 +1,25 @@
-"""`Buffer`: keeps rows up to a fixed capacity, and counts the rows that do not fit."""
+"""`Buffer`: keeps rows up to a capacity, counts those that do not fit; of pairs, of features."""
 
 from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
 
-from datarax._checks import numeric, positive_int
+from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.state import State
 from datarax.distributed.collectives import pack_words, replicated, unpack_words
 from datarax.distributed.merge_ops import added_limbs, limbs_to_add, zeros
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
-from datarax.numerics.limbs import Limbs, add_limbs, sum_integers
-from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.numerics.limbs import Limbs, add_limbs, as_double, sum_integers
+from datarax.statistics.batches import pairs, rows_weight
+from datarax.statistics.feature_moments import check_features
+from datarax.statistics.invalid_counts import NOT_SAMPLED, InvalidCounts, not_finite
 
 
 class Rows(LeafState, kw_only=False):
@@ -191,3 +194,122 @@ class Buffer(State, kw_only=False):
     def overflow(self) -> Any:
         """How many rows did not fit."""
         return self.rows.overflow
+
+
+class PairBuffer(State, kw_only=False):
+    """Up to `capacity` pairs of a prediction and a target, each with its weight.
+
+    Pairs that do not fit are dropped and counted: those of later batches, and of later devices.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import PairBuffer
+        >>> seen = PairBuffer(capacity=2).update(jnp.array([1.0, 2.0, 3.0]), jnp.zeros(3))
+        >>> print(seen.filled, seen.overflow)
+        2 1
+    """
+
+    capacity: int
+    """How many pairs are kept, also after a merge. A pair takes 20 bytes (40 with x64)."""
+
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        positive_int(self.capacity, "capacity")
+        self.rows = WeightedRows(self.capacity, (5,), default_float().name)
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """Appends `preds` and `target`, both of any one shape; pairs of weight zero are skipped.
+
+        Integers are not rounded.
+        """
+        p, _, w, invalid = pairs(preds, target, weights, ())
+        w = xp.broadcast_to(w, p.shape)
+        x, y = (as_double(numeric(each, "preds")) for each in (preds, target))
+        data = xp.stack([part.reshape(-1) for part in (*x, *y, as_float(w))], -1)
+        return self.replace(
+            rows=self.rows.append(data, w.astype(xp.bool_).reshape(-1)),
+            invalid=self.invalid.update(invalid),
+        )
+
+    @property
+    def filled(self) -> jax.Array:
+        """How many pairs are kept."""
+        return xp.asarray(self.rows.filled)
+
+    @property
+    def overflow(self) -> Exact:
+        """How many pairs did not fit."""
+        return self.rows.overflow
+
+    @property
+    def columns(self) -> tuple[DoubleFloat, DoubleFloat, jax.Array]:
+        """Predictions, targets and weights, each (capacity,); 0 from `filled` on."""
+        data = xp.asarray(self.rows.data)
+        data = xp.where(self.rows.is_filled[:, None], data, 0)
+        x, x_low, y, y_low, w = data.T
+        return DoubleFloat(x, x_low), DoubleFloat(y, y_low), w
+
+
+class SampledRows(WeightedRows):
+    """Rows with their weights, which stand for those that do not fit."""
+
+    def unusable(self) -> dict[str, Any]:
+        return {NOT_SAMPLED: self.overflow}
+
+
+class FeatureBuffer(State, kw_only=False):
+    """The first `capacity` rows of features, each with its weight; counts those that do not fit.
+
+    Rows with a NaN or an infinity are excluded, and counted in `invalid`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import FeatureBuffer
+        >>> seen = FeatureBuffer(num_features=3, capacity=2).update(jnp.ones((5, 3)))
+        >>> print(seen.filled, seen.overflow)
+        2 3
+    """
+
+    num_features: int
+    """F, how many elements each row has."""
+    capacity: int
+    """How many rows are kept, also after a merge."""
+
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        positive_int(self.num_features, "num_features")
+        positive_int(self.capacity, "capacity")
+        self.rows = SampledRows(self.capacity, (self.num_features + 1,), default_float().name)
+
+    def update(self, features: ArrayLike, *, weights: Weights = None) -> Self:
+        """Appends features (N, F); rows of weight zero are skipped.
+
+        Raises:
+            MetricInputError: another shape.
+        """
+        x = as_float(numeric(features, "features"))
+        check_features(x, self.num_features)
+        w, invalid = rows_weight(not_finite(x, 1), weights)
+        data = xp.concatenate([x, as_float(w)[:, None]], 1)
+        return self.replace(
+            rows=self.rows.append(data, w.astype(xp.bool_)),
+            invalid=self.invalid.update(invalid),
+        )
+
+    @property
+    def filled(self) -> jax.Array:
+        """How many rows are kept."""
+        return xp.asarray(self.rows.filled)
+
+    @property
+    def overflow(self) -> Exact:
+        """How many rows did not fit."""
+        return self.rows.overflow
+
+    @property
+    def columns(self) -> DoubleFloat:
+        """Features and weights, (capacity, F + 1); 0 from `filled` on."""
+        data = xp.asarray(self.rows.data)
+        return DoubleFloat.of(xp.where(self.rows.is_filled[:, None], data, 0))

@@ -1,4 +1,4 @@
-"""Counts of right and wrong predictions: by class, of all classes together, or of two models."""
+"""Counts of right and wrong predictions: by class, of all classes together, or in a table."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -11,6 +11,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
+from datarax.algebra.row_merge import invalid_uncounted, repeating, repetitions
 from datarax.algebra.state import State
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
@@ -19,7 +20,7 @@ from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts
 from datarax.statistics.labels import count_labels
-from datarax.statistics.repetition import invalid_uncounted, repeating, repetitions
+from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.thresholds import (
     HIGHEST_SCORE,
     checked_threshold,
@@ -253,3 +254,57 @@ def _cells(right: jax.Array, predicted: jax.Array, actual: jax.Array, n: jax.Arr
     """TP, FP, FN and TN, (4, C), from integers by class and the total `n`."""
     n = xp.broadcast_to(n, right.shape)  # one number, or one for each replica
     return xp.stack([right, predicted - right, actual - right, n - predicted - actual + right])
+
+
+class ConfusionCounts(State):
+    """The weight of examples by target (rows) and predicted class (columns).
+
+    An update adds each example to one cell, in place. It makes no array of the size of the matrix,
+    nor of N by C. Exact to 2**48 without weights or with a mask. Examples with a score of NaN or
+    +inf, without any score above -inf, or with a label out of range, are excluded and counted in
+    `invalid`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import ConfusionCounts
+        >>> seen = ConfusionCounts(num_classes=2)
+        >>> print(seen.update(jnp.array([0, 1, 1]), jnp.array([0, 0, 1])).matrix.value)
+        [[1. 1.]
+         [0. 1.]]
+    """
+
+    num_classes: int
+    """Scores (..., C) or predicted labels (...), and labels (...) as target."""
+    ignore_index: int | None = None
+    """Examples with this target are excluded, and not counted in `invalid`."""
+
+    matrix: ScatterCounts = state()
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        positive_int(self.num_classes, "num_classes", least=2)
+        self.matrix = ScatterCounts((self.num_classes, self.num_classes))
+
+    @property
+    def size(self) -> int:
+        """The number of classes."""
+        return self.num_classes
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """Folds in a batch.
+
+        Raises:
+            MetricInputError: the shapes do not fit together; shows both.
+            MetricTypeError: the labels are not integers.
+        """
+        preds, target = numeric(preds, "preds"), numeric(target, "target")
+        size = self.num_classes
+        chosen, target, w, invalid = predictions(
+            preds, target, weights, size, ignore_index=self.ignore_index
+        )
+        cell = target * size + chosen[..., 0]
+        # Labels of weight zero may be anything, so their cell may not exist.
+        return self.replace(
+            matrix=self.matrix.add(xp.where(w.astype(xp.bool_), cell, 0), w),
+            invalid=self.invalid.update(invalid),
+        )

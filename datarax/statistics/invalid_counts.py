@@ -9,12 +9,12 @@ import numpy as np
 
 from datarax._checks import as_float, is_integer
 from datarax._xp import all_finite, lax, on_host, xp
+from datarax.algebra.row_merge import counting_invalid
 from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.repetition import counting_invalid
 
 KINDS = ("infinite", "NaN", "out of range")
 """Why a row is invalid, by its code from 1 to 3. A row has the highest code that applies."""

@@ -1,22 +1,29 @@
-"""`Scores`: the base of the statistics of scores; `Groups`: the form in which they are read."""
+"""Scores of positives and negatives, in bins or kept; `Groups`: how these are read."""
 
 from typing import NamedTuple, Self
 
 import jax
+import numpy as np
 
-from datarax._checks import is_integer, numeric
+from datarax._checks import as_float, default_float, is_integer, numeric, positive_int
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import special, xp
+from datarax._xp import lax, special, xp
+from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
+from datarax.numerics.exact import Exact
+from datarax.numerics.float_grid import default_bits
+from datarax.numerics.run_sums import run_sums
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.special import softmax_log_odds
 from datarax.numerics.sums import suffix_sums
+from datarax.statistics.adaptive_bins import AdaptiveBins
 from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import check_task, examples
+from datarax.statistics.buffer import Rows
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.labels import is_class
 from datarax.statistics.thresholds import check_sums
@@ -206,3 +213,136 @@ def _log_odds(logits: jax.Array, of_softmax: bool) -> jax.Array:
     """
     z = softmax_log_odds(logits) if of_softmax else logits
     return xp.where(xp.abs(z) > _MOST_LOG_ODDS, xp.sign(z) * xp.inf, z)
+
+
+_MOST_WITH_EXTREMES = 16
+
+
+class ScoreHistogram(Scores):
+    """Two histograms for each class: the scores of its positives, and of its negatives.
+
+    Scores are floats of any size and offset: logits, probabilities, log-probabilities. The bins of
+    a class depend on the range of its scores, and become coarser as it grows; see
+    `datarax.numerics.dyadic_grid`. Infinite scores have bins of their own. -0.0 and subnormal
+    numbers count as 0.0. With up to 16 classes, each bin also keeps its least and greatest score.
+    If both are equal, all scores of the bin are tied.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import ScoreHistogram
+        >>> seen = ScoreHistogram().update(jnp.array([0.1, 0.2, 0.3]), jnp.array([0, 1, 1]))
+        >>> print(seen.groups().total_positives.to_float(), seen.bits)
+        [[2.]] 16
+    """
+
+    bits: int | None = None
+    """There are `2**bits` bins for each class, from 10 to 22 bits. One more bit doubles the memory
+    and halves the width of a bin. `None` gives 16 bits for up to 2 classes, 14 for up to 16, 12 for
+    up to 256, otherwise 10."""
+
+    bins: AdaptiveBins = state()
+    """The weights of negatives, in the first row, and of positives."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bits is None:
+            self.bits = default_bits(self.size)
+        # With few bins, more powers of two would make the bins of logits too wide.
+        octaves = 20 if self.bits >= 14 else 10
+        mirrored = octaves
+        if self.from_logits:
+            octaves, mirrored = LOG_ODDS_OCTAVES, 0
+        self.bins = AdaptiveBins(
+            size=self.size,
+            rows=2,
+            bits=self.bits,
+            octaves=octaves,
+            mirrored=mirrored,
+            keeps_extremes=self.size <= _MOST_WITH_EXTREMES,
+        )
+
+    def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
+        w = w if w.dtype == xp.bool_ else as_float(w)
+        return self.replace(bins=self.bins.add(scores, w, positive))
+
+    def groups(self) -> Groups:
+        """The weights of positives and negatives, by class and bin."""
+        seen = self.bins.contents()
+        return Groups.of(seen.weights[1], seen.weights[0], seen.is_tie, seen.lowest)
+
+
+class ScoreBuffer(Scores):
+    """The scores, targets and weights of the first `capacity` examples; counts the others.
+
+    Scores are kept in float32 (float64 with x64); subnormal numbers count as 0. Examples of weight
+    zero take no room.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import ScoreBuffer
+        >>> kept = ScoreBuffer(3).update(jnp.array([0.1, 0.2, 0.3, 0.4]), jnp.array([0, 0, 1, 1]))
+        >>> print(kept.rows.filled, kept.overflow)
+        3 1
+    """
+
+    capacity: int = field(kw_only=False)
+    """How many examples are kept; a merge keeps the first `capacity` of both."""
+
+    rows: Rows = state()
+    """One row per example: its scores; then, for multiclass, its label and its weight; otherwise a
+    target for each score, and a weight for each score."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive_int(self.capacity, "capacity")
+        width = self.size + 2 if self._has_labels else 3 * self.size
+        self.rows = Rows(self.capacity, (width,), default_float().name)
+
+    @property
+    def _has_labels(self) -> bool:
+        """Whether a row holds a label and a weight, instead of one of each for every score."""
+        return self.num_classes is not None and not self.pooled
+
+    @property
+    def overflow(self) -> Exact:
+        """How many examples did not fit."""
+        return self.rows.overflow
+
+    def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
+        used, dtype = w.astype(xp.bool_), self.rows.dtype
+        # Scores of weight zero may hold anything, and must not reach the sort. -0.0 equals 0.0, and
+        # some devices flush subnormal numbers to zero: all of them become 0.0, so that every device
+        # gives the same result.
+        tiny = float(np.finfo(default_float()).tiny)
+        scores = xp.where(used & (xp.abs(scores) >= tiny), scores, 0)
+        target, w = positive, w.astype(dtype)
+        if self._has_labels:
+            target, w = xp.argmax(positive, -1)[:, None], w[:, :1]
+        parts = (scores.astype(dtype), target.astype(dtype), w)
+        kept = self.rows.append(xp.concatenate(parts, -1), xp.any(used, -1))
+        return self.replace(rows=kept)
+
+    def _columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Scores, weights of positives and weights of negatives, of shape (size, capacity)."""
+        data, size = xp.asarray(self.rows.data).T, self.size
+        scores = data[:size]
+        if self._has_labels:
+            classes = xp.arange(size, dtype=xp.int32)[:, None]
+            positive, w = data[size:-1].astype(xp.int32) == classes, data[-1:]
+        else:
+            positive, w = data[size : 2 * size] == 1, data[2 * size :]
+        w = xp.where(self.rows.is_filled[None, :], w, 0)
+        w = xp.broadcast_to(w, scores.shape)
+        # Rows without data get the score infinity, so that they come last when sorted.
+        scores = xp.where(w != 0, scores, xp.inf)
+        return scores, xp.where(positive, w, 0), xp.where(positive, 0, w)
+
+    def groups(self) -> Groups:
+        """The weights by class and distinct score, each at the first place of its score."""
+        scores, positives, negatives = lax.sort(self._columns(), dimension=-1, num_keys=1)
+        edge = xp.ones_like(scores[:, :1], xp.bool_)
+        differs = scores[:, 1:] != scores[:, :-1]
+        first = xp.concatenate([edge, differs], -1)
+        last = xp.concatenate([differs, edge], -1)
+        positives, negatives = (run_sums(w, first, last) for w in (positives, negatives))
+        return Groups.of(positives, negatives, xp.ones_like(first), scores)

@@ -24,10 +24,9 @@ from datarax.numerics.scaling import (
     times_power_of_two,
 )
 from datarax.numerics.sums import suffix_sums
-from datarax.statistics.adaptive_bins import AdaptiveBins, Contents
+from datarax.statistics.adaptive_bins import AdaptiveBins, Contents, WideBins
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, is_nan
-from datarax.statistics.wide_bins import WideBins
 
 Method = Literal["inverted_cdf", "averaged_inverted_cdf"]
 """The definition of the quantile, by its name in `numpy.quantile`."""

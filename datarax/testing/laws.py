@@ -14,7 +14,7 @@ import numpy as np
 
 from datarax._errors import ConfigurationMismatchError
 from datarax._typing import PyTree
-from datarax.algebra.traversal import walk
+from datarax.algebra.state import walk
 from datarax.metrics.base import Metric
 from datarax.testing import subject
 from datarax.testing.subject import (

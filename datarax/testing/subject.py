@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree
-from datarax.algebra.leaf_states import opened
+from datarax.algebra.pytrees import opened
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call
 from datarax.numerics.exact import Exact
@@ -127,7 +127,7 @@ class Subject:
         state_atol: float,
         empty: PyTree,
         compare_states: bool,
-        rows: bool,
+        rows: bool = True,
     ):
         if not isinstance(metric, Metric) or metric.owns_mesh:
             raise MetricTypeError(

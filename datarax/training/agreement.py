@@ -17,8 +17,8 @@ from typing import Any
 import jax
 
 from datarax._errors import ConfigurationMismatchError, DataraxError, MetricTimeoutError
+from datarax.algebra.state import states_in
 from datarax.algebra.state_dicts import plain
-from datarax.algebra.traversal import states_in
 from datarax.metrics.base import Metric
 
 _numbers = itertools.count()

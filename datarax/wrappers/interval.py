@@ -12,6 +12,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import fetched, on_host, vmap, xp
 from datarax.algebra.fields import state
+from datarax.algebra.row_merge import invalid_uncounted
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
 from datarax.metrics.row_updates import by_rows, rows_of
@@ -19,7 +20,6 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, times_power_of_two
 from datarax.statistics.cross_moments import TwoMoments
-from datarax.statistics.repetition import invalid_uncounted
 from datarax.wrappers.wrapper import MultiplyingWrapper
 
 

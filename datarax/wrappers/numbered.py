@@ -12,7 +12,7 @@ from datarax._errors import MetricInputError
 from datarax._xp import beside, lax, xp
 from datarax.algebra.device_merge import merge_stack
 from datarax.algebra.fields import state
-from datarax.algebra.leaf_states import leaf_states
+from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import zeros

@@ -19,9 +19,9 @@ from datarax._typing import PyTree
 from datarax._xp import beside, fetched, is_addressable, is_traced, lax, xp
 from datarax.algebra.donated import unless_donated
 from datarax.algebra.fields import state
-from datarax.algebra.leaf_states import map_leaf_states
+from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.replication import counted_once
-from datarax.algebra.traversal import walk
+from datarax.algebra.state import walk
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import is_same_everywhere, outside_mesh
 from datarax.metrics.base import Metric

@@ -10,11 +10,10 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax.algebra.fields import field
 from datarax.algebra.leaf_state import LeafState
-from datarax.algebra.leaf_states import map_leaf_states
+from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.replication import axes_of, counted_once
 from datarax.algebra.row_merge import Target
-from datarax.algebra.state import State
-from datarax.algebra.traversal import walk
+from datarax.algebra.state import State, walk
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from datarax import AxisNotBoundError, Collection, Metric, MetricAccumulator
 from datarax.algebra.device_merge import SMALL_BYTES, merge_over_devices
-from datarax.algebra.leaf_states import map_leaf_states
+from datarax.algebra.pytrees import map_leaf_states
 from datarax.metrics import (
     AUROC,
     Cardinality,

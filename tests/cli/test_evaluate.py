@@ -1,6 +1,7 @@
 """`datarax evaluate`: its numbers, what it writes, and what it refuses."""
 
 import json
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from datarax.metrics import MRR, NDCG, MeanAveragePrecision
 from tests.cli.evaluations import (
     ROWS,
     binary_columns,
+    command,
     evaluated,
     refusal,
     values,
@@ -283,3 +285,73 @@ def test_detections(rng, tmp_path):
         if value == value
     }
     close(values(summary), expected)
+
+
+OWN = '''
+"""The user's own metrics."""
+import datarax
+from datarax.metrics.classification.count_ratio import CountRatio
+
+
+class FalseDiscoveryRate(CountRatio):
+    """The fraction of positive predictions that are wrong."""
+
+    higher_is_better = False
+    short_name = "fdr"
+
+    def ratio(self, c):
+        return c.fp, c.predicted_positives
+
+
+class BestScore(datarax.Metric):
+    """The highest score."""
+
+    tasks = ("binary",)
+    best = datarax.MetricAccumulator(0.0, "max")
+
+    def update(self, preds):
+        return self.replace(best=self.best.update(preds))
+
+    def compute(self):
+        return self.best.value
+'''
+
+
+def test_a_users_metric_is_as_one_of_the_catalogue(rng, tmp_path, monkeypatch, capsys):
+    (tmp_path / "own_metrics.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    columns = binary_columns(rng)
+    path = write(tmp_path / "a.parquet", columns)
+    named = ("--metrics", "own_metrics.FalseDiscoveryRate,own_metrics.BestScore,recall,log_loss")
+    summary = evaluated(tmp_path / "out", path, *BINARY, *named, "--slice-by", "country")
+    hard = columns["score"] > 0.5
+    close(
+        values(summary),
+        {
+            "fdr": 1 - sk.precision_score(columns["label"], hard),
+            "best_score": columns["score"].max(),
+            "recall": sk.recall_score(columns["label"], hard),
+        },
+    )
+    better = {row["name"]: row["better"] for row in summary["metrics"]}
+    assert better == {"fdr": "lower", "best_score": None, "recall": "higher", "log_loss": "lower"}
+    about = {row["name"]: row["description"] for row in summary["metrics"]}
+    assert about["fdr"] == "The fraction of positive predictions that are wrong."
+    assert {"fdr", "recall"} <= summary["slices"][0]["rows"][0]["values"].keys()
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert report.index("fdr") < report.index("↓ lower") < report.index("↑ higher")
+    # A run is continued, and folders are merged, without an import that the user does not ask for.
+    again = evaluated(tmp_path / "out", path, *BINARY, *named, "--slice-by", "country", "--resume")
+    assert values(again) == values(summary)
+    merge = ("merge", tmp_path / "out", "--output", tmp_path / "all")
+    monkeypatch.delitem(sys.modules, "own_metrics")
+    capsys.readouterr()
+    assert "datarax merge takes --import own_metrics" in refusal(capsys, *merge)
+    assert command(*merge, "--import", "own_metrics") == 0
+    merged = json.loads((tmp_path / "all" / "metrics.json").read_text())
+    assert values(merged) == values(summary)
+    capsys.readouterr()
+    task = ("--task", "regression", "--preds", "score", "--target", "label")
+    assert "its class has tasks = ('binary', 'mul" in refusal(
+        capsys, "evaluate", path, *task, "--metrics", "own_metrics.FalseDiscoveryRate"
+    )

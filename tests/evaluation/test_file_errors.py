@@ -21,7 +21,7 @@ import pytest
 import datarax
 from datarax import MetricInputError
 from datarax.evaluation import Columns, fold
-from datarax.evaluation.read_ahead import read_ahead
+from datarax.evaluation.partial_state import read_ahead
 from datarax.metrics import Accuracy, LogLoss, Mean
 from tests.evaluation.written import FORMATS, binary, write
 

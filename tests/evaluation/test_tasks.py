@@ -6,7 +6,8 @@ import pickle
 import numpy as np
 import pytest
 
-from datarax import DataraxError
+import datarax
+from datarax import DataraxError, metrics
 from datarax.cli import evaluation_arguments
 from datarax.evaluation.assembly import (
     Configuration,
@@ -16,7 +17,18 @@ from datarax.evaluation.assembly import (
 )
 from datarax.evaluation.encoding import Encoding, Slicing
 from datarax.evaluation.metric_names import defaults, parsed
-from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, of_task, snake_case
+from datarax.evaluation.tasks import (
+    CLASSES,
+    TASKS,
+    Spec,
+    better,
+    built,
+    described,
+    fields_of,
+    of_task,
+    snake_case,
+)
+from datarax.metrics.reading import flat_items
 
 SIZES = {
     "binary": (None, "probabilities"),
@@ -77,8 +89,27 @@ def test_defaults_follow_the_size_and_the_scores():
                 Spec("accuracy", "Accuracy"),
             ],
         ),
-        ("regression", "mae", [Spec("mean_absolute_error", "MeanAbsoluteError")]),
-        ("ranking", "map", [Spec("retrieval_map", "RetrievalMAP")]),
+        ("regression", "mae", [Spec("mae", "MeanAbsoluteError")]),
+        (
+            "regression",
+            "mean_absolute_error",
+            [Spec("mean_absolute_error", "MeanAbsoluteError")],
+        ),
+        ("regression", "bias", [Spec("bias", "Mean")]),
+        ("ranking", "map", [Spec("map", "RetrievalMAP")]),
+        ("ranking", "ndcg_at_10", [Spec("ndcg_at_10", "NDCG", (("k", 10),))]),
+        ("text", "exact_match", [Spec("exact_match", "TextExactMatch")]),
+        (
+            "multilabel",
+            "macro_f1:threshold=0.25",
+            [Spec("macro_f1(threshold=0.25)", "F1", (("threshold", 0.25),))],
+        ),
+        (
+            "text",
+            "bleu(tokenize=13a)",
+            [Spec("bleu(tokenize=13a)", "BLEU", (("tokenize", "13a"),))],
+        ),
+        ("text", "rouge/rouge1,rouge/rouge2", [Spec("rouge", "ROUGE")]),
     ],
 )
 def test_metrics_by_name(task, text, expected):
@@ -89,6 +120,18 @@ def test_metrics_by_name(task, text, expected):
     ("text", "said"),
     [
         ("acuracy", "there is no metric 'acuracy'; did you mean 'accuracy'"),
+        ("balanced_acuracy", "there is no metric 'balanced_acuracy'; did you mean 'balanced_acc"),
+        ("ndgc_at_10", "there is no metric 'ndgc_at_10'; did you mean 'ndcg_at_10'"),
+        ("macro_f1", "not of the task 'binary': it is computed with --task multiclass or multil"),
+        ("balanced_accuracy:average=micro", "balanced_accuracy has average= already"),
+        ("fbeta:beta=2:beta=3", "fbeta has beta= already; leave out 'beta=3'"),
+        ("equal_error_rate/treshold", "has no number 'treshold'; did you mean 'threshold'?"),
+        ("accuracy/value", "the metric 'accuracy' has no number 'value'"),
+        ("no_such_module.Mine", "cannot import 'no_such_module': No module named 'no_such_modul"),
+        (".Mine", "cannot import ''"),
+        ("json.JSONDecoder", "'json' has no datarax.Metric 'JSONDecoder'"),
+        ("datarax.metrics.Acuracy", "has no datarax.Metric 'Acuracy'; did you mean 'Accuracy'"),
+        ("datarax.metrics.WER", "not of the task 'binary': its class has tasks = ('text',)"),
         ("bleu", "not of the task 'binary': it is computed with --task text"),
         ("fid", "cannot be read from columns"),
         ("accuracy:bta=2", "accuracy has no option 'bta=2'"),
@@ -105,6 +148,89 @@ def test_what_is_no_metric(text, said):
     with pytest.raises(DataraxError) as caught:
         parsed(text, "binary")
     assert said in str(caught.value)
+
+
+# What a metric needs besides what the task says.
+REQUIRED = {
+    "k": 3,
+    "fraction": 0.25,
+    "threshold": 1.5,
+    "min_recall": 0.5,
+    "min_precision": 0.5,
+    "min_specificity": 0.5,
+    "min_sensitivity": 0.5,
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_names_go_in_as_they_come_out(task):
+    """All metrics of a task, by the names of the numbers that its table has."""
+    size, scores = SIZES[task]
+    specs = list(defaults(task, size=size, scores=scores))
+    for name in of_task(task):
+        needed = (x for x, required in fields_of(CLASSES[name]).items() if required)
+        options = [f"{x}={REQUIRED[x]}" for x in needed if x != TASKS[task].size]
+        (spec,) = parsed(":".join([snake_case(name), *options]), task)
+        specs += [spec] if spec.name not in {each.name for each in specs} else []
+    for spec in specs:
+        metric = built(spec, task, size, scores, "propagate")
+        printed = [name for name, _ in flat_items({spec.name: metric.results()})]
+        assert parsed(",".join(printed), task, size) == [spec]
+    assert parsed(",".join(spec.name for spec in specs), task) == specs
+
+
+def test_all_short_names_are_of_a_task():
+    short = {cls for cls in CLASSES.values() if "short_name" in vars(cls)}
+    assert {cls.short_name for cls in short} >= {"mae", "mse", "rmse", "r2", "map", "mcc", "ece"}
+    for cls in short:
+        assert all(parsed(cls.short_name, task)[0].metric == cls.__name__ for task in cls.tasks)
+
+
+class OwnError(metrics.MeanAbsoluteError):
+    """An error of the user's."""
+
+    higher_is_better = True
+
+
+class OwnPeak(datarax.Metric):
+    """It says nothing of itself but its task."""
+
+    tasks = ("regression",)
+    peak = datarax.MetricAccumulator(0.0, "max")
+
+    def update(self, values):
+        return self.replace(peak=self.peak.update(values))
+
+    def compute(self):
+        return self.peak.value
+
+
+def test_a_users_class_says_what_it_is():
+    specs = parsed(f"{__name__}.OwnError,own={__name__}.OwnPeak,mae", "regression")
+    assert specs == [
+        Spec("own_error", f"{__name__}.OwnError"),
+        Spec("own", f"{__name__}.OwnPeak"),
+        Spec("mae", "MeanAbsoluteError"),
+    ]
+    assert [better(spec) for spec in specs] == ["higher", None, "lower"]
+    assert [described(spec) for spec in specs[:2]] == [OwnError.__doc__, OwnPeak.__doc__]
+    config = Configuration("regression", tuple(specs))
+    assert Configuration.of_json(json.loads(json.dumps(config.as_json()))) == config
+    metric = assembled(config)["whole"]
+    assert isinstance(metric["own_error"], OwnError)
+    assert metric.update(preds=np.ones(3), target=np.zeros(3), error=np.ones(3)).results() == {
+        "own_error": 1.0,
+        "own": 1.0,
+        "mae": 1.0,
+    }
+
+
+def test_names_in_saved_files_import_nothing(tmp_path, monkeypatch):
+    (tmp_path / "never_imported.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    saved = {"name": "x", "metric": "never_imported.X", "options": {}}
+    with pytest.raises(DataraxError, match="datarax merge takes --import never_imported"):
+        Spec.of_json(saved)
 
 
 def test_options_that_a_metric_needs_or_refuses():

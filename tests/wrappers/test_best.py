@@ -24,7 +24,7 @@ from datarax.metrics import Accuracy, LastValue, Mean, Recall, Sum
 from datarax.testing.laws import LAWS
 from datarax.testing.subject import Subject
 from datarax.training import StatefulMetric
-from datarax.wrappers.best_value import BestValue
+from datarax.wrappers.best import BestValue
 from tests.helpers import collectives, draw, make_mesh, over_shards, place
 
 # What it keeps depends on the order of updates, and a copy for each device is refused.

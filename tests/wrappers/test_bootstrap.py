@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Bootstrap, Collection, Sliced, metrics
-from datarax.wrappers.poisson import poisson_counts
+from datarax.wrappers.bootstrap import poisson_counts
 from tests.helpers import bits, make_mesh, place
 
 
@@ -55,9 +55,9 @@ def test_the_counts_are_poisson(rng):
 
 def test_the_mean_of_the_counts_is_one():
     # By definition: over all 2**16 values that a uniform variate has.
-    from datarax.wrappers import poisson
+    from datarax.wrappers.bootstrap import thresholds as of_counts
 
-    thresholds = np.array(poisson.thresholds())
+    thresholds = np.array(of_counts())
     uniform = np.arange(2**16)
     assert (uniform[:, None] >= thresholds).sum() == 2**16
 

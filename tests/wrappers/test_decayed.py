@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Collection, Decayed, Sliced, Window, metrics
-from datarax.algebra.leaf_states import leaf_states
+from datarax.algebra.pytrees import leaf_states
 from datarax.statistics.buffer import Rows
 from tests.helpers import bits, collectives_in, make_mesh, place
 from tests.registry import GROUPS, of_each_statistic

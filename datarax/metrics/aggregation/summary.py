@@ -25,6 +25,7 @@ class Mean(ValueMetric):
         1.25 nan
     """
 
+    tasks = ("regression",)
     statistic = WeightedTotal()
 
     def compute(self) -> PyTree:
@@ -70,6 +71,7 @@ class Max(ValueMetric):
         4.0
     """
 
+    tasks = ("regression",)
     statistic = Extremes()
 
     def compute(self) -> PyTree:
@@ -88,6 +90,7 @@ class Min(ValueMetric):
         1.0
     """
 
+    tasks = ("regression",)
     statistic = Extremes()
 
     def compute(self) -> PyTree:
@@ -129,6 +132,7 @@ class Variance(ValueMetric):
         1.0
     """
 
+    tasks = ("regression",)
     ddof: float = 0
     """0 for the variance of the population, 1 for the unbiased estimate from a sample."""
 

@@ -1,18 +1,32 @@
 """What the metrics of pairs of signals share: one `update`."""
 
-from typing import Self
+from collections.abc import Callable
+from typing import Any, Self
 
 import jax
 
-from datarax._checks import numeric, same_shape
+from datarax._checks import as_float, default_float, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.distributed.collectives import unsharded
-from datarax.metrics.audio.wide import in_float64
 from datarax.metrics.probabilistic.mean_score import MeanScore
+from datarax.numerics.double_float import has_float64
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
+
+
+def in_float64(function: Callable[..., Any], *arrays: jax.Array) -> Any:
+    """`function(*arrays)` in float64, although x64 is disabled; its floats rounded at the end.
+
+    On devices without float64, such as TPUs, in float32. `function` returns a pytree of arrays.
+    """
+    dtype = default_float()
+    if not has_float64():
+        return function(*map(as_float, arrays))
+    with jax.enable_x64(True):
+        value = function(*(x.astype(xp.float64) for x in arrays))
+        return jax.tree.map(lambda x: x.astype(dtype) if x.dtype == xp.float64 else x, value)
 
 
 class SignalMetric(MeanScore):
@@ -20,6 +34,8 @@ class SignalMetric(MeanScore):
 
     Computed in float64 where devices have it, and rounded once for each signal.
     """
+
+    higher_is_better = True
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with the signals folded in; no communication.

@@ -28,6 +28,7 @@ class Accuracy(TopKCountMetric):
         0.6667
     """
 
+    higher_is_better = True
     average: Average = "micro"
     """"micro" counts examples, alone in two counters; "macro" is the mean accuracy of the classes
     (multiclass: the recall of the classes that occur; binary: of both classes); "weighted" is that
@@ -104,6 +105,8 @@ class HammingDistance(Accuracy):
         >>> print(HammingDistance(num_labels=2).update(preds, target).compute())
         0.25
     """
+
+    higher_is_better = False
 
     def numerator(self, correct: DoubleFloat, wrong: DoubleFloat) -> DoubleFloat:
         return wrong

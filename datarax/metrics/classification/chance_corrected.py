@@ -11,7 +11,7 @@ from datarax._xp import xp
 from datarax.metrics.classification.count_ratio import CountMetric, Counts, quotient
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
-from datarax.statistics.confusion import ConfusionCounts
+from datarax.statistics.class_counts import ConfusionCounts
 
 
 class ChanceCorrected(CountMetric):
@@ -22,6 +22,7 @@ class ChanceCorrected(CountMetric):
     which is equal, and in which fewer products cancel.
     """
 
+    higher_is_better = True
     zero_division: float = 0.0
     """The value of 0/0: if all predictions, or all targets, are of one class. For `CohenKappa`: if
     both are."""
@@ -67,6 +68,8 @@ class MatthewsCorrCoef(ChanceCorrected):
         >>> print(metric.compute())
         0.7
     """
+
+    short_name = "mcc"
 
     def agreement(self, c: Counts) -> jax.Array:
         # n^2 - sum(p^2) = sum(p (n - p)), in which no terms cancel.

@@ -14,7 +14,7 @@ from datarax.metrics.classification.count_ratio import (
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.exact import exact
 from datarax.numerics.scaling import nan_where
-from datarax.statistics.confusion import ConfusionCounts
+from datarax.statistics.class_counts import ConfusionCounts
 
 _AXES = {"true": (-1,), "pred": (-2,), "all": (-1, -2)}
 

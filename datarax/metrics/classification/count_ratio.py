@@ -79,6 +79,7 @@ class TaskMetric(Metric):
     The task is multiclass with `num_classes`, multilabel with `num_labels`, otherwise binary.
     """
 
+    tasks = ("binary", "multiclass", "multilabel")
     num_classes: int | None = None
     """The number of classes of a multiclass task."""
     num_labels: int | None = None
@@ -192,6 +193,7 @@ class CountRatio(TopKCountMetric):
 class CountProportion(CountRatio):
     """A ratio of counts whose numerator is a part of its denominator."""
 
+    higher_is_better = True
     is_proportion: ClassVar[bool] = True
 
     def sums(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:

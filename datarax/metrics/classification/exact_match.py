@@ -30,6 +30,8 @@ class ExactMatch(TaskMetric):
         0.5
     """
 
+    higher_is_better = True
+    tasks = ("multiclass", "multilabel")
     statistic: RowMatches = state()
 
     def __post_init__(self) -> None:

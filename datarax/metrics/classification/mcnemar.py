@@ -44,6 +44,7 @@ class McNemar(TaskMetric):
         {'only_a': 4.0, 'only_b': 1.0, 'p_value': 0.375, 'statistic': 1.0}
     """
 
+    tasks = ()  # it takes the predictions of two models
     top_k: int = 1
     """Multiclass: a prediction is right if the target is among the k highest scores."""
     exact: bool = True

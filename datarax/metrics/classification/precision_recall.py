@@ -101,6 +101,7 @@ class FBeta(CountRatio):
         0.7143
     """
 
+    higher_is_better = True
     beta: float = field(default=1.0, kw_only=False)
     """Recall counts `beta` times as much as precision; 0 gives precision."""
 
@@ -131,6 +132,8 @@ class F1(CountRatio):
         0.5
     """
 
+    higher_is_better = True
+
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         return _f_beta(c.scaled(), 1.0)
 
@@ -150,6 +153,8 @@ class JaccardIndex(CountRatio):
         >>> print(round(float(metric.compute()), 4))
         0.3333
     """
+
+    higher_is_better = True
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         return c.tp, c.positives + c.fp
@@ -173,6 +178,8 @@ class InformednessYouden(CountRatio):
         >>> print(metric.compute())
         0.5
     """
+
+    higher_is_better = True
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         # The two ratios in one: (TP TN - FP FN) / ((TP + FN) (TN + FP)). So it is rounded once.

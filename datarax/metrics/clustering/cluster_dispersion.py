@@ -63,6 +63,8 @@ class CalinskiHarabasz(DispersionMetric):
         50.0
     """
 
+    higher_is_better = True
+
     def compute(self) -> PyTree:
         # The result does not depend on the unit.
         sizes, means, distances = self.statistic.in_one_unit()
@@ -105,6 +107,8 @@ class DaviesBouldin(DispersionMetric):
         >>> print(round(float(metric.update(points, jnp.array([0, 0, 1, 1])).compute()), 4))
         0.2
     """
+
+    higher_is_better = False
 
     def compute(self) -> PyTree:
         # The result does not depend on the unit.

@@ -141,6 +141,7 @@ class Table(NamedTuple):
 class TableMetric(Metric):
     """A metric that is computed from a contingency table. A subclass defines `of_table`."""
 
+    tasks = ("multiclass",)
     num_classes: int
     """How many labels `target` may hold: 0 to `num_classes - 1`."""
 
@@ -176,6 +177,7 @@ class TableMetric(Metric):
 class Clustering(TableMetric):
     """A comparison of clusters (`preds`) with known classes (`target`)."""
 
+    higher_is_better = True
     num_clusters: int | None = None
     """How many labels `preds` may hold: 0 to `num_clusters - 1`; by default `num_classes`."""
 

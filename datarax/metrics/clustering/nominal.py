@@ -11,8 +11,7 @@ from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.metrics.clustering.contingency_table import Table, TableMetric
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
-from datarax.statistics.contingency import Contingency
-from datarax.statistics.ratings import Ratings
+from datarax.statistics.contingency import Contingency, Ratings
 
 
 class Association(TableMetric):
@@ -165,6 +164,7 @@ class FleissKappa(Metric):
         0.55
     """
 
+    higher_is_better = True
     num_categories: int
     """How many categories there are."""
 

@@ -132,6 +132,7 @@ class PairConfusionMatrix(Clustering):
          [2. 2.]]
     """
 
+    higher_is_better = None
     on_invalid: OnInvalid = "exclude"
     """As in `Metric`. The default is "exclude" because the results are counts."""
 

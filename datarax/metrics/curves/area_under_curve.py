@@ -18,8 +18,7 @@ from datarax.metrics.curves.score_table import ScoreTable
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.scaling import nan_where, weighted_mean
 from datarax.numerics.special import x_minus_log1p
-from datarax.statistics.score_buffer import ScoreBuffer
-from datarax.statistics.scores import Groups
+from datarax.statistics.scores import Groups, ScoreBuffer
 
 
 class AreaMetric(ScoreMetric):
@@ -29,6 +28,7 @@ class AreaMetric(ScoreMetric):
     this order. `bounds` gives the values of the worst and of the best order.
     """
 
+    higher_is_better = True
     average: Literal["micro", "macro", "weighted"] | None = "macro"
     """"macro": the mean over the classes. "weighted": the mean weighted by the positives of each
     class. `None`: one value per class. Classes whose value is NaN are left out of an average.

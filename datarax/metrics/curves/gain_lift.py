@@ -44,6 +44,8 @@ class KolmogorovSmirnov(ScoreMetric):
         0.5
     """
 
+    higher_is_better = True
+
     def compute(self) -> PyTree:
         groups = self.groups()
         positives, negatives = groups.total_positives, groups.total_negatives
@@ -72,6 +74,7 @@ class Gain(ScoreMetric):
         0.5
     """
 
+    higher_is_better = True
     fraction: float
     """The fraction of the examples, those with the highest scores; above 0, up to 1."""
 

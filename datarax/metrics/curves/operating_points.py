@@ -21,6 +21,8 @@ class OperatingPoint(ScoreMetric):
     score; otherwise a better one may lie within a bin.
     """
 
+    higher_is_better = True
+
     def best(
         self, groups: Groups, rate: jax.Array, other: jax.Array, least: float
     ) -> dict[str, jax.Array]:
@@ -219,6 +221,8 @@ class EqualErrorRate(ScoreMetric):
         >>> print(point["value"], point["threshold"])
         0.5 3.0
     """
+
+    higher_is_better = False
 
     def compute(self) -> PyTree:
         groups = self.groups()

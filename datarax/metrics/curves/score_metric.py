@@ -10,9 +10,7 @@ from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat, where
-from datarax.statistics.score_buffer import ScoreBuffer
-from datarax.statistics.score_histogram import ScoreHistogram
-from datarax.statistics.scores import Groups
+from datarax.statistics.scores import Groups, ScoreBuffer, ScoreHistogram
 
 
 class ScoreMetric(Metric):
@@ -23,6 +21,8 @@ class ScoreMetric(Metric):
     label. Without an average, there is one result per class or label.
     """
 
+    tasks = ("binary", "multiclass", "multilabel")
+    needs_scores = True
     num_classes: int | None = None
     """How many classes a multiclass task has."""
     num_labels: int | None = None

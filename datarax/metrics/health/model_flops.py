@@ -48,6 +48,7 @@ class ModelFLOPs(Metric):
         utilization 0.26214400000000004
     """
 
+    higher_is_better = True
     flops_per_step: float
     """Floating-point operations of a step on all devices; a multiplication and an addition are
     two."""

@@ -52,6 +52,7 @@ class StepTime(Metric):
         {'max': 2.0, 'mean': 1.0, 'p50': 0.5, 'waiting': 0.5}
     """
 
+    higher_is_better = False
     quantiles: Sequence[float] = (0.5, 0.9, 0.99)
     """Numbers from 0 to 1: 0.5 gives "p50"."""
     bits: int = 12
@@ -132,6 +133,7 @@ class Throughput(Metric):
         {'examples_per_second': 16.0, 'tokens_per_second': 8192.0}
     """
 
+    higher_is_better = True
     tokens = ElapsedTotal()
     examples = ElapsedTotal()
     broadcast_arguments = ("elapsed",)

@@ -24,6 +24,7 @@ class TextExactMatch(TextMean):
         0.5
     """
 
+    higher_is_better = True
     normalize: bool = True
     """Whether texts are normalized so; if not, they must be equal as they are."""
 
@@ -51,6 +52,8 @@ class TokenF1(TextMean):
         >>> print(round(float(metric.compute()), 3))
         0.667
     """
+
+    higher_is_better = True
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
         scores = [

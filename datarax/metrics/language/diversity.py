@@ -49,6 +49,7 @@ class SelfBLEU(TextMean):
         66.7
     """
 
+    higher_is_better = False
     max_order: int = 4
     """The length of the longest n-grams."""
     tokenize: str = "13a"
@@ -140,6 +141,7 @@ class DistinctN(CountedText):
         0.55
     """
 
+    higher_is_better = True
     n: int = field(default=2, kw_only=False)
     """The length of the n-grams."""
     lowercase: bool = False

@@ -137,6 +137,8 @@ class WIP(Alignment):
         0.45
     """
 
+    higher_is_better = True
+
     def compute(self) -> PyTree:
         return ((self.hits / self.reference_words) * (self.hits / self.words)).to_float()
 
@@ -156,6 +158,8 @@ class WIL(Alignment):
         >>> print(metric.compute())
         0.55
     """
+
+    higher_is_better = False
 
     def compute(self) -> PyTree:
         kept = (self.hits / self.reference_words) * (self.hits / self.words)

@@ -43,6 +43,7 @@ class PassAtK(MeanScore):
         0.5
     """
 
+    higher_is_better = True
     k: int = field(kw_only=False)
     """How many samples are drawn."""
 

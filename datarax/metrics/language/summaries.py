@@ -37,6 +37,7 @@ class ROUGE(TextMetric):
         {'rouge1': 0.769, 'rouge2': 0.727, 'rougeL': 0.769, 'rougeLsum': 0.769}
     """
 
+    higher_is_better = True
     rouge_keys: tuple[str, ...] = ("rouge1", "rouge2", "rougeL", "rougeLsum")
     """Which scores: "rougeL", "rougeLsum", or "rouge1" to "rouge9" for n-grams of that length."""
 

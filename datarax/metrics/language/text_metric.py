@@ -31,6 +31,8 @@ class CountedText(Metric):
     So strings can be used outside `jit`, and an update is one compiled program after the counting.
     """
 
+    tasks = ("text",)
+
     def update(self, *args: Any, **kwargs: Any) -> Self:
         return self.apply(self.calls(args, kwargs))
 
@@ -123,7 +125,7 @@ class TextMetric(CountedText):
 
 
 class TextMean(TextMetric):
-    """The mean of one number of each text, a subclass defines `score`."""
+    """The mean of one number of each text, which a subclass defines in `numbers`."""
 
     width: ClassVar[int] = 1  # type: ignore[assignment]
 
@@ -137,6 +139,7 @@ class TextMean(TextMetric):
 class TextRatio(TextMetric):
     """The quotient of the sums of the first two numbers of each text."""
 
+    higher_is_better = False
     width: ClassVar[int] = 2  # type: ignore[assignment]
 
     def compute(self) -> PyTree:

@@ -31,6 +31,7 @@ class TokenLoss(Metric):
     do losses below 0.
     """
 
+    higher_is_better = False
     ignore_index: int | None = None
     """Tokens with this id, such as padding, are excluded, and not counted as invalid."""
     from_losses: bool = False

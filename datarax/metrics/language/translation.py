@@ -46,6 +46,7 @@ class BLEU(TextMetric):
         68.57
     """
 
+    higher_is_better = True
     max_order: int = 4
     """The length of the longest n-grams."""
     tokenize: str = "13a"
@@ -168,6 +169,7 @@ class CHRF(TextMetric):
         69.25
     """
 
+    higher_is_better = True
     char_order: int = 6
     """The length of the longest n-grams of characters."""
     word_order: int = 0

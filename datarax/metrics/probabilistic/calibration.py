@@ -33,6 +33,8 @@ class CalibrationMetric(Metric):
     probability of zero.
     """
 
+    tasks = ("binary", "multiclass", "multilabel")
+    needs_scores = True
     num_bins: int = 15
     """How many bins there are."""
     binning: Literal["width", "mass"] = "width"
@@ -105,6 +107,8 @@ class CalibrationError(CalibrationMetric):
         0.475
     """
 
+    short_name = "ece"
+    higher_is_better = False
     norm: Literal["l1", "l2", "max"] = "l1"
     """How the gaps of the bins become one number."""
     average: Literal["macro"] | None = "macro"

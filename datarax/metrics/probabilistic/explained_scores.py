@@ -26,6 +26,7 @@ class ExplainedScore(ProbabilityScore):
     whose frequency leaves nothing to explain; there scikit-learn gives minus infinity.
     """
 
+    higher_is_better = True
     num_labels: ClassVar[None] = None  # type: ignore[reportIncompatibleVariableOverride]
     average: ClassVar[str] = "micro"  # type: ignore[reportIncompatibleVariableOverride]
 

@@ -35,6 +35,7 @@ class RankedProbabilityScore(ProbabilityScore):
         0.625
     """
 
+    tasks = ("multiclass",)
     num_classes: int | None = field()
     """How many classes there are; their labels are in order."""
     normalize: bool = False
@@ -85,6 +86,7 @@ class ContinuousRankedProbabilityScore(MeanScore):
         0.5
     """
 
+    higher_is_better = False
     forecast: Literal["ensemble", "normal"] = "ensemble"
     """What `preds` are: the members of an "ensemble", or the parameters of a "normal"
     distribution."""

@@ -27,6 +27,8 @@ class MeanScore(Metric):
 class TaskScore(MeanScore):
     """The weighted mean of a score of each example of a task; a subclass defines `score`."""
 
+    tasks = ("binary", "multiclass", "multilabel")
+    needs_scores = True
     num_classes: int | None = None
     """How many classes a multiclass task has."""
     num_labels: int | None = None
@@ -99,6 +101,7 @@ class ProbabilityScore(TaskScore):
     probability of zero. Valid rows are not divided by their sums.
     """
 
+    higher_is_better = False
     from_logits: bool = False
     """Whether `preds` are logits (of a softmax for multiclass, else of a sigmoid) or
     probabilities; values are never inspected."""

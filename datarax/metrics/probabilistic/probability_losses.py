@@ -104,6 +104,7 @@ class HingeLoss(TaskScore):
         0.5
     """
 
+    higher_is_better = False
     squared: bool = False
     """Whether the loss of each example is squared."""
 

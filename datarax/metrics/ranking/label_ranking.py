@@ -22,6 +22,8 @@ class CoverageError(QueryMetric):
         2.0
     """
 
+    higher_is_better = False
+
     def score(self, ranking: Ranking) -> DoubleFloat:
         needed = ranking.relevant_above < ranking.relevant
         return ranking.sum(number(needed))
@@ -42,6 +44,8 @@ class LabelRankingLoss(QueryMetric):
         >>> print(LabelRankingLoss().update(preds, target).compute())
         0.25
     """
+
+    higher_is_better = False
 
     def score(self, ranking: Ranking) -> DoubleFloat:
         not_below = ranking.above + ranking.tied - ranking.relevant_above - ranking.relevant_tied

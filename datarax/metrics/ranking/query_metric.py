@@ -110,6 +110,9 @@ class RankedMean(Metric):
 class RelevanceMean(RankedMean):
     """A `RankedMean` of the relevance of documents."""
 
+    higher_is_better = True
+    tasks = ("ranking",)
+
     def update(
         self,
         preds: ArrayLike,

@@ -58,6 +58,8 @@ class RetrievalMAP(UpToK):
         0.75
     """
 
+    short_name = "map"
+
     def score(self, ranking: Ranking) -> DoubleFloat:
         # If the document at the i-th place of n tied ones is relevant, so are, by expectation,
         # (i - 1) (r - 1) / (n - 1) of those before it.

@@ -94,6 +94,8 @@ class FallOut(TopK):
         0.5
     """
 
+    higher_is_better = False
+
     def score(self, ranking: Ranking) -> DoubleFloat:
         miss = number(ranking.tied - ranking.relevant_tied) / number(ranking.tied)
         return ranking.sum(ranking.up_to(self.k, miss)) / number(ranking.irrelevant)

@@ -13,6 +13,7 @@ from datarax.statistics.loss_total import LossTotal
 class CorrelationMetric(PerOutput):
     """A metric that is computed from `CrossMoments`; in a `Collection`, such metrics share one."""
 
+    higher_is_better = True
     statistic: CrossMoments = state()
 
     def __post_init__(self) -> None:
@@ -85,6 +86,7 @@ class CosineSimilarity(RegressionMetric):
         0.5
     """
 
+    higher_is_better = True
     statistic = LossTotal("cosine")
 
     def compute(self) -> PyTree:

@@ -15,8 +15,7 @@ from datarax.numerics.scaling import times_power_of_two
 from datarax.numerics.special import tweedie_deviance
 from datarax.statistics.batches import pairs
 from datarax.statistics.example_count import ExampleCount
-from datarax.statistics.loss_total import LossTotal
-from datarax.statistics.losses import LOSSES
+from datarax.statistics.loss_total import LOSSES, LossTotal
 from datarax.statistics.moments import (
     Apart,
     CentralMoments,

@@ -34,6 +34,7 @@ class MaxError(PerOutput):
         3.0
     """
 
+    higher_is_better = False
     largest: MetricAccumulator = state()
     invalid = InvalidCounts()
 
@@ -72,6 +73,7 @@ class MedianAbsoluteError(RegressionMetric):
         2.0 [2.0, 2.0]
     """
 
+    higher_is_better = False
     bits: int = 16
     """The resolution, from 10 to 22; see `datarax.statistics.ValueHistogram`."""
 

@@ -58,6 +58,7 @@ class D2Tweedie(RegressionMetric):
         0.8154
     """
 
+    higher_is_better = True
     power: float = field(default=0.0, kw_only=False)
     """The power of the variance: 0 is the normal distribution, 1 Poisson, 2 gamma, 3 inverse
     Gaussian."""
@@ -101,6 +102,7 @@ class D2Pinball(RegressionMetric):
         -0.7273
     """
 
+    higher_is_better = True
     q: float = field(default=0.5, kw_only=False)
     """The quantile, from 0 to 1."""
     bits: int = 16

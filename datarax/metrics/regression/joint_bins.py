@@ -15,11 +15,10 @@ from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import DyadicGrid
 from datarax.numerics.limbs import as_double
-from datarax.statistics.adaptive_bins import joined_counts, places_of
+from datarax.statistics.adaptive_bins import WideBins, joined_counts, joined_doubles, places_of
 from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scatter_counts import ScatterCounts
-from datarax.statistics.wide_bins import WideBins, joined_doubles
 
 
 class JointTable(NamedTuple):

@@ -12,15 +12,15 @@ from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
-from datarax.statistics.loss_total import LossTotal
-from datarax.statistics.losses import LossName
+from datarax.statistics.loss_total import LossName, LossTotal
 
 
 class LossMetric(PerOutput):
     """A metric that is computed from the total of a loss. It is the mean, unless overridden."""
 
+    higher_is_better = False
     loss: ClassVar[LossName]
-    """The name of the loss in `datarax.statistics.losses`."""
+    """The name of the loss in `datarax.statistics.loss_total`."""
     parameter: float = field(default=0.0, init=False)
     """The parameter of the loss, if it has one; set before `super().__post_init__()`."""
 
@@ -73,6 +73,7 @@ class MeanAbsolutePercentageError(LossMetric):
         0.375
     """
 
+    short_name = "mape"
     loss = "absolute percentage"
     parameter = 2.0**-52  # the least divisor, as in scikit-learn
 
@@ -270,6 +271,7 @@ class CriticalSuccessIndex(LossMetric):
         0.33333334
     """
 
+    higher_is_better = True
     loss = "critical success"
     threshold: float = field(kw_only=False)
     """The least value that is an event."""

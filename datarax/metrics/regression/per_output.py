@@ -15,6 +15,7 @@ from datarax.numerics.scaled_double import ScaledDouble
 class RegressionMetric(Metric):
     """A metric of real predictions and targets."""
 
+    tasks = ("regression",)
     statistic: Any = state()
 
     @shareable

@@ -21,8 +21,8 @@ from datarax.metrics.regression.ranks import (
 )
 from datarax.numerics.normalized_products import correlation_coefficient
 from datarax.numerics.scaling import power_of_two_near_reciprocal
+from datarax.statistics.buffer import PairBuffer
 from datarax.statistics.cross_moments import TwoMoments
-from datarax.statistics.pair_buffer import PairBuffer
 
 
 class RankCorrelation(RegressionMetric):
@@ -32,6 +32,7 @@ class RankCorrelation(RegressionMetric):
     other examples as invalid, and `on_invalid` applies to them.
     """
 
+    higher_is_better = True
     capacity: int = 8192
     """How many examples are kept in all."""
 

@@ -18,6 +18,7 @@ from datarax.statistics.cross_moments import Residuals
 class ResidualMetric(PerOutput):
     """A metric that is computed from `Residuals`; in a `Collection`, such metrics share one."""
 
+    higher_is_better = False
     statistic: Residuals = state()
 
     def __post_init__(self) -> None:
@@ -45,6 +46,8 @@ class MeanSquaredError(SquareOrRoot, ResidualMetric):
         5.0
     """
 
+    short_name = "mse"
+
     def square_by_output(self) -> ScaledDouble:
         return self.mean_square
 
@@ -67,6 +70,8 @@ class RootMeanSquaredError(ResidualMetric):
         >>> print(metric.compute())
         3.0
     """
+
+    short_name = "rmse"
 
     def by_output(self) -> jax.Array:
         return self.mean_square.root()
@@ -122,6 +127,8 @@ class MeanAbsoluteError(ResidualMetric):
         2.0
     """
 
+    short_name = "mae"
+
     def by_output(self) -> jax.Array:
         return self.statistic.mean_absolute
 
@@ -152,6 +159,7 @@ class RelativeSquaredError(SquareOrRoot, ResidualMetric):
 class ExplainedMetric(ResidualMetric):
     """One minus the share of the variance of the target that the predictions do not explain."""
 
+    higher_is_better = True
     multioutput: Literal[  # type: ignore[assignment]
         "uniform_average", "raw_values", "variance_weighted"
     ] = "uniform_average"
@@ -214,6 +222,7 @@ class R2Score(ExplainedMetric):
         0.9486
     """
 
+    short_name = "r2"
     adjusted: int = 0
     """The number k of regressors for the adjusted R2, 1 - (1 - R2) (n - 1) / (n - k - 1); n is the
     total weight. NaN if n is at most k + 1. With 0, R2 is not adjusted."""

@@ -23,6 +23,7 @@ Ratio = Callable[[Counts], tuple[DoubleFloat, DoubleFloat]]
 class PixelMetric(Metric):
     """A metric of the classes of pixels; by default all images are counted together."""
 
+    higher_is_better = True
     num_classes: int
     """C, how many classes there are; 0 is the background."""
     ignore_index: int | None = None

@@ -37,6 +37,7 @@ class PanopticQuality(Metric):
         0.6667
     """
 
+    higher_is_better = True
     num_classes: int
     """How many classes there are, things and stuff, numbered from 0."""
     things: tuple[int, ...]

@@ -105,6 +105,7 @@ class ImageScore(ImageMean):
 class RangedScore(ImageScore):
     """An `ImageScore` of images in units of their range: `scores` gets pixels divided by it."""
 
+    higher_is_better = True
     data_range: float | None = None
     """The greatest possible pixel minus the least: 1.0 for floats from 0 to 1. Values are never
     inspected, so floats need it; without it, that of uint8 is 255, and that of uint16 65535."""

@@ -61,6 +61,8 @@ class MeanAveragePrecision(Metric):
         map 0.635 map_50 0.835 mar_100 0.850
     """
 
+    higher_is_better = True
+    tasks = ("detection",)
     num_classes: int
     """How many classes there are, numbered from 0."""
     capacity: int = 2**17

@@ -38,6 +38,7 @@ class PerceptualDistance(ImageScore):
         2.0
     """
 
+    higher_is_better = False
     features: Callable[[jax.Array], Sequence[jax.Array]]
     """Maps images (N, H, W, C) to a list of feature maps (N, h, w, c), each image by itself. A
     function is configuration: see `FID`."""

@@ -105,6 +105,7 @@ class RMSESW(ImageScore):
         2.0
     """
 
+    higher_is_better = False
     window: int = 8
     """The pixels along each side of a window."""
 

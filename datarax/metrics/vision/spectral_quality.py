@@ -27,6 +27,8 @@ class SAM(ImageScore):
         0.7854
     """
 
+    higher_is_better = False
+
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         (p, p_some), (t, t_some) = unit_spectra(preds), unit_spectra(target)
         # W. Kahan: twice the angle of the triangle of both unit vectors.
@@ -56,6 +58,7 @@ class ERGAS(ImageScore):
         2.5
     """
 
+    higher_is_better = False
     ratio: float = 4
     """How many pixels of the sharp image lie along a pixel of the coarse one."""
 
@@ -86,6 +89,8 @@ class RASE(ImageScore):
         10.0
     """
 
+    higher_is_better = False
+
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         mean = xp.abs(xp.mean(target, (1, 2, 3)))
         return 100 * xp.sqrt(xp.mean(_mean_squares(preds, target), -1)) / mean
@@ -109,6 +114,7 @@ class SpatialCorrelation(ImageScore):
         1.0
     """
 
+    higher_is_better = True
     least_size = 3
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:

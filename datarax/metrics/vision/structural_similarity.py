@@ -156,6 +156,7 @@ class UQI(ImageScore):
         0.64
     """
 
+    higher_is_better = True
     window: int = 8
     """The pixels along each side of a window."""
 

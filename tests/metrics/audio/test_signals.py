@@ -18,7 +18,7 @@ from datarax.metrics import (
     ComplexSISNR,
     PermutationInvariant,
 )
-from datarax.metrics.audio import wide
+from datarax.metrics.audio import signal_metric
 from datarax.testing import assert_within_ulps
 from tests.helpers import update, update_all, value_of
 from tests.registry.audio import mir_eval_sdr, si_sdr, speech
@@ -36,7 +36,7 @@ def noisy(rng, shape, noise=0.3):
 def devices(request, monkeypatch):
     """With float64, or as on a device without it."""
     if request.param == "float32":
-        monkeypatch.setattr(wide, "has_float64", lambda: False)
+        monkeypatch.setattr(signal_metric, "has_float64", lambda: False)
     return request.param
 
 

@@ -7,7 +7,7 @@ from rapidfuzz.distance import Levenshtein
 
 import datarax
 from datarax.metrics import EditDistance
-from datarax.metrics.language.token_edits import edit_distance
+from datarax.metrics.language.edit_distance import edit_distance
 from datarax.testing import assert_within_ulps
 from tests.helpers import update_all
 

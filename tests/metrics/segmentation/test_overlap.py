@@ -9,7 +9,7 @@ import scipy.spatial.distance
 
 import datarax
 from datarax import metrics
-from datarax.metrics.segmentation.boundaries import edges, percentile_of, squared_distance
+from datarax.metrics.segmentation.hausdorff import edges, percentile_of, squared_distance
 from datarax.testing import assert_within_ulps
 from tests.helpers import update
 

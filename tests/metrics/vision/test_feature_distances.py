@@ -10,9 +10,9 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax import MetricInputError, MetricTypeError
 from datarax.algebra.device_merge import merge_over_devices
-from datarax.algebra.leaf_states import map_leaf_states
+from datarax.algebra.pytrees import map_leaf_states
 from datarax.metrics import FID, KID, InceptionScore
-from datarax.metrics.vision.frechet import frechet_distance
+from datarax.metrics.vision.feature_distances import frechet_distance
 from datarax.numerics import DoubleFloat
 from datarax.statistics import FeatureMoments
 from tests.helpers import make_mesh, over_shards, softmax, update
