@@ -20,6 +20,7 @@ MAINTAINERS = sorted((ROOT / "docs/maintainers").glob("*.md"))
 LAYERS = (
     ("_typing",),
     ("_errors",),
+    ("_numbers",),
     ("_optional",),
     ("_xp",),
     ("_checks",),

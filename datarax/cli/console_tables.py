@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from datarax._numbers import known_decimals, number, outward
 from datarax.cli.one_line import printable
 
 MOST_CLASSES = 20
@@ -75,11 +76,15 @@ def metrics_table(summary: Summary) -> Table:
     if bounds:
         table.add_column("certain bounds", justify="center", no_wrap=True, style="dim")
     for row in rows:
-        cells: list[Text | str] = [plain(row["name"]), number(row["value"])]
+        least, most = row["bounds"] or (None, None)
+        exact = known_decimals(least, most, digits=1)
+        decimals = known_decimals(row["lower"], row["upper"])
+        decimals = exact if decimals is None else decimals
+        cells: list[Text | str] = [plain(row["name"]), number(row["value"], decimals)]
         if intervals:
-            cells.append(_between(row["lower"], row["upper"]))
+            cells.append(_between(row["lower"], row["upper"], decimals))
         if bounds:
-            cells.append(_between(*(row["bounds"] or (None, None))))
+            cells.append(_between(*outward(least, most, exact), exact))
         table.add_row(*cells)
     return table
 
@@ -95,12 +100,13 @@ def comparison_table(summary: Summary) -> Table:
     table.add_column(percent, justify="center", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in summary["metrics"]:
+        decimals = known_decimals(row["lower"], row["upper"])
         table.add_row(
             plain(row["name"]),
-            number(row["a"]),
-            number(row["b"]),
-            number(row["difference"], sign=True),
-            _between(row["lower"], row["upper"], sign=True),
+            number(row["a"], decimals),
+            number(row["b"], decimals),
+            number(row["difference"], decimals, sign=True),
+            _between(row["lower"], row["upper"], decimals, sign=True),
             _verdict(row),
         )
     return table
@@ -125,9 +131,7 @@ def _classes_table(by_class: Mapping[str, Any]) -> Table:
         table.add_column(plain(column["name"]), justify="right", no_wrap=True)
     for place, name in enumerate(by_class["classes"][:MOST_CLASSES]):
         cells = (
-            whole(column["values"][place])
-            if column["name"] == "support"
-            else number(column["values"][place])
+            (_total if column["name"] == "support" else number)(column["values"][place])
             for column in columns
         )
         table.add_row(plain(name), *cells)
@@ -153,7 +157,7 @@ def _slices_table(slicing: Mapping[str, Any], width: int) -> Table:
         table.add_column(plain(name), justify="right", no_wrap=True)
     for row in rows[:MOST_SLICES]:
         cells = (_with_margin(row["values"].get(name)) for name in names)
-        table.add_row(plain(row["name"]), whole(row["examples"]), *cells)
+        table.add_row(plain(row["name"]), _total(row["examples"]), *cells)
     _more(table, len(rows) - MOST_SLICES)
     return table
 
@@ -162,10 +166,11 @@ def _with_margin(value: Mapping[str, Any] | None) -> Text:
     """A value in a slice, and half the width of its interval."""
     if value is None:
         return Text("")
-    text = Text(number(value["value"]))
+    decimals = known_decimals(value["lower"], value["upper"])
+    text = Text(number(value["value"], decimals))
     if value["lower"] is not None and value["upper"] is not None:
         half = (value["upper"] - value["lower"]) / 2
-        text.append(f" ±{number(half).strip()}", style="dim")
+        text.append(f" ±{number(half, decimals)}", style="dim")
     return text
 
 
@@ -184,34 +189,22 @@ def notes(summary: Summary) -> Iterable[str]:
     yield from (printable(note, 400) for note in summary.get("notes", ()))
 
 
-def number(x: float | None, *, sign: bool = False) -> str:
-    """A value of a metric, in four decimals where that says enough."""
-    if x is None:
-        return "NaN"
-    plus = "+" if sign else ""
-    if isinstance(x, int):
-        return f"{x:{plus},}"
-    if x != 0 and not 1e-3 <= abs(x) < 1e6:
-        return f"{x:{plus}.3e}"
-    return f"{x:{plus}.4f}" if abs(x) < 1e3 else f"{x:{plus},.2f}"
-
-
-def whole(x: float | None) -> str:
-    """A count, or a sum of weights."""
-    if x is None:
-        return ""
-    return f"{int(x):,}" if x == int(x) else f"{x:,.2f}"
-
-
 def plain(name: Any) -> Text:
     """A name from a file: no markup, no control characters."""
     return Text(printable(str(name), 200))
 
 
-def _between(low: float | None, high: float | None, *, sign: bool = False) -> str:
+def _total(x: float | None) -> str:
+    """A count, or a sum of weights."""
+    return "" if x is None else number(int(x) if x == int(x) else x)
+
+
+def _between(
+    low: float | None, high: float | None, decimals: int | None, *, sign: bool = False
+) -> str:
     if low is None or high is None:
         return ""
-    return f"{number(low, sign=sign)} to {number(high, sign=sign)}"
+    return f"{number(low, decimals, sign=sign)} to {number(high, decimals, sign=sign)}"
 
 
 def _heading(title: str, facts: Sequence[str]) -> Text:

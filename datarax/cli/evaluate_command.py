@@ -6,15 +6,15 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from rich.text import Text
 
 from datarax import __version__
@@ -23,19 +23,13 @@ from datarax.cli import console_tables
 from datarax.cli.console_tables import Summary
 from datarax.cli.interrupts import INTERRUPTED, beside, promptly
 from datarax.cli.one_line import printable
-from datarax.evaluation.assembly import (
-    Configuration,
-    assembled,
-    without_interval,
-    without_slices,
-)
+from datarax.evaluation.assembly import assembled, without_interval, without_slices
 from datarax.evaluation.columns import Encoded, Names
 from datarax.evaluation.engines import engine
-from datarax.evaluation.evaluator import Progress, fold_tables
+from datarax.evaluation.evaluator import fold_tables
 from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import (
     PARTIAL,
-    REPORT,
     STATE,
     Outcome,
     files_of,
@@ -44,67 +38,107 @@ from datarax.evaluation.outcome import (
     write_outcome,
 )
 from datarax.evaluation.output_folder import held
+from datarax.evaluation.partial_state import Merging
 from datarax.evaluation.planning import Request, planned
+from datarax.evaluation.progress_bar import progress_bar
 
 SECONDS_BETWEEN_SAVES = 2.0
 
 
+class Evaluation(NamedTuple):
+    """A command that folds files, and how it shows what comes out."""
+
+    fresh: Outcome
+    """Before any row is folded in."""
+    fold: Callable[..., object]
+    """Folds all parts; it takes `executor`, `start` and `progress`."""
+    summary: Callable[[Outcome, Sequence[str]], Summary]
+    """The summary of an outcome, with notes."""
+    files: Callable[[Outcome, Summary], dict[str, bytes]]
+    """The contents of what is written at the end; the last is named to the user."""
+    show: Callable[[Console, Summary], None]
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the command, and returns its exit code."""
-    check(args)
-    console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
 
-    def read_first() -> tuple[Files, Outcome]:
+    def evaluation() -> Evaluation:
         files = Files(args.sources, lambda available: columns_of(args, available))
-        return files, prepared(args, files)
+        fresh = prepared(args, files)
+        fold = partial(
+            fold_tables,
+            files.tables,
+            fresh.metric,
+            replace(files.columns, encode=fresh.config.encoding),
+            batch_size=args.batch_size,
+            devices=jax.local_devices() if args.devices else None,
+        )
+        return Evaluation(fresh, fold, _summary, files_of, console_tables.show)
 
+    return completed(args, evaluation)
+
+
+def _summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
+    config, found = outcome.config, []
+    for names, what in (
+        (without_interval(config), "has no interval: its state is too large to hold for each draw"),
+        (without_slices(config), "is not sliced: its state is too large to hold for each slice"),
+    ):
+        found += [f"{name} {what}" for name in names]
+    return outcome.summary(__version__) | {"notes": [*found, *notes]}
+
+
+def completed(args: argparse.Namespace, prepare: Callable[[], Evaluation]) -> int:
+    """Runs an evaluation to its end, or until Ctrl-C, and returns the exit code."""
+    check(args)
     # Before the folder is made: a wrong argument leaves nothing behind.
-    files, fresh = promptly(read_first)
+    evaluation = promptly(prepare)
     with held(args.output):
-        return _written(args, files, fresh, console, errors)
+        return _written(args, evaluation)
 
 
-def _written(
-    args: argparse.Namespace, files: Files, fresh: Outcome, console: Console, errors: Console
-) -> int:
+def _written(args: argparse.Namespace, evaluation: Evaluation) -> int:
     folder: Path | None = args.output
     if folder is not None and not args.resume:
         (folder / PARTIAL).unlink(missing_ok=True)  # of an earlier run
-    outcome = resumed(folder, fresh) if folder and args.resume else fresh
+    outcome = resumed(folder, evaluation.fresh) if folder and args.resume else evaluation.fresh
     save = Saver(folder)
     with warnings.catch_warnings(record=True) as caught:
         # Each becomes a note, also one that Python would show only once in a process.
         warnings.simplefilter("always")
-        try:
-            outcome = _folded(args, files, outcome, save, errors)
-        except _Interrupted as stopped:
-            return _stopped(folder, stopped.outcome)
-        # All rows are folded; the reading that follows may still be interrupted.
-        save.now(outcome)
 
         def computed() -> tuple[Summary, dict[str, bytes]]:
-            summary = outcome.summary(__version__) | {"notes": _notes(outcome.config, caught)}
-            return summary, files_of(outcome, summary) if folder else {}
+            summary = evaluation.summary(outcome, _said(caught))
+            return summary, evaluation.files(outcome, summary) if folder else {}
 
         try:
+            with closing(_steps(args, evaluation.fold, outcome)) as steps:
+                for outcome in steps:
+                    save(outcome)
+            # All rows are folded; the reading that follows may still be interrupted.
+            save.now(outcome)
             summary, contents = promptly(computed)
         except KeyboardInterrupt:
             return _stopped(folder, outcome)
-    show_and_write(console, folder, summary, contents)
+    show_and_write(Console(highlight=False), folder, summary, contents, evaluation.show)
     return 0
 
 
 def show_and_write(
-    console: Console, folder: Path | None, summary: Summary, contents: Mapping[str, bytes]
+    console: Console,
+    folder: Path | None,
+    summary: Summary,
+    contents: Mapping[str, bytes],
+    show: Callable[[Console, Summary], None] = console_tables.show,
 ) -> None:
     """Prints the results. Then writes the files, also if the results cannot be printed."""
     try:
-        console_tables.show(console, summary)
+        show(console, summary)
     finally:
         if folder is not None:
             write_outcome(folder, contents)
     if folder is not None:
-        console.print(Text(f" {folder / REPORT}", style="dim"), soft_wrap=True)
+        console.print(Text(f" {folder / list(contents)[-1]}", style="dim"), soft_wrap=True)
 
 
 def _stopped(folder: Path | None, outcome: Outcome) -> int:
@@ -113,7 +147,7 @@ def _stopped(folder: Path | None, outcome: Outcome) -> int:
     if folder is not None:
         save_state(folder, outcome, PARTIAL)
         hint = "--resume continues"
-        if outcome.done and not (folder / STATE).exists():
+        if outcome.done and not outcome.config.compared and not (folder / STATE).exists():
             hint += f", and datarax merge {shlex.quote(str(folder))} --output DIR shows the others"
     left = outcome.total - len(outcome.done)
     print(f"interrupted: {left} of {outcome.total} parts are left; {hint}", file=sys.stderr)
@@ -128,12 +162,13 @@ def prepared(args: argparse.Namespace, files: Files) -> Outcome:
     request = request_of(args, files.available)
     config = planned(request, names, files.first_rows(), files.value_counts)
     return Outcome(
-        config,
-        {"weights": None} | names,
-        files.identities,
-        args.title or _title(paths),
         assembled(config),
         total=len(files.parts),
+        merging=Merging(),
+        files=files.identities,
+        config=config,
+        columns={"weights": None} | names,
+        title=args.title or _title(paths),
     )
 
 
@@ -198,66 +233,21 @@ def _title(paths: Sequence[str]) -> str:
     return first if len(paths) == 1 else f"{first} and {len(paths) - 1} more"
 
 
-def _folded(
-    args: argparse.Namespace, files: Files, outcome: Outcome, save: "Saver", errors: Console
-) -> Outcome:
-    """The evaluation with all parts folded in.
-
-    Raises:
-        _Interrupted: after Ctrl-C; it has what was computed.
-    """
-    latest = outcome
+def _steps(
+    args: argparse.Namespace, fold: Callable[..., object], start: Outcome
+) -> Generator[Outcome, None, None]:
+    """The evaluation after each part that is folded in."""
     executor = engine(args.engine, args.address, args.workers) if args.engine else nullcontext()
-    counts = outcome.rows, dict(outcome.excluded or {}), outcome.done, outcome.total
-    start = Progress(outcome.metric, *counts) if outcome.done else None
+    with executor as pool, progress_bar(not args.no_progress) as show:
+        # On a thread, as Ctrl-C would wait for a compilation.
+        def folding(give: Callable[[Outcome], None]) -> None:
+            fold(executor=pool, start=start, progress=give)
 
-    try:
-        with executor as pool, _progress_bar(errors, not args.no_progress) as show:
-
-            def folding(give: Callable[[Progress], None]) -> None:
-                fold_tables(
-                    files.tables,
-                    assembled(outcome.config),
-                    replace(files.columns, encode=outcome.config.encoding),
-                    batch_size=args.batch_size,
-                    executor=pool,
-                    devices=jax.local_devices() if args.devices else None,
-                    start=start,
-                    progress=give,
-                )
-
-            # On a thread, as Ctrl-C would wait for a compilation.
-            with closing(beside(folding)) as steps:
-                for now in steps:
-                    latest = replace(
-                        latest,
-                        metric=now.metric,
-                        rows=now.rows,
-                        excluded=now.excluded,
-                        done=now.done,
-                    )
-                    show(latest)
-                    save(latest)
-    except KeyboardInterrupt:
-        raise _Interrupted(latest) from None
-    return latest
-
-
-@contextmanager
-def _progress_bar(console: Console, wanted: bool) -> Iterator[Callable[[Outcome], None]]:
-    """Shows how many parts are done, on a terminal."""
-    if not wanted or not console.is_terminal:
-        yield lambda outcome: None
-        return
-    shown = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Bar(*shown, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda outcome: bar.update(
-            task,
-            total=outcome.total,
-            completed=len(outcome.done),
-            description=f"{outcome.rows:,} rows",
-        )
+        with closing(beside(folding)) as steps:
+            for now in steps:
+                if show is not None:
+                    show(now)
+                yield now
 
 
 class Saver:
@@ -288,22 +278,15 @@ class Saver:
                 self._saved = outcome
 
 
-class _Interrupted(Exception):
-    """The evaluation was interrupted; `outcome` holds the parts that were done."""
-
-    def __init__(self, outcome: Outcome):
-        self.outcome = outcome
-
-
 def check(args: argparse.Namespace) -> None:
     """Refuses arguments that do not go together, before anything is read."""
-    if getattr(args, "resume", False) and args.output is None:
+    if args.resume and args.output is None:
         args.parser.error("argument --resume: needs --output, the folder to continue in")
     if getattr(args, "devices", False) and args.engine is not None:
         args.parser.error("argument --devices: not with --engine, whose workers use the CPU")
-    if getattr(args, "engine", None) is None:
+    if args.engine is None:
         for name in ("address", "workers"):
-            if getattr(args, name, None) is not None:
+            if getattr(args, name) is not None:
                 args.parser.error(f"argument --{name}: needs --engine")
     if args.query is not None and args.task != "ranking":
         args.parser.error("argument --query: is for --task ranking")
@@ -348,16 +331,9 @@ def _slice(text: str, available: Sequence[str]) -> tuple[str, tuple[str, ...] | 
     return column, _distinct(values, f"--slice-by {column}", 1)
 
 
-def _notes(config: Configuration, caught: Sequence[warnings.WarningMessage]) -> list[str]:
-    """Remarks on the results: what has no interval or slices, and warnings; a line each."""
-    notes = []
-    for names, what in (
-        (without_interval(config), "has no interval: its state is too large to hold for each draw"),
-        (without_slices(config), "is not sliced: its state is too large to hold for each slice"),
-    ):
-        notes += [f"{name} {what}" for name in names]
-    notes += dict.fromkeys(printable(_of_command(str(each.message)), 400) for each in caught)
-    return notes
+def _said(caught: Sequence[warnings.WarningMessage]) -> list[str]:
+    """The warnings, each once, on one line."""
+    return list(dict.fromkeys(printable(_of_command(str(x.message)), 400) for x in caught))
 
 
 def _of_command(message: str) -> str:

@@ -65,18 +65,6 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
         help="folder for metrics.json, report.html, pictures, and the state to resume from",
     )
     evaluate.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue what was interrupted in the folder of --output",
-    )
-    evaluate.add_argument(
-        "--engine", choices=ENGINES, help="read parts in other processes, or on a cluster"
-    )
-    evaluate.add_argument("--address", metavar="A", help="of the scheduler of Dask or Ray")
-    evaluate.add_argument(
-        "--workers", type=integer(1, 4096), metavar="N", help="how many processes of the engine"
-    )
-    evaluate.add_argument(
         "--devices",
         action="store_true",
         help="compute on the devices of this process, by compiled programs; for accelerators and "
@@ -106,7 +94,12 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
         help="how many resamplings of the rows (default: 200)",
     )
     _add_confidence(compare)
-    compare.add_argument("--output", type=Path, metavar="DIR", help="folder for metrics.json")
+    compare.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder for metrics.json and the state to resume from",
+    )
     _add_running(compare, integer)
     compare.set_defaults(run=_runs("compare_command"), parser=compare, command="compare")
 
@@ -221,6 +214,18 @@ def _add_running(parser: argparse.ArgumentParser, integer: Callable[..., Any]) -
         default=65536,
         metavar="N",
         help="rows in memory at a time (default: 65536)",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue what was interrupted in the folder of --output",
+    )
+    parser.add_argument(
+        "--engine", choices=ENGINES, help="read parts in other processes, or on a cluster"
+    )
+    parser.add_argument("--address", metavar="A", help="of the scheduler of Dask or Ray")
+    parser.add_argument(
+        "--workers", type=integer(1, 4096), metavar="N", help="how many processes of the engine"
     )
     parser.add_argument("--title", metavar="T", help="title of the report")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")

@@ -70,7 +70,7 @@ class ParquetFile(PyarrowFile):
         for first, stop in pairwise(cuts):
             number = sum(rows[first:stop])
             if number:
-                parts.append(Part(self.file, first, stop, key, number))
+                parts.append(Part(self.file, first, stop, key, number, counted=True))
             # Ids count the rows of the file, so they do not depend on how it is cut.
             key = (key + number) % 2**32
         return file.schema_arrow, parts

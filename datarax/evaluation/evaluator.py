@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from threading import Event
 from typing import Any, TypeVar, overload
@@ -27,18 +28,21 @@ from datarax.evaluation.partial_state import (
     Merging,
     PartState,
     Task,
+    Work,
     check_foldable,
     fold_part,
     packed,
 )
+from datarax.evaluation.process_executor import ProcessExecutor
 from datarax.evaluation.progress_bar import progress_bar
+from datarax.evaluation.table_batches import batches
 from datarax.evaluation.tables import Part, Table
 from datarax.evaluation.whole_queries import parts_of
 from datarax.metrics.base import Metric
 from datarax.wrappers.collection import Collection
 
 IN_FLIGHT = 256
-"""The most parts that an executor holds at a time, if it does not say how many workers it has."""
+"""The most parts that an executor of the caller holds at a time."""
 THREAD_ROWS = 2**20
 """How many rows there must be for each thread: for fewer, it costs more than it saves."""
 
@@ -124,7 +128,6 @@ def fold(
     positive_int(batch_size, "batch_size")
     check_foldable(metric)
     _check_devices(devices, executor)
-    _check_spawned(executor)
     tables = tables_of(source)
     return fold_tables(
         tables,
@@ -162,19 +165,32 @@ def fold_tables(
         most = max((part.rows for part in parts), default=1)
         rows = min(batch_size, 1 << max(most - 1, 0).bit_length())
         rows = max(rows // len(devices or [0]), 1) * len(devices or [0])  # as many on each device
-    empty = metric.reset()
+    index = _index(metric, feeds)
     task = Task(
-        packed(empty),
-        feeds,
-        types,
+        packed(metric.reset()),
+        partial(batches, feeds=feeds, types=types, rows=rows, index=index),
         rows,
-        _index(metric, feeds),
         x64_enabled(),
         encode=encoded and encoded.encode,
         together=together,
         devices=tuple(devices or ()),
     )
     files = tuple(table.file for table in tables)
+    return fold_parts(metric, task, parts, files, executor=executor, start=start, progress=progress)
+
+
+def fold_parts(
+    metric: Metric,
+    task: Task,
+    parts: Sequence[Work],
+    files: tuple[FileIdentity, ...],
+    *,
+    executor: Executor | None = None,
+    start: Progress | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Progress:
+    """The same of parts of files, or pairs of them, and the task that folds each."""
+    empty = metric.reset()
     now = start or Progress(empty, total=len(parts), merging=Merging())
     problem = different(now.files, files) if now.files else None
     if problem:
@@ -192,14 +208,14 @@ def fold_tables(
         whole = now.metric
         if progress is not None or len(done) == len(parts):
             whole = merging.merged(before)
-        now = Progress(
-            whole,
-            now.rows + state.rows,
-            dict(Counter(now.excluded) + Counter(state.excluded)),
-            tuple(sorted(done)),
-            len(parts),
-            merging if before is None else None,
-            files,
+        now = replace(
+            now,
+            metric=whole,
+            rows=now.rows + state.rows,
+            excluded=dict(Counter(now.excluded) + Counter(state.excluded)),
+            done=tuple(sorted(done)),
+            merging=merging if before is None else None,
+            files=files,
         )
         if progress is not None:
             progress(now)
@@ -207,7 +223,7 @@ def fold_tables(
 
 
 def _states(
-    task: Task, parts: Sequence[Part], todo: Sequence[int], executor: Executor | None
+    task: Task, parts: Sequence[Work], todo: Sequence[int], executor: Executor | None
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
     if executor is None:
@@ -220,13 +236,13 @@ def _states(
         for index in todo:
             yield index, _value(fold_part(_of_part(task, index), parts[index]))
         return
-    workers = getattr(executor, "_max_workers", None)  # of the pools of the standard library
-    most = 2 * workers + 2 if isinstance(workers, int) else IN_FLIGHT
+    own = isinstance(executor, ProcessExecutor)
+    most = 2 * executor.workers + 2 if own else IN_FLIGHT
     yield from _submitted(task, parts, todo, executor, most)
 
 
 def _on_threads(
-    task: Task, parts: Sequence[Part], todo: Sequence[int], threads: int
+    task: Task, parts: Sequence[Work], todo: Sequence[int], threads: int
 ) -> Iterator[tuple[int, PartState]]:
     pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
     try:
@@ -238,7 +254,7 @@ def _on_threads(
 
 def _submitted(
     task: Task,
-    parts: Sequence[Part],
+    parts: Sequence[Work],
     todo: Sequence[int],
     executor: Executor,
     most: int,
@@ -268,7 +284,7 @@ def _of_part(task: Task, index: int) -> Task:
     return task if index else replace(task, warns=True)
 
 
-def _result(future: Future[Any], part: Part) -> PartState | Failure:
+def _result(future: Future[Any], part: Work) -> PartState | Failure:
     try:
         return future.result()
     except Exception as error:  # of the executor: those of the evaluation are values
@@ -318,17 +334,6 @@ def _check_devices(devices: Sequence[Any] | None, executor: Executor | None) -> 
         raise MetricInputError(
             "evaluate: devices= and executor= are given; the workers of an executor fold on their "
             "hosts: give one of the two"
-        )
-
-
-def _check_spawned(executor: Executor | None) -> None:
-    """Raises for a pool of processes that are forked: they hang in the threads of JAX."""
-    context = getattr(executor, "_mp_context", None)
-    if context is not None and context.get_start_method() == "fork":
-        raise MetricInputError(
-            "evaluate: the executor forks its processes, which hang, as JAX has threads; make it "
-            'with mp_context=multiprocessing.get_context("spawn"), or by '
-            'datarax.evaluation.engine("processes")'
         )
 
 

@@ -11,8 +11,7 @@ from importlib import resources
 from typing import Any
 
 from datarax._optional import optional
-from datarax.evaluation.html_tables import class_columns, metric_row, sliced_metrics
-from datarax.evaluation.number_text import count
+from datarax.evaluation.html_tables import class_columns, count, metric_row, sliced_metrics
 
 # What a reader does not see: controls, bidi overrides, lone surrogates, separators of lines.
 # The two joiners stay: scripts and emoji need them.

@@ -5,9 +5,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median_high
 from typing import Any, NamedTuple
 
-from datarax.evaluation.number_text import interval, known_decimals, number, outward, trimmed
+from datarax._numbers import known_decimals, number, outward, trimmed
+
+NO_DATA = "—"
+MINUS, TIMES = "\u2212", "\u00d7"
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 Values = Mapping[str, Any]
+
+
+def typeset(text: str) -> str:
+    """A number as a page has it.
+
+    >>> typeset("0.9313"), typeset("3.200e-09")[-4:], typeset("NaN")
+    ('0.9313', '10⁻⁹', '—')
+    """
+    text, e, power = text.replace("NaN", NO_DATA).replace("inf", "∞").partition("e")
+    text = text.replace("-", MINUS)
+    return f"{text}{TIMES}10{str(int(power)).translate(SUPERSCRIPTS)}" if e else text
+
+
+def shown(value: float | None, decimals: int | None = None) -> str:
+    """A value of a metric, typeset; also of an integer with as many digits as of a float."""
+    return typeset(number(None if value is None else float(value), decimals))
+
+
+def count(value: int | None) -> str:
+    """A number of things, with all its digits."""
+    return typeset(number(value))
 
 
 def finite(values: Iterable[float | None]) -> list[float]:
@@ -44,7 +69,7 @@ class Axis(NamedTuple):
     def ends(self) -> list[str]:
         # Three significant digits of the length, so that the ends differ.
         decimals = max(0, 2 - math.floor(math.log10(self.high - self.low)))
-        return [trimmed(number(end, decimals)) for end in self]
+        return [typeset(trimmed(number(end, decimals))) for end in self]
 
 
 class Range(NamedTuple):
@@ -57,7 +82,8 @@ class Range(NamedTuple):
     def of(cls, lower: float | None, upper: float | None, decimals: int | None) -> "Range":
         if lower is None or upper is None:
             return cls()
-        return cls(interval(lower, upper, decimals), upper - lower)
+        ends = shown(lower, decimals), shown(upper, decimals)
+        return cls(NO_DATA if NO_DATA in ends else " to ".join(ends), upper - lower)
 
 
 class Reading(NamedTuple):
@@ -95,7 +121,7 @@ class Reading(NamedTuple):
         hollow = reference is not None and holds.get("interval", False)
         return cls(
             value,
-            number(value, decimals),
+            shown(value, decimals),
             Range.of(lower, upper, decimals),
             axis if finite([value]) else None,
             lines,
@@ -129,7 +155,7 @@ def class_columns(columns: Sequence[Values]) -> list[dict[str, Any]]:
         whole = all(float(v).is_integer() for v in known) and not share
         decimals = 0 if whole else 4 if share else None
         cells = [
-            (number(v, decimals), v, f"--v:{v:.3f}" if share and finite([v]) else None)
+            (shown(v, decimals), v, f"--v:{v:.3f}" if share and finite([v]) else None)
             for v in column["values"]
         ]
         found.append({"name": column["name"], "cells": cells})
@@ -156,7 +182,7 @@ class SlicedMetric(NamedTuple):
         reference = next(iter(finite([overall])), None)
         ends = [v.get(key) for v in values for key in ("value", "lower", "upper")]
         axis = Axis.of([*ends, reference])
-        text = "" if reference is None else number(reference, usual)
+        text = "" if reference is None else shown(reference, usual)
         readings = [Reading.of(v, usual, axis, reference=reference) for v in values]
         return cls(name, axis, text, bool(decimals), readings)
 

@@ -89,6 +89,8 @@ def different(before: Sequence[FileIdentity], now: Sequence[FileIdentity]) -> st
     for path, file in new.items():
         if file.version != old[path].version:
             return f"{path!r} has changed since"
+    if [file.path for file in before] != [file.path for file in now]:
+        return "they had another order"
     return None
 
 

@@ -18,7 +18,7 @@ class NpzFile(TableFile):
     """An NPZ file: one part, whose columns are its arrays, with one row for each first index."""
 
     def layout(self) -> tuple[list[tuple[str, ColumnType]], list[Part]]:
-        columns, rows = [], 0
+        columns, rows = [], set[int]()
         with zipfile.ZipFile(self.path) as archive:
             for member in archive.infolist():
                 with archive.open(member) as file:
@@ -27,9 +27,9 @@ class NpzFile(TableFile):
                 kind = _KINDS.get(dtype.kind, "other") if _row_bytes(shape, dtype) else "other"
                 found = ColumnType(kind, max(len(shape) - 1, 0), False, f"{dtype}{list(shape)}")
                 columns.append((member.filename.removesuffix(".npy"), found))
-                # An estimate: arrays that are no columns may have another length.
-                rows = max(rows, shape[0] if shape else 0)
-        return columns, [Part(self.file, 0, 1, key_of(self.path), rows)]
+                rows.add(shape[0] if shape else 0)
+        key, most = key_of(self.path), max(rows, default=0)
+        return columns, [Part(self.file, 0, 1, key, most, counted=len(rows) == 1)]
 
     def read(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[dict[str, Any]]:
         with reading(self.path), zipfile.ZipFile(self.path) as archive, ExitStack() as members:

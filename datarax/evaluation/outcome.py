@@ -8,8 +8,9 @@ it is code, and metrics are made again from the configuration.
 import hashlib
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,8 +18,9 @@ import numpy as np
 
 from datarax._errors import CheckpointError, ConfigurationMismatchError
 from datarax.evaluation.assembly import Configuration, assembled
+from datarax.evaluation.evaluator import Progress
 from datarax.evaluation.identity import FileIdentity, different
-from datarax.evaluation.outcome_summary import Evaluated, summary_of
+from datarax.evaluation.outcome_summary import summary_of
 from datarax.evaluation.output_folder import check_not_held, write_files
 from datarax.io.checkpoint import pack, unpack
 from datarax.wrappers.collection import Collection
@@ -31,32 +33,20 @@ FORMAT = 2
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Progress):
     """What an evaluation was asked for, and what it has computed so far."""
 
-    config: Configuration
-    columns: Mapping[str, list[str] | None]
-    """The columns of each output."""
-    sources: tuple[FileIdentity, ...]
-    """The files as they were when they were read."""
-    title: str
     metric: Collection
-    rows: int = 0
-    excluded: Mapping[str, int] | None = None
-    """How many rows were left out, by the column that has no value there."""
-    done: tuple[int, ...] = ()
-    """The parts that are done, by number."""
-    total: int = 0
-    merged: bool = False
+    config: Configuration = field(kw_only=True)
+    columns: Mapping[str, list[str] | None] = field(kw_only=True)
+    """The columns of each output."""
+    title: str = field(kw_only=True)
+    merged: bool = field(default=False, kw_only=True)
     """Whether it was merged of several; then `done` does not say which parts."""
 
     def summary(self, version: str) -> dict[str, Any]:
         """The summary, which `metrics.json` holds, as of this version of datarax."""
-        files = tuple(source.path for source in self.sources)
-        counts = (self.rows, len(self.done), self.total)
-        excluded = self.excluded or {}
-        evaluated = Evaluated(self.title, files, *counts, self.columns, excluded, self.metric)
-        return summary_of(self.config, evaluated, version)
+        return summary_of(self.config, self, self.title, self.columns, version)
 
     def difference(self, other: Self) -> str | None:
         """What the other was asked for that this one was not, for a message; None if nothing."""
@@ -97,10 +87,10 @@ def _state(outcome: Outcome) -> bytes:
         "format": FORMAT,
         "config": outcome.config.as_json(),
         "columns": dict(outcome.columns),
-        "sources": [list(source) for source in outcome.sources],
+        "sources": [list(file) for file in outcome.files],
         "title": outcome.title,
         "rows": outcome.rows,
-        "excluded": dict(outcome.excluded or {}),
+        "excluded": dict(outcome.excluded),
         "done": list(outcome.done),
         "total": outcome.total,
         "merged": outcome.merged,
@@ -143,16 +133,12 @@ def load_state(folder: Path, name: str = STATE) -> Outcome:
         config = Configuration.of_json(description["config"])
         metric = unpack(saved, description["state"], like=assembled(config))
         return Outcome(
-            config,
-            description["columns"],
-            tuple(FileIdentity(*each) for each in description["sources"]),
-            description["title"],
             metric,
-            description["rows"],
-            description["excluded"],
-            tuple(description["done"]),
-            description["total"],
-            description["merged"],
+            **{name: description[name] for name in ("rows", "excluded", "total", "columns")},
+            **{name: description[name] for name in ("title", "merged")},
+            done=tuple(description["done"]),
+            files=tuple(FileIdentity(*each) for each in description["sources"]),
+            config=config,
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{str(path)!r} is damaged: {error}") from error
@@ -166,7 +152,7 @@ def resumed(folder: Path, fresh: Outcome) -> Outcome:
         CheckpointError: as of `load_state`.
     """
     found = load_state(folder, PARTIAL if (folder / PARTIAL).exists() else STATE)
-    problem = fresh.difference(found) or different(found.sources, fresh.sources)
+    problem = fresh.difference(found) or different(found.files, fresh.files)
     if found.merged:
         problem = "it was merged of several folders"
     elif not problem and found.total != fresh.total:
@@ -187,29 +173,30 @@ def merged(folders: Sequence[Path], *, duplicates: bool = False, title: str = ""
             an evaluation that was stopped, and an earlier result.
     """
     total, *others = (load_state(folder, _only_state(folder)) for folder in folders)
-    metric, seen = total.metric, dict.fromkeys(total.sources, folders[0])
+    if total.config.compared:
+        raise ConfigurationMismatchError(
+            f"{str(folders[0])!r} holds a comparison of two models: only evaluations are merged"
+        )
+    metric, seen = total.metric, dict.fromkeys(total.files, folders[0])
     for folder, other in zip(folders[1:], others, strict=True):
         problem = total.difference(other)
         if problem:
             raise ConfigurationMismatchError(
                 f"cannot merge {str(folders[0])!r} and {str(folder)!r}: {problem}"
             )
-        twice = None if duplicates else _twice(seen, other.sources)
+        twice = None if duplicates else _twice(seen, other.files)
         if twice:
             raise ConfigurationMismatchError(
                 f"{twice} of {str(folder)!r}: its rows would count twice; --allow-duplicates "
                 f"allows it"
             )
-        seen |= dict.fromkeys(other.sources, folder)
+        seen |= dict.fromkeys(other.files, folder)
         metric = metric.merge(other.metric)
-        excluded = dict(total.excluded or {})
-        for column, rows in (other.excluded or {}).items():
-            excluded[column] = excluded.get(column, 0) + rows
         total = replace(
             total,
-            sources=(*total.sources, *other.sources),
+            files=(*total.files, *other.files),
             rows=total.rows + other.rows,
-            excluded=excluded,
+            excluded=dict(Counter(total.excluded) + Counter(other.excluded)),
             done=tuple(range(len(total.done) + len(other.done))),
             total=total.total + other.total,
         )

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from datarax.evaluation.assembly import Configuration
+from datarax.evaluation.evaluator import Progress
 from datarax.evaluation.tasks import Spec, better, built, described
 from datarax.metrics.base import Metric, read
 from datarax.metrics.reading import Reading, flat_items
@@ -20,81 +21,77 @@ FORMAT = 1
 _NAN = "the result is NaN; --on-invalid exclude leaves such rows out"
 
 
-class Evaluated(NamedTuple):
-    """What an evaluation has folded in so far."""
-
-    title: str
-    files: tuple[str, ...]
-    rows: int
-    done: int
-    total: int
-    """How many parts of the files are done, of how many."""
-    columns: Mapping[str, list[str] | None]
-    excluded: Mapping[str, int]
-    """How many rows were left out, by the column that has no value there."""
-    metric: Collection
+def head_of(config: Configuration, title: str, version: str) -> dict[str, Any]:
+    """What the summaries of evaluations and of comparisons begin with."""
+    return {
+        "format": FORMAT,
+        "datarax": version,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "title": title,
+        "task": config.task,
+        "config": config.as_json(),
+    }
 
 
-def summary_of(config: Configuration, evaluated: Evaluated, version: str) -> dict[str, Any]:
+def summary_of(
+    config: Configuration,
+    progress: Progress,
+    title: str,
+    columns: Mapping[str, list[str] | None],
+    version: str,
+) -> dict[str, Any]:
     """The summary of an evaluation by this version of datarax; NaN and infinities are None.
 
     Its keys are those of `metrics.json`: see the page on evaluating files.
     """
-    metric = evaluated.metric
+    metric: Any = progress.metric
     whole = read(metric["whole"]).checked("", warns=False)  # raises, if the policy is "raise"
     values = dict(flat_items(whole.on_host()))
     ends = _ends(metric["interval"]) if "interval" in metric else {}
-    classes = _class_names(config)
+    done = len(progress.done)
     return plain(
-        {
-            "format": FORMAT,
-            "datarax": version,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "title": evaluated.title,
-            "task": config.task,
-            "config": config.as_json(),
+        head_of(config, title, version)
+        | {
             "source": {
-                "files": list(evaluated.files),
-                "rows": evaluated.rows,
-                "parts": {"done": evaluated.done, "total": evaluated.total},
-                "complete": evaluated.done == evaluated.total,
+                "files": [file.path for file in progress.files],
+                "rows": progress.rows,
+                "parts": {"done": done, "total": progress.total},
+                "complete": done == progress.total,
             },
-            "columns": dict(evaluated.columns),
-            "metrics": [
-                row
-                for spec in config.specs
-                for row in _rows(spec, config, values, ends, whole.bounds)
-            ],
-            "by_class": _by_class(config, classes, values),
+            "columns": dict(columns),
+            "metrics": list(_rows(config, values, ends, whole.bounds)),
+            "by_class": _by_class(config, _class_names(config), values),
             "slices": [_slices(config, place, metric) for place in range(len(config.slicings))],
-            "excluded": [*_excluded(evaluated.excluded), *_unusable(whole, config)],
+            "excluded": [*_excluded(progress.excluded), *_unusable(whole, config)],
             "confidence": config.confidence,
         }
     )
 
 
+def _numbers(config: Configuration, values: Mapping[str, Any]) -> Iterator[tuple[Spec, str, Any]]:
+    """Each number of each metric, with its name."""
+    for spec in config.specs:
+        for name, value in values.items():
+            of_spec = name == spec.name or name.startswith(f"{spec.name}/")
+            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+            if of_spec and number and not name.endswith("/invalid"):
+                yield spec, name, value
+
+
 def _rows(
-    spec: Spec,
     config: Configuration,
     values: Mapping[str, Any],
     ends: Mapping[str, Mapping[str, Any]],
     bounds: Mapping[str, Any],
 ) -> Iterator[dict[str, Any]]:
-    """The rows of one metric: one for each number that it gives."""
-    shown = repr(built(spec, config.task, config.size, config.scores, "propagate"))
-    for name, value in values.items():
-        if name != spec.name and not name.startswith(f"{spec.name}/"):
-            continue
-        if not _is_number(value) or name.endswith("/invalid"):
-            continue
+    """The rows of the metrics: one for each number that they give."""
+    for spec, name, value in _numbers(config, values):
         certain = bounds.get(name) if name == spec.name else None
         yield {
             "name": name,
-            "metric": shown,
+            "metric": repr(built(spec, config.task, config.size, config.scores, "propagate")),
             "value": value,
-            "lower": ends.get("lower", {}).get(name),
-            "upper": ends.get("upper", {}).get(name),
-            "std_error": ends.get("std_error", {}).get(name),
+            **{end: ends.get(end, {}).get(name) for end in ("lower", "upper", "std_error")},
             "bounds": None if certain is None else [np.asarray(end).item() for end in certain],
             "better": better(spec),
             "description": described(spec),
@@ -147,9 +144,7 @@ def _slices(config: Configuration, place: int, metric: Collection) -> dict[str, 
                 "examples": examples,
                 "values": {
                     key: {"value": value, "lower": low.get(key), "upper": high.get(key)}
-                    for spec in config.specs
-                    for key, value in of_slice.items()
-                    if (key == spec.name or key.startswith(f"{spec.name}/")) and _is_number(value)
+                    for _, key, value in _numbers(config, of_slice)
                 },
             }
         )
@@ -180,10 +175,6 @@ def _unusable(reading: Reading, config: Configuration) -> Iterator[dict[str, Any
         yield {"reason": reason, "where": where, "rows": rows, "effect": effect}
 
 
-def _is_number(x: Any) -> bool:
-    return isinstance(x, int | float | np.number) and not isinstance(x, bool)
-
-
 def plain(x: Any) -> Any:
     """The value with None for NaN and infinities, which JSON does not have."""
     if isinstance(x, Mapping):
@@ -202,27 +193,20 @@ def compared_rows(config: Configuration, metric: Collection) -> list[dict[str, A
     drawn = read(metric["compared"]).on_host() if "compared" in metric else {}
     low, high = (dict(flat_items(drawn.get(end, {}))) for end in ("lower", "upper"))
     rows = []
-    for spec in config.specs:
-        for name, value in a.items():
-            if (name != spec.name and not name.startswith(f"{spec.name}/")) or not _is_number(
-                value
-            ):
-                continue
-            if name.endswith("/invalid"):
-                continue
-            ends = [low.get(name, math.nan), high.get(name, math.nan)]
-            known = all(map(math.isfinite, ends))
-            rows.append(
-                {
-                    "name": name,
-                    "a": value,
-                    "b": b[name],
-                    "difference": b[name] - value,
-                    "lower": ends[0],
-                    "upper": ends[1],
-                    "excludes_zero": not ends[0] <= 0 <= ends[1] if known else None,
-                    "better": better(spec),
-                    "description": described(spec),
-                }
-            )
+    for spec, name, value in _numbers(config, a):
+        ends = [low.get(name, math.nan), high.get(name, math.nan)]
+        known = all(map(math.isfinite, ends))
+        rows.append(
+            {
+                "name": name,
+                "a": value,
+                "b": b[name],
+                "difference": b[name] - value,
+                "lower": ends[0],
+                "upper": ends[1],
+                "excludes_zero": not ends[0] <= 0 <= ends[1] if known else None,
+                "better": better(spec),
+                "description": described(spec),
+            }
+        )
     return rows

@@ -1,11 +1,12 @@
 """The state of a part: folded anywhere, and merged in an order that depends on the parts alone."""
 
+import os
 import pickle
 import queue
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
@@ -18,9 +19,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from datarax._errors import DataraxError, MetricInputError
 from datarax._xp import fetched
 from datarax.algebra.state import walk
-from datarax.evaluation.columns import Feed
-from datarax.evaluation.table_batches import batches
-from datarax.evaluation.tables import ColumnType, Part
+from datarax.evaluation.paired_parts import Pair
+from datarax.evaluation.table_batches import Batch
+from datarax.evaluation.tables import Part
 from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
 from datarax.statistics.argument_checks import keeping
@@ -80,18 +81,22 @@ def read_ahead(items: Generator[T, None, None], depth: int = 3) -> Generator[T, 
         thread.join(_SECONDS_TO_CLOSE)
 
 
+_LOADED_IN = os.getpid()
+"""The process that has imported this module: in a forked process, it is another one."""
+Work = Part | Pair
+"""What is folded at once."""
+
+
 @dataclass(frozen=True)
 class Task:
     """How each part is folded: the metric, the columns, the batches. Workers get it pickled."""
 
     metric: bytes
     """The empty metric, pickled and compressed, as its arrays are mostly zeros."""
-    feeds: tuple[Feed, ...]
-    types: Mapping[str, ColumnType]
+    read: Callable[[Any], Generator[Batch, None, None]]
+    """The batches of a part."""
     rows: int | None
     """The rows of a batch. `None`: all rows of a part are one batch."""
-    index: str | None
-    """The output that gets an id of each row, if any."""
     x64: bool
     warns: bool = False
     """Whether the first batch warns of values that look like a mistake, such as scores that are no
@@ -101,7 +106,9 @@ class Task:
     together: str | None = None
     """The column whose equal values come in one batch."""
     devices: tuple[Any, ...] = ()
-    """The devices of this process that share the rows of a batch; without any, the host folds."""
+    """Those of this process that fold, each some rows of a batch; if none, the host does."""
+    process: int = field(default_factory=os.getpid)
+    """The process that gives parts to others."""
 
 
 class PartState(NamedTuple):
@@ -130,11 +137,19 @@ def _unpacked(data: bytes) -> Metric:
     return jax.tree.map(np.asarray, pickle.loads(zlib.decompress(data)))
 
 
-def fold_part(task: Task, part: Part, stopped: Callable[[], bool] = bool) -> PartState | Failure:
+def fold_part(task: Task, part: Work, stopped: Callable[[], bool] = bool) -> PartState | Failure:
     """Folds a part into an empty metric. It runs in any process.
 
     `stopped` is asked before each batch whether to give up.
     """
+    if os.getpid() not in (_LOADED_IN, task.process):
+        return Failure(
+            MetricInputError(
+                "evaluate: the executor forks its processes, which hang, as JAX has threads; make "
+                'it with mp_context=multiprocessing.get_context("spawn"), or by '
+                'datarax.evaluation.engine("processes")'
+            )
+        )
     try:
         # A worker has settings of its own.
         with jax.enable_x64(task.x64):
@@ -143,10 +158,10 @@ def fold_part(task: Task, part: Part, stopped: Callable[[], bool] = bool) -> Par
         return Failure(_portable(_with_place(error, part)))
 
 
-def _folded(task: Task, part: Part, stopped: Callable[[], bool]) -> PartState:
+def _folded(task: Task, part: Work, stopped: Callable[[], bool]) -> PartState:
     metric = _unpacked(task.metric)
     rows, excluded, names = 0, Counter[str](), {}
-    read = batches(part, task.feeds, task.types, task.rows, task.index)
+    read = task.read(part)
     if task.together is not None:
         read = whole_queries(read, task.together)
     with closing(read_ahead(read)) as ahead:
@@ -179,11 +194,11 @@ def _on_devices(metric: Metric, given: dict[str, Any], devices: tuple[Any, ...])
     return jax.block_until_ready(metric)  # so that few batches wait in memory
 
 
-def _with_place(error: Exception, part: Part) -> Exception:
+def _with_place(error: Exception, part: Work) -> Exception:
     """The error, with the name of the file."""
     if isinstance(error, DataraxError):
         text = str(error)
-        if part.path not in text:
+        if not any(path in text for path in part.paths):
             error.args = (f"{part.path}: {text}",)
     else:
         error.add_note(f"This was raised by the evaluation of {part.path}.")

@@ -27,6 +27,7 @@ def progress_bar(wanted: bool) -> Iterator[Callable[[Any], None] | None]:
         bars.BarColumn(),
         bars.TextColumn("{task.fields[rows]}"),
         bars.TimeElapsedColumn(),
+        bars.TimeRemainingColumn(),
     )
     start = time.perf_counter()
     with bars.Progress(*parts, console=console, transient=True) as bar:

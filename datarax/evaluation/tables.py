@@ -41,12 +41,19 @@ class Part(NamedTuple):
     key: int
     """The id of its first row; the others have the next ones, modulo 2**32."""
     rows: int
-    """About how many rows it has: an estimate unless the format says so."""
+    """About how many rows it has."""
+    counted: bool = False
+    """Whether it has exactly so many: the format says how many, and all columns have as many."""
 
     @property
     def path(self) -> str:
         """The path of the file, as it was given."""
         return self.file.path
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the files that it is read of."""
+        return (self.path,)
 
 
 class Table(NamedTuple):

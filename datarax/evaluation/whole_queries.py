@@ -18,9 +18,8 @@ def parts_of(tables: Sequence[Table], together: str | None = None) -> list[Part]
         if together is None or not table.parts:
             parts += table.parts
             continue
-        rows = [part.rows for part in table.parts if part.rows is not None]
-        known = sum(rows) if len(rows) == len(table.parts) else None
-        parts.append(table.parts[0]._replace(stop=table.parts[-1].stop, rows=known))
+        rows = sum(part.rows for part in table.parts)
+        parts.append(table.parts[0]._replace(stop=table.parts[-1].stop, rows=rows))
     return parts
 
 

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from datarax._numbers import number
 from datarax._optional import optional
 from datarax.io.writer import Items, Writer
 
@@ -31,8 +32,8 @@ class ConsoleWriter(Writer):
         ...     writer.write(100, {"loss": 0.512345, "accuracy": 0.75})
         ...     writer.write(200, {"loss": 0.25, "accuracy": float("nan")})
             step      loss  accuracy
-             100    0.5123      0.75
-             200      0.25       nan
+             100    0.5123    0.7500
+             200    0.2500       NaN
     """
 
     def __init__(
@@ -87,7 +88,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool | int | str) or value is None:
         return "" if value is None else str(value)
     if isinstance(value, float):
-        return f"{value:.4g}"
-    # A named tuple holds the points of a curve, one array for each axis.
+        return number(value).replace(",", "")  # so that other programs can read it
     shape = np.shape(value[0]) if hasattr(value, "_fields") else np.shape(value)
     return " x ".join(map(str, shape))

@@ -10,6 +10,8 @@ import numpy as np
 
 from datarax._checks import kind
 from datarax._errors import MetricTypeError
+from datarax._numbers import number as number_of
+from datarax._numbers import trimmed
 from datarax._optional import optional
 
 if TYPE_CHECKING:
@@ -195,5 +197,5 @@ def name_ticks(
 
 
 def number(x: float) -> str:
-    """A number for a title or a cell."""
-    return f"{x:.3g}" if np.isfinite(x) else "NaN"
+    """A number for a title or a cell, where there is room for three digits."""
+    return trimmed(number_of(x, digits=3)) if np.isfinite(x) else "NaN"

@@ -5,10 +5,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 from sklearn import metrics as sk
 
 from datarax.cli import main
+from datarax.evaluation.paired_parts import pairs_of
+from datarax.evaluation.tables import Part
 from tests.cli.evaluations import (
     ROWS,
     binary_columns,
@@ -109,6 +113,47 @@ def test_rows_left_out_of_one_file_are_left_out_of_both(rng, tmp_path, capsys):
     assert row["a"] == row["b"] == pytest.approx(expected, rel=1e-6)
     assert (row["lower"], row["upper"], row["excludes_zero"]) == (0, 0, False)
     assert "30 rows: no value in column 'score' of a (left out of both)" in capsys.readouterr().out
+
+
+def test_models_are_compared_whatever_the_parts_of_their_files(rng, tmp_path, monkeypatch):
+    """Pairs end where a part of both ends; rows of text are not counted, so they are one pair."""
+    monkeypatch.setattr("datarax.evaluation.arrow_files.PART_ROWS", 1)
+    columns = binary_columns(rng)
+    score = [None if i % 7 == 0 else x for i, x in enumerate(columns["score"].tolist())]
+    a = write(tmp_path / "a.parquet", columns | {"score": score}, row_group_size=50)
+    found = []
+    for name, options in (("b", {"row_group_size": 75}), ("c", {"row_group_size": 50}), ("d", {})):
+        other = [None if i % 9 == 0 else 1 - x for i, x in enumerate(columns["score"].tolist())]
+        b = write(tmp_path / f"{name}.parquet", columns | {"score": other}, **options)
+        if name == "d":
+            pa_csv.write_csv(pq.read_table(b), b := tmp_path / "d.csv")
+        out = tmp_path / name
+        assert command("compare", a, b, *BINARY, "--bootstrap", 10, "--output", out) == 0
+        found.append(json.loads((out / "metrics.json").read_text()))
+    first, *others = found
+    assert {(each["where"], each["rows"]) for each in first["excluded"]} == {
+        ("score", len(range(0, ROWS, 7))), ("score", len(range(0, ROWS, 9))),
+    }  # fmt: skip
+    for other in others:
+        assert other["excluded"] == first["excluded"]
+        assert other["source"]["rows"] == first["source"]["rows"]
+        for row, expected in zip(other["metrics"], first["metrics"], strict=True):
+            for name in ("a", "b", "difference", "lower", "upper"):
+                assert row[name] == pytest.approx(expected[name], abs=1e-6)
+
+
+def test_pairs_end_where_a_part_of_both_ends():
+    def parts(*rows, counted=True):
+        return [Part(None, i, i + 1, 0, n, counted) for i, n in enumerate(rows)]
+
+    def cut(a, b):
+        return [(pair.start, *map(len, pair.sides), pair.rows) for pair in pairs_of(a, b)]
+
+    assert cut(parts(2, 2, 2), parts(2, 2, 2)) == [(0, 1, 1, 2), (2, 1, 1, 2), (4, 1, 1, 2)]
+    assert cut(parts(2, 2, 2), parts(3, 1, 2)) == [(0, 2, 2, 4), (4, 1, 1, 2)]
+    assert cut(parts(2, 2), parts(2, 3)) == [(0, 1, 1, 2), (2, 1, 1, 3)]
+    assert cut(parts(2), parts(2, 3)) == [(0, 1, 1, 2), (2, 0, 1, 3)]
+    assert cut(parts(2, 2), parts(2, 2, counted=False)) == [(0, 2, 2, 4)]
 
 
 def test_labels_out_of_range_are_counted(tmp_path, capsys):

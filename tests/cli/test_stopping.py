@@ -139,10 +139,44 @@ def test_a_command_that_computes_its_results_is_stopped(rng, tmp_path, name):
         )
     elif name == "compare":
         argv = [path, path, *task, "--no-progress"]
+        said = "interrupted: 0 of 1 parts are left; --resume continues\n"
     else:
         argv = [job]
         assert command("evaluate", path, *task, "--output", job) == 0
     argv = [str(each) for each in (name, *argv, "--output", out)]
     assert stopped("results", *argv) == (130, "", said)
     left = {each.name for each in out.iterdir()} if out.exists() else set()
-    assert left == ({"partial.npz"} if name == "evaluate" else set())
+    assert left == (set() if name == "merge" else {"partial.npz"})
+
+
+def test_a_stopped_comparison_keeps_its_progress_and_is_resumed(rows, rng, tmp_path, capsys):
+    other, out = tmp_path / "other", tmp_path / "out"
+    other.mkdir()
+    better = np.where(rng.integers(0, 2, rows[:, 0].shape) == 1, rows[:, 0], rows[:, 1])
+    for i, (preds, target) in enumerate(zip(better, rows[:, 1], strict=True)):
+        np.savez(other / f"part-{i}.npz", p=preds, t=target)
+    files = str(tmp_path / "part-*.npz"), str(other)
+    task = ("--task", "regression", "--preds", "p", "--target", "t", "--metrics", "mae")
+    argv = [*task, "--output", str(out), "--bootstrap", "20", "--no-progress"]
+    code, shown, errors = stopped("slow file", "compare", *files, *argv)
+    assert (code, shown) == (130, "")
+    said = re.fullmatch(r"interrupted: (\d+) of 20 parts are left; --resume continues\n", errors)
+    assert said, errors
+    assert 0 < int(said[1]) < FILES
+    assert {path.name for path in out.iterdir()} == {"partial.npz"}
+    assert "holds a comparison of two models" in refusal(
+        capsys, "merge", out, "--output", tmp_path / "all"
+    )
+    swapped = refusal(capsys, "compare", *reversed(files), *argv[:-1], "--resume")
+    assert "they had another order" in swapped
+    assert main(["compare", *files, *argv, "--resume"]) == 0
+    assert {path.name for path in out.iterdir()} == {"metrics.json"}
+    resumed = json.loads((out / "metrics.json").read_text())
+    assert main(["compare", *files, *argv, "--engine", "processes", "--workers", "2"]) == 0
+    whole = json.loads((out / "metrics.json").read_text())
+    assert resumed["metrics"] == whole["metrics"]
+    assert resumed["source"] == whole["source"]
+    (row,) = whole["metrics"]
+    for model, preds in (("a", rows[:, 0]), ("b", better)):
+        assert row[model] == pytest.approx(np.abs(preds - rows[:, 1]).mean(), rel=1e-6)
+    assert row["lower"] < row["difference"] < row["upper"]

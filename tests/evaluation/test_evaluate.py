@@ -367,6 +367,14 @@ def test_the_result_does_not_depend_on_the_number_of_threads(rng, tmp_path, monk
     assert threads == {"datarax-fold"}
 
 
+def test_an_evaluation_of_files_in_another_order_is_not_continued(rng, tmp_path):
+    """The parts that are done are known by their places."""
+    files, steps = several(tmp_path, rng, 3), []
+    fold(files, BOTH, BINARY, progress=steps.append)
+    with pytest.raises(datarax.MetricInputError, match="they had another order"):
+        fold([*reversed(files)], BOTH, BINARY, start=steps[0])
+
+
 def test_an_evaluation_continues_where_it_stopped(rng, tmp_path):
     files, steps = several(tmp_path, rng), []
     whole = fold(files, BOTH, BINARY, batch_size=64, progress=steps.append)

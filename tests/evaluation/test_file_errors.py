@@ -344,6 +344,7 @@ def test_a_worker_that_dies_names_the_file(rng, tmp_path):
     )
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # which JAX gives
 def test_a_pool_that_forks_is_refused(rng, tmp_path):
     path = write(tmp_path / "a.parquet", binary(rng, 20))
     pool = ProcessPoolExecutor(1, multiprocessing.get_context("fork"))

@@ -12,9 +12,9 @@ from importlib import resources
 import numpy as np
 import pytest
 
+from datarax._numbers import known_decimals, outward
 from datarax.evaluation.html_report import render, visible
-from datarax.evaluation.html_tables import Axis
-from datarax.evaluation.number_text import known_decimals, number, outward
+from datarax.evaluation.html_tables import Axis, shown
 from tests.evaluation.browsing import chromium, console, requests, show
 from tests.evaluation.report_samples import (
     HOSTILE,
@@ -216,9 +216,9 @@ def test_digits_follow_from_what_is_known():
         decimals = known_decimals(5.0, 5.0 + 4.2 * 10.0**exponent)
         if exponent > -10:  # the width is exact enough in floats
             assert decimals == 1 - exponent
-    assert number(1234567.891, -2) == "1,234,568"
-    assert number(5e10, -8) == f"5.00{TIMES}10¹⁰"
-    assert number(3.17123e-6, 8) == f"3.17{TIMES}10⁻⁶"
+    assert shown(1234567.891, -2) == "1,234,568"
+    assert shown(5e10, -8) == f"5.00{TIMES}10¹⁰"
+    assert shown(3.17123e-6, 8) == f"3.17{TIMES}10⁻⁶"
 
 
 def test_rounded_bounds_still_hold_what_they_held(rng):

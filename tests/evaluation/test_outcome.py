@@ -48,7 +48,10 @@ def outcome(rng: np.random.Generator, folder: Path, name: str) -> Outcome:
     }
     metric = assembled(CONFIG).update(**CONFIG.encoding(columns))
     source = identity_of(path)
-    return Outcome(CONFIG, COLUMNS, (source,), "a title", metric, 32, {"label": 2}, (0,), 1)
+    return Outcome(
+        metric, 32, {"label": 2}, (0,), 1,
+        files=(source,), config=CONFIG, columns=COLUMNS, title="a title",
+    )  # fmt: skip
 
 
 def values(found: Outcome) -> dict[str, object]:
@@ -107,7 +110,7 @@ def test_one_file_by_several_names_counts_once(rng, tmp_path, monkeypatch):
     folders = [tmp_path / str(place) for place in range(len(names))]
     for folder, name in zip(folders, names, strict=True):
         folder.mkdir()
-        save_state(folder, replace(first, sources=(identity_of(name),)))
+        save_state(folder, replace(first, files=(identity_of(name),)))
     for place, folder in enumerate(folders[1:], 1):
         said = "is in .*0' and one of the files of" if place < 5 else "is a copy of 'copy.csv'"
         with pytest.raises(ConfigurationMismatchError, match=f"{said}.* would count twice"):
@@ -127,7 +130,7 @@ def test_other_files_of_the_same_name_and_size_count(rng, tmp_path, monkeypatch)
         Path("a.csv").write_text(folder.name)
         # The jobs also have files without rows, which are equal.
         Path("none.csv").write_text("score,label\n")
-        save_state(folder, replace(found, sources=(identity_of("a.csv"), identity_of("none.csv"))))
+        save_state(folder, replace(found, files=(identity_of("a.csv"), identity_of("none.csv"))))
     assert merged(folders).rows == 64
 
 
@@ -178,11 +181,11 @@ def test_what_is_resumed_must_be_the_same(rng, tmp_path):
     assert "confidence is 0.5 in one and 0.95 in" in refusal(config=replace(CONFIG, confidence=0.5))
     assert "the column of target is" in refusal(columns={**COLUMNS, "target": ["other"]})
     assert "had 1 parts, and have 2" in refusal(total=2)
-    grown = saved.sources[0]._replace(size=10_000)
-    assert "a.csv' has changed since" in refusal(sources=(grown,))
-    other = saved.sources[0]._replace(digest="0")
-    assert "a.csv' has changed since" in refusal(sources=(other,))
-    assert "was not among its files" in refusal(sources=(*saved.sources, grown._replace(path="b")))
+    grown = saved.files[0]._replace(size=10_000)
+    assert "a.csv' has changed since" in refusal(files=(grown,))
+    other = saved.files[0]._replace(digest="0")
+    assert "a.csv' has changed since" in refusal(files=(other,))
+    assert "was not among its files" in refusal(files=(*saved.files, grown._replace(path="b")))
     save_state(tmp_path, replace(saved, merged=True))
     assert "merged of several folders" in refusal()
 

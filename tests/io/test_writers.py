@@ -471,7 +471,7 @@ def test_the_console(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["step", "loss", "[red]"]
     assert lines[1].split() == ["1", "0.1235", "7"]
-    assert lines[2].split() == ["2", "nan", "8"]
+    assert lines[2].split() == ["2", "NaN", "8"]
     assert len(lines[0].rstrip()) == len(lines[1].rstrip()) == len(lines[2].rstrip())
     assert any("matrix" in line for line in lines)
     assert any("2 x 2" in line for line in lines)

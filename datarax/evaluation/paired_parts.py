@@ -1,0 +1,154 @@
+"""The files of two models on the same examples, read together: `datarax compare` folds pairs."""
+
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datarax._errors import MetricInputError
+from datarax.evaluation.columns import INDEX, Feed
+from datarax.evaluation.encoding import listed
+from datarax.evaluation.table_batches import Batch, batches
+from datarax.evaluation.tables import ColumnType, Part
+from datarax.evaluation.whole_queries import Outputs, taken
+
+MODELS = ("a", "b")
+PREDICTED = ("preds", "boxes", "scores", "labels")
+"""The outputs that each model has for itself; the others must be equal in both."""
+
+
+class Pair(NamedTuple):
+    """One unit of work: some consecutive rows, which both models have."""
+
+    sides: tuple[tuple[Part, ...], tuple[Part, ...]]
+    """The parts of each model with these rows."""
+    start: int
+    """The place of the first row among all rows."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of its files, as they were given."""
+        return tuple(dict.fromkeys(part.path for side in self.sides for part in side))
+
+    @property
+    def path(self) -> str:
+        """The same as one text."""
+        return " and ".join(self.paths)
+
+    @property
+    def rows(self) -> int:
+        """About how many rows it has."""
+        return max(sum(part.rows for part in side) for side in self.sides)
+
+
+def pairs_of(a: Sequence[Part], b: Sequence[Part]) -> list[Pair]:
+    """Pairs that end where a part of each model ends; one for all if rows are not counted."""
+    counted = all(part.counted for part in (*a, *b))
+    ends = [list(accumulate(part.rows for part in side)) if counted else [] for side in (a, b)]
+    shared = sorted(set(ends[0]) & set(ends[1]))
+    pairs, places, start = [], (0, 0), 0
+    for end in shared:
+        stops = (ends[0].index(end) + 1, ends[1].index(end) + 1)
+        pairs.append(Pair((tuple(a[places[0] : stops[0]]), tuple(b[places[1] : stops[1]])), start))
+        places, start = stops, end
+    rest = tuple(a[places[0] :]), tuple(b[places[1] :])
+    return [*pairs, Pair(rest, start)] if any(rest) else pairs
+
+
+def paired_batches(
+    pair: Pair,
+    feeds: Sequence[tuple[Feed, ...]],
+    types: Sequence[Mapping[str, ColumnType]],
+    rows: int,
+) -> Generator[Batch, None, None]:
+    """The rows that have values in the files of both models.
+
+    Their ids are their places. Rows that are left out are counted by "a:column" or "b:column".
+
+    Raises:
+        MetricInputError: the models differ in what they share, or one has more rows.
+    """
+    read: Counter[str] = Counter()
+    excluded: Counter[str] = Counter()
+
+    def side(place: int) -> Iterator[Outputs]:
+        model = MODELS[place]
+        for part in pair.sides[place]:
+            start = pair.start + read[model]
+            for batch in batches(part, feeds[place], types[place], rows, INDEX):
+                read[model] += batch.rows + sum(batch.excluded.values())
+                excluded.update({f"{model}:{name}": n for name, n in batch.excluded.items()})
+                if batch.rows:
+                    ids = batch.outputs[INDEX].astype(np.int64)
+                    yield batch.outputs | {INDEX: (ids - part.key) % 2**32 + start}
+
+    def named(place: int) -> str:
+        return (pair.sides[place] or pair.sides[1 - place])[0].path
+
+    streams = side(0), side(1)
+    held = [next(stream, None) for stream in streams]
+    while held[0] and held[1]:
+        ids = [x[INDEX] for x in held if x]
+        end = min(x[-1] for x in ids)
+        stops = [int(np.searchsorted(x, end, "right")) for x in ids]
+        below = (x[:stop] for x, stop in zip(ids, stops, strict=True))
+        _, left, right = np.intersect1d(*below, assume_unique=True, return_indices=True)
+        if left.size:
+            yield _together(taken(held[0], left), taken(held[1], right), feeds[0], named)
+        for place, stop in enumerate(stops):
+            more = stop < len(ids[place])
+            rest = taken(held[place] or {}, slice(stop, None)) if more else None
+            held[place] = rest or next(streams[place], None)
+    for stream in streams:  # counts the rows that are left
+        for _ in stream:
+            pass
+    if read["a"] != read["b"]:
+        a, b = (pair.start + read[model] for model in MODELS)
+        raise MetricInputError(
+            f"{named(0)} has {a:,} rows and {named(1)} has {b:,}: row {min(a, b) + 1:,} is in one "
+            f"of them only"
+        )
+    yield Batch({}, 0, dict(excluded))
+
+
+def _together(a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Any) -> Batch:
+    """The outputs of both models.
+
+    Raises:
+        MetricInputError: a target, a key, or another column of both differs; names the first row.
+    """
+    for feed in feeds:
+        name = feed.output
+        if name in PREDICTED:
+            continue
+        differs = next((i for i, (x, y) in enumerate(_values(a[name], b[name])) if x != y), None)
+        if differs is not None:
+            x, y = (_brief(listed(each[name])[differs]) for each in (a, b))
+            raise MetricInputError(
+                f"the files differ in the column {feed.columns[0]!r}: in row "
+                f"{a[INDEX][differs] + 1:,}, {named(0)} has {x} and {named(1)} has {y}"
+            )
+    outputs = {name: x for name, x in a.items() if name not in (*PREDICTED, "key")}
+    for model, each in zip(MODELS, (a, b), strict=True):
+        outputs |= {f"{name}_{model}": x for name, x in each.items() if name in PREDICTED}
+    return Batch(outputs | {INDEX: a[INDEX].astype(np.uint32)}, len(a[INDEX]), {})
+
+
+def _values(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+    """Pairs of values that may differ. NaN is equal to NaN."""
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and x.shape == y.shape:
+        same = (x == y) | ((x != x) & (y != y))
+        if same.all():
+            return
+    yield from ((_as_nan(a), _as_nan(b)) for a, b in zip(listed(x), listed(y), strict=True))
+
+
+def _as_nan(x: Any) -> Any:
+    return "NaN" if isinstance(x, float) and x != x else x
+
+
+def _brief(x: Any) -> str:
+    text = repr(x)
+    return text if len(text) <= 60 else f"{text[:57]}..."
