@@ -250,7 +250,7 @@ class DoubleFloat:
     def __getitem__(self, index: Any) -> "DoubleFloat":
         return self.map(lambda x: x[index])
 
-    def __iter__(self) -> Iterator[jax.Array]:
+    def __iter__(self) -> Iterator[Any]:
         """Unpacks into `high, low`."""
         if self._wide is not None and on_host(self._wide):
             return iter(split(self._wide))
