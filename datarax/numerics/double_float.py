@@ -250,12 +250,13 @@ class DoubleFloat:
     def __getitem__(self, index: Any) -> "DoubleFloat":
         return self.map(lambda x: x[index])
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[jax.Array]:
         """Unpacks into `high, low`."""
         if self._wide is not None and on_host(self._wide):
             return iter(split(self._wide))
         if self._high is not None or self._wide is None:
-            return iter((self._high, self._low))
+            parts: Any = self._high, self._low
+            return iter(parts)
         return iter(in_x64(_split_on_device, self._wide))
 
     def reshape(self, *shape: int) -> "DoubleFloat":
