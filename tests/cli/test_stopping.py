@@ -114,7 +114,7 @@ def test_a_stopped_run_keeps_its_progress_and_is_resumed(rows, tmp_path, capsys,
     assert summary["source"]["complete"]
     assert summary["source"]["rows"] == 20 * FILES
     expected = np.float32(np.abs(rows[:, 0] - rows[:, 1]).mean())
-    assert np.float32(values(summary)["mean_absolute_error"]) == expected
+    assert np.float32(values(summary)["mae"]) == expected
 
     capsys.readouterr()
     assert "confidence is 0.9 in one and" in refusal(
