@@ -150,7 +150,7 @@ def test_the_report_shows_how_good_the_predictions_are(where, request):
     shown = dict(re.findall(r"^ (\w+) +([\d.]+) ", "\n".join(run.lines), re.M))
     for name, row in found.items():
         digits = len(shown[name].partition(".")[2])  # as many as its interval justifies
-        assert 2 <= digits <= 4
+        assert digits >= 2
         assert shown[name] == f"{row['value']:.{digits}f}", name
 
 

@@ -100,7 +100,7 @@ def test_another_configuration_is_refused_by_name():
     for like, words in (
         (make(threshold=0.25), "hits.threshold is 0.5 in the saved state and 0.25 here"),
         (Mean(), "the saved state is of a datarax.Collection"),
-        (make() | {"own": Max().from_outputs(values="loss")}, r"own is a datarax\.metrics\.Max"),
+        (make() | {"own": Max().from_outputs(values="loss")}, r"own is a datarax\.Max"),
     ):
         with pytest.raises(ConfigurationMismatchError, match=words):
             flax.serialization.from_bytes(state_of(like), saved)
