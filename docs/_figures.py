@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from datarax.plot.vector import svg
+from datarax.plot.canvas import svg
 
 DOCS = Path(__file__).parent
 # The page that shows an image passes on its scheme, also where the reader has switched it.

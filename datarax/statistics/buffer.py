@@ -138,7 +138,23 @@ class WeightedRows(Rows):
         return self.with_parts({"data": data, "filled": xp.sum(first, dtype=xp.int32)})
 
 
-class Buffer(State, kw_only=False):
+class KeepsRows:
+    """What states have that keep rows, up to a capacity, in a state called `rows`."""
+
+    rows: Any
+
+    @property
+    def filled(self) -> jax.Array:
+        """How many rows are kept."""
+        return xp.asarray(self.rows.filled)
+
+    @property
+    def overflow(self) -> Exact:
+        """How many rows did not fit."""
+        return self.rows.overflow
+
+
+class Buffer(KeepsRows, State, kw_only=False):
     """Keeps the first `capacity` rows of data, and counts the others.
 
     Args:
@@ -185,18 +201,8 @@ class Buffer(State, kw_only=False):
         """The rows, of shape (capacity, *shape); only the first `filled` are data."""
         return xp.asarray(self.rows.data)
 
-    @property
-    def filled(self) -> jax.Array:
-        """How many rows there are."""
-        return xp.asarray(self.rows.filled)
 
-    @property
-    def overflow(self) -> Any:
-        """How many rows did not fit."""
-        return self.rows.overflow
-
-
-class PairBuffer(State, kw_only=False):
+class PairBuffer(KeepsRows, State, kw_only=False):
     """Up to `capacity` pairs of a prediction and a target, each with its weight.
 
     Pairs that do not fit are dropped and counted: those of later batches, and of later devices.
@@ -233,16 +239,6 @@ class PairBuffer(State, kw_only=False):
         )
 
     @property
-    def filled(self) -> jax.Array:
-        """How many pairs are kept."""
-        return xp.asarray(self.rows.filled)
-
-    @property
-    def overflow(self) -> Exact:
-        """How many pairs did not fit."""
-        return self.rows.overflow
-
-    @property
     def columns(self) -> tuple[DoubleFloat, DoubleFloat, jax.Array]:
         """Predictions, targets and weights, each (capacity,); 0 from `filled` on."""
         data = xp.asarray(self.rows.data)
@@ -258,7 +254,7 @@ class SampledRows(WeightedRows):
         return {NOT_SAMPLED: self.overflow}
 
 
-class FeatureBuffer(State, kw_only=False):
+class FeatureBuffer(KeepsRows, State, kw_only=False):
     """The first `capacity` rows of features, each with its weight; counts those that do not fit.
 
     Rows with a NaN or an infinity are excluded, and counted in `invalid`.
@@ -297,16 +293,6 @@ class FeatureBuffer(State, kw_only=False):
             rows=self.rows.append(data, w.astype(xp.bool_)),
             invalid=self.invalid.update(invalid),
         )
-
-    @property
-    def filled(self) -> jax.Array:
-        """How many rows are kept."""
-        return xp.asarray(self.rows.filled)
-
-    @property
-    def overflow(self) -> Exact:
-        """How many rows did not fit."""
-        return self.rows.overflow
 
     @property
     def columns(self) -> DoubleFloat:

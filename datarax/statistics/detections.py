@@ -25,11 +25,10 @@ from datarax.numerics.box_matching import (
 )
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.exact import Exact
 from datarax.numerics.recall_levels import Ranking
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.buffer import WeightedRows
+from datarax.statistics.buffer import KeepsRows, WeightedRows
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
 from datarax.statistics.labels import count_labels, in_range
 
@@ -174,7 +173,7 @@ class Ranked(NamedTuple):
         return tuple(xp.where(x, w[None], 0) for x in unpack(self.words[area]))  # type: ignore
 
 
-class Detections(State, kw_only=False):
+class Detections(KeepsRows, State, kw_only=False):
     """Up to `capacity` detections, each with its score and matches; and the ground truth by class.
 
     Detections are matched within their image when it is folded in. Those that do not fit are
@@ -291,16 +290,6 @@ class Detections(State, kw_only=False):
             counts=self.counts.plus(sum_by_digits(w, count)),
             invalid=self.invalid.update(invalid).update(flat & used[:, None]),
         )
-
-    @property
-    def filled(self) -> jax.Array:
-        """How many detections are kept."""
-        return xp.asarray(self.rows.filled)
-
-    @property
-    def overflow(self) -> Exact:
-        """How many detections did not fit."""
-        return self.rows.overflow
 
     @property
     def support(self) -> DoubleFloat:

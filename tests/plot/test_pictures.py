@@ -27,7 +27,7 @@ from datarax.metrics import (
     ConfusionMatrix,
     Mean,
 )
-from datarax.plot.vector import svg
+from datarax.plot.canvas import svg
 
 REFERENCES = Path(__file__).parent / "references"
 RATES = np.linspace(0, 1, 9)
