@@ -32,8 +32,8 @@ from datarax.statistics.thresholds import check_sums
 class Groups(NamedTuple):
     """The weights of positives and negatives in groups of scores, in ascending order.
 
-    A group is a bin of a histogram, or a distinct score. Arrays are of shape (size, groups), with
-    one row per class.
+    All weights are times one power of two: their unit is not known. A group is a bin of a
+    histogram, or a distinct score. Arrays are of shape (size, groups), with one row per class.
     """
 
     positives: DoubleFloat
@@ -54,7 +54,13 @@ class Groups(NamedTuple):
     def of(
         cls, positives: DoubleFloat, negatives: DoubleFloat, is_tie: jax.Array, lowest: jax.Array
     ) -> "Groups":
-        """From the weights of each group."""
+        """From the weights of each group, all times one power of two.
+
+        So sums over groups, and products of two sums, stay in the range of floats. Ratios of
+        weights stay the same, so results do not depend on the unit of the weights.
+        """
+        scale = power_of_two_near_reciprocal(xp.max(xp.maximum(positives.high, negatives.high)))
+        positives, negatives = positives * scale, negatives * scale
         above = sums_above(stack([positives, negatives]))
         return cls(positives, negatives, above[0], above[1], is_tie, lowest)
 
@@ -82,16 +88,6 @@ class Groups(NamedTuple):
     def total_negatives(self) -> DoubleFloat:
         """The weight of all negatives, of shape (size, 1)."""
         return self.false_positives[:, :1]
-
-    def scaled(self) -> "Groups":
-        """All weights times one power of two, so that their products stay in the range of floats.
-
-        Ratios of weights stay the same, so results do not depend on the unit of the weights.
-        """
-        totals = xp.maximum(self.total_positives.high, self.total_negatives.high)
-        scale = power_of_two_near_reciprocal(xp.max(totals))
-        p, n, p_above, n_above = (x * scale for x in self[:4])
-        return Groups(p, n, p_above, n_above, self.is_tie, self.lowest)
 
 
 def sums_above(weights: DoubleFloat) -> DoubleFloat:
@@ -195,8 +191,8 @@ class Scores(State):
 
     @computed_once
     def scaled_groups(self) -> Groups:
-        """The groups, all weights times one power of two; with `from_logits` of probabilities."""
-        groups = self.groups().scaled()
+        """The groups; with `from_logits`, of probabilities."""
+        groups = self.groups()
         if not self.from_logits:
             return groups
         return groups._replace(lowest=special.expit(groups.lowest))
@@ -231,7 +227,8 @@ class ScoreHistogram(Scores):
         >>> import jax.numpy as jnp
         >>> from datarax.statistics import ScoreHistogram
         >>> seen = ScoreHistogram().update(jnp.array([0.1, 0.2, 0.3]), jnp.array([0, 1, 1]))
-        >>> print(seen.groups().total_positives.to_float(), seen.bits)
+        >>> groups = seen.groups()
+        >>> print((groups.total_positives / groups.total_negatives).to_float(), seen.bits)
         [[2.]] 16
     """
 

@@ -95,3 +95,40 @@ def test_a_sum_of_weights_overflows_by_a_merge_and_under_jit():
     with pytest.warns(InvalidValuesWarning, match="Give smaller weights="):
         assert np.isnan(both.results())
     assert np.isnan(jax.jit(lambda metric: metric.compute())(both))
+
+
+CURVES = [
+    metrics.AveragePrecision(),
+    metrics.AveragePrecision(exact=True, capacity=10),
+    metrics.AUROC(),
+    metrics.ROC(num_points=5),
+    metrics.PrecisionRecallCurve(num_points=5),
+    metrics.DETCurve(num_points=5),
+    metrics.RecallAtFixedPrecision(min_precision=0.5),
+    metrics.PrecisionAtFixedRecall(min_recall=0.5),
+    metrics.GainCurve(),
+    metrics.LiftCurve(),
+]
+
+
+@pytest.mark.parametrize("metric", CURVES, ids=repr)
+@pytest.mark.parametrize("weights", [[3e38, 3e38, 3e38, 1], [2e38] * 4])
+def test_curves_are_those_of_smaller_weights_where_only_totals_overflow(metric, weights):
+    preds, target = np.float32([0.1, 0.9, 0.9, 0.7]), np.int32([0, 1, 0, 1])
+    large = np.float32(weights)
+    want = metric.update(preds, target, weights=large * np.float32(2.0**-60)).compute()
+    seen = metric.update(preds, target, weights=large)
+    for got in (seen.compute(), jax.jit(lambda metric: metric.compute())(seen)):
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), got, want)
+
+
+def test_areas_of_pairs_of_classes_where_only_totals_overflow():
+    # All scores for a class differ, so that no bin holds two rows.
+    scores = np.float32([[0.9, 0.2, 0.1], [0.3, 0.7, 0.5], [0.4, 0.6, 0.2], [0.1, 0.3, 0.8]])
+    target = np.int32([0, 1, 0, 2])
+    metric = metrics.AUROC(num_classes=3, multi_class="ovo", from_logits=False)
+    want, got = (
+        metric.update(scores, target, weights=np.full(4, w, np.float32)).results()
+        for w in (1, 3e38)
+    )
+    np.testing.assert_allclose(got, want, rtol=1e-12)

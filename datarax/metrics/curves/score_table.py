@@ -71,9 +71,9 @@ class ScoreTable(Scores):
     def pairs(self) -> OrderedPairs:
         """The pairs of examples, by how their scores are ordered."""
         seen = self.bins.contents()
-        totals = seen.weights[:, 0].sum(-1)
-        scale = power_of_two_near_reciprocal(xp.max(totals.high))
-        others = seen.weights * scale
+        # Before they are summed, so that no sum overflows.
+        others = seen.weights * power_of_two_near_reciprocal(xp.max(seen.weights.high))
+        totals = others[:, 0].sum(-1)
         index = xp.arange(self.size, dtype=xp.uint32)
         own = others.map(lambda x: x[index, index])[None]
         tied, unknown = (
@@ -83,7 +83,7 @@ class ScoreTable(Scores):
         above, tied, unknown = (
             (others * each).sum(-1) for each in (sums_above(own), tied, unknown)
         )
-        return OrderedPairs(above, tied, unknown, totals * scale)
+        return OrderedPairs(above, tied, unknown, totals)
 
     def groups(self) -> Groups:
         raise TypeError("a ScoreTable has no positives; see `pairs`")
