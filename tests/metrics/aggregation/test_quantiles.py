@@ -32,11 +32,13 @@ def test_bounds_and_errors_are_as_documented(rng):
 def test_a_bit_more_halves_the_bins(rng):
     values = rng.uniform(1, 2, SIZE).astype(np.float32)
     # With a value of another sign, 10 bits make 4 bins from 1 to 2.
+    # The bounds are values that were seen, so the first and the last of [1.25, 1.5) are among them.
     values[:3] = -1, 1.25, np.nextafter(np.float32(1.5), np.float32(0))
+    q = np.mean(values <= 1.3)  # close to 0.3; the quantile is the greatest value up to 1.3
     widths = []
     for bits in (10, 12):
         # The bins of 1.3 are [1.25, 1.5) and [1.25, 1.3125) or the next.
-        lower, upper = update(Quantile(0.3, bits=bits), values).bounds()
+        lower, upper = update(Quantile(q, bits=bits), values).bounds()
         widths.append(float(upper - lower))
         assert widths[-1] < 2.0 ** (8 - bits)
     assert widths[0] > 0.24 > 2 * widths[1]

@@ -29,10 +29,11 @@ def flat(batch: dict[str, np.ndarray], ids: np.ndarray, order: np.ndarray) -> di
     return {name: x[order] for name, x in (rows | {"query": np.repeat(ids, DOCUMENTS)}).items()}
 
 
-def assert_equal(a: Any, b: Any) -> None:
+def assert_close(a: Any, b: Any) -> None:
+    """Equal but for the last digit of a sum, which depends on the order of the documents."""
     assert jax.tree.structure(a) == jax.tree.structure(b)
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        np.testing.assert_array_equal(x, y)
+        np.testing.assert_allclose(x, y, rtol=2**-22)
 
 
 def test_slices_and_replicas_are_of_whole_queries(rng):
@@ -42,7 +43,7 @@ def test_slices_and_replicas_are_of_whole_queries(rng):
     sliced = datarax.Sliced(metrics.NDCG(), 3)
     slices = {"slices": rng.integers(0, 3, QUERIES).astype(np.int32)}
     want = update(sliced, **batch, **slices).compute()
-    assert_equal(update(sliced, **flat(batch | slices, ids, order)).compute(), want)
+    assert_close(update(sliced, **flat(batch | slices, ids, order)).compute(), want)
     index = {"index": ids}
     replicas = datarax.Bootstrap(datarax.Collection({"mrr": metrics.MRR()}), 20)
     want = update(replicas, **batch, **index).compute()
@@ -81,7 +82,7 @@ def test_documents_of_a_query_are_on_one_device(rng):
     rows = flat(batch, ids, order)
     metric = datarax.per_device(metrics.MRR(), mesh, "data")
     want = update(metrics.MRR(), **batch).compute()
-    assert_equal(metric.update(**rows).compute(), want)
+    assert_close(metric.update(**rows).compute(), want)
     moved = {name: np.roll(x, 1) for name, x in rows.items()}
     with pytest.raises(datarax.MetricInputError, match="query=5 has rows on several devices"):
         metric.update(**moved)
@@ -100,7 +101,7 @@ def test_documents_of_a_query_are_on_one_device(rng):
     def synced(rows):
         return metrics.MRR().update(**rows).sync("data").compute()
 
-    assert_equal(jax.block_until_ready(synced(rows)), want)
+    assert_close(jax.block_until_ready(synced(rows)), want)
 
 
 def test_a_document_that_cannot_be_used_excludes_its_query(rng):
@@ -115,7 +116,7 @@ def test_a_document_that_cannot_be_used_excludes_its_query(rng):
     with pytest.warns(datarax.InvalidValuesWarning, match=kinds):
         want = update(metric, **batch).compute()
     with pytest.warns(datarax.InvalidValuesWarning, match=kinds):
-        assert_equal(update(metric, **rows).compute(), want)
+        assert_close(update(metric, **rows).compute(), want)
     assert 0 < want <= 1
     # Weights that differ within a query have no meaning.
     clean = padded(rng) | {"weights": np.ones(QUERIES, np.float32)}
@@ -125,7 +126,7 @@ def test_a_document_that_cannot_be_used_excludes_its_query(rng):
     clean["weights"][[0, 2]] = 0
     with pytest.warns(datarax.InvalidValuesWarning):
         value = update(metric, **rows).compute()
-    assert_equal(value, update(metric, **clean).compute())
+    assert_close(value, update(metric, **clean).compute())
 
 
 def test_scores_of_any_dtype_and_graded_relevance(rng):
@@ -133,7 +134,7 @@ def test_scores_of_any_dtype_and_graded_relevance(rng):
     want = update(metrics.MRR(), **batch).compute()
     # A float32 would make ties of these scores.
     large = batch | {"preds": batch["preds"].astype(np.int32) + 2**30}
-    assert_equal(update(metrics.MRR(), **large).compute(), want)
+    assert_close(update(metrics.MRR(), **large).compute(), want)
     metric = metrics.DCG(gain="exponential")
     graded = update(metric, np.float32([[2, 1]]), np.float32([[0.5, 100]])).compute()
     np.testing.assert_allclose(graded, (2**0.5 - 1) + (2.0**100 - 1) / np.log2(3), rtol=3e-7)
