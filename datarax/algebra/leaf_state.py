@@ -150,8 +150,8 @@ class LeafState(State):
         if jax.tree.structure(empty) != jax.tree.structure(now):  # a number has fewer parts in x64
             raise MetricTypeError(
                 f"cannot reset a {type(self).__name__}: it was made "
-                f"{'without' if x64_enabled() else 'with'} jax_enable_x64, which has changed since; "
-                f"make a new metric instead"
+                f"{'without' if x64_enabled() else 'with'} jax_enable_x64, which has "
+                f"changed since; make a new metric instead"
             )
         return self.with_parts(jax.tree.map(shaped, empty, now))
 
