@@ -23,6 +23,7 @@ LAYERS = (
     ("_numbers",),
     ("_optional",),
     ("_xp",),
+    ("_update_context",),
     ("_checks",),
     ("numerics",),
     ("distributed",),

@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from datarax._errors import DataraxError, MetricInputError
+from datarax._update_context import in_update
 from datarax._xp import fetched
 from datarax.algebra.state import walk
 from datarax.evaluation.paired_parts import Pair
@@ -24,7 +25,6 @@ from datarax.evaluation.table_batches import Batch
 from datarax.evaluation.tables import Part
 from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
-from datarax.statistics.argument_checks import keeping
 from datarax.wrappers.best import Best
 from datarax.wrappers.decayed import Decayed
 from datarax.wrappers.window import Window
@@ -175,7 +175,7 @@ def _folded(task: Task, part: Work, stopped: Callable[[], bool]) -> PartState:
             # The arguments, each with the name of its output: the same for all batches.
             names = names or metric.arguments_from({name: name for name in outputs})
             given = {argument: outputs[name] for argument, name in names.items()}
-            with keeping("warnings" if task.warns and not rows else "none"):
+            with in_update(checks="warnings" if task.warns and not rows else "none"):
                 # A shorter batch on the devices would compile one more program.
                 arrays = all(isinstance(x, np.ndarray) for x in given.values())
                 if task.devices and arrays and batch.rows == task.rows:
