@@ -10,7 +10,7 @@ from typing import Any
 from datarax import __version__
 from datarax._checks import x64_enabled
 from datarax.cli import console_tables
-from datarax.cli.evaluate_command import Evaluation, columns_of, completed, request_of
+from datarax.cli.evaluate import Evaluation, columns_of, completed, request_of
 from datarax.evaluation.assembly import Configuration, assembled
 from datarax.evaluation.evaluator import fold_parts
 from datarax.evaluation.first_pass import Files
