@@ -155,7 +155,7 @@ class TableMetric(Metric):
         """A new metric with the batch folded in; no communication.
 
         Args:
-            preds: integer labels (...), from 0. The result does not depend on their numbering.
+            preds: integer labels (...), from 0.
             target: integer labels of the shape of `preds`.
             weights: broadcast against the leading axes; weight w counts as w repetitions.
 
@@ -175,7 +175,7 @@ class TableMetric(Metric):
 
 
 class Clustering(TableMetric):
-    """A comparison of clusters (`preds`) with known classes (`target`)."""
+    """A comparison of clusters (`preds`) with known classes (`target`), in any numbering."""
 
     higher_is_better = True
     num_clusters: int | None = None
