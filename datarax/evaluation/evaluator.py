@@ -25,9 +25,9 @@ from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.partial_state import (
     Failure,
+    Folding,
     Merging,
     PartState,
-    Task,
     Work,
     check_foldable,
     fold_part,
@@ -166,7 +166,7 @@ def fold_tables(
         rows = min(batch_size, 1 << max(most - 1, 0).bit_length())
         rows = max(rows // len(devices or [0]), 1) * len(devices or [0])  # as many on each device
     index = _index(metric, feeds)
-    task = Task(
+    task = Folding(
         packed(metric.reset()),
         partial(batches, feeds=feeds, types=types, rows=rows, index=index),
         rows,
@@ -181,7 +181,7 @@ def fold_tables(
 
 def fold_parts(
     metric: Metric,
-    task: Task,
+    task: Folding,
     parts: Sequence[Work],
     files: tuple[FileIdentity, ...],
     *,
@@ -223,7 +223,7 @@ def fold_parts(
 
 
 def _states(
-    task: Task, parts: Sequence[Work], todo: Sequence[int], executor: Executor | None
+    task: Folding, parts: Sequence[Work], todo: Sequence[int], executor: Executor | None
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
     if executor is None:
@@ -242,7 +242,7 @@ def _states(
 
 
 def _on_threads(
-    task: Task, parts: Sequence[Work], todo: Sequence[int], threads: int
+    task: Folding, parts: Sequence[Work], todo: Sequence[int], threads: int
 ) -> Iterator[tuple[int, PartState]]:
     pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
     try:
@@ -253,7 +253,7 @@ def _on_threads(
 
 
 def _submitted(
-    task: Task,
+    task: Folding,
     parts: Sequence[Work],
     todo: Sequence[int],
     executor: Executor,
@@ -280,7 +280,7 @@ def _submitted(
             future.cancel()
 
 
-def _of_part(task: Task, index: int) -> Task:
+def _of_part(task: Folding, index: int) -> Folding:
     return task if index else replace(task, warns=True)
 
 

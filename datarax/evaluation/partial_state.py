@@ -21,7 +21,7 @@ from datarax._update_context import in_update
 from datarax._xp import fetched
 from datarax.algebra.state import walk
 from datarax.evaluation.paired_parts import Pair
-from datarax.evaluation.table_batches import Batch
+from datarax.evaluation.table_batches import TableBatch
 from datarax.evaluation.tables import Part
 from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
@@ -88,12 +88,12 @@ Work = Part | Pair
 
 
 @dataclass(frozen=True)
-class Task:
+class Folding:
     """How each part is folded: the metric, the columns, the batches. Workers get it pickled."""
 
     metric: bytes
     """The empty metric, pickled and compressed, as its arrays are mostly zeros."""
-    read: Callable[[Any], Generator[Batch, None, None]]
+    read: Callable[[Any], Generator[TableBatch, None, None]]
     """The batches of a part."""
     rows: int | None
     """The rows of a batch. `None`: all rows of a part are one batch."""
@@ -137,7 +137,7 @@ def _unpacked(data: bytes) -> Metric:
     return jax.tree.map(np.asarray, pickle.loads(zlib.decompress(data)))
 
 
-def fold_part(task: Task, part: Work, stopped: Callable[[], bool] = bool) -> PartState | Failure:
+def fold_part(task: Folding, part: Work, stopped: Callable[[], bool] = bool) -> PartState | Failure:
     """Folds a part into an empty metric. It runs in any process.
 
     `stopped` is asked before each batch whether to give up.
@@ -158,7 +158,7 @@ def fold_part(task: Task, part: Work, stopped: Callable[[], bool] = bool) -> Par
         return Failure(_portable(_with_place(error, part)))
 
 
-def _folded(task: Task, part: Work, stopped: Callable[[], bool]) -> PartState:
+def _folded(task: Folding, part: Work, stopped: Callable[[], bool]) -> PartState:
     metric = _unpacked(task.metric)
     rows, excluded, names = 0, Counter[str](), {}
     read = task.read(part)

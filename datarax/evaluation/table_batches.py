@@ -15,7 +15,7 @@ from datarax.evaluation.tables import ColumnType, Part, reading
 READ_ROWS = 2**16
 
 
-class Batch(NamedTuple):
+class TableBatch(NamedTuple):
     """Some rows of a part."""
 
     outputs: dict[str, Any]
@@ -31,7 +31,7 @@ def batches(
     types: Mapping[str, ColumnType],
     rows: int | None,
     index: str | None = None,
-) -> Generator[Batch, None, None]:
+) -> Generator[TableBatch, None, None]:
     """The batches of a part: `rows` rows each, but for the last.
 
     A row that has no value in one of the columns is left out, and counted under the first of them.
@@ -76,12 +76,12 @@ def batches(
             # Readers give pieces of any size. All batches but the last have one shape.
             while rows and count >= rows:
                 whole = _joined(held)
-                yield Batch(_cut(whole, 0, rows), rows, excluded)
+                yield TableBatch(_cut(whole, 0, rows), rows, excluded)
                 excluded = {}
                 count -= rows
                 held = [_cut(whole, rows, None)] if count else []
     if count or excluded:
-        yield Batch(_joined(held) if held else {}, count, excluded)
+        yield TableBatch(_joined(held) if held else {}, count, excluded)
 
 
 def _outputs(feeds: tuple[Feed, ...], table: Mapping[str, Any]) -> dict[str, Any]:

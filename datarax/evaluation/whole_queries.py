@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from datarax.evaluation.table_batches import Batch
+from datarax.evaluation.table_batches import TableBatch
 from datarax.evaluation.tables import Part, Table
 
 Outputs = dict[str, Any]
@@ -23,7 +23,7 @@ def parts_of(tables: Sequence[Table], together: str | None = None) -> list[Part]
     return parts
 
 
-def whole_queries(found: Iterable[Batch], together: str) -> Generator[Batch, None, None]:
+def whole_queries(found: Iterable[TableBatch], together: str) -> Generator[TableBatch, None, None]:
     """The same rows in batches that never split the rows of one query."""
     held: Outputs = {}
     for batch in found:
@@ -33,9 +33,9 @@ def whole_queries(found: Iterable[Batch], together: str) -> Generator[Batch, Non
         others = np.flatnonzero(ids != ids[-1]) if len(ids) else ids
         start = int(others[-1]) + 1 if others.size else 0
         held = taken(rows, slice(start, None))
-        yield Batch(taken(rows, slice(0, start)), start, batch.excluded)
+        yield TableBatch(taken(rows, slice(0, start)), start, batch.excluded)
     if held:
-        yield Batch(held, len(held[together]), {})
+        yield TableBatch(held, len(held[together]), {})
 
 
 def taken(outputs: Outputs, rows: slice | np.ndarray[Any, Any]) -> Outputs:
