@@ -1,7 +1,7 @@
 """Counts of right and wrong predictions: by class, of all classes together, or in a table."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 import jax
 import numpy as np
@@ -153,7 +153,7 @@ class PredictionCounts(TaskCounts):
             hit = xp.any(chosen == target[..., None], -1)
         return self.counted(w, lambda w: self.of_classes(chosen, hit, target, w), invalid)
 
-    def with_repeated(self, counts: jax.Array, *args: Any, **kwargs: Any) -> Self:
+    def with_repeated(self, counts: jax.Array, *args: ArrayLike, **kwargs: Weights) -> Self:
         """Stacked counts, each updated with each row as often as its column of `counts` says.
 
         The rows that cannot be used are not counted.
