@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from threading import Event
 from typing import Any, TypeVar, overload
 
@@ -33,7 +33,6 @@ from datarax.evaluation.partial_state import (
     fold_part,
     packed,
 )
-from datarax.evaluation.process_executor import ProcessExecutor
 from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.table_batches import batches
 from datarax.evaluation.tables import Part, Table
@@ -42,7 +41,7 @@ from datarax.metrics.base import Metric
 from datarax.wrappers.collection import Collection
 
 IN_FLIGHT = 256
-"""The most parts that an executor of the caller holds at a time."""
+"""The most parts that an executor holds at a time, and so the most states that wait here."""
 THREAD_ROWS = 2**20
 """How many rows there must be for each thread: for fewer, it costs more than it saves."""
 
@@ -226,30 +225,22 @@ def _states(
     task: Task, parts: Sequence[Work], todo: Sequence[int], executor: Executor | None
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
-    if executor is None:
-        # One thread for every two cores: while it computes, another one reads its next rows.
-        wanted = -(-sum(parts[index].rows for index in todo) // THREAD_ROWS)
-        threads = 1 if task.devices else min(len(todo), wanted, cores() // 2)
-        if threads > 1:
-            yield from _on_threads(task, parts, todo, threads)
-            return
-        for index in todo:
-            yield index, _value(fold_part(_of_part(task, index), parts[index]))
+    if executor is not None:
+        yield from _submitted(task, parts, todo, executor)
         return
-    own = isinstance(executor, ProcessExecutor)
-    most = 2 * executor.workers + 2 if own else IN_FLIGHT
-    yield from _submitted(task, parts, todo, executor, most)
-
-
-def _on_threads(
-    task: Task, parts: Sequence[Work], todo: Sequence[int], threads: int
-) -> Iterator[tuple[int, PartState]]:
-    pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
-    try:
-        yield from _submitted(task, parts, todo, pool, 2 * threads, stopped.is_set)
-    finally:
-        stopped.set()  # parts that are being folded end early
-        pool.shutdown(cancel_futures=True)
+    # One thread for every two cores: while it computes, another one reads its next rows.
+    wanted = -(-sum(parts[index].rows for index in todo) // THREAD_ROWS)
+    threads = 1 if task.devices else min(len(todo), wanted, cores() // 2)
+    if threads > 1:
+        pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
+        try:
+            yield from _submitted(task, parts, todo, pool, stopped.is_set)
+        finally:
+            stopped.set()  # parts that are being folded end early
+            pool.shutdown(cancel_futures=True)
+        return
+    for index in todo:
+        yield index, _value(fold_part(_of_part(task, index), parts[index]))
 
 
 def _submitted(
@@ -257,18 +248,16 @@ def _submitted(
     parts: Sequence[Work],
     todo: Sequence[int],
     executor: Executor,
-    most: int,
-    *args: Any,
+    *stopped: Callable[[], bool],
 ) -> Iterator[tuple[int, PartState]]:
-    """The states of parts from an executor, which holds at most so many at a time."""
-    waiting: dict[Future[Any], int] = {}
+    """The states of parts from an executor, which need not be of this process."""
+    waiting: dict[Future[PartState | Failure], int] = {}
     left = iter(todo)
     try:
         while True:
-            while len(waiting) < most and (index := next(left, None)) is not None:
-                waiting[executor.submit(fold_part, _of_part(task, index), parts[index], *args)] = (
-                    index
-                )
+            for index in islice(left, IN_FLIGHT - len(waiting)):
+                call = (fold_part, _of_part(task, index), parts[index], *stopped)
+                waiting[executor.submit(*call)] = index
             if not waiting:
                 return
             ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
@@ -284,7 +273,7 @@ def _of_part(task: Task, index: int) -> Task:
     return task if index else replace(task, warns=True)
 
 
-def _result(future: Future[Any], part: Work) -> PartState | Failure:
+def _result(future: Future[PartState | Failure], part: Work) -> PartState | Failure:
     try:
         return future.result()
     except Exception as error:  # of the executor: those of the evaluation are values
