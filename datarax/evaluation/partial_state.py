@@ -20,9 +20,8 @@ from datarax._errors import DataraxError, MetricInputError
 from datarax._xp import fetched
 from datarax.algebra.state import walk
 from datarax.evaluation.paired_parts import Pair
-from datarax.evaluation.table_batches import Batch
+from datarax.evaluation.table_batches import Batch, whole_queries
 from datarax.evaluation.tables import Part
-from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
 from datarax.statistics.argument_checks import keeping
 from datarax.wrappers.best import Best

@@ -1,6 +1,6 @@
 """A part of a file as batches: a dict of arrays, or lists of strings, by the name of the output."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +13,13 @@ from datarax.evaluation.identity import unchanged
 from datarax.evaluation.tables import ColumnType, Part, reading
 
 READ_ROWS = 2**16
+Outputs = dict[str, Any]
 
 
 class Batch(NamedTuple):
     """Some rows of a part."""
 
-    outputs: dict[str, Any]
+    outputs: Outputs
     """By output, an array or a list of strings, with one entry a row."""
     rows: int
     excluded: dict[str, int]
@@ -47,7 +48,7 @@ def batches(
         MetricInputError: the file is damaged, its values do not fit, or it is not as it was when
             the part was planned; names it.
     """
-    held: list[dict[str, Any]] = []
+    held: list[Outputs] = []
     needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
     count, place = 0, 0
     excluded: dict[str, int] = {}
@@ -75,13 +76,31 @@ def batches(
             count += size
             # Readers give pieces of any size. All batches but the last have one shape.
             while rows and count >= rows:
-                whole = _joined(held)
-                yield Batch(_cut(whole, 0, rows), rows, excluded)
+                whole = joined(held)
+                yield Batch(taken(whole, slice(rows)), rows, excluded)
                 excluded = {}
                 count -= rows
-                held = [_cut(whole, rows, None)] if count else []
+                held = [taken(whole, slice(rows, None))] if count else []
     if count or excluded:
-        yield Batch(_joined(held) if held else {}, count, excluded)
+        yield Batch(joined(held) if held else {}, count, excluded)
+
+
+def whole_queries(found: Iterable[Batch], together: str) -> Generator[Batch, None, None]:
+    """The same rows in batches that never split the rows of one query, which follow each other.
+
+    The documents of a query are ranked together.
+    """
+    held: Outputs = {}
+    for batch in found:
+        rows = joined([held, batch.outputs]) if held and batch.rows else batch.outputs or held
+        ids = np.asarray(rows.get(together, ()))
+        # The last query may go on in the next batch: its rows are held back.
+        others = np.flatnonzero(ids != ids[-1]) if len(ids) else ids
+        start = int(others[-1]) + 1 if others.size else 0
+        held = taken(rows, slice(start, None))
+        yield Batch(taken(rows, slice(0, start)), start, batch.excluded)
+    if held:
+        yield Batch(held, len(held[together]), {})
 
 
 def _outputs(feeds: tuple[Feed, ...], table: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,7 +261,18 @@ def _padded_lists(feed: Feed, columns: list[Any]) -> dict[str, Any]:
     return given if real is None or feed.mask is None else {feed.mask: real} | given
 
 
-def _joined(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+def taken(outputs: Outputs, rows: slice | np.ndarray[Any, Any]) -> Outputs:
+    """Some rows of all outputs."""
+    return {
+        name: [x[place] for place in rows]
+        if isinstance(x, list) and isinstance(rows, np.ndarray)
+        else x[rows]
+        for name, x in outputs.items()
+    }
+
+
+def joined(pieces: Sequence[Outputs]) -> Outputs:
+    """The rows of several batches, one after the other."""
     if len(pieces) == 1:
         return pieces[0]
     return {name: _together([piece[name] for piece in pieces]) for name in pieces[0]}
@@ -262,7 +292,3 @@ def _together(pieces: list[Any]) -> Any:
             for x in pieces
         ]
     return np.concatenate(pieces)
-
-
-def _cut(outputs: dict[str, Any], start: int, stop: int | None) -> dict[str, Any]:
-    return {name: x[start:stop] for name, x in outputs.items()}
