@@ -113,7 +113,7 @@ class Task:
 class PartState(NamedTuple):
     """The result of folding a part."""
 
-    leaves: tuple[np.ndarray[Any, Any], ...]
+    leaves: tuple[np.ndarray, ...]
     """The arrays of the metric."""
     rows: int
     excluded: dict[str, int]

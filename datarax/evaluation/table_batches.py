@@ -165,7 +165,7 @@ def _as_they_are(columns: list[Any]) -> Any:
     return list(map(list, zip(*columns, strict=True)))
 
 
-def stacked(columns: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def stacked(columns: list[np.ndarray]) -> np.ndarray:
     """Several columns as the last axis."""
     shapes = {column.shape for column in columns}
     if len(shapes) > 1:
@@ -173,9 +173,9 @@ def stacked(columns: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     return np.stack(columns, -1)
 
 
-def _complete(table: Mapping[str, Any], excluded: dict[str, int]) -> np.ndarray[Any, Any] | None:
+def _complete(table: Mapping[str, Any], excluded: dict[str, int]) -> np.ndarray | None:
     """The rows that have a value in all columns; None if all have. Counts the others."""
-    keep: np.ndarray[Any, Any] | None = None
+    keep: np.ndarray | None = None
     for name, column in table.items():
         absent = null_rows(column)
         if absent is None:
@@ -188,11 +188,11 @@ def _complete(table: Mapping[str, Any], excluded: dict[str, int]) -> np.ndarray[
     return keep
 
 
-def _kept(column: Any, keep: np.ndarray[Any, Any]) -> Any:
+def _kept(column: Any, keep: np.ndarray) -> Any:
     return column[keep] if isinstance(column, np.ndarray) else column.filter(keep)
 
 
-def _as_numbers(column: Any, feed: Feed, name: str) -> np.ndarray[Any, Any]:
+def _as_numbers(column: Any, feed: Feed, name: str) -> np.ndarray:
     """A column in the dtype that JAX has for its kind."""
     if feed.kind == "float":
         # Half precision stays: metrics know how far it is rounded.
@@ -205,7 +205,7 @@ def _as_numbers(column: Any, feed: Feed, name: str) -> np.ndarray[Any, Any]:
     return column.astype(np.bool_, copy=False)
 
 
-def _as_int32(column: Any, feed: Feed, name: str) -> np.ndarray[Any, Any]:
+def _as_int32(column: Any, feed: Feed, name: str) -> np.ndarray:
     """Integers of 32 bits. A label beyond them is out of range, and so stays out of range."""
     if column.dtype == np.int32:
         return column
@@ -224,7 +224,7 @@ def _as_int32(column: Any, feed: Feed, name: str) -> np.ndarray[Any, Any]:
     return column.astype(np.int32)
 
 
-def _numbered(column: Any, classes: tuple[str, ...]) -> np.ndarray[Any, Any]:
+def _numbered(column: Any, classes: tuple[str, ...]) -> np.ndarray:
     """The number of each string among the classes; -1 if it is none of them."""
     number = {name: i for i, name in enumerate(classes)}
     return np.array([number.get(each, -1) for each in column], np.int32)
@@ -261,7 +261,7 @@ def _padded_lists(feed: Feed, columns: list[Any]) -> dict[str, Any]:
     return given if real is None or feed.mask is None else {feed.mask: real} | given
 
 
-def taken(outputs: Outputs, rows: slice | np.ndarray[Any, Any]) -> Outputs:
+def taken(outputs: Outputs, rows: slice | np.ndarray) -> Outputs:
     """Some rows of all outputs."""
     return {
         name: [x[place] for place in rows]
