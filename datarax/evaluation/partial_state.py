@@ -21,9 +21,8 @@ from datarax._update_context import in_update
 from datarax._xp import fetched
 from datarax.algebra.state import walk
 from datarax.evaluation.paired_parts import Pair
-from datarax.evaluation.table_batches import TableBatch
+from datarax.evaluation.table_batches import TableBatch, whole_queries
 from datarax.evaluation.tables import Part
-from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
 from datarax.wrappers.best import Best
 from datarax.wrappers.decayed import Decayed
@@ -114,7 +113,7 @@ class Folding:
 class PartState(NamedTuple):
     """The result of folding a part."""
 
-    leaves: tuple[np.ndarray[Any, Any], ...]
+    leaves: tuple[np.ndarray, ...]
     """The arrays of the metric."""
     rows: int
     excluded: dict[str, int]
