@@ -236,6 +236,8 @@ def _least_pinball_loss(
     near = _quantiles_of(bins, q, method)[1]
     ends = bins.ends
     if ends is None:
+        assert bins.least is not None
+        assert bins.greatest is not None
         ends = stack([DoubleFloat.of(x) for x in (bins.least, bins.greatest)])
     exponent = exponent_of(xp.max(xp.where(some, xp.abs(ends.high[:, 0]), 0)))
     near, ends = (
