@@ -1,7 +1,8 @@
 """Merges states over devices: gathers and merges all of them, or merges a part on each device."""
 
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 
@@ -14,6 +15,54 @@ SMALL_BYTES = 1 << 20
 """The most bytes of all copies of the states together that a sync gathers on each device."""
 AT_ONCE = 64
 """The most devices that exchange parts of larger states in one all-to-all."""
+
+
+class Positioned:
+    """A leaf state that must know something of all devices before its arrays can travel."""
+
+    @abstractmethod
+    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+        """What this state must know before `to_mesh`: signed integers.
+
+        `positioned` gets their maxima over the devices.
+
+        Args:
+            index: the index of this device, int32.
+            size: the number of devices.
+        """
+
+    @abstractmethod
+    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
+        """The same data in a form that `to_mesh` can merge, given the maxima of `beforehand`."""
+
+
+class CountsUpdates:
+    """A leaf state that holds the number of updates, so that devices count an update once."""
+
+    @abstractmethod
+    def reached(self) -> list[jax.Array]:
+        """The number of updates: signed integers.
+
+        `brought_to` gets their maxima over the devices, before `beforehand` is asked.
+        """
+
+    @abstractmethod
+    def brought_to(self, newest: list[jax.Array]) -> Self:
+        """What is left of this state after as many updates, given the maxima of `reached`."""
+
+    @abstractmethod
+    def elsewhere(self) -> Self:
+        """What the other devices keep of a replicated state: no data, and the number."""
+
+
+def reached_by(state: Any) -> list[jax.Array]:
+    """What a leaf state says of its number of updates."""
+    return state.reached() if isinstance(state, CountsUpdates) else []
+
+
+def asked_by(state: Any, index: jax.Array, size: int) -> list[jax.Array]:
+    """What a leaf state must know of all devices."""
+    return state.beforehand(index, size) if isinstance(state, Positioned) else []
 
 
 def merge_over_devices(
@@ -92,10 +141,10 @@ def _merge_in_parts(states: list[Any], axis_name: AxisName, size: int, at_once: 
     """
     index = lax.axis_index(axis_name).astype(xp.int32)
     # First, how many updates there were, then what else some states must know of all devices.
-    numbers = [state.reached() for state in states]
+    numbers = [reached_by(state) for state in states]
     newest = _regrouped(collectives.pmax(_flat(numbers), axis_name), numbers)
     states = [s.brought_to(x) if x else s for s, x in zip(states, newest, strict=True)]
-    told = [state.beforehand(index, size) for state in states]
+    told = [asked_by(state, index, size) for state in states]
     known = _regrouped(collectives.pmax(_flat(told), axis_name), told)
     states = [s.positioned(x, index) if x else s for s, x in zip(states, known, strict=True)]
 

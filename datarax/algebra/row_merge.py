@@ -1,8 +1,9 @@
 """Merges the states of many rows into stacked states: by place, by repetition, or both."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 
@@ -78,6 +79,35 @@ class Packed(NamedTuple):
     of up to 2**16 rows do not overflow, or may wrap."""
 
 
+class MergesRows:
+    """A leaf state that merges the states of many rows at once, also of rows that are repeated.
+
+    Of other states, the rows are merged in pairs, and each counts once.
+    """
+
+    @property
+    @abstractmethod
+    def repeats(self) -> bool:
+        """Whether `with_rows` may count a row several times."""
+
+    @abstractmethod
+    def with_rows(self, rows: Any, target: Target) -> Generator[Packed, Any, Self]:
+        """Stacked states, with the states of several rows merged into them.
+
+        Every array of `self` has a leading axis of states, and every array of `rows` one of rows.
+        A generator: it asks for what it must know, and returns the states. See `merge_rows`.
+
+        Args:
+            rows: what `for_row` has become in the update of each row.
+            target: where each row goes.
+        """
+
+
+def may_repeat(state: Any) -> bool:
+    """Whether a row may count several times in a leaf state."""
+    return isinstance(state, MergesRows) and state.repeats
+
+
 def merge_rows(states: Sequence[Any], rows: Sequence[Any], target: Target) -> list[Any]:
     """For each of several leaf states, stacked, the merge with its states of rows.
 
@@ -100,8 +130,10 @@ def merge_rows(states: Sequence[Any], rows: Sequence[Any], target: Target) -> li
             merged[i] = end.value
 
     for i, (state, row) in enumerate(zip(states, rows, strict=True)):
-        if row is not None:
+        if isinstance(state, MergesRows) and row is not None:
             advance(i, state.with_rows(row, target), None)
+        elif row is not None:
+            merged[i] = merged_in_pairs(state, row, target)
     while running:
         # Sums come last, because what is added up may depend on bounds.
         how = min((asked.how for _, asked in running.values()), key=("bound", "max", "sum").index)

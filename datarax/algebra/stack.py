@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from datarax._xp import on_host, vmap, xp
+from datarax.algebra.device_merge import CountsUpdates, Positioned, asked_by, reached_by
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
 from datarax.algebra.pytrees import leaf_states, map_leaf_states
@@ -37,7 +38,7 @@ class Element:
         return {"empty": self.empty}  # the structure cannot be pickled
 
 
-class Stack(LeafState, kw_only=False):
+class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
     """`size` states of one configuration, as one leaf state.
 
     The states are merged, synced and reset one by one, so a stack costs as many collectives as one
@@ -110,18 +111,18 @@ class Stack(LeafState, kw_only=False):
     # by elements have a leading axis of elements already: the two axes become one.
 
     def reached(self) -> list[jax.Array]:
-        return self._told(lambda leaf: leaf.reached())
+        return self._told(reached_by)
 
     def brought_to(self, newest: list[jax.Array]) -> Self:
-        return self._changed(newest, lambda leaf: leaf.reached(), lambda x, y: x.brought_to(y))
+        return self._changed(newest, reached_by, lambda x, y: x.brought_to(y))
 
     def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
-        return self._told(lambda leaf: leaf.beforehand(index, size))
+        return self._told(lambda leaf: asked_by(leaf, index, size))
 
     def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
         # Only the number of arrays matters, which the number of devices does not change.
         return self._changed(
-            maxima, lambda leaf: leaf.beforehand(index, 1), lambda x, y: x.positioned(y, index)
+            maxima, lambda leaf: asked_by(leaf, index, 1), lambda x, y: x.positioned(y, index)
         )
 
     def _told(self, ask: Callable[[Any], list[jax.Array]]) -> list[jax.Array]:
