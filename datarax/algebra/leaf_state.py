@@ -1,14 +1,17 @@
 """`LeafState`: a state that holds arrays, and defines how they merge and travel."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
 
 from datarax._errors import MetricTypeError
+from datarax._typing import PyTree
 from datarax._xp import xp
+from datarax.algebra.pytrees import Leaf
 from datarax.algebra.state import State
+from datarax.algebra.state_dicts import Parts
 from datarax.numerics.scaled_double import ScaledDouble
 
 
@@ -36,7 +39,7 @@ class LeafState(State):
     rowwise: ClassVar[bool] = True
     """Whether a state may be made for each row of a batch: it is small, and so is its update."""
 
-    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
+    def __init_subclass__(cls, abstract: bool = False, **kwargs: bool) -> None:
         super().__init_subclass__(**kwargs)
         if abstract:
             return
@@ -51,7 +54,7 @@ class LeafState(State):
         vars(self).update(self.empty())
 
     @abstractmethod
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> Parts:
         """The arrays of the empty state, by attribute.
 
         They are read-only NumPy arrays, and every call returns the same objects, as from
@@ -59,7 +62,7 @@ class LeafState(State):
         """
 
     @abstractmethod
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: PyTree) -> Self:
         """The merge of the two: associative and commutative, with `empty` as the identity."""
 
     @abstractmethod
@@ -87,14 +90,14 @@ class LeafState(State):
             f"weight with time"
         )
 
-    def for_row(self) -> Any:
+    def for_row(self) -> Leaf:
         """What takes the place of the empty state in an update with one row: see `MergesRows`."""
         return self.reset()
 
     def reset(self) -> Self:
         # A stacked state (for example, one copy per device) stays stacked: its arrays have leading
         # axes, over which the empty arrays are broadcast.
-        def shaped(empty: Any, now: Any) -> Any:
+        def shaped(empty: np.ndarray, now: jax.Array) -> np.ndarray:
             return empty if xp.shape(now) == empty.shape else np.broadcast_to(empty, xp.shape(now))
 
         empty = self.empty()
