@@ -18,6 +18,9 @@ Weights = ArrayLike | None
 PyTree = Any
 """Arrays in nested tuples, lists, dicts and registered classes."""
 
+Structure = Any
+"""What `jax.tree.structure` gives; JAX has no type for it."""
+
 Average = Literal["micro", "macro", "weighted"] | None
 """How values by class become one; `None` keeps them apart."""
 

@@ -1,14 +1,19 @@
 """Merges states over devices: gathers and merges all of them, or merges a part on each device."""
 
-from collections.abc import Callable
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterable
+from typing import Self, TypeVar
 
 import jax
 
+from datarax._typing import PyTree
 from datarax._xp import lax, vmap, xp
+from datarax.algebra.pytrees import Leaf, Tree
 from datarax.algebra.replication import axes_to_merge
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName, Stage
+
+_Item = TypeVar("_Item")
 
 SMALL_BYTES = 1 << 20
 """The most bytes of all copies of the states together that a sync gathers on each device."""
@@ -16,13 +21,61 @@ AT_ONCE = 64
 """The most devices that exchange parts of larger states in one all-to-all."""
 
 
+class Positioned:
+    """A leaf state that must know something of all devices before its arrays can travel."""
+
+    @abstractmethod
+    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
+        """What this state must know before `to_mesh`: signed integers.
+
+        `positioned` gets their maxima over the devices.
+
+        Args:
+            index: the index of this device, int32.
+            size: the number of devices.
+        """
+
+    @abstractmethod
+    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
+        """The same data in a form that `to_mesh` can merge, given the maxima of `beforehand`."""
+
+
+class CountsUpdates:
+    """A leaf state that holds the number of updates, so that devices count an update once."""
+
+    @abstractmethod
+    def reached(self) -> list[jax.Array]:
+        """The number of updates: signed integers.
+
+        `brought_to` gets their maxima over the devices, before `beforehand` is asked.
+        """
+
+    @abstractmethod
+    def brought_to(self, newest: list[jax.Array]) -> Self:
+        """What is left of this state after as many updates, given the maxima of `reached`."""
+
+    @abstractmethod
+    def elsewhere(self) -> Self:
+        """What the other devices keep of a replicated state: no data, and the number."""
+
+
+def reached_by(state: Leaf) -> list[jax.Array]:
+    """What a leaf state says of its number of updates."""
+    return state.reached() if isinstance(state, CountsUpdates) else []
+
+
+def asked_by(state: Leaf, index: jax.Array, size: int) -> list[jax.Array]:
+    """What a leaf state must know of all devices."""
+    return state.beforehand(index, size) if isinstance(state, Positioned) else []
+
+
 def merge_over_devices(
-    states: list[Any],
+    states: list[Leaf],
     names: tuple[str, ...],
     *,
     small: int = SMALL_BYTES,
     at_once: int = AT_ONCE,
-) -> list[Any]:
+) -> list[Leaf]:
     """Merges each leaf state over those of the axes `names` along which devices hold their own.
 
     States whose copies together take up to `small` bytes are gathered in one collective,
@@ -51,11 +104,13 @@ def merge_over_devices(
     return merged
 
 
-def _combined(a: list[Any], b: list[Any]) -> list[Any]:
+def _combined(a: list[Leaf], b: list[Leaf]) -> list[Leaf]:
     return [x.combine(y) for x, y in zip(a, b, strict=True)]
 
 
-def merge_stack(stacked: Any, empty: Any, merge: Callable[[Any, Any], Any], size: int) -> Any:
+def merge_stack(
+    stacked: Tree, empty: PyTree, merge: Callable[[Tree, Tree], Tree], size: int
+) -> Tree:
     """Merges `size` pytrees, stacked along a leading axis, in a fixed order.
 
     In each round, neighbours are merged in pairs. The rest of the stack is filled with rows of
@@ -64,14 +119,14 @@ def merge_stack(stacked: Any, empty: Any, merge: Callable[[Any, Any], Any], size
     # Half the number of states, rounded up to a power of two: 0 for a single state.
     half = 1 << max(size - 1, 0).bit_length() >> 1
 
-    def pad(short: Any, rows: int) -> Any:
-        def padded(x: Any, e: Any) -> jax.Array:
+    def pad(short: Tree, rows: int) -> Tree:
+        def padded(x: jax.Array, e: jax.Array) -> jax.Array:
             e = xp.broadcast_to(xp.asarray(e)[:1], (rows, *x.shape[1:]))
             return xp.concatenate([x, e.astype(x.dtype)])
 
         return jax.tree.map(padded, short, empty)
 
-    def merge_neighbours(_: Any, states: Any) -> Any:
+    def merge_neighbours(_: jax.Array, states: Tree) -> Tree:
         even, odd = (jax.tree.map(lambda x, i=i: x[i::2], states) for i in (0, 1))
         return pad(vmap(merge)(even, odd), half)
 
@@ -82,7 +137,7 @@ def merge_stack(stacked: Any, empty: Any, merge: Callable[[Any, Any], Any], size
     return jax.tree.map(lambda leaf: leaf[0], stacked)
 
 
-def _merge_in_parts(states: list[Any], axis_name: AxisName, size: int, at_once: int) -> list[Any]:
+def _merge_in_parts(states: list[Leaf], axis_name: AxisName, size: int, at_once: int) -> list[Leaf]:
     """Merges large states. A device sends about three times their bytes.
 
     There are at most five collectives, and one more for each axis of more than `at_once` devices.
@@ -92,16 +147,16 @@ def _merge_in_parts(states: list[Any], axis_name: AxisName, size: int, at_once: 
     """
     index = lax.axis_index(axis_name).astype(xp.int32)
     # First, how many updates there were, then what else some states must know of all devices.
-    numbers = [state.reached() for state in states]
+    numbers = [reached_by(state) for state in states]
     newest = _regrouped(collectives.pmax(_flat(numbers), axis_name), numbers)
     states = [s.brought_to(x) if x else s for s, x in zip(states, newest, strict=True)]
-    told = [state.beforehand(index, size) for state in states]
+    told = [asked_by(state, index, size) for state in states]
     known = _regrouped(collectives.pmax(_flat(told), axis_name), told)
     states = [s.positioned(x, index) if x else s for s, x in zip(states, known, strict=True)]
 
     by_state = [state.to_mesh() for state in states]
     travels = _flat(by_state)
-    groups: dict[Any, list[int]] = {}  # the indices of travels that are merged in the same way
+    groups: dict[Hashable, list[int]] = {}  # the indices of travels that are merged in the same way
     for i, travel in enumerate(travels):
         how = travel.how if isinstance(travel.how, str) else jax.tree.structure(travel.how)
         groups.setdefault(how, []).append(i)
@@ -129,7 +184,7 @@ def _merge_in_parts(states: list[Any], axis_name: AxisName, size: int, at_once: 
 
 
 def _merged_elements(
-    arrays: list[list[jax.Array]], empty: list[Any], stages: list[Stage]
+    arrays: list[list[jax.Array]], empty: list[Leaf], stages: list[Stage]
 ) -> list[list[jax.Array]]:
     """The elements that this device merges, at their places among zeros.
 
@@ -144,7 +199,7 @@ def _merged_elements(
     (stage, *later), treedef = stages, jax.tree.structure(empty)
     ones = jax.tree.leaves(empty)
 
-    def blocks(x: jax.Array, e: Any) -> jax.Array:
+    def blocks(x: jax.Array, e: jax.Array) -> jax.Array:
         """The elements as a row for each device, filled up with empty ones."""
         share = -(-len(x) // stage.size)
         missing = (share * stage.size - len(x), *x.shape[1:])
@@ -156,7 +211,7 @@ def _merged_elements(
         start = stage.place * len(x)
         return lax.dynamic_update_slice_in_dim(among, x, start, 0)[: len(like)]
 
-    def merge(a: list[Any], b: list[Any]) -> list[Any]:
+    def merge(a: list[Leaf], b: list[Leaf]) -> list[Leaf]:
         return [vmap(lambda x, y: x.combine(y))(x, y) for x, y in zip(a, b, strict=True)]
 
     rows = [blocks(x, e) for x, e in zip(_flat(arrays), ones, strict=True)]
@@ -169,11 +224,11 @@ def _merged_elements(
     return _regrouped(placed, arrays)
 
 
-def _flat(lists: list[Any]) -> list[Any]:
+def _flat(lists: Iterable[Iterable[_Item]]) -> list[_Item]:
     return [x for each in lists for x in each]
 
 
-def _regrouped(flat: list[Any], like: list[Any]) -> list[list[Any]]:
+def _regrouped(flat: Iterable[_Item], like: Iterable[Iterable[object]]) -> list[list[_Item]]:
     """The items of a flat list in groups as long as those of `like`."""
     items = iter(flat)
     return [[next(items) for _ in each] for each in like]

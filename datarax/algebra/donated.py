@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
 import jax
 from jax.core import Tracer
 
 from datarax._errors import DonatedStateError
+from datarax._typing import PyTree
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
-def refuse_donated(state: Any) -> None:
+def refuse_donated(state: PyTree) -> None:
     """Raises if an array of a state is deleted.
 
     Raises:
@@ -27,16 +29,16 @@ def refuse_donated(state: Any) -> None:
             )
 
 
-def unless_donated(function: Function) -> Function:
+def unless_donated(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Wraps a function of states: it raises if an array of one of them was donated.
 
     Before the call, because a compiled program of several devices may crash on deleted arrays.
     """
 
     @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         for each in args:
             refuse_donated(each)
         return function(*args, **kwargs)
 
-    return call  # type: ignore[return-value]
+    return call

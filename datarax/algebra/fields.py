@@ -1,9 +1,9 @@
 """Fields: annotated class attributes that become the arguments of the constructor."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from types import UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Union, get_args, get_origin
 
 import jax
 import numpy as np
@@ -11,20 +11,32 @@ from jax.core import Tracer
 
 from datarax._checks import choice
 from datarax._errors import MetricTypeError
+from datarax._typing import PyTree
 
 REQUIRED = inspect.Parameter.empty
+Config = dict[str, Hashable]
+"""The configuration of a state: the values of its fields, by name."""
 
 
 class Field(NamedTuple):
     """How an annotated class attribute becomes an argument of the constructor."""
 
-    default: Any = REQUIRED
+    default: Hashable = REQUIRED
     kw_only: bool = True
     init: bool = True
-    annotation: Any = None
+    annotation: object = None
 
 
-def field(*, default: Any = REQUIRED, kw_only: bool = True, init: bool = True) -> Any:
+class Declared(Protocol):
+    """An object with fields: see `State`."""
+
+    fields: ClassVar[dict[str, Field]]
+
+    @classmethod
+    def constructor_hint(cls, kwargs: Config) -> str: ...
+
+
+def field(*, default: Hashable = REQUIRED, kw_only: bool = True, init: bool = True) -> Any:
     """Declares a field with options that an annotation and a default cannot express.
 
     Args:
@@ -60,7 +72,7 @@ def state(*, init: Literal[False] = False) -> Any:
 
 
 def collect_fields(
-    cls: type, inherited: Mapping[str, Field], is_state: Callable[[Any], bool], kw_only: bool
+    cls: type, inherited: Mapping[str, Field], is_state: Callable[[object], bool], kw_only: bool
 ) -> dict[str, Field]:
     """The fields of a class and its bases; of keyword arguments, its own come first.
 
@@ -92,7 +104,7 @@ def collect_fields(
     return {n: f for n, f in kept.items() if not f.kw_only} | own | kept
 
 
-def _annotations(cls: type) -> dict[str, Any]:
+def _annotations(cls: type) -> dict[str, object]:
     """The annotations of a class body; text where they cannot be evaluated, as a name is local."""
     try:
         return inspect.get_annotations(cls, eval_str=True)
@@ -100,7 +112,7 @@ def _annotations(cls: type) -> dict[str, Any]:
         return inspect.get_annotations(cls)
 
 
-def _is_class_var(annotation: Any) -> bool:
+def _is_class_var(annotation: object) -> bool:
     return "ClassVar" in str(annotation)
 
 
@@ -120,7 +132,7 @@ def constructor_signature(fields: Mapping[str, Field]) -> inspect.Signature:
     return inspect.Signature(sorted(parameters, key=lambda p: p.kind))
 
 
-def bound_arguments(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def bound_arguments(cls: type[Declared], args: tuple[Hashable, ...], kwargs: Config) -> Config:
     """The arguments of a constructor by name.
 
     Raises:
@@ -147,7 +159,7 @@ def listed_arguments(signature: inspect.Signature) -> str:
     return ", ".join(names) or "no arguments"
 
 
-def bound_fields(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def bound_fields(cls: type[Declared], args: tuple[Hashable, ...], kwargs: Config) -> Config:
     """The value of each field, from the arguments of a constructor.
 
     Raises:
@@ -165,7 +177,7 @@ def bound_fields(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     return values
 
 
-def _python_numbers(value: Any) -> Any:
+def _python_numbers(value: PyTree) -> PyTree:
     """NumPy scalars, and arrays without axes whose value is known, as Python numbers.
 
     They may be the elements of a tuple or a list.
@@ -178,7 +190,7 @@ def _python_numbers(value: Any) -> Any:
     return value
 
 
-def allowed_values(annotation: Any) -> tuple[Any, ...] | None:
+def allowed_values(annotation: object) -> tuple[Hashable, ...] | None:
     """The values that an annotation allows: a `Literal`, `bool`, `None`, or a union of these.
 
     None for any other annotation, which is not checked.
@@ -196,7 +208,7 @@ def allowed_values(annotation: Any) -> tuple[Any, ...] | None:
     return None
 
 
-def shown_fields(instance: Any) -> str:
+def shown_fields(instance: Declared) -> str:
     """`name=value` for each field that differs from its default, for a `repr`."""
     shown = []
     for name, given in instance.fields.items():

@@ -1,17 +1,18 @@
 """`LeafState`: a state that holds arrays, and defines how they merge and travel."""
 
 from abc import abstractmethod
-from collections.abc import Generator
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
 
 from datarax._checks import x64_enabled
 from datarax._errors import MetricTypeError
+from datarax._typing import PyTree
 from datarax._xp import xp
-from datarax.algebra.row_merge import Packed, Target, merged_in_pairs
+from datarax.algebra.pytrees import Leaf
 from datarax.algebra.state import State
+from datarax.algebra.state_dicts import Parts
 from datarax.numerics.scaled_double import ScaledDouble
 
 
@@ -20,7 +21,8 @@ class LeafState(State):
 
     A subclass declares its configuration like any `State`, and its arrays with `state()`. It must
     define five methods: `empty`, `combine`, `canonical`, `to_mesh` and `from_mesh`. A class that
-    lacks one raises a `TypeError` when it is defined.
+    lacks one raises a `TypeError` when it is defined. What else it can do is a further base, with
+    methods of its own: `Positioned`, `CountsUpdates` or `MergesRows`.
 
     Example:
         >>> from datarax.statistics import LeafState
@@ -38,13 +40,12 @@ class LeafState(State):
     rowwise: ClassVar[bool] = True
     """Whether a state may be made for each row of a batch: it is small, and so is its update."""
 
-    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
+    def __init_subclass__(cls, abstract: bool = False, **kwargs: bool) -> None:
         super().__init_subclass__(**kwargs)
         if abstract:
             return
-        required = ("empty", "combine", "canonical", "to_mesh", "from_mesh")
-        base = {name: getattr(LeafState, name) for name in required}
-        missing = [name for name in required if getattr(cls, name) is base[name]]
+        names = dict.fromkeys(name for base in cls.__mro__ for name in vars(base))
+        missing = [n for n in names if getattr(getattr(cls, n), "__isabstractmethod__", False)]
         if missing:
             raise TypeError(
                 f"{cls.__name__} is a LeafState, and does not define {', '.join(missing)}"
@@ -54,7 +55,7 @@ class LeafState(State):
         vars(self).update(self.empty())
 
     @abstractmethod
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> Parts:
         """The arrays of the empty state, by attribute.
 
         They are read-only NumPy arrays, and every call returns the same objects, as from
@@ -62,7 +63,7 @@ class LeafState(State):
         """
 
     @abstractmethod
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: PyTree) -> Self:
         """The merge of the two: associative and commutative, with `empty` as the identity."""
 
     @abstractmethod
@@ -72,21 +73,6 @@ class LeafState(State):
         Returns `self` if only one form is possible.
         """
 
-    def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
-        """What this state must know of all devices before `to_mesh`: signed integers.
-
-        `positioned` gets their maxima over the devices. Most states need nothing.
-
-        Args:
-            index: the index of this device, int32.
-            size: the number of devices.
-        """
-        return []
-
-    def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
-        """The same data in a form that `to_mesh` can merge, given the maxima of `beforehand`."""
-        return self
-
     @abstractmethod
     def to_mesh(self) -> "list[Travel]":
         """How the copies of this state are merged over devices: a list of `Travel`."""
@@ -94,18 +80,6 @@ class LeafState(State):
     @abstractmethod
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         """The merged state, from the merged arrays of all that `to_mesh` lists, in its order."""
-
-    def reached(self) -> list[jax.Array]:
-        """The number of updates, in a state that counts them: signed integers.
-
-        `brought_to` gets their maxima over the devices, before `beforehand` is asked. Most states
-        do not count updates.
-        """
-        return []
-
-    def brought_to(self, newest: list[jax.Array]) -> Self:
-        """What is left of this state after as many updates, given the maxima of `reached`."""
-        return self
 
     def elsewhere(self) -> Self:
         """What the other devices keep of a replicated state, which counts on the first only."""
@@ -117,32 +91,14 @@ class LeafState(State):
             f"weight with time"
         )
 
-    def for_row(self) -> Any:
-        """What takes the place of the empty state in an update with one row: see `with_rows`."""
+    def for_row(self) -> Leaf:
+        """What takes the place of the empty state in an update with one row: see `MergesRows`."""
         return self.reset()
-
-    @property
-    def repeats(self) -> bool:
-        """Whether `with_rows` may count a row several times."""
-        return False
-
-    def with_rows(self, rows: Any, target: Target) -> Generator[Packed, Any, Self]:
-        """Stacked states, with the states of several rows merged into them.
-
-        Every array of `self` has a leading axis of states, and every array of `rows` one of rows.
-        A generator: it asks for what it must know, and returns the states. See `merge_rows`.
-
-        Args:
-            rows: what `for_row` has become in the update of each row.
-            target: where each row goes.
-        """
-        yield from ()
-        return merged_in_pairs(self, rows, target)
 
     def reset(self) -> Self:
         # A stacked state (for example, one copy per device) stays stacked: its arrays have leading
         # axes, over which the empty arrays are broadcast.
-        def shaped(empty: Any, now: Any) -> Any:
+        def shaped(empty: np.ndarray, now: jax.Array) -> np.ndarray:
             return empty if xp.shape(now) == empty.shape else np.broadcast_to(empty, xp.shape(now))
 
         empty = self.empty()

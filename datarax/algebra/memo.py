@@ -1,16 +1,18 @@
 """`computed_once`: values that several formulas need, and that a reading computes once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 
+from datarax._typing import PyTree
+
 Value = TypeVar("Value")
 
-_Memo = dict[tuple[Any, ...], list[tuple[list[Any], Any]]]
+_Memo = dict[tuple[Hashable, ...], list[tuple[list[jax.Array], PyTree]]]
 """By method, its arguments and the structure of the state: arrays of a state, and the value."""
 
 # What was computed in the reading that is under way. A context variable holds it, because no
@@ -41,7 +43,7 @@ def computed_once(method: Callable[..., Value]) -> Callable[..., Value]:
     """
 
     @wraps(method)
-    def once(self: Any, *args: Any) -> Value:
+    def once(self: PyTree, *args: Hashable) -> Value:
         memo = _memo.get()
         if memo is None:
             return method(self, *args)

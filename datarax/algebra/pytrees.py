@@ -2,33 +2,45 @@
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterable
+from typing import NamedTuple, TypeVar
 
 import jax
 
+from datarax._typing import PyTree, Structure
 
-def register_pytree(cls: Any) -> None:
+Tree = TypeVar("Tree")
+Leaf = PyTree
+"""A leaf state; or a leaf of a pytree that is not a state."""
+
+
+_Aux = tuple[tuple[str, ...], tuple[tuple[str, Hashable], ...], tuple[str, ...]]
+"""The static part of a state: the names of its children, the names and values of all other
+attributes, and which of these are NaN."""
+
+
+def register_pytree(cls: type) -> None:
     """Registers a class of states as a pytree; `cls.flat` says in which of the two ways."""
-    functions = _flatten_with_keys, _unflatten(cls), _flatten
-    if cls.flat:
-        functions = _flatten_flat_with_keys, _unflatten_flat(cls), _flatten_flat
-    jax.tree_util.register_pytree_with_keys(cls, *functions)
+    register = jax.tree_util.register_pytree_with_keys
+    if _is_flat(cls):
+        register(cls, _flatten_flat_with_keys, _unflatten_flat(cls), _flatten_flat)
+    else:
+        register(cls, _flatten_with_keys, _unflatten(cls), _flatten)
 
 
-def _flatten(self: Any) -> tuple[tuple[Any, ...], Any]:
+def _flatten(self: object) -> tuple[tuple[PyTree, ...], _Aux]:
     return tuple(vars(self)[name] for name in vars(self)["_children"]), vars(self)["_aux"]
 
 
-def _flatten_with_keys(self: Any) -> tuple[tuple[Any, ...], Any]:
+def _flatten_with_keys(self: object) -> tuple[tuple[PyTree, ...], _Aux]:
     keyed = ((jax.tree_util.GetAttrKey(n), vars(self)[n]) for n in vars(self)["_children"])
     return tuple(keyed), vars(self)["_aux"]
 
 
-def _unflatten(cls: type) -> Callable[[Any, Any], Any]:
-    def unflatten(aux: Any, children: Any) -> Any:
+def _unflatten(cls: type[Tree]) -> Callable[[_Aux, Iterable[PyTree]], Tree]:
+    def unflatten(aux: _Aux, children: Iterable[PyTree]) -> Tree:
         # JAX may pass any objects as children, so nothing is checked here.
-        self: Any = object.__new__(cls)
+        self = object.__new__(cls)
         names, config, nans = aux
         vars(self).update(config)
         for name in nans:
@@ -43,9 +55,9 @@ def _unflatten(cls: type) -> Callable[[Any, Any], Any]:
 class _Flat(NamedTuple):
     """The static part of a flat state."""
 
-    aux: Any
+    aux: _Aux
     """That of the state if it were not flat."""
-    children: Any
+    children: Structure
     """The structure of its children."""
 
 
@@ -55,7 +67,7 @@ def _interned(flat: _Flat) -> _Flat:
     return flat
 
 
-def _flatten_flat(self: Any) -> tuple[Any, _Flat]:
+def _flatten_flat(self: object) -> tuple[tuple[jax.Array, ...], _Flat]:
     arrays = vars(self).get("_arrays")
     if arrays is None:
         leaves, structure = jax.tree.flatten(_flatten(self)[0])
@@ -64,13 +76,15 @@ def _flatten_flat(self: Any) -> tuple[Any, _Flat]:
     return arrays
 
 
-def _flatten_flat_with_keys(self: Any) -> tuple[Any, _Flat]:
+def _flatten_flat_with_keys(
+    self: object,
+) -> tuple[tuple[tuple[Hashable, jax.Array], ...], _Flat]:
     arrays, flat = _flatten_flat(self)
     return tuple(zip(_keys_of_arrays(flat), arrays, strict=True)), flat
 
 
 @functools.lru_cache(maxsize=4096)
-def _keys_of_arrays(flat: _Flat) -> tuple[Any, ...]:
+def _keys_of_arrays(flat: _Flat) -> tuple[Hashable, ...]:
     """The path of each array of a flat state, as one key."""
     children = flat.children.unflatten(range(flat.children.num_leaves))
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(children)]
@@ -81,9 +95,9 @@ def _keys_of_arrays(flat: _Flat) -> tuple[Any, ...]:
     )
 
 
-def _unflatten_flat(cls: type) -> Callable[[Any, Any], Any]:
-    def unflatten(flat: _Flat, arrays: Any) -> Any:
-        self: Any = object.__new__(cls)
+def _unflatten_flat(cls: type[Tree]) -> Callable[[_Flat, Iterable[jax.Array]], Tree]:
+    def unflatten(flat: _Flat, arrays: Iterable[jax.Array]) -> Tree:
+        self = object.__new__(cls)
         names, config, nans = flat.aux
         vars(self).update(config)
         for name in nans:
@@ -95,18 +109,18 @@ def _unflatten_flat(cls: type) -> Callable[[Any, Any], Any]:
     return unflatten
 
 
-def make_children(self: Any) -> None:
+def make_children(self: object) -> None:
     """Makes the children of a flat state from its arrays."""
     arrays, flat = vars(self)["_arrays"]
     vars(self).update(zip(vars(self)["_children"], flat.children.unflatten(arrays), strict=True))
 
 
-def leaf_states(tree: Any) -> list[Any]:
+def leaf_states(tree: PyTree) -> list[Leaf]:
     """The leaf states within a pytree, and the leaves that are not states."""
     return jax.tree.leaves(opened(tree), is_leaf=_holds_arrays)
 
 
-def map_leaf_states(function: Callable[[list[Any]], list[Any]], tree: Any) -> Any:
+def map_leaf_states(function: Callable[[list[Leaf]], list[Leaf]], tree: Tree) -> Tree:
     """The pytree with its leaf states replaced by those that `function` of the list returns.
 
     Leaves that are not states are in the list, too.
@@ -115,28 +129,28 @@ def map_leaf_states(function: Callable[[list[Any]], list[Any]], tree: Any) -> An
     return _closed(tree, treedef.unflatten(function(states)))
 
 
-def opened(tree: Any) -> Any:
+def opened(tree: PyTree) -> PyTree:
     """The pytree with the children of each flat state in its place."""
     return jax.tree.map(lambda x: opened(x.children()) if _is_flat(x) else x, tree, is_leaf=_ends)
 
 
-def _closed(tree: Any, parts: Any) -> Any:
+def _closed(tree: PyTree, parts: PyTree) -> PyTree:
     """The pytree with the leaves of `parts`, which has the children of each flat state."""
 
-    def closed(x: Any, part: Any) -> Any:
+    def closed(x: PyTree, part: PyTree) -> PyTree:
         return x.with_parts(_closed(x.children(), part)) if _is_flat(x) else part
 
     return jax.tree.map(closed, tree, parts, is_leaf=_ends)
 
 
-def _ends(x: Any) -> bool:
+def _ends(x: object) -> bool:
     return _holds_arrays(x) or _is_flat(x)
 
 
-def _holds_arrays(x: Any) -> bool:
+def _holds_arrays(x: object) -> bool:
     return getattr(x, "holds_arrays", False)
 
 
-def _is_flat(x: Any) -> bool:
+def _is_flat(x: object) -> bool:
     """Whether `x` is a state whose children are not nodes of the pytree."""
     return getattr(x, "flat", False)

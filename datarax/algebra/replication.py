@@ -9,51 +9,64 @@ once. Where the types say nothing (`pmap`, `check_vma=False`), each device owns 
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any
+from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 import jax
 import numpy as np
 from jax.core import Tracer
 
 from datarax._errors import MetricTypeError
+from datarax._typing import PyTree
 from datarax._xp import fetched, is_near, is_traced, lax, on_host, xp
-from datarax.algebra.pytrees import map_leaf_states
+from datarax.algebra.pytrees import Leaf, Tree, map_leaf_states
 from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
 
 
-def axes_of(tree: Any) -> frozenset[str]:
+def axes_of(tree: PyTree) -> frozenset[str]:
     """The axes over which any array in a pytree varies."""
     # Only a traced array may vary: outside a traced function this costs nothing.
     traced = (x for x in jax.tree.leaves(tree) if isinstance(x, Tracer))
     return frozenset().union(*map(varying_axes, traced))
 
 
-def counted_once(state: Any, axes: Iterable[str]) -> Any:
+def counted_once(state: Tree, axes: Iterable[str]) -> Tree:
     """A state made varying over `axes`; a leaf state that is replicated counts on one device."""
     return map_leaf_states(lambda leaves: [_on_first(leaf, axes) for leaf in leaves], state)
 
 
-def _on_first(leaf: Any, axes: Iterable[str]) -> Any:
+def _on_first(leaf: Leaf, axes: Iterable[str]) -> Leaf:
     """A leaf state that counts on the first device only along the axes over which it is equal."""
     missing = tuple(sorted(frozenset(axes) - axes_of(leaf)))
     if not missing:
         return leaf
     first = lax.axis_index(missing) == 0
 
-    def kept(x: Any, other: Any) -> jax.Array:
+    def kept(x: jax.Array, other: jax.Array) -> jax.Array:
         here = x if x is other else xp.where(first, x, other)
         return mark_varying(here, missing)
 
     return jax.tree.map(kept, leaf, leaf.elsewhere())
 
 
-def axes_to_merge(leaf: Any, names: Iterable[str]) -> tuple[str, ...]:
+def axes_to_merge(leaf: Leaf, names: Iterable[str]) -> tuple[str, ...]:
     """Those of the bound axes `names` over which each device has data of its own."""
     varying = axes_of(leaf)
     return tuple(name for name in names if name in varying or not is_checked(name))
 
 
-def folding(method: Callable[..., Any]) -> Callable[..., Any]:
+class _Folds(Protocol):
+    """What `folding` looks at of a state: see `State`."""
+
+    delegates: ClassVar[bool]
+    holds_arrays: ClassVar[bool]
+
+
+_State = TypeVar("_State", bound=_Folds)
+_Arguments = ParamSpec("_Arguments")
+_Fold = Callable[Concatenate[_State, _Arguments], _State]
+
+
+def folding(method: _Fold[_State, _Arguments]) -> _Fold[_State, _Arguments]:
     """Wraps a method that folds data into a state, such as `update`.
 
     Inside `shard_map`, the state first becomes varying over the axes over which the data vary.
@@ -64,7 +77,7 @@ def folding(method: Callable[..., Any]) -> Callable[..., Any]:
     quiet = folding_on_host(method)
 
     @wraps(method)
-    def fold(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def fold(self: _State, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _State:
         # Within the update of a metric all arrays are on the host already, or traced.
         axes: frozenset[str] = frozenset()
         if not on_host(*args, *kwargs.values()):
@@ -80,12 +93,12 @@ def folding(method: Callable[..., Any]) -> Callable[..., Any]:
     return fold
 
 
-def folding_on_host(method: Callable[..., Any]) -> Callable[..., Any]:
+def folding_on_host(method: _Fold[_State, _Arguments]) -> _Fold[_State, _Arguments]:
     """As `folding`, where all that the method is given is on the host."""
     quiet = np.errstate(all="ignore")(method)
 
     @wraps(method)
-    def fold(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def fold(self: _State, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _State:
         folded = quiet(self, *args, **kwargs)
         if not isinstance(folded, type(self)):
             got = "None" if folded is None else f"an object of type {type(folded).__name__}"

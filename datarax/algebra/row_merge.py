@@ -1,13 +1,20 @@
 """Merges the states of many rows into stacked states: by place, by repetition, or both."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Self
 
 import jax
+import numpy as np
+from jax.typing import DTypeLike
 
+from datarax._typing import PyTree
 from datarax._xp import at, lax, vmap, xp
+from datarax.algebra.pytrees import Leaf, Tree
 from datarax.numerics.double_float import DoubleFloat, concatenate, has_float64
+
+Numbers = jax.Array | DoubleFloat
 
 
 class Target(NamedTuple):
@@ -73,12 +80,45 @@ class Packed(NamedTuple):
 
     how: str
     """"sum", "max" or "bound"."""
-    rows: Any
+    rows: Numbers
     """Integers, or double-floats whose parts are one array; with a leading axis of rows. The sums
     of up to 2**16 rows do not overflow, or may wrap."""
 
 
-def merge_rows(states: Sequence[Any], rows: Sequence[Any], target: Target) -> list[Any]:
+Merging = Generator[Packed, PyTree, Leaf]
+"""Asks for what a state must know, and returns the merged states. See `merge_rows`."""
+
+
+class MergesRows:
+    """A leaf state that merges the states of many rows at once, also of rows that are repeated.
+
+    Of other states, the rows are merged in pairs, and each counts once.
+    """
+
+    @property
+    @abstractmethod
+    def repeats(self) -> bool:
+        """Whether `with_rows` may count a row several times."""
+
+    @abstractmethod
+    def with_rows(self, rows: Leaf, target: Target) -> Generator[Packed, PyTree, Self]:
+        """Stacked states, with the states of several rows merged into them.
+
+        Every array of `self` has a leading axis of states, and every array of `rows` one of rows.
+        A generator: it asks for what it must know, and returns the states. See `merge_rows`.
+
+        Args:
+            rows: what `for_row` has become in the update of each row.
+            target: where each row goes.
+        """
+
+
+def may_repeat(state: Leaf) -> bool:
+    """Whether a row may count several times in a leaf state."""
+    return isinstance(state, MergesRows) and state.repeats
+
+
+def merge_rows(states: Sequence[Leaf], rows: Sequence[Leaf | None], target: Target) -> list[Leaf]:
     """For each of several leaf states, stacked, the merge with its states of rows.
 
     All states are asked at once, so that there is one scatter for the maxima of all states, and
@@ -90,9 +130,9 @@ def merge_rows(states: Sequence[Any], rows: Sequence[Any], target: Target) -> li
         target: where each row goes.
     """
     merged = list(states)
-    running: dict[int, tuple[Generator[Packed, Any, Any], Packed]] = {}
+    running: dict[int, tuple[Merging, Packed]] = {}
 
-    def advance(i: int, generator: Generator[Packed, Any, Any], reply: Any) -> None:
+    def advance(i: int, generator: Merging, reply: Numbers | None) -> None:
         try:
             running[i] = generator, generator.send(reply)
         except StopIteration as end:
@@ -100,8 +140,10 @@ def merge_rows(states: Sequence[Any], rows: Sequence[Any], target: Target) -> li
             merged[i] = end.value
 
     for i, (state, row) in enumerate(zip(states, rows, strict=True)):
-        if row is not None:
+        if isinstance(state, MergesRows) and row is not None:
             advance(i, state.with_rows(row, target), None)
+        elif row is not None:
+            merged[i] = merged_in_pairs(state, row, target)
     while running:
         # Sums come last, because what is added up may depend on bounds.
         how = min((asked.how for _, asked in running.values()), key=("bound", "max", "sum").index)
@@ -112,10 +154,10 @@ def merge_rows(states: Sequence[Any], rows: Sequence[Any], target: Target) -> li
     return merged
 
 
-def _replies(how: str, arrays: list[Any], target: Target) -> list[Any]:
+def _replies(how: str, arrays: list[PyTree], target: Target) -> list[Numbers]:
     # float64 holds integers of 32 bits and their sums, and double-floats of float32.
     narrow = [i for i, x in enumerate(arrays) if has_float64() and x.dtype.itemsize <= 4]
-    replies: dict[int, Any] = {
+    replies: dict[int, Numbers] = {
         i: target.folded(how, x) for i, x in enumerate(arrays) if i not in narrow
     }
     if narrow:
@@ -132,7 +174,7 @@ def _replies(how: str, arrays: list[Any], target: Target) -> list[Any]:
     return [replies[i] for i in range(len(arrays))]
 
 
-def _least(dtype: Any) -> Any:
+def _least(dtype: np.dtype) -> jax.Array:
     is_float = xp.issubdtype(dtype, xp.floating)
     return xp.asarray(-xp.inf if is_float else xp.iinfo(dtype).min, dtype)
 
@@ -149,7 +191,7 @@ _FEW_COLUMNS = 8
 def _product(counts: jax.Array, rows: jax.Array) -> jax.Array:
     """The sums of rows (N, K), each as often as it counts: (replicas, K)."""
 
-    def product(dtype: Any) -> jax.Array:
+    def product(dtype: DTypeLike) -> jax.Array:
         a, b = rows.astype(dtype), counts.astype(dtype)
         return xp.matmul(a.T, b, precision=lax.Precision.HIGHEST).T.astype(rows.dtype)
 
@@ -161,7 +203,7 @@ def _product(counts: jax.Array, rows: jax.Array) -> jax.Array:
     return lax.cond(fits, lambda: product(xp.float32), lambda: product(xp.float64))
 
 
-def merged_in_pairs(stacked: Any, rows: Any, target: Target) -> Any:
+def merged_in_pairs(stacked: Tree, rows: Tree, target: Target) -> Tree:
     """The merge of stacked states with those of rows, by the `combine` of the state alone.
 
     Each row counts once.
@@ -172,13 +214,13 @@ def merged_in_pairs(stacked: Any, rows: Any, target: Target) -> Any:
     index = xp.arange(size, dtype=xp.int32)
     combine = vmap(lambda a, b: a.combine(b))
 
-    def chosen(mask: jax.Array, a: Any, b: Any) -> Any:
+    def chosen(mask: jax.Array, a: Tree, b: Tree) -> Tree:
         def one(x: jax.Array, y: jax.Array) -> jax.Array:
             return xp.where(lax.expand_dims(mask, range(1, x.ndim)), x, y)
 
         return jax.tree.map(one, a, b)
 
-    def double(k: jax.Array, rows: Any) -> Any:
+    def double(k: jax.Array, rows: Tree) -> Tree:
         # Each row holds the merge of up to 2**k rows: itself and those before it, at its place.
         before = index - (xp.int32(1) << k)
         same = (before >= 0) & (place[before] == place)

@@ -2,22 +2,27 @@
 
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 import jax
 import numpy as np
 
+from datarax._typing import PyTree, Structure
 from datarax._xp import on_host, vmap, xp
+from datarax.algebra.device_merge import CountsUpdates, Positioned, asked_by, reached_by
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
-from datarax.algebra.pytrees import leaf_states, map_leaf_states
+from datarax.algebra.pytrees import Leaf, Tree, leaf_states, map_leaf_states
+from datarax.algebra.state_dicts import Parts
 from datarax.numerics.scaled_double import ScaledDouble
+
+Value = TypeVar("Value")
 
 
 class Element:
     """The empty state of an element of a stack: configuration, compared by its structure."""
 
-    def __init__(self, empty: Any):
+    def __init__(self, empty: PyTree):
         self.empty = empty
 
     def __eq__(self, other: object) -> bool:
@@ -30,14 +35,14 @@ class Element:
         return repr(self.empty)
 
     @cached_property
-    def _structure(self) -> Any:
+    def _structure(self) -> Structure:
         return jax.tree.structure(self.empty)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Parts:
         return {"empty": self.empty}  # the structure cannot be pickled
 
 
-class Stack(LeafState, kw_only=False):
+class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
     """`size` states of one configuration, as one leaf state.
 
     The states are merged, synced and reset one by one, so a stack costs as many collectives as one
@@ -53,11 +58,11 @@ class Stack(LeafState, kw_only=False):
     element: Element
     size: int
 
-    states: Any = state()
+    states: PyTree = state()
     """The states: a state in which each array has a leading axis of `size`."""
 
     @classmethod
-    def of(cls, empty: Any, size: int) -> Self:
+    def of(cls, empty: PyTree, size: int) -> Self:
         """A stack of empty states."""
         return cls(Element(empty), size)
 
@@ -65,31 +70,31 @@ class Stack(LeafState, kw_only=False):
     def is_extreme(self) -> bool:  # type: ignore[override]
         return self.element.empty.is_extreme
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> Parts:
         return {"states": _repeated(self.element, self.size)}
 
-    def holding(self, states: Any) -> Self:
+    def holding(self, states: PyTree) -> Self:
         """A copy that holds these states, of the same shapes."""
         return self.with_parts({"states": states})
 
-    def with_element(self, empty: Any) -> Self:
+    def with_element(self, empty: PyTree) -> Self:
         """The same arrays as the states of another metric, which has the same arrays."""
         changed = type(self).from_fields(self, element=Element(empty))
         return jax.tree.unflatten(jax.tree.structure(changed), jax.tree.leaves(self))
 
-    def map(self, function: Callable[..., Any], *others: Any) -> Any:
+    def map(self, function: Callable[..., Value], *others: PyTree) -> Value:
         """`function` of each state, and of its row of `others`; the results are stacked."""
         return vmap(function)(self.states, *others)
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: PyTree) -> Self:
         if on_host(self, other):
             return self.holding(self._merged_on_host(other.states))
         return self.holding(self.map(lambda a, b: a.combine(b), other.states))
 
-    def _merged_on_host(self, others: Any) -> Any:
+    def _merged_on_host(self, others: PyTree) -> PyTree:
         """The merged states: at once where a merge goes by elements, else one by one."""
 
-        def merged(a: Any, b: Any) -> Any:
+        def merged(a: Leaf, b: Leaf) -> Leaf:
             if isinstance(a, ElementwiseState):
                 return a.combine(b)
             return vmap(lambda a, b: a.combine(b))(a, b)
@@ -110,36 +115,36 @@ class Stack(LeafState, kw_only=False):
     # by elements have a leading axis of elements already: the two axes become one.
 
     def reached(self) -> list[jax.Array]:
-        return self._told(lambda leaf: leaf.reached())
+        return self._told(reached_by)
 
     def brought_to(self, newest: list[jax.Array]) -> Self:
-        return self._changed(newest, lambda leaf: leaf.reached(), lambda x, y: x.brought_to(y))
+        return self._changed(newest, reached_by, lambda x, y: x.brought_to(y))
 
     def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
-        return self._told(lambda leaf: leaf.beforehand(index, size))
+        return self._told(lambda leaf: asked_by(leaf, index, size))
 
     def positioned(self, maxima: list[jax.Array], index: jax.Array) -> Self:
         # Only the number of arrays matters, which the number of devices does not change.
         return self._changed(
-            maxima, lambda leaf: leaf.beforehand(index, 1), lambda x, y: x.positioned(y, index)
+            maxima, lambda leaf: asked_by(leaf, index, 1), lambda x, y: x.positioned(y, index)
         )
 
-    def _told(self, ask: Callable[[Any], list[jax.Array]]) -> list[jax.Array]:
+    def _told(self, ask: Callable[[Leaf], list[jax.Array]]) -> list[jax.Array]:
         """What the leaf states answer, stacked."""
         return self.map(lambda one: [x for leaf in leaf_states(one) for x in ask(leaf)])
 
     def _changed(
         self,
         maxima: list[jax.Array],
-        ask: Callable[[Any], list[jax.Array]],
-        change: Callable[[Any, list[jax.Array]], Any],
+        ask: Callable[[Leaf], list[jax.Array]],
+        change: Callable[[Leaf, list[jax.Array]], Leaf],
     ) -> Self:
         """The stack with each leaf state changed by the maxima of what it answered."""
 
-        def changed(one: Any, maxima: list[jax.Array]) -> Any:
+        def changed(one: Tree, maxima: list[jax.Array]) -> Tree:
             known = iter(maxima)
 
-            def each(leaf: Any) -> Any:
+            def each(leaf: Leaf) -> Leaf:
                 mine = [next(known) for _ in ask(leaf)]
                 return change(leaf, mine) if mine else leaf
 
@@ -159,21 +164,21 @@ class Stack(LeafState, kw_only=False):
         merged = iter(arrays)
         apart = [[next(merged).reshape(x.shape) for x in each] for each in own]
 
-        def held(one: Any, arrays: list[list[jax.Array]]) -> Any:
+        def held(one: Tree, arrays: list[list[jax.Array]]) -> Tree:
             travels = iter(arrays)
 
-            def each(leaf: Any) -> Any:
+            def each(leaf: Leaf) -> Leaf:
                 return leaf.from_mesh([x for _ in leaf.to_mesh() for x in next(travels)])
 
             return map_leaf_states(lambda leaves: [each(leaf) for leaf in leaves], one)
 
         return self.holding(self.map(held, apart))
 
-    def _travels(self) -> tuple[list[Any], list[list[jax.Array]]]:
+    def _travels(self) -> tuple[list[str | LeafState], list[list[jax.Array]]]:
         """How the arrays of each state travel, and the arrays, stacked."""
-        kinds: list[Any] = []
+        kinds: list[str | LeafState] = []
 
-        def arrays_of(one: Any) -> list[list[jax.Array]]:
+        def arrays_of(one: PyTree) -> list[list[jax.Array]]:
             travels = [travel for leaf in leaf_states(one) for travel in leaf.to_mesh()]
             kinds[:] = [travel.how for travel in travels]
             return [travel.arrays for travel in travels]
@@ -183,10 +188,10 @@ class Stack(LeafState, kw_only=False):
 
 
 @lru_cache(maxsize=256)
-def _repeated(element: Element, size: int) -> Any:
+def _repeated(element: Element, size: int) -> PyTree:
     """The empty states, read-only; the same arrays each time."""
 
-    def repeat(x: Any) -> np.ndarray[Any, Any]:
+    def repeat(x: np.ndarray) -> np.ndarray:
         return np.broadcast_to(np.asarray(x), (size, *np.shape(x)))
 
     return jax.tree.map(repeat, element.empty)

@@ -8,18 +8,20 @@ child in turn. A `LeafState` holds arrays instead of children, and defines how t
 import enum
 import inspect
 import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError
+from datarax._typing import PyTree
 from datarax._xp import fetched, is_near, is_traced, on_host
 from datarax.algebra.device_merge import merge_over_devices
 from datarax.algebra.donated import unless_donated
 from datarax.algebra.fields import (
     REQUIRED,
+    Config,
     Field,
     bound_arguments,
     bound_fields,
@@ -31,7 +33,7 @@ from datarax.algebra.fields import (
 )
 from datarax.algebra.pytrees import make_children, map_leaf_states, register_pytree
 from datarax.algebra.replication import axes_of, counted_once, folding
-from datarax.algebra.state_dicts import Saveable, check_same, register_with_flax
+from datarax.algebra.state_dicts import Parts, Saveable, check_same, register_with_flax
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import outside_mesh
@@ -113,7 +115,7 @@ class State(Saveable, metaclass=_StateType):
     # and values of all other attributes, and which of them are NaN. It is None until the instance
     # is frozen.
     _children: ClassVar[tuple[str, ...]] = ()
-    _aux: ClassVar[Any] = None
+    _aux: ClassVar[PyTree] = None
 
     wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(folding)
     """What wraps the `update` that a subclass defines."""
@@ -122,7 +124,7 @@ class State(Saveable, metaclass=_StateType):
     update: ClassVar[Callable[..., Any]]
     __signature__: ClassVar[inspect.Signature]
 
-    def __init_subclass__(cls, kw_only: bool = True, **kwargs: Any) -> None:
+    def __init_subclass__(cls, kw_only: bool = True, **kwargs: bool) -> None:
         super().__init_subclass__(**kwargs)
         inherited: dict[str, Field] = {}
         # If several bases have a field of the same name, the first base wins.
@@ -150,7 +152,7 @@ class State(Saveable, metaclass=_StateType):
         register_with_flax(cls)
         register_pytree(cls)
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Hashable, **kwargs: Hashable):
         vars(self).update(bound_fields(type(self), args, kwargs))
         self.__post_init__()
 
@@ -158,7 +160,7 @@ class State(Saveable, metaclass=_StateType):
         """Checks the fields, and makes the states that depend on them."""
 
     @classmethod
-    def constructor_hint(cls, kwargs: dict[str, Any]) -> str:
+    def constructor_hint(cls, kwargs: Config) -> str:
         """What to write in place of arguments that the constructor does not take, if it is known.
 
         It follows the list of those that it takes.
@@ -166,7 +168,7 @@ class State(Saveable, metaclass=_StateType):
         return ""
 
     @classmethod
-    def from_fields(cls, owner: "State", **others: Any) -> Self:
+    def from_fields(cls, owner: "State", **others: Hashable) -> Self:
         """An instance that copies the values of the fields it has in common with `owner`.
 
         A metric makes its statistic in this way. `others` are further arguments, and take
@@ -175,7 +177,7 @@ class State(Saveable, metaclass=_StateType):
         names = [name for name in cls.fields if name in owner.fields]
         return cls(**{name: getattr(owner, name) for name in names} | others)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if self._aux is not None:
             raise AttributeError(
                 f"{type(self).__name__} is immutable: .replace({name}=...) returns a changed copy"
@@ -187,18 +189,18 @@ class State(Saveable, metaclass=_StateType):
 
     if not TYPE_CHECKING:
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> PyTree:
             # Called for what is no attribute, or not yet: a child of a flat state.
             if name in vars(self).get("_children", ()) and "_arrays" in vars(self):
                 make_children(self)
                 return vars(self)[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Parts:
         self.children()  # of a flat state, they are made
         return {name: x for name, x in vars(self).items() if name not in ("_arrays", "_on_host")}
 
-    def __setstate__(self, attributes: dict[str, Any]) -> None:
+    def __setstate__(self, attributes: Parts) -> None:
         # For `pickle` and `copy`. The static part is built again in this process.
         vars(self).update(attributes)
         vars(self)["_aux"] = None
@@ -223,11 +225,11 @@ class State(Saveable, metaclass=_StateType):
         copy = self._reconfigured(config)
         return copy.with_parts({name: v for name, v in changes.items() if name not in config})
 
-    def _made_with(self, fields: dict[str, Any]) -> Self:
+    def _made_with(self, fields: Config) -> Self:
         """A new instance with these fields, for the data that this one holds."""
         return type(self)(**fields)
 
-    def _reconfigured(self, changes: dict[str, Any]) -> Self:
+    def _reconfigured(self, changes: Config) -> Self:
         """A copy with these fields changed: a new instance that takes over the children."""
         if type(self).__init__ is not State.__init__:  # its arguments are not the fields
             return self.with_parts(changes)
@@ -248,10 +250,10 @@ class State(Saveable, metaclass=_StateType):
             )
         return fresh.with_parts(parts | set_later)
 
-    def with_parts(self, parts: dict[str, Any]) -> Self:
+    def with_parts(self, parts: Parts) -> Self:
         """A copy with these attributes changed, without the checks of `replace`."""
         register_with_flax()
-        copy: Any = object.__new__(type(self))
+        copy = object.__new__(type(self))
         children = set(self._children)
         attributes = vars(copy)
         attributes.update(vars(self))
@@ -306,12 +308,12 @@ class State(Saveable, metaclass=_StateType):
         )
         return bool(parts) and all(isinstance(x, State) and x.is_extreme for x in parts)
 
-    def unusable(self) -> dict[str, Any]:
+    def unusable(self) -> dict[str, jax.Array]:
         """How many values this state could not use, by kind: "NaN", "out of range" and so on.
 
         It leaves out what its children could not use: `walk` visits them, too.
         """
-        count: Any = self.children().get("invalid")
+        count: PyTree = self.children().get("invalid")
         # The accumulator of a class that does not know the kind. An `InvalidCounts` is visited.
         return {"": count.value} if getattr(count, "holds_arrays", False) else {}
 
@@ -378,7 +380,7 @@ class State(Saveable, metaclass=_StateType):
         state = counted_once(self, checked)
         return jax.tree.map(lambda leaf: collectives.mark_varying(leaf, names), state)
 
-    def children(self) -> dict[str, Any]:
+    def children(self) -> Parts:
         """The children by attribute: states or pytrees of states; for a `LeafState`, its arrays."""
         return {name: getattr(self, name) for name in self._children}
 
@@ -393,16 +395,16 @@ class State(Saveable, metaclass=_StateType):
             known = attributes["_on_host"] = on_host(*held)
         return known
 
-    def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def described(self) -> tuple[Config, Parts]:
         return {name: getattr(self, name) for name, _ in self._aux[1]}, self.children()
 
-    def restored(self, parts: dict[str, Any]) -> Self:
+    def restored(self, parts: Parts) -> Self:
         return self.with_parts(parts)
 
     def _over_children(self, function: Callable[..., Any], *others: Self) -> Self:
         """A copy in which `function` of each child, and of its likes in `others`, replaces it."""
 
-        def apply(name: str) -> Any:
+        def apply(name: str) -> PyTree:
             parts = [getattr(each, name) for each in (self, *others)]
             return jax.tree.map(function, *parts, is_leaf=lambda x: isinstance(x, State))
 
@@ -414,6 +416,8 @@ class State(Saveable, metaclass=_StateType):
             shown += [f"{n}={getattr(self, n)!r}" for n, _ in self._aux[1] if n not in self.fields]
         return f"{type(self).__name__}({', '.join(filter(None, shown))})"
 
+
+S = TypeVar("S", bound=State)
 
 # How an instance is frozen. How it is flattened and unflattened is in `pytrees`.
 
@@ -430,7 +434,7 @@ class _Nan(enum.Enum):
 _OWN = ("_children", "_aux", "_arrays", "_on_host")
 
 
-def _seal(self: State) -> Any:
+def _seal(self: S) -> S:
     """Sorts the attributes into children and static ones, and so freezes the instance."""
     children, config = [], []
     for name, value in vars(self).items():
@@ -458,7 +462,7 @@ def _seal(self: State) -> Any:
     return self
 
 
-def _holds_state(value: Any, owner: type[State]) -> bool:
+def _holds_state(value: object, owner: type[State]) -> bool:
     """Whether an attribute is a child: a state, states in containers, or arrays if `owner` may."""
     if isinstance(value, State):
         return True
@@ -475,7 +479,7 @@ class _Template:
     def __init__(self, name: str, template: State):
         self.name, self.template = name, template
 
-    def __get__(self, owner: State | None, _: Any = None) -> Any:
+    def __get__(self, owner: State | None, _: type | None = None) -> State:
         # An instance that has made its children has the child as an attribute, and so never calls
         # this.
         return self.template if owner is None else owner.__getattr__(self.name)  # type: ignore
@@ -488,7 +492,7 @@ def _made_anew(template: State) -> State:
     return type(template)(**given) if is_declared else template
 
 
-def _merged(a: Any, b: Any) -> Any:
+def _merged(a: S, b: S) -> S:
     """The merge of two states: within a traced function as written, else where their arrays are."""
     leaves = jax.tree.leaves((a, b))
     if is_traced(leaves):
@@ -500,11 +504,11 @@ def _merged(a: Any, b: Any) -> Any:
 
 
 @jax.jit
-def _combined(a: Any, b: Any) -> Any:
+def _combined(a: S, b: S) -> S:
     return a.combine(b)
 
 
-def states_in(tree: Any) -> list[State]:
+def states_in(tree: PyTree) -> list[State]:
     """The outermost states in a pytree."""
     if isinstance(tree, State):  # most are, or are arrays: the tree need not be flattened
         return [tree]

@@ -2,13 +2,22 @@
 
 import re
 import sys
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from datarax._errors import ConfigurationMismatchError
+from datarax._typing import PyTree
 from datarax.algebra.donated import unless_donated
+from datarax.algebra.fields import Config
 from datarax.distributed.placement import outside_mesh
+
+Parts = dict[str, PyTree]
+"""The parts of an object, by name."""
+SavedState = dict[str, PyTree]
+"""Nested dicts of strings, numbers and arrays."""
+Plain = bool | int | float | str | list | None
+"""What JSON can hold of a configuration."""
 
 FORMAT = 3
 """The version of the layout of `state_dict()`. Version 1 stored no version number, and stored the
@@ -21,21 +30,21 @@ class Saveable:
     A part is an array, another `Saveable`, or a pytree of both.
     """
 
-    def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def described(self) -> tuple[Config, Parts]:
         """The configuration and the parts, each by name: all that is compared and saved."""
         raise TypeError(f"{type(self).__name__} does not define described()")
 
-    def restored(self, parts: dict[str, Any]) -> Self:
+    def restored(self, parts: Parts) -> Self:
         """A copy with these parts, named as in `described`; they are not checked."""
         raise TypeError(f"{type(self).__name__} does not define restored()")
 
     @outside_mesh
     @unless_donated
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """A plain nested dict: format version, class, configuration, and NumPy arrays."""
         return {"format": FORMAT, **self.saved()}
 
-    def saved(self) -> dict[str, Any]:
+    def saved(self) -> SavedState:
         """The same as `state_dict()`, without the format version."""
         config, parts = self.described()
         return {
@@ -45,7 +54,7 @@ class Saveable:
         }
 
     @outside_mesh
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Self:
+    def load_state_dict(self, state_dict: SavedState) -> Self:
         """A copy of this state that holds the arrays of `state_dict`.
 
         Raises:
@@ -62,7 +71,7 @@ class Saveable:
             )
         return self.loaded(state_dict, where)
 
-    def loaded(self, saved: Any, where: str) -> Self:
+    def loaded(self, saved: SavedState, where: str) -> Self:
         """A copy of this state that holds the arrays of `saved`, a dict from `saved()`.
 
         `where` is the name of this state in error messages.
@@ -96,14 +105,14 @@ def _without_modules(name: str) -> str:
     return f"datarax.{name.rpartition('.')[2]}" if name.startswith("datarax.") else name
 
 
-def check_same(a: Any, b: Any, action: str) -> None:
+def check_same(a: PyTree, b: PyTree, action: str) -> None:
     """Raises `ConfigurationMismatchError`, which names the field, if the two cannot be merged."""
     difference = find_difference(a, b, type(a).__name__)
     if difference:
         raise ConfigurationMismatchError(f"cannot {action}: {difference}")
 
 
-def find_difference(a: Any, b: Any, path: str) -> str | None:
+def find_difference(a: PyTree, b: PyTree, path: str) -> str | None:
     """A description of the first difference in class, configuration, structure or shape.
 
     None if there is no difference. `path` is the name of the two in the description.
@@ -128,7 +137,7 @@ def find_difference(a: Any, b: Any, path: str) -> str | None:
     return None if ours == theirs else f"{path} is {ours} in one and {theirs} in the other"
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Plain:
     """A configuration value in a form that JSON can hold, and that is equal in every process."""
     if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
         return [plain(item) for item in value]
@@ -141,7 +150,7 @@ def plain(value: Any) -> Any:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def _saved_part(part: Any) -> Any:
+def _saved_part(part: PyTree) -> PyTree:
     if isinstance(part, Saveable):
         return part.saved()
     if isinstance(part, dict | tuple | list):
@@ -149,13 +158,13 @@ def _saved_part(part: Any) -> Any:
     return np.array(part)
 
 
-def _items(value: Any) -> dict[str, Any]:
+def _items(value: dict | tuple | list) -> Parts:
     """The items of a dict, tuple or list by key or index, as strings."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
     return {str(key): item for key, item in pairs}
 
 
-def _check_is_saved(saved: Any, where: str) -> None:
+def _check_is_saved(saved: PyTree, where: str) -> None:
     whole = isinstance(saved, dict) and {"type", "config", "state"} <= saved.keys()
     if not (whole and isinstance(saved["config"], dict)):
         keys = f" with {sorted(map(str, saved))}" if isinstance(saved, dict) else ""
@@ -165,7 +174,7 @@ def _check_is_saved(saved: Any, where: str) -> None:
         )
 
 
-def _loaded_part(like: Any, saved: Any, where: str) -> Any:
+def _loaded_part(like: PyTree, saved: PyTree, where: str) -> PyTree:
     """The saved part in the structure of the part `like`, checked for structure, shape, dtype."""
     if isinstance(like, Saveable):
         return like.loaded(saved, where)
@@ -205,8 +214,8 @@ def register_with_flax(*classes: type[Saveable]) -> None:
     `datarax.training`, which imports Flax, is imported.
     """
     _unregistered.extend(classes)
-    flax: Any = sys.modules.get("flax.serialization")
-    if not hasattr(flax, "to_bytes"):  # not loaded, or not wholly
+    flax = sys.modules.get("flax.serialization")
+    if flax is None or not hasattr(flax, "to_bytes"):  # not loaded, or not wholly
         return
     while _unregistered:
         cls = _unregistered.pop()

@@ -12,7 +12,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import lax, on_host, vmap, xp
 from datarax.algebra.pytrees import leaf_states, map_leaf_states
-from datarax.algebra.row_merge import Target, merge_rows
+from datarax.algebra.row_merge import Target, may_repeat, merge_rows
 from datarax.distributed.collectives import replicated
 from datarax.metrics.call import Call, is_call
 from datarax.statistics.invalid_counts import with_invalid_of
@@ -104,7 +104,7 @@ def updated_at(stacked: Any, calls: PyTree, target: Target) -> Any:
     rows, several = target.place.size, jax.tree.leaves(calls, is_leaf=is_call)
     # Of a wrapper, the states may depend on more than one row at a time.
     rowwise = isinstance(calls, Call) and all(
-        state.rowwise and (state.repeats or target.counts is None) for state in states
+        state.rowwise and (target.counts is None or may_repeat(state)) for state in states
     )
     if on_host(stacked, *jax.tree.leaves((calls, target))):
         # In NumPy each row, or each state, is an update: the fewer ones are chosen.

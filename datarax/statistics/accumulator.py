@@ -15,7 +15,7 @@ from datarax._typing import ArrayLike, PyTree
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, Travel
-from datarax.algebra.row_merge import Packed, Target, merged_in_pairs
+from datarax.algebra.row_merge import MergesRows, Packed, Target, merged_in_pairs
 from datarax.distributed.merge_ops import (
     MergeOp,
     MetricReduceOp,
@@ -71,7 +71,7 @@ class Constant(NamedTuple):
         return named if self.shape == () else f"{named} of shape {self.shape}"
 
 
-class MetricAccumulator(ElementwiseState, kw_only=False):
+class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
     """An array that is accumulated by sum, maximum or minimum.
 
     Integer sums are exact up to 2**63. Float sums are compensated: they keep growing, however many

@@ -9,6 +9,7 @@ import numpy as np
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import at, lax, on_host, xp
+from datarax.algebra.device_merge import Positioned
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.replication import folding
@@ -48,7 +49,7 @@ class Contents(NamedTuple):
     rounded."""
 
 
-class AdaptiveBins(LeafState):
+class AdaptiveBins(Positioned, LeafState):
     """For each class, the weights of its values in bins over their range.
 
     The bins of a class are those of a `DyadicGrid`: a function of its least and greatest value, and

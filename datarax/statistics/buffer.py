@@ -9,6 +9,7 @@ from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, lax, xp
+from datarax.algebra.device_merge import Positioned
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.state import State
@@ -22,7 +23,7 @@ from datarax.statistics.feature_moments import check_features
 from datarax.statistics.invalid_counts import NOT_SAMPLED, InvalidCounts, not_finite
 
 
-class Rows(LeafState, kw_only=False):
+class Rows(Positioned, LeafState, kw_only=False):
     """The first `capacity` rows that were appended, and the count of the rows that did not fit."""
 
     rowwise: ClassVar[bool] = False

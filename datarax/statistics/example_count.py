@@ -9,14 +9,14 @@ from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
-from datarax.algebra.row_merge import Packed, Target
+from datarax.algebra.row_merge import MergesRows, Packed, Target
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.scaled_double import ScaledDouble
 
 _SEVERAL = 2
 
 
-class ExampleCount(LeafState):
+class ExampleCount(MergesRows, LeafState):
     """No example, one, or several: for formulas that need two.
 
     Weights count as repetitions, so one row of a weight above 1 is several examples. A row of any

@@ -9,6 +9,7 @@ from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.algebra.device_merge import Positioned
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
 from datarax.algebra.state import State
@@ -31,7 +32,7 @@ from datarax.statistics.moments import (
 )
 
 
-class CoMoments(CentralMoments):
+class CoMoments(Positioned, CentralMoments):
     """The mean of vectors of `shape` (F,), and the co-moments of all pairs of their elements.
 
     Two states are merged by the pairwise formula of Chan, Golub and LeVeque (1979), as a matrix.

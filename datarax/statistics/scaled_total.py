@@ -12,7 +12,7 @@ from datarax._typing import Array, PyTree
 from datarax._xp import all_finite, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.row_merge import Packed, Target, merged_in_pairs
+from datarax.algebra.row_merge import MergesRows, Packed, Target, merged_in_pairs
 from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, split, stack, where
 from datarax.numerics.exact import Exact, exact
@@ -33,7 +33,7 @@ INFINITE = 2**20  # that of an infinite sum, above all others, so that it is nev
 _FAR = 100  # an exponent up to which floats are far from overflow and underflow
 
 
-class ScaledTotal(ElementwiseState, kw_only=False):
+class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
     """A sum of `w * x` for each element of `shape`: a double-float times a power of two.
 
     The power is that of the greatest summand so far, so that neither a product nor the sum

@@ -16,7 +16,7 @@ from datarax._xp import at, lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
 from datarax.algebra.replication import folding
-from datarax.algebra.row_merge import Packed, Target
+from datarax.algebra.row_merge import MergesRows, Packed, Target
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide
@@ -35,7 +35,7 @@ Table = tuple[jax.Array, Doubles]
 """The recent counts, and the flushed ones as the two parts of double-floats."""
 
 
-class ScatterCounts(LeafState, kw_only=False):
+class ScatterCounts(MergesRows, LeafState, kw_only=False):
     """A table of sums of weights. Each example adds its weight to a few cells.
 
     Boolean weights are counted: a scatter adds them to 32-bit integers in place, so the cost of an

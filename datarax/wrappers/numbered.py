@@ -10,7 +10,7 @@ import numpy as np
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax._xp import beside, lax, xp
-from datarax.algebra.device_merge import merge_stack
+from datarax.algebra.device_merge import merge_stack, reached_by
 from datarax.algebra.fields import state
 from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.stack import Stack
@@ -37,7 +37,7 @@ class Numbered(Stack, kw_only=False):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if any(leaf.reached() for leaf in leaf_states(self.element.empty)):
+        if any(reached_by(leaf) for leaf in leaf_states(self.element.empty)):
             raise MetricInputError(
                 "a metric that counts updates, such as Window or Decayed, cannot be within another "
                 "one: the inner one would count each update of the outer one as its first"
