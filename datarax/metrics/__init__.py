@@ -65,6 +65,7 @@ from datarax.metrics.clustering.mutual_information import VMeasure as VMeasure
 from datarax.metrics.clustering.nominal import CramersV as CramersV
 from datarax.metrics.clustering.nominal import FleissKappa as FleissKappa
 from datarax.metrics.clustering.nominal import PearsonsContingency as PearsonsContingency
+from datarax.metrics.clustering.nominal import SomersD as SomersD
 from datarax.metrics.clustering.nominal import TheilsU as TheilsU
 from datarax.metrics.clustering.nominal import TschuprowsT as TschuprowsT
 from datarax.metrics.clustering.pair_counting import AdjustedRand as AdjustedRand
