@@ -44,6 +44,7 @@ from datarax.metrics.classification.likelihood_ratios import LikelihoodRatios as
 from datarax.metrics.classification.mcnemar import McNemar as McNemar
 from datarax.metrics.classification.precision_recall import F1 as F1
 from datarax.metrics.classification.precision_recall import FBeta as FBeta
+from datarax.metrics.classification.precision_recall import GeometricMeanScore as GeometricMeanScore
 from datarax.metrics.classification.precision_recall import InformednessYouden as InformednessYouden
 from datarax.metrics.classification.precision_recall import JaccardIndex as JaccardIndex
 from datarax.metrics.classification.precision_recall import (

@@ -8,9 +8,17 @@ import math
 
 from datarax._checks import real
 from datarax._errors import MetricInputError
+from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.algebra.fields import field
-from datarax.metrics.classification.count_ratio import CountProportion, CountRatio, Counts
-from datarax.numerics.double_float import DoubleFloat
+from datarax.metrics.classification.count_ratio import (
+    CountMetric,
+    CountProportion,
+    CountRatio,
+    Counts,
+)
+from datarax.numerics.double_float import DoubleFloat, stack
+from datarax.numerics.scaling import nan_where, one_where_zero
 
 
 class Precision(CountProportion):
@@ -185,6 +193,42 @@ class InformednessYouden(CountRatio):
         # The two ratios in one: (TP TN - FP FN) / ((TP + FN) (TN + FP)). So it is rounded once.
         c = c.scaled()
         return c.tp * c.tn - c.fp * c.fn, c.positives * c.negatives
+
+
+class GeometricMeanScore(CountMetric):
+    """The geometric mean of the recalls of the classes; 0 if one of them is never recognized.
+
+    Binary: sqrt(sensitivity * specificity). Multiclass: the n-th root of the product of the recalls
+    of the n classes that occur among the targets; an array of shape (). Multilabel: one value per
+    label, as of a binary task: (L,). A class without examples is left out, so no data gives NaN. As
+    `imblearn.metrics.geometric_mean_score`, where a class that is predicted and never occurs has
+    recall 0. M. Kubat and S. Matwin (1997), Addressing the curse of imbalanced training sets:
+    one-sided selection.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import GeometricMeanScore
+        >>> preds, target = jnp.array([0.9, 0.8, 0.3, 0.7, 0.2]), jnp.array([1, 1, 0, 0, 0])
+        >>> print(round(float(GeometricMeanScore().update(preds, target).compute()), 4))
+        0.8165
+    """
+
+    higher_is_better = True
+    short_name = "gmean"
+
+    def compute(self) -> PyTree:
+        c = Counts.of(self.statistic)
+        if self.num_classes is not None:
+            correct, support = c.tp[:, None], c.positives[:, None]
+        else:  # the positive and the negative class
+            correct, support = stack([c.tp, c.tn]), stack([c.positives, c.negatives])
+        occurs = support.high > 0
+        # Logarithms, because a product of many recalls may underflow.
+        logs = xp.log(xp.where(occurs, (correct / support).to_float(), 1))
+        number = xp.sum(occurs.astype(logs.dtype), 0)
+        value = xp.exp(xp.sum(logs, 0) / one_where_zero(number))
+        value = nan_where(number == 0, value)
+        return value if self.num_labels is not None else value[0]
 
 
 def _f_beta(c: Counts, beta: float) -> tuple[DoubleFloat, DoubleFloat]:
