@@ -62,10 +62,11 @@ class ROUGE(TextMetric):
         sequences = Sequences.of(words)
         size = len(preds)
         orders = [int(key[5:]) for key in self.rouge_keys if key not in _OF_SEQUENCES]
-        scores = {
-            f"rouge{n}": _f_scores(table.split(size), gram_totals(sequences.lengths, n), owner)
-            for n, table in enumerate(grams(sequences, max(orders, default=0)), 1)
-        }
+        scores: dict[str, np.ndarray[Any, Any]] = {}
+        for n, table in enumerate(grams(sequences, max(orders, default=0)), 1):
+            of_texts, of_references = table.split(size)
+            common = of_texts.matches(of_references, owner)
+            scores[f"rouge{n}"] = _f(common, gram_totals(sequences.lengths, n), owner)
         if "rougeL" in self.rouge_keys:
             length = optional("rapidfuzz.distance", "text", "ROUGE").LCSseq.similarity
             own = [words[i] for i in owner]
@@ -84,11 +85,6 @@ class ROUGE(TextMetric):
 
     def compute(self) -> PyTree:
         return {key: quotient(self.sums[i], self.sums[-1]) for i, key in enumerate(self.rouge_keys)}
-
-
-def _f_scores(tables: Any, totals: Integers, owner: Integers) -> np.ndarray[Any, Any]:
-    texts, others = tables
-    return _f(texts.matches(others, owner), totals, owner)
 
 
 def _f(common: Integers, totals: Integers, owner: Integers) -> np.ndarray[Any, Any]:
