@@ -40,12 +40,13 @@ from datarax.metrics.classification.confusion_matrix import StatScores as StatSc
 from datarax.metrics.classification.exact_match import ExactMatch as ExactMatch
 from datarax.metrics.classification.fairness import GroupFairness as GroupFairness
 from datarax.metrics.classification.fairness import GroupRates as GroupRates
-from datarax.metrics.classification.likelihood_ratios import LikelihoodRatios as LikelihoodRatios
 from datarax.metrics.classification.mcnemar import McNemar as McNemar
 from datarax.metrics.classification.precision_recall import F1 as F1
 from datarax.metrics.classification.precision_recall import FBeta as FBeta
+from datarax.metrics.classification.precision_recall import GeometricMeanScore as GeometricMeanScore
 from datarax.metrics.classification.precision_recall import InformednessYouden as InformednessYouden
 from datarax.metrics.classification.precision_recall import JaccardIndex as JaccardIndex
+from datarax.metrics.classification.precision_recall import LikelihoodRatios as LikelihoodRatios
 from datarax.metrics.classification.precision_recall import (
     NegativePredictiveValue as NegativePredictiveValue,
 )
@@ -65,6 +66,7 @@ from datarax.metrics.clustering.mutual_information import VMeasure as VMeasure
 from datarax.metrics.clustering.nominal import CramersV as CramersV
 from datarax.metrics.clustering.nominal import FleissKappa as FleissKappa
 from datarax.metrics.clustering.nominal import PearsonsContingency as PearsonsContingency
+from datarax.metrics.clustering.nominal import SomersD as SomersD
 from datarax.metrics.clustering.nominal import TheilsU as TheilsU
 from datarax.metrics.clustering.nominal import TschuprowsT as TschuprowsT
 from datarax.metrics.clustering.pair_counting import AdjustedRand as AdjustedRand

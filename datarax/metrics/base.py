@@ -272,7 +272,10 @@ class Metric(State):
 
         A metric that has bounds defines this method, so that one program computes both.
         """
-        return _formula(self)(self), None
+        formula = getattr(type(self).compute, "formula", None)  # `compute` without its wrapper
+        if formula is None:
+            raise TypeError(f"{type(self).__name__} does not define compute()")
+        return formula(self), None
 
     @property
     def widest_bounds(self) -> float | None:
@@ -425,11 +428,3 @@ def _read_under_policy(formula: Callable[..., Any]) -> Callable[..., Any]:
 
     vars(compute)["formula"] = formula
     return compute
-
-
-def _formula(metric: Metric) -> Callable[..., Any]:
-    """The `compute` that the class of the metric defines, without the wrapper."""
-    formula = getattr(type(metric).compute, "formula", None)
-    if formula is None:
-        raise TypeError(f"{type(metric).__name__} does not define compute()")
-    return formula

@@ -3,30 +3,27 @@
 import pytest
 
 from datarax import MetricInputError, metrics
+from datarax.evaluation.tasks import CLASSES, fields_of
+from datarax.metrics.classification.count_ratio import CountRatio, TaskMetric
+from datarax.metrics.curves.area_under_curve import AreaMetric
+from datarax.metrics.regression.per_output import PerOutput
 
-THRESHOLD = (
-    *("Accuracy", "HammingDistance", "Precision", "Recall", "F1", "FBeta", "Specificity"),
-    *("JaccardIndex", "NegativePredictiveValue", "InformednessYouden", "LikelihoodRatios"),
-    *("MatthewsCorrCoef", "CohenKappa", "ConfusionMatrix", "StatScores", "ClassificationReport"),
-    *("McNemar", "ExactMatch"),
-)
-ONE_VALUE = (
-    *("Precision", "Recall", "F1", "FBeta", "Specificity", "JaccardIndex"),
-    *("NegativePredictiveValue", "InformednessYouden", "AUROC", "AveragePrecision", "Gini"),
-    "LogAUC",
-)
-PER_OUTPUT = (
-    *("MeanSquaredError", "MeanAbsoluteError", "R2Score", "ExplainedVariance", "MaxError"),
-    *("PearsonCorrCoef", "ConcordanceCorrCoef", "HuberLoss", "LogCoshError", "MinkowskiDistance"),
-    *("MeanAbsolutePercentageError", "SymmetricMeanAbsolutePercentageError", "TweedieDeviance"),
-    *("WeightedMeanAbsolutePercentageError", "MeanSquaredLogError", "RootMeanSquaredError"),
-    *("NormalizedRootMeanSquaredError", "RelativeSquaredError", "QuantileLoss"),
-)
+
+def without_required(*bases: type) -> list[str]:
+    """The metrics of the catalogue that are of these classes, and need no field."""
+    classes = {name: cls for name, cls in CLASSES.items() if issubclass(cls, bases)}
+    return [name for name, cls in classes.items() if not any(fields_of(cls).values())]
+
+
 # The class, what is ignored, and what else is given; without the first it is a configuration.
 IGNORED = [
-    *((name, {"threshold": 0.3}, {"num_classes": 3}) for name in THRESHOLD),
-    *((name, {"average": average}, {}) for name in ONE_VALUE for average in ("weighted", None)),
-    *((name, {"multioutput": "raw_values"}, {}) for name in PER_OUTPUT),
+    *((name, {"threshold": 0.3}, {"num_classes": 3}) for name in without_required(TaskMetric)),
+    *(
+        (name, {"average": average}, {})
+        for name in without_required(CountRatio, AreaMetric)
+        for average in ("weighted", None)
+    ),
+    *((name, {"multioutput": "raw_values"}, {}) for name in without_required(PerOutput)),
     ("R2Score", {"multioutput": "variance_weighted"}, {}),
     ("CriticalSuccessIndex", {"multioutput": "raw_values"}, {"threshold": 0.5}),
     ("StatScores", {"average": "micro"}, {}),

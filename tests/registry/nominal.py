@@ -1,4 +1,4 @@
-"""Nominal variables, on the same inputs as clusterings, and ratings of subjects by raters."""
+"""Categorical variables, on the same inputs as clusterings, and ratings of subjects by raters."""
 
 from collections.abc import Callable
 from functools import partial
@@ -69,6 +69,34 @@ def association(method: str) -> Callable[..., float | None]:
         return scipy.stats.contingency.association(table.astype(int), method=method)
 
     return reference
+
+
+def pairs_apart(w: np.ndarray, known: np.ndarray) -> float:
+    """The weight of the ordered pairs of examples that differ in a variable."""
+    return fsum(w[:, None] * w * (known[:, None] != known))
+
+
+def somers_of(w: np.ndarray, preds: np.ndarray, target: np.ndarray, given: str) -> float:
+    w, preds, target = w[w > 0], preds[w > 0], target[w > 0]
+    order = np.sign(preds[:, None] - preds) * np.sign(target[:, None] - target)
+    apart = pairs_apart(w, preds if given == "preds" else target)
+    return fsum(w[:, None] * w * order) / apart if apart else np.nan
+
+
+def scipy_somers(w: np.ndarray, preds: np.ndarray, target: np.ndarray, given: str) -> float | None:
+    """SciPy's value, for integer counts and variables of at least two categories."""
+    table = table_of(w, preds, target)
+    if min(table.shape) < 2 or (table % 1).any():
+        return None
+    by_known = table.T if given == "preds" else table
+    return scipy.stats.somersd(by_known.astype(int)).statistic
+
+
+def somers_error(w: np.ndarray, preds: np.ndarray, target: np.ndarray, given: str) -> float:
+    # The pairs are off by a few units of 2**-47 of the square of the total, and cancel.
+    known = preds if given == "preds" else target
+    apart = pairs_apart(w[w > 0], known[w > 0])
+    return 2.0**-42 * fsum(w) ** 2 / apart if apart else 0.0
 
 
 def corrected_error(w: np.ndarray, preds: np.ndarray, target: np.ndarray) -> float:
@@ -178,6 +206,17 @@ CASES = [
             atol=lambda w, preds, target: NOTHING,
         )
         for given, axis in (("preds", 1), ("target", 0))
+    ),
+    *(
+        CASE(
+            f"somers_d_{given}",
+            metrics.SomersD,
+            oracle=partial(somers_of, given=given),
+            config=CONFIG | {"given": given},
+            reference=partial(scipy_somers, given=given),
+            atol=partial(somers_error, given=given),
+        )
+        for given in ("preds", "target")
     ),
     Case(
         "fleiss_kappa",

@@ -5,12 +5,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.stats
 import sklearn.metrics
 
 from datarax import metrics
 from tests.helpers import fsum
 from tests.registry.case import Case, Inputs
-from tests.registry.classification import AVERAGE, top_classes
+from tests.registry.classification import AVERAGE, chosen_class, top_classes
 from tests.registry.predictions import BINARY, CLASSES, LABELS, MULTICLASS, MULTILABEL
 from tests.registry.reference import Reference, at_half, several_classes, sklearn_of
 
@@ -97,6 +98,26 @@ def ratio_of(
     if task != "multilabel":
         by_class = np.where(tp + fp + fn > 0, by_class, np.nan)
     return averaged(by_class, tp + fn if average == "weighted" else np.ones(len(tp)))
+
+
+def geometric_mean_of(w: Array, preds: Array, target: Array, *, task: str) -> Any:
+    tp, fp, fn, tn = table_of(w, preds, target, task=task)
+
+    def mean(correct: Array, support: Array) -> float:
+        some = support > 0
+        return np.prod(correct[some] / support[some]) ** (1 / some.sum()) if some.any() else np.nan
+
+    if task in ("multiclass", "labels"):
+        return mean(tp, tp + fn)
+    labels = [mean(*both) for both in np.array([[tp, tn], [tp + fn, tn + fp]]).transpose(2, 0, 1)]
+    return np.array(labels) if task == "multilabel" else labels[0]
+
+
+def mean_of_recalls(target: Array, preds: Array, **weights: Any) -> float:
+    """SciPy's geometric mean of scikit-learn's recalls, as imbalanced-learn computes it."""
+    classes = np.unique(target)
+    recalls = sklearn.metrics.recall_score(target, preds, labels=classes, average=None, **weights)
+    return scipy.stats.gmean(recalls)
 
 
 def sklearn_ratio(
@@ -229,5 +250,22 @@ CASES = [
             ("recall", LABELS, "macro", np.nan),
             ("f1", MULTILABEL, "weighted", np.nan),
         )
+    ),
+    *(
+        Case(
+            f"geometric_mean_{inputs.id}",
+            metrics.GeometricMeanScore,
+            inputs,
+            partial(geometric_mean_of, task=inputs.id),
+            TASKS[inputs.id],
+            reference=None
+            if inputs is MULTILABEL
+            else sklearn_of(mean_of_recalls, prepare=partial(chosen_class, task=inputs.id)),
+            # The logarithm of the value x errs by a unit for each class and step of its own size,
+            # and x (1 - log x) is at most 1.
+            atol=lambda w, **inputs: (CLASSES + 4) * 2.0**-23,
+            exact=True,
+        )
+        for inputs in (BINARY, MULTICLASS, LABELS, MULTILABEL)
     ),
 ]

@@ -49,12 +49,10 @@ class HistogramQuantile(ValueMetric):
         """
         return bounds_of(self)
 
-    def _bounds(self) -> tuple[jax.Array, jax.Array]:
-        q, method = self.definition()
-        return self.statistic.quantile_bounds(q, method=method)
-
     def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
-        return super().value_and_bounds()[0], self._bounds()
+        q, method = self.definition()
+        bounds = self.statistic.quantile_bounds(q, method=method)
+        return super().value_and_bounds()[0], bounds
 
 
 class Quantile(HistogramQuantile):

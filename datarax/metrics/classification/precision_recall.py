@@ -6,11 +6,22 @@ class against the rest.
 
 import math
 
+import jax
+
 from datarax._checks import real
 from datarax._errors import MetricInputError
+from datarax._typing import PyTree
+from datarax._xp import xp
 from datarax.algebra.fields import field
-from datarax.metrics.classification.count_ratio import CountProportion, CountRatio, Counts
-from datarax.numerics.double_float import DoubleFloat
+from datarax.metrics.classification.count_ratio import (
+    CountMetric,
+    CountProportion,
+    CountRatio,
+    Counts,
+    TopKCountMetric,
+)
+from datarax.numerics.double_float import DoubleFloat, stack
+from datarax.numerics.scaling import nan_where, one_where_zero
 
 
 class Precision(CountProportion):
@@ -185,6 +196,78 @@ class InformednessYouden(CountRatio):
         # The two ratios in one: (TP TN - FP FN) / ((TP + FN) (TN + FP)). So it is rounded once.
         c = c.scaled()
         return c.tp * c.tn - c.fp * c.fn, c.positives * c.negatives
+
+
+class GeometricMeanScore(CountMetric):
+    """The geometric mean of the recalls of the classes; 0 if one of them is never recognized.
+
+    Binary: sqrt(sensitivity * specificity). Multiclass: the n-th root of the product of the recalls
+    of the n classes that occur among the targets; an array of shape (). Multilabel: one value per
+    label, as of a binary task: (L,). A class without examples is left out, so no data gives NaN. As
+    `imblearn.metrics.geometric_mean_score`, where a class that is predicted and never occurs has
+    recall 0. M. Kubat and S. Matwin (1997), Addressing the curse of imbalanced training sets:
+    one-sided selection.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import GeometricMeanScore
+        >>> preds, target = jnp.array([0.9, 0.8, 0.3, 0.7, 0.2]), jnp.array([1, 1, 0, 0, 0])
+        >>> print(round(float(GeometricMeanScore().update(preds, target).compute()), 4))
+        0.8165
+    """
+
+    higher_is_better = True
+    short_name = "gmean"
+
+    def compute(self) -> PyTree:
+        c = Counts.of(self.statistic)
+        if self.num_classes is not None:
+            correct, support = c.tp[:, None], c.positives[:, None]
+        else:  # the positive and the negative class
+            correct, support = stack([c.tp, c.tn]), stack([c.positives, c.negatives])
+        occurs = support.high > 0
+        # Logarithms, because a product of many recalls may underflow.
+        logs = xp.log(xp.where(occurs, (correct / support).to_float(), 1))
+        number = xp.sum(occurs.astype(logs.dtype), 0)
+        value = xp.exp(xp.sum(logs, 0) / one_where_zero(number))
+        value = nan_where(number == 0, value)
+        return value if self.num_labels is not None else value[0]
+
+
+class LikelihoodRatios(TopKCountMetric):
+    """The factor by which a prediction multiplies the odds of the class.
+
+    A dict. "positive" is sensitivity / (1 - specificity) = (TP / (TP + FN)) / (FP / (TN + FP));
+    "negative" is (1 - sensitivity) / specificity = (FN / (TP + FN)) / (TN / (TN + FP)). Binary: one
+    number each; multiclass and multilabel: one for each class against the rest.
+
+    NaN without positives or without negatives. As in scikit-learn, "positive" is also NaN without
+    false positives, and "negative" without true negatives: the limit is infinite, or unknown where
+    the numerator is zero too.
+
+    As `sklearn.metrics.class_likelihood_ratios`. J. J. Deeks and D. G. Altman (2004), Diagnostic
+    tests 4: likelihood ratios, https://doi.org/10.1136/bmj.329.7458.168.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import LikelihoodRatios
+        >>> preds, target = jnp.array([0.9, 0.8, 0.7, 0.1, 0.2]), jnp.array([1, 1, 0, 0, 0])
+        >>> ratios = LikelihoodRatios().update(preds, target).compute()
+        >>> print(ratios["positive"], ratios["negative"])
+        3.0 0.0
+    """
+
+    def compute(self) -> PyTree:
+        c = Counts.of(self.statistic).scaled()
+        both_occur = (c.positives.high > 0) & (c.negatives.high > 0)
+
+        def ratio(found: DoubleFloat, wrong: DoubleFloat) -> jax.Array:
+            # (found / positives) / (wrong / negatives), as one quotient.
+            value = ((found * c.negatives) / (wrong * c.positives)).to_float()
+            value = nan_where(~both_occur, value)
+            return value[0] if self.is_binary else value
+
+        return {"positive": ratio(c.tp, c.fp), "negative": ratio(c.fn, c.tn)}
 
 
 def _f_beta(c: Counts, beta: float) -> tuple[DoubleFloat, DoubleFloat]:

@@ -1,4 +1,4 @@
-"""Association of two nominal variables, and agreement of raters."""
+"""Association of two categorical variables, and agreement of raters."""
 
 from typing import Literal, Self
 
@@ -11,6 +11,7 @@ from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.metrics.clustering.contingency_table import ContingencyTable, TableMetric
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
+from datarax.numerics.sums import suffix_sums
 from datarax.statistics.contingency import Contingency, Ratings
 
 
@@ -143,6 +144,40 @@ class TheilsU(Association):
         explained = table.row_entropy if self.given == "preds" else table.column_entropy
         # 0/0 is NaN: there is no entropy to explain.
         return xp.minimum(table.mutual_information() / explained, 1)
+
+
+class SomersD(Association):
+    """Somers' D: how well one ordinal variable tells the order of another, from -1 to 1.
+
+    `D(target | preds) = (C - D) / (C + D + T)`, over the pairs of examples that differ in `preds`:
+    C are in the same order in both variables, D in the opposite order, and T have equal targets.
+    Categories are in the order of their numbers, and the value is of shape (). No data, or `preds`
+    of one category, gives NaN. As `scipy.stats.somersd(preds, target)`. For a binary target,
+    `given="target"` gives 2 AUROC - 1. R. H. Somers (1962), A new asymmetric measure of association
+    for ordinal variables, https://doi.org/10.2307/2090408.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import SomersD
+        >>> metric = SomersD(num_classes=3)
+        >>> metric = metric.update(jnp.array([0, 1, 2, 2]), jnp.array([0, 2, 1, 2]))
+        >>> print(metric.compute())
+        0.4
+    """
+
+    higher_is_better = True
+    given: Literal["preds", "target"] = "preds"
+    """The variable that is known; pairs that differ in it count."""
+
+    def of_table(self, table: ContingencyTable) -> jax.Array:
+        cells, rows, columns, total = table.scaled()
+        # For each cell, the weight to its right in its row, minus that to its left.
+        balance = suffix_sums(cells) * 2 - cells - rows
+        below = suffix_sums(balance.map(xp.transpose)).map(xp.transpose) - balance
+        known = columns if self.given == "preds" else rows
+        # Pairs are ordered: each cell and those below it make two of each pair.
+        ordered, apart = (cells * below).sum((0, 1)) * 2, (known * (total - known)).sum((0, 1))
+        return (ordered / apart).to_float()
 
 
 class FleissKappa(Metric):

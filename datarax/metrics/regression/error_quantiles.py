@@ -98,8 +98,6 @@ class MedianAbsoluteError(RegressionMetric):
         """Bounds `(lower, upper)` on the exact median of the errors as float32."""
         return bounds_of(self)
 
-    def _bounds(self) -> tuple[jax.Array, jax.Array]:
-        return self.statistic.quantile_bounds(0.5, method="averaged_inverted_cdf")
-
     def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
-        return super().value_and_bounds()[0], self._bounds()
+        bounds = self.statistic.quantile_bounds(0.5, method="averaged_inverted_cdf")
+        return super().value_and_bounds()[0], bounds

@@ -122,15 +122,12 @@ class D2Pinball(RegressionMetric):
         """Bounds `(lower, upper)` on the exact value."""
         return bounds_of(self)
 
-    def _bounds(self) -> tuple[jax.Array, jax.Array]:
+    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
         least = self.statistic.targets.least_pinball_loss(self.q)
         # If the lower bound of the loss is 0, the constant may leave no loss, or any.
         is_open = ~(least.lower.double.high > 0) & (least.upper.double.high > 0)
-        upper = self._against(least.upper)
-        return xp.where(is_open, -xp.inf, self._against(least.lower)), upper
-
-    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
-        return super().value_and_bounds()[0], self._bounds()
+        lower = xp.where(is_open, -xp.inf, self._against(least.lower))
+        return super().value_and_bounds()[0], (lower, self._against(least.upper))
 
     def _against(self, null: ScaledDouble) -> jax.Array:
         seen = self.statistic

@@ -92,15 +92,13 @@ class SpearmanCorrCoef(RankCorrelation):
         """
         return bounds_of(self)
 
-    def _bounds(self) -> tuple[jax.Array, jax.Array]:
+    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
+        value = super().value_and_bounds()[0]
         if self.bits is not None:
             lower, _, upper = self._of_bins()
-            return lower, upper
-        value, is_full = self._of_pairs(), self.statistic.overflow > 0
-        return xp.where(is_full, -1, value), xp.where(is_full, 1, value)
-
-    def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
-        return super().value_and_bounds()[0], self._bounds()
+            return value, (lower, upper)
+        is_full = self.statistic.overflow > 0
+        return value, (xp.where(is_full, -1, value), xp.where(is_full, 1, value))
 
     def compute(self) -> PyTree:
         return self._of_pairs() if self.bits is None else self._of_bins()[1]

@@ -1,5 +1,7 @@
 """Means over images of a score of each image: the base of the metrics of image quality."""
 
+from functools import reduce
+from operator import or_
 from typing import ClassVar, Literal, Self
 
 import jax
@@ -14,7 +16,7 @@ from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.limbs import as_double
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite
+from datarax.statistics.invalid_counts import is_nan, not_finite
 
 
 class ImageMean(MeanScore):
@@ -41,7 +43,7 @@ class ImageMean(MeanScore):
         for axis in pixels:
             arrays = [unsharded(x, axis) for x in arrays]
         unusable = [not_finite(as_float(x), pixels) for x in arrays]
-        w, invalid = rows_weight(_any(unusable), weights)
+        w, invalid = rows_weight(reduce(or_, unusable), weights)
         counts = w.astype(xp.bool_)
         seen = lax.expand_dims(counts, pixels)
         score = self.image_scores(*(xp.where(seen, x, xp.zeros((), x.dtype)) for x in arrays))
@@ -140,7 +142,3 @@ class VolumeScore(RangedScore):
     def __post_init__(self) -> None:
         super().__post_init__()
         choice(self.spatial_dims, (2, 3), "spatial_dims")
-
-
-def _any(each: list[Invalid]) -> Invalid:
-    return each[0] if len(each) == 1 else each[0] | each[1]

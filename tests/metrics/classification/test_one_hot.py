@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from datarax import Collection, MetricInputError, Sliced, metrics, per_device
+from datarax import Collection, Metric, MetricInputError, Sliced, metrics, per_device
+from datarax.evaluation.tasks import CLASSES, fields_of
 from datarax.metrics import (
     Accuracy,
     AdjustedRand,
@@ -17,25 +18,24 @@ from datarax.metrics import (
     SequenceAccuracy,
     TokenAccuracy,
 )
+from datarax.metrics.classification.count_ratio import CountMetric
+from datarax.metrics.clustering.contingency_table import TableMetric
+from datarax.metrics.curves.score_metric import ScoreMetric
+from datarax.metrics.probabilistic.calibration import CalibrationMetric
+from datarax.metrics.probabilistic.mean_score import TaskScore
+from datarax.metrics.segmentation.overlap import PixelMetric
 from tests.helpers import make_mesh
 
 N, C = 12, 4
 
-OF_LABELS = (
-    *("Accuracy", "HammingDistance", "Precision", "Recall", "F1", "FBeta", "Specificity"),
-    *("JaccardIndex", "NegativePredictiveValue", "InformednessYouden", "LikelihoodRatios"),
-    *("MatthewsCorrCoef", "CohenKappa", "ConfusionMatrix", "StatScores", "ClassificationReport"),
-    *("AdjustedRand", "Rand", "FowlkesMallows", "ClusterAccuracy", "PairConfusionMatrix"),
-    *("MutualInfo", "AdjustedMutualInfo", "NormalizedMutualInfo", "Homogeneity", "Completeness"),
-    *("VMeasure", "CramersV", "TheilsU", "TschuprowsT", "PearsonsContingency"),
-    *("MeanIoU", "Dice", "GeneralizedDice", "PixelAccuracy"),
-)
-OF_SCORES = (
-    *("AUROC", "AveragePrecision", "Gini", "LogAUC", "ROC", "PrecisionRecallCurve", "DETCurve"),
-    *("KolmogorovSmirnov", "GainCurve", "LiftCurve", "EqualErrorRate", "LogLoss", "BrierScore"),
-    *("HingeLoss", "CalibrationError", "ReliabilityDiagram", "D2LogLoss", "D2Brier"),
-    "RankedProbabilityScore",
-)
+
+def of_classes(*bases: type) -> list[str]:
+    """The metrics that are of these classes, and need no field but the number of classes."""
+
+    def needs_more(cls: type[Metric]) -> bool:
+        return any(needed for name, needed in fields_of(cls).items() if name != "num_classes")
+
+    return [n for n, cls in CLASSES.items() if issubclass(cls, bases) and not needs_more(cls)]
 
 
 def one_hot(labels, dtype=np.int32):
@@ -48,7 +48,7 @@ def labels(rng):
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8, bool])
-@pytest.mark.parametrize("name", OF_LABELS)
+@pytest.mark.parametrize("name", of_classes(CountMetric, TableMetric, PixelMetric))
 def test_one_hot_on_both_sides(labels, name, dtype):
     metric = getattr(metrics, name)(num_classes=C)
     preds, target = (one_hot(x, dtype) for x in labels)
@@ -58,7 +58,7 @@ def test_one_hot_on_both_sides(labels, name, dtype):
             update(preds, target)
 
 
-@pytest.mark.parametrize("name", OF_SCORES)
+@pytest.mark.parametrize("name", of_classes(ScoreMetric, TaskScore, CalibrationMetric))
 def test_one_hot_targets_of_scores(rng, labels, name):
     scores = rng.random((N, C), np.float32)
     scores /= scores.sum(1, keepdims=True)
