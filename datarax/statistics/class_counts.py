@@ -19,8 +19,7 @@ from datarax.numerics.limbs import double_from_int
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts
-from datarax.statistics.labels import count_labels
-from datarax.statistics.scatter_counts import ScatterCounts
+from datarax.statistics.scatter_counts import ScatterCounts, count_labels
 from datarax.statistics.thresholds import (
     HIGHEST_SCORE,
     checked_threshold,

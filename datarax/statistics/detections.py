@@ -27,10 +27,10 @@ from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.recall_levels import Ranking
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import rows_weight
+from datarax.statistics.batches import in_range, rows_weight
 from datarax.statistics.buffer import KeepsRows, WeightedRows
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
-from datarax.statistics.labels import count_labels, in_range
+from datarax.statistics.scatter_counts import count_labels
 
 
 def checked_boxes(x: ArrayLike, name: str, leading: str) -> jax.Array:

@@ -16,8 +16,8 @@ from datarax.numerics.normalized_products import row_cosines
 from datarax.numerics.scaled_double import scaled_power
 from datarax.numerics.special import log_cosh, tweedie_deviance
 from datarax.statistics.batches import pairs
-from datarax.statistics.example_count import ExampleCount
 from datarax.statistics.invalid_counts import InvalidCounts
+from datarax.statistics.moments import ExampleCount
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.value_histogram import ValueHistogram
 

@@ -1,4 +1,4 @@
-"""`ScatterCounts`: a large table of counts; each batch updates a few cells in place."""
+"""Sums by place: `ScatterCounts`, a large table of counts; sums and extremes of one batch."""
 
 import math
 from collections.abc import Generator
@@ -324,6 +324,32 @@ def _beyond_if_zero(place: jax.Array, weights: jax.Array, size: int) -> jax.Arra
     """The flat indices; `size`, which is past the end of the table, where the weight is zero."""
     counts = replicated(weights).astype(xp.bool_)
     return xp.where(counts, replicated(place), xp.int32(size)).reshape(-1)
+
+
+_FEW_CLASSES = 64
+"""Up to this many classes, comparing each label with every class is faster than a scatter."""
+
+
+def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
+    """The sum of the integer weights of each label: (size,).
+
+    A label out of range must have weight zero. If the weights have one axis more than the labels,
+    there are several for each label, and as many sums: (size, replicas).
+    """
+    labels, weights = replicated(labels.astype(xp.int32)), replicated(weights)
+    if weights.ndim > labels.ndim:
+        table = xp.zeros((size, weights.shape[-1]), weights.dtype)
+        weights = weights.reshape(-1, weights.shape[-1])
+        return at(table)[labels.reshape(-1).astype(xp.uint32)].add(weights, mode="drop")
+    if on_host(labels, weights):
+        counts = weights.reshape(-1) != 0
+        labels, weights = labels.reshape(-1)[counts], weights.reshape(-1)[counts]
+        return xp.asarray(np.bincount(labels, weights, size)[:size], weights.dtype)
+    if size <= _FEW_CLASSES:
+        same = labels.reshape(-1, 1) == xp.arange(size, dtype=xp.int32)[None, :]
+        counted = xp.where(same, weights.reshape(-1, 1), 0)
+        return xp.sum(counted, 0, dtype=weights.dtype)
+    return add_at(xp.zeros((size,), weights.dtype), labels, weights)
 
 
 def extreme_at(

@@ -22,10 +22,9 @@ from datarax.numerics.special import softmax_log_odds
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins
 from datarax.statistics.argument_checks import check_values
-from datarax.statistics.batches import check_task, examples
+from datarax.statistics.batches import check_task, examples, is_class
 from datarax.statistics.buffer import Rows
 from datarax.statistics.invalid_counts import InvalidCounts
-from datarax.statistics.labels import is_class
 from datarax.statistics.thresholds import check_sums
 
 

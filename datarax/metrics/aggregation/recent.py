@@ -5,8 +5,8 @@ from typing import Any, Self
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
-from datarax.statistics.elapsed_total import ElapsedTotal
 from datarax.statistics.steps import DecayedTotal, LastStep
+from datarax.statistics.weighted_total import ElapsedTotal
 
 
 class SteppedMetric(Metric):
