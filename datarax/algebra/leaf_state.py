@@ -116,6 +116,10 @@ class LeafState(State):
             f"weight with time"
         )
 
+    def float_sums(self) -> list[jax.Array]:
+        """The sums of floats that are finite unless they overflow: no summand is infinite."""
+        return []
+
     def for_row(self) -> Any:
         """What takes the place of the empty state in an update with one row: see `with_rows`."""
         return self.reset()

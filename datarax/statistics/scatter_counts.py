@@ -151,6 +151,9 @@ class ScatterCounts(LeafState, kw_only=False):
         """The table without rounding: an `Exact` that holds both parts of the double-floats."""
         return exact(self.double)
 
+    def float_sums(self) -> list[jax.Array]:
+        return [self.flushed[0]]
+
     def for_row(self) -> "RowOfCells":
         return RowOfCells()
 

@@ -108,6 +108,9 @@ class DecayedSums(ElementwiseState, kw_only=False):
         )
         return self._holding(xp.asarray(self.step), total, weight)
 
+    def float_sums(self) -> list[jax.Array]:
+        return [self.weight[0]]
+
     def combine(self, other: Self) -> Self:
         newest = xp.maximum(self.step, other.step)
         mine, others = (each._decay_since(newest, xp.asarray(each.step)) for each in (self, other))
