@@ -1,6 +1,5 @@
 """Weights of values in bins that adapt to their range; `WideBins`: also of 32-bit integers."""
 
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -27,6 +26,10 @@ _BLOCK = 1 << 17
 
 Tables = dict[str, PyTree]
 """The arrays of a state that are laid out by its bins, by name."""
+Places = tuple[jax.Array, jax.Array]
+"""The class, and the place on another grid, of each place of a grid: both (size, slots)."""
+Extremes = tuple[jax.Array, ...]
+"""The maxima of -x and of x in each bin, (2, size, slots): one array, or a double-float."""
 
 
 class Contents(NamedTuple):
@@ -255,12 +258,23 @@ class AdaptiveBins(LeafState):
 
     def joined(self, tables: Tables, old: DyadicGrid, new: DyadicGrid) -> Tables:
         """The tables of an old grid on a new one, whose bins are unions of the old ones."""
-        place = places_of(old, new)
+        place = _places_of(old, new)
+        total = flushed_total(tables["recent"], tables["flushed"])
+        flushed = sum_doubles(total, lambda counts: self.counts_on(counts, place))
+        joined = {"recent": xp.zeros_like(tables["recent"]), "flushed": tuple(flushed)}
+        if self.keeps_extremes:
+            joined["extremes"] = self.extremes_on(tables["extremes"], place)
+        return joined
 
-        def count(x: jax.Array) -> jax.Array:
-            return at(xp.zeros_like(x))[..., *place].add(x)
+    def counts_on(self, counts: jax.Array, place: Places) -> jax.Array:
+        """The sums of integers that get the same place."""
+        return at(xp.zeros_like(counts))[..., *place].add(counts)
 
-        return joined_counts(tables, count) | joined_extremes(tables, place)
+    def extremes_on(self, extremes: Extremes, place: Places) -> Extremes:
+        """The maxima of the extremes that get the same place."""
+        (negated_and_own,) = extremes
+        least = xp.full_like(negated_and_own, -xp.inf)
+        return (at(least)[:, *place].max(negated_and_own),)
 
     def aligned(self, reach: MetricAccumulator) -> Self:
         """The same weights in the bins of a range that includes the present one."""
@@ -335,7 +349,7 @@ def _taken(x: jax.Array, order: jax.Array) -> jax.Array:
     return xp.take_along_axis(x, xp.broadcast_to(order, x.shape), -1)
 
 
-def places_of(old: DyadicGrid, new: DyadicGrid) -> tuple[jax.Array, jax.Array]:
+def _places_of(old: DyadicGrid, new: DyadicGrid) -> Places:
     """The class, and the place on a new grid, of each place of an old one, both (size, slots)."""
     ring, size = 1 << old.bits, old.least.shape[0]
     special = xp.broadcast_to(xp.arange(ring, old.slots, dtype=xp.int32), (size, old.slots - ring))
@@ -343,23 +357,6 @@ def places_of(old: DyadicGrid, new: DyadicGrid) -> tuple[jax.Array, jax.Array]:
     # Unsigned, because JAX looks for negative indices.
     place = xp.concatenate([place, special], -1).astype(xp.uint32)
     return lax.broadcasted_iota(xp.uint32, place.shape, 0), place
-
-
-def joined_counts(tables: Tables, count: Callable[[jax.Array], jax.Array]) -> Tables:
-    """The tables of counts, added up by `count`, which takes integers."""
-    flushed = sum_doubles(flushed_total(tables["recent"], tables["flushed"]), count)
-    return {
-        "recent": xp.zeros_like(tables["recent"]),
-        "flushed": (flushed.high, flushed.low),
-    }
-
-
-def joined_extremes(tables: Tables, place: tuple[jax.Array, jax.Array]) -> Tables:
-    """The table of extremes in other places, if there is one."""
-    if "extremes" not in tables:
-        return {}
-    (extremes,) = tables["extremes"]
-    return {"extremes": (at(xp.full_like(extremes, -xp.inf))[:, *place].max(extremes),)}
 
 
 class WideBins(AdaptiveBins):
@@ -402,33 +399,22 @@ class WideBins(AdaptiveBins):
         table = both.map(folded).reshape(*table.shape)
         return self.extremes.with_parts({"parts": tuple(table)})
 
-    def joined(self, tables: Tables, old: DyadicGrid, new: DyadicGrid) -> Tables:
-        place = places_of(old, new)
+    def extremes_on(self, extremes: Extremes, place: Places) -> Extremes:
+        def greatest(x: jax.Array) -> jax.Array:
+            return at(xp.full_like(x, -xp.inf))[:, *place].max(x)
 
-        def count(x: jax.Array) -> jax.Array:
-            return at(xp.zeros_like(x))[..., *place].add(x)
-
-        return joined_counts(tables, count) | joined_doubles(tables, place)
+        high, low = DoubleFloat(*extremes).map(greatest)
+        return high, xp.where(xp.isfinite(high), low, xp.zeros((), low.dtype))
 
     def contents(self) -> Contents:
         order = self.order(self.grid)
 
-        def taken(x: jax.Array) -> jax.Array:
-            return xp.take_along_axis(x, xp.broadcast_to(order, x.shape), -1)
-
-        negated, greatest = (self.extremes.double[i].map(taken) for i in range(2))
-        least, weights = -negated, self.counts.double.map(taken)
+        weights, negated, greatest = (
+            x.map(lambda part: _taken(part, order))
+            for x in (self.counts.double, self.extremes.double[0], self.extremes.double[1])
+        )
+        least = -negated
         is_tie = least >= greatest
         return Contents(
             weights, least.high, is_tie, least.high, greatest.high, stack([least, greatest])
         )
-
-
-def joined_doubles(tables: Tables, place: tuple[jax.Array, jax.Array]) -> Tables:
-    """The table of extremes in other places."""
-
-    def greatest(x: jax.Array) -> jax.Array:
-        return at(xp.full_like(x, -xp.inf))[:, *place].max(x)
-
-    high, low = DoubleFloat(*tables["extremes"]).map(greatest)
-    return {"extremes": (high, xp.where(xp.isfinite(high), low, xp.zeros((), low.dtype)))}
