@@ -22,7 +22,7 @@ from datarax.statistics.extremes import Greatest
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at, flushed_total
 
 _BLOCK = 1 << 17
-"""On the host, so many values are added at a time: their temporary arrays stay in the cache."""
+"""How many values are added at a time on the host, so that temporary arrays fit the cache."""
 
 Tables = dict[str, PyTree]
 """The arrays of a state that are laid out by its bins, by name."""
@@ -150,12 +150,12 @@ class AdaptiveBins(LeafState):
         return bins.with_parts(changes | {"counts": bins.counts.add_below_full(place, w)})
 
     def extremes_with(self, place: jax.Array, x: jax.Array) -> MetricAccumulator:
-        """The extremes with those of values at these places, (N, size), of the flat tables."""
+        """The extremes, updated with values (N, size) at these places of the flattened tables."""
         both = xp.stack([place, place + self.size * self.slots])
         return extreme_at(self.extremes, both, xp.stack([-x, x]))
 
     def covering(self, x: jax.Array, counted: jax.Array) -> tuple[jax.Array, Self, DyadicGrid]:
-        """Values as they are binned, and the same weights in bins that cover them; and the grid.
+        """Values as they are binned, the state with a range that includes them, and its grid.
 
         Only those values matter that are `counted`; both are (N, size). The tables have room to
         count each of them.
@@ -175,7 +175,7 @@ class AdaptiveBins(LeafState):
         return x, *self.reaching(reach, self.counts.is_full(counted.size))
 
     def as_binned(self, x: Any, counted: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-        """Values as they are binned; and floats that are at most and at least x, for the reach.
+        """Values as they are binned, and a lower and an upper bound of each, as floats.
 
         They mean nothing where they are not `counted`.
         """
@@ -185,7 +185,7 @@ class AdaptiveBins(LeafState):
         return x, (x, x)
 
     def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:
-        """The same weights in the bins of a range that includes the present one; and its grid.
+        """The state with the bins of a range that includes the present one, and the new grid.
 
         Where the counts are `full`, all of them are flushed, as they are wherever bins are joined.
         """
@@ -209,7 +209,7 @@ class AdaptiveBins(LeafState):
                     *replicated((tree, part)),
                 )
 
-            # Of the new grid, only its scale counts.
+            # Only the scale of the new grid is used.
             before = old.with_scale(*scale).map(lambda x: cut(x, 0))
             after = before.with_scale(*cut(new.scale, 0))
             joined = self.joined(cut(tables, 1), before, after)
@@ -226,7 +226,7 @@ class AdaptiveBins(LeafState):
         return self.with_tables(tables, reach, full), new.with_scale(*scale)
 
     def both_grids(self, reach: jax.Array) -> tuple[DyadicGrid, DyadicGrid]:
-        """The present grid, and that of a range that includes the present one.
+        """The present grid, and the grid of a range that includes the present one.
 
         A class without values has no bins to join: its present scale is that of the other grid.
         """
@@ -245,7 +245,7 @@ class AdaptiveBins(LeafState):
         return tables
 
     def with_tables(self, tables: Tables, reach: jax.Array, flushed: jax.Array | bool) -> Self:
-        """A copy that holds these tables, for bins of this reach; says if all are `flushed`."""
+        """A copy with these tables in the bins of this reach; `flushed` if no count is pending."""
         counts = {n: tables[n] for n in ("recent", "flushed")}
         counts["pending"] = xp.where(flushed, 0, self.counts.pending)
         changes: dict[str, PyTree] = {
@@ -327,7 +327,7 @@ class AdaptiveBins(LeafState):
             lowest = _with_ends(grid.lowest(rank), -xp.inf, xp.inf)
             is_tie = xp.isinf(lowest) | self._holds_one(lowest)
             return Contents(weights, lowest, is_tie, None, None)
-        # Of an empty bin, the least value is infinity and the greatest -infinity: a tie, too. The
+        # An empty bin has the least value infinity and the greatest -infinity: a tie, too. The
         # least value is a better threshold than the edge of the bin: it occurs in the data.
         least, greatest = _taken(self.extremes.value, order)
         least = -least

@@ -39,8 +39,8 @@ class Examples(NamedTuple):
     """A checked batch. Examples of weight zero must be ignored: they may hold any value."""
 
     preds: jax.Array
-    """Scores in the default float dtype, of the given shape. Of several classes, integers that
-    floats would round are less the highest score of their example."""
+    """Scores as floats, of the given shape. From multiclass integers that floats would round, the
+    highest score of the example is subtracted."""
     target: jax.Array
     """Multiclass: int32 labels from 0 to C - 1. Otherwise booleans, true for the positive class."""
     weight: jax.Array

@@ -86,7 +86,7 @@ class TaskCounts(State):
     def counted(
         self, w: jax.Array, count: Callable[[jax.Array], jax.Array], invalid: Invalid
     ) -> Self:
-        """With what `count` gives of integer weights added to the counts, for the weights `w`."""
+        """A copy with a batch of weights `w` counted, by `count`, which takes integer weights."""
         repeats = repetitions()
         total = sum_by_digits(w, count) if repeats is None else _replicated(w, count, repeats)
         return self.replace(
@@ -101,7 +101,7 @@ class PredictionCounts(TaskCounts):
     def of_labels(self, chosen: jax.Array, positive: jax.Array, w: jax.Array) -> jax.Array:
         """The counts of classes that are chosen or positive, each (..., L), of integer weights.
 
-        The weights are of that shape, or have one more axis, of replicas: then the counts, too.
+        The weights have that shape, or one more axis of replicas, which the counts then have too.
         """
         raise TypeError(f"{type(self).__name__} does not define of_labels()")
 
@@ -153,7 +153,7 @@ class PredictionCounts(TaskCounts):
         return self.counted(w, lambda w: self.of_classes(chosen, hit, target, w), invalid)
 
     def with_repeated(self, counts: jax.Array, *args: ArrayLike, **kwargs: Weights) -> Self:
-        """Stacked counts, each updated with each row as often as its column of `counts` says.
+        """Updates a stack of states at once: the state r counts row i `counts[i, r]` times.
 
         The rows that cannot be used are not counted.
         """
@@ -231,7 +231,7 @@ def _right_and_wrong(right: jax.Array, w: jax.Array) -> jax.Array:
 
 
 def _where(mask: jax.Array, w: jax.Array) -> jax.Array:
-    """The weights in a mask, else 0; the weights may have one more axis."""
+    """The weights where the mask holds, elsewhere 0; the weights may have one more axis."""
     return xp.where(lax.expand_dims(mask, range(mask.ndim, w.ndim)), w, xp.zeros((), w.dtype))
 
 

@@ -266,5 +266,5 @@ class Residuals(TwoVariables):
 
     @property
     def squares(self) -> ScaledDouble:
-        """The sum of squares of the errors: that about their mean, and that of the mean."""
+        """The sum of squares of the errors: those about their mean, plus those of the mean."""
         return self.error_squares + self.bias_squares

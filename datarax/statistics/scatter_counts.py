@@ -95,11 +95,11 @@ class ScatterCounts(LeafState, kw_only=False):
         return self._counted(recent, pending, place, weights).with_parts({"flushed": flushed})
 
     def is_full(self, count: int) -> jax.Array:
-        """Whether a cell could overflow if so many counts were for that cell."""
+        """Whether a cell could overflow if it got this many more counts."""
         return xp.asarray(self.pending) > _FULL - count
 
     def add_below_full(self, place: jax.Array, weights: jax.Array) -> Self:
-        """As `add`, without a flush: the table is not full, or was flushed."""
+        """Adds as `add`, but never flushes: the table must not be full."""
         if weights.dtype != xp.bool_:
             return self.add(place, weights)
         recent = xp.asarray(self.recent).reshape(-1)
@@ -173,7 +173,7 @@ class ScatterCounts(LeafState, kw_only=False):
         for cell, weights in rows.added:
             cells_of_row = math.prod(cell.shape[1:])
             cell, weights = (x.reshape(place.size, cells_of_row) for x in (cell, weights))
-            # Of a row that is left out, the product may overflow; so may a cell that is ignored.
+            # The product may overflow for a row that is left out, and for a cell that is ignored.
             used = (place < target.places)[:, None] & (cell < cells)
             at = place.astype(xp.int32)[:, None] * cells + cell
             at = xp.where(used, at, xp.int32(size * cells))
@@ -235,7 +235,7 @@ class RowOfCells:
         return RowOfCells((*self.added, (place, weights)))
 
     def elsewhere(self) -> "RowOfCells":
-        """What other devices keep: no cells."""
+        """The other devices keep no cells of a replicated state."""
         return RowOfCells()
 
 

@@ -31,8 +31,8 @@ from datarax.statistics.thresholds import check_sums
 class Groups(NamedTuple):
     """The weights of positives and negatives in groups of scores, in ascending order.
 
-    All weights are times one power of two: their unit is not known. A group is a bin of a
-    histogram, or a distinct score. Arrays are of shape (size, groups), with one row per class.
+    All weights are multiplied by one power of two, so only their ratios are known. A group is a
+    bin of a histogram, or a distinct score. Arrays are of shape (size, groups), one row per class.
     """
 
     positives: DoubleFloat
