@@ -91,6 +91,10 @@ class LeafState(State):
             f"weight with time"
         )
 
+    def float_sums(self) -> list[jax.Array]:
+        """The sums of floats that are finite unless they overflow: no summand is infinite."""
+        return []
+
     def for_row(self) -> Leaf:
         """What takes the place of the empty state in an update with one row: see `MergesRows`."""
         return self.reset()

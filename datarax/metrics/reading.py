@@ -19,14 +19,11 @@ from datarax._errors import (
 )
 from datarax._typing import PyTree
 from datarax._xp import on_host, xp
+from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.state import State, walk
-from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.invalid_counts import NOT_SAMPLED, InvalidCounts, sum_of_counts
-from datarax.statistics.scatter_counts import ScatterCounts
-from datarax.statistics.steps import DecayedSums
 
 OVERFLOWED = "sum of weights beyond the range of floats"
 """The kind of what is counted if a sum of weights has overflowed: then there is no result."""
@@ -386,12 +383,5 @@ def overflowed(statistic: State) -> list[jax.Array]:
     """
     if not any(isinstance(child, InvalidCounts) for child in statistic.children().values()):
         return []
-    sums = []
-    for each in walk(statistic):
-        if isinstance(each, ScatterCounts):
-            sums.append(each.flushed[0])
-        elif isinstance(each, DecayedSums):
-            sums.append(each.weight[0])
-        elif isinstance(each, MetricAccumulator) and each.reduce_op == MetricReduceOp.sum:
-            sums.append(each.parts[0])
-    return [~xp.all(xp.isfinite(x)) for x in sums if not is_integer(x)]
+    leaves = (each for each in walk(statistic) if isinstance(each, LeafState))
+    return [~xp.all(xp.isfinite(x)) for each in leaves for x in each.float_sums()]

@@ -42,7 +42,7 @@ class Truth(NamedTuple):
 
 
 class DetectionMatches(NamedTuple):
-    """What became of the detections of an image."""
+    """The outcomes of the detections of an image."""
 
     rank: jax.Array
     """How many detections of the same class come before each, (D,)."""

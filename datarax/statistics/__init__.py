@@ -19,7 +19,6 @@ from datarax.statistics.cross_moments import CrossMoments as CrossMoments
 from datarax.statistics.cross_moments import Residuals as Residuals
 from datarax.statistics.detections import Detections as Detections
 from datarax.statistics.distinct import Distinct as Distinct
-from datarax.statistics.entropy_totals import EntropyTotals as EntropyTotals
 from datarax.statistics.feature_moments import FeatureMoments as FeatureMoments
 from datarax.statistics.invalid_counts import InvalidCounts as InvalidCounts
 from datarax.statistics.loss_total import LossTotal as LossTotal
@@ -28,4 +27,5 @@ from datarax.statistics.scores import ScoreBuffer as ScoreBuffer
 from datarax.statistics.scores import ScoreHistogram as ScoreHistogram
 from datarax.statistics.segment_matches import SegmentMatches as SegmentMatches
 from datarax.statistics.value_histogram import ValueHistogram as ValueHistogram
+from datarax.statistics.weighted_total import EntropyTotals as EntropyTotals
 from datarax.statistics.weighted_total import WeightedTotal as WeightedTotal

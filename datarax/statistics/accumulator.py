@@ -271,6 +271,10 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
             )
         return self.with_value(multiplied(DoubleFloat(*map(xp.asarray, self.parts)), factor))
 
+    def float_sums(self) -> list[jax.Array]:
+        is_float = self.reduce_op is MetricReduceOp.sum and xp.issubdtype(self.dtype, xp.floating)
+        return [self.parts[0]] if is_float else []
+
     @property
     def repeats(self) -> bool:
         return self._row.to_mesh is not None or has_wide(self.dtype)

@@ -1,6 +1,5 @@
 """Weights of values in bins that adapt to their range; `WideBins`: also of 32-bit integers."""
 
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -24,10 +23,14 @@ from datarax.statistics.extremes import Greatest
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at, flushed_total
 
 _BLOCK = 1 << 17
-"""On the host, so many values are added at a time: their temporary arrays stay in the cache."""
+"""How many values are added at a time on the host, so that temporary arrays fit the cache."""
 
 Tables = dict[str, PyTree]
 """The arrays of a state that are laid out by its bins, by name."""
+Places = tuple[jax.Array, jax.Array]
+"""The class, and the place on another grid, of each place of a grid: both (size, slots)."""
+Extremes = tuple[jax.Array, ...]
+"""The maxima of -x and of x in each bin, (2, size, slots): one array, or a double-float."""
 
 
 class Contents(NamedTuple):
@@ -148,12 +151,12 @@ class AdaptiveBins(Positioned, LeafState):
         return bins.with_parts(changes | {"counts": bins.counts.add_below_full(place, w)})
 
     def extremes_with(self, place: jax.Array, x: jax.Array) -> MetricAccumulator:
-        """The extremes with those of values at these places, (N, size), of the flat tables."""
+        """The extremes, updated with values (N, size) at these places of the flattened tables."""
         both = xp.stack([place, place + self.size * self.slots])
         return extreme_at(self.extremes, both, xp.stack([-x, x]))
 
     def covering(self, x: jax.Array, counted: jax.Array) -> tuple[jax.Array, Self, DyadicGrid]:
-        """Values as they are binned, and the same weights in bins that cover them; and the grid.
+        """Values as they are binned, the state with a range that includes them, and its grid.
 
         Only those values matter that are `counted`; both are (N, size). The tables have room to
         count each of them.
@@ -173,7 +176,7 @@ class AdaptiveBins(Positioned, LeafState):
         return x, *self.reaching(reach, self.counts.is_full(counted.size))
 
     def as_binned(self, x: Any, counted: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-        """Values as they are binned; and floats that are at most and at least x, for the reach.
+        """Values as they are binned, and a lower and an upper bound of each, as floats.
 
         They mean nothing where they are not `counted`.
         """
@@ -183,7 +186,7 @@ class AdaptiveBins(Positioned, LeafState):
         return x, (x, x)
 
     def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:
-        """The same weights in the bins of a range that includes the present one; and its grid.
+        """The state with the bins of a range that includes the present one, and the new grid.
 
         Where the counts are `full`, all of them are flushed, as they are wherever bins are joined.
         """
@@ -207,7 +210,7 @@ class AdaptiveBins(Positioned, LeafState):
                     *replicated((tree, part)),
                 )
 
-            # Of the new grid, only its scale counts.
+            # Only the scale of the new grid is used.
             before = old.with_scale(*scale).map(lambda x: cut(x, 0))
             after = before.with_scale(*cut(new.scale, 0))
             joined = self.joined(cut(tables, 1), before, after)
@@ -224,7 +227,7 @@ class AdaptiveBins(Positioned, LeafState):
         return self.with_tables(tables, reach, full), new.with_scale(*scale)
 
     def both_grids(self, reach: jax.Array) -> tuple[DyadicGrid, DyadicGrid]:
-        """The present grid, and that of a range that includes the present one.
+        """The present grid, and the grid of a range that includes the present one.
 
         A class without values has no bins to join: its present scale is that of the other grid.
         """
@@ -243,7 +246,7 @@ class AdaptiveBins(Positioned, LeafState):
         return tables
 
     def with_tables(self, tables: Tables, reach: jax.Array, flushed: jax.Array | bool) -> Self:
-        """A copy that holds these tables, for bins of this reach; says if all are `flushed`."""
+        """A copy with these tables in the bins of this reach; `flushed` if no count is pending."""
         counts = {n: tables[n] for n in ("recent", "flushed")}
         counts["pending"] = xp.where(flushed, 0, self.counts.pending)
         changes: dict[str, PyTree] = {
@@ -256,12 +259,23 @@ class AdaptiveBins(Positioned, LeafState):
 
     def joined(self, tables: Tables, old: DyadicGrid, new: DyadicGrid) -> Tables:
         """The tables of an old grid on a new one, whose bins are unions of the old ones."""
-        place = places_of(old, new)
+        place = _places_of(old, new)
+        total = flushed_total(tables["recent"], tables["flushed"])
+        flushed = sum_doubles(total, lambda counts: self.counts_on(counts, place))
+        joined = {"recent": xp.zeros_like(tables["recent"]), "flushed": tuple(flushed)}
+        if self.keeps_extremes:
+            joined["extremes"] = self.extremes_on(tables["extremes"], place)
+        return joined
 
-        def count(x: jax.Array) -> jax.Array:
-            return at(xp.zeros_like(x))[..., *place].add(x)
+    def counts_on(self, counts: jax.Array, place: Places) -> jax.Array:
+        """The sums of integers that get the same place."""
+        return at(xp.zeros_like(counts))[..., *place].add(counts)
 
-        return joined_counts(tables, count) | joined_extremes(tables, place)
+    def extremes_on(self, extremes: Extremes, place: Places) -> Extremes:
+        """The maxima of the extremes that get the same place."""
+        (negated_and_own,) = extremes
+        least = xp.full_like(negated_and_own, -xp.inf)
+        return (at(least)[:, *place].max(negated_and_own),)
 
     def aligned(self, reach: MetricAccumulator) -> Self:
         """The same weights in the bins of a range that includes the present one."""
@@ -314,7 +328,7 @@ class AdaptiveBins(Positioned, LeafState):
             lowest = _with_ends(grid.lowest(rank), -xp.inf, xp.inf)
             is_tie = xp.isinf(lowest) | self._holds_one(lowest)
             return Contents(weights, lowest, is_tie, None, None)
-        # Of an empty bin, the least value is infinity and the greatest -infinity: a tie, too. The
+        # An empty bin has the least value infinity and the greatest -infinity: a tie, too. The
         # least value is a better threshold than the edge of the bin: it occurs in the data.
         least, greatest = _taken(self.extremes.value, order)
         least = -least
@@ -336,7 +350,7 @@ def _taken(x: jax.Array, order: jax.Array) -> jax.Array:
     return xp.take_along_axis(x, xp.broadcast_to(order, x.shape), -1)
 
 
-def places_of(old: DyadicGrid, new: DyadicGrid) -> tuple[jax.Array, jax.Array]:
+def _places_of(old: DyadicGrid, new: DyadicGrid) -> Places:
     """The class, and the place on a new grid, of each place of an old one, both (size, slots)."""
     ring, size = 1 << old.bits, old.least.shape[0]
     special = xp.broadcast_to(xp.arange(ring, old.slots, dtype=xp.int32), (size, old.slots - ring))
@@ -344,23 +358,6 @@ def places_of(old: DyadicGrid, new: DyadicGrid) -> tuple[jax.Array, jax.Array]:
     # Unsigned, because JAX looks for negative indices.
     place = xp.concatenate([place, special], -1).astype(xp.uint32)
     return lax.broadcasted_iota(xp.uint32, place.shape, 0), place
-
-
-def joined_counts(tables: Tables, count: Callable[[jax.Array], jax.Array]) -> Tables:
-    """The tables of counts, added up by `count`, which takes integers."""
-    flushed = sum_doubles(flushed_total(tables["recent"], tables["flushed"]), count)
-    return {
-        "recent": xp.zeros_like(tables["recent"]),
-        "flushed": (flushed.high, flushed.low),
-    }
-
-
-def joined_extremes(tables: Tables, place: tuple[jax.Array, jax.Array]) -> Tables:
-    """The table of extremes in other places, if there is one."""
-    if "extremes" not in tables:
-        return {}
-    (extremes,) = tables["extremes"]
-    return {"extremes": (at(xp.full_like(extremes, -xp.inf))[:, *place].max(extremes),)}
 
 
 class WideBins(AdaptiveBins):
@@ -403,33 +400,22 @@ class WideBins(AdaptiveBins):
         table = both.map(folded).reshape(*table.shape)
         return self.extremes.with_parts({"parts": tuple(table)})
 
-    def joined(self, tables: Tables, old: DyadicGrid, new: DyadicGrid) -> Tables:
-        place = places_of(old, new)
+    def extremes_on(self, extremes: Extremes, place: Places) -> Extremes:
+        def greatest(x: jax.Array) -> jax.Array:
+            return at(xp.full_like(x, -xp.inf))[:, *place].max(x)
 
-        def count(x: jax.Array) -> jax.Array:
-            return at(xp.zeros_like(x))[..., *place].add(x)
-
-        return joined_counts(tables, count) | joined_doubles(tables, place)
+        high, low = DoubleFloat(*extremes).map(greatest)
+        return high, xp.where(xp.isfinite(high), low, xp.zeros((), low.dtype))
 
     def contents(self) -> Contents:
         order = self.order(self.grid)
 
-        def taken(x: jax.Array) -> jax.Array:
-            return xp.take_along_axis(x, xp.broadcast_to(order, x.shape), -1)
-
-        negated, greatest = (self.extremes.double[i].map(taken) for i in range(2))
-        least, weights = -negated, self.counts.double.map(taken)
+        weights, negated, greatest = (
+            x.map(lambda part: _taken(part, order))
+            for x in (self.counts.double, self.extremes.double[0], self.extremes.double[1])
+        )
+        least = -negated
         is_tie = least >= greatest
         return Contents(
             weights, least.high, is_tie, least.high, greatest.high, stack([least, greatest])
         )
-
-
-def joined_doubles(tables: Tables, place: tuple[jax.Array, jax.Array]) -> Tables:
-    """The table of extremes in other places."""
-
-    def greatest(x: jax.Array) -> jax.Array:
-        return at(xp.full_like(x, -xp.inf))[:, *place].max(x)
-
-    high, low = DoubleFloat(*tables["extremes"]).map(greatest)
-    return {"extremes": (high, xp.where(xp.isfinite(high), low, xp.zeros((), low.dtype)))}

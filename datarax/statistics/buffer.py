@@ -1,4 +1,4 @@
-"""`Buffer`: keeps rows up to a capacity, counts those that do not fit; of pairs, of features."""
+"""Buffers keep the first rows, pairs or features, and count those beyond the capacity."""
 
 from typing import ClassVar, Self
 
@@ -140,7 +140,7 @@ class WeightedRows(Rows):
 
 
 class KeepsRows:
-    """What states have that keep rows, up to a capacity, in a state called `rows`."""
+    """The row counts of states that keep rows, up to a capacity, in a child named `rows`."""
 
     rows: Rows
 

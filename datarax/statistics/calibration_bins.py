@@ -18,9 +18,8 @@ from datarax.numerics.float_grid import FloatGrid, default_bits
 from datarax.numerics.pairs import two_product
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import Examples, check_task, examples
+from datarax.statistics.batches import Examples, check_task, examples, first_highest, is_class
 from datarax.statistics.invalid_counts import InvalidCounts
-from datarax.statistics.labels import first_highest, is_class
 from datarax.statistics.scatter_counts import host_sum, scatter_floats
 
 

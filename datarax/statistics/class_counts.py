@@ -19,8 +19,7 @@ from datarax.numerics.limbs import double_from_int
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts
-from datarax.statistics.labels import count_labels
-from datarax.statistics.scatter_counts import ScatterCounts
+from datarax.statistics.scatter_counts import ScatterCounts, count_labels
 from datarax.statistics.thresholds import (
     HIGHEST_SCORE,
     checked_threshold,
@@ -87,7 +86,7 @@ class TaskCounts(State):
     def counted(
         self, w: jax.Array, count: Callable[[jax.Array], jax.Array], invalid: Invalid
     ) -> Self:
-        """With what `count` gives of integer weights added to the counts, for the weights `w`."""
+        """A copy with a batch of weights `w` counted, by `count`, which takes integer weights."""
         return self.replace(
             cells=self.cells.plus(sum_by_digits(w, count)),
             invalid=self.invalid.update(invalid),
@@ -104,7 +103,7 @@ class PredictionCounts(TaskCounts):
     def of_labels(self, chosen: jax.Array, positive: jax.Array, w: jax.Array) -> jax.Array:
         """The counts of classes that are chosen or positive, each (..., L), of integer weights.
 
-        The weights are of that shape, or have one more axis, of replicas: then the counts, too.
+        The weights have that shape, or one more axis of replicas, which the counts then have too.
         """
         raise TypeError(f"{type(self).__name__} does not define of_labels()")
 
@@ -241,7 +240,7 @@ def _right_and_wrong(right: jax.Array, w: jax.Array) -> jax.Array:
 
 
 def _where(mask: jax.Array, w: jax.Array) -> jax.Array:
-    """The weights in a mask, else 0; the weights may have one more axis."""
+    """The weights where the mask holds, elsewhere 0; the weights may have one more axis."""
     return xp.where(lax.expand_dims(mask, range(mask.ndim, w.ndim)), w, xp.zeros((), w.dtype))
 
 

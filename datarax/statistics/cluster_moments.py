@@ -14,9 +14,8 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_parts
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import power_of_two
-from datarax.statistics.batches import rows_weight
+from datarax.statistics.batches import in_range, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
-from datarax.statistics.labels import in_range
 from datarax.statistics.moments import (
     DIGITS,
     CentralMoments,

@@ -10,9 +10,8 @@ from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.algebra.state import State
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import refuse_one_hot, rows_weight
+from datarax.statistics.batches import in_range, refuse_one_hot, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
-from datarax.statistics.labels import in_range
 from datarax.statistics.scatter_counts import ScatterCounts
 
 

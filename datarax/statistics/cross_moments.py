@@ -15,12 +15,12 @@ from datarax.numerics.limbs import difference_in_unit, float_or_double
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import pairs
-from datarax.statistics.example_count import ExampleCount
 from datarax.statistics.extremes import Greatest
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.moments import (
     Apart,
     CentralMoments,
+    ExampleCount,
     Parts,
     about_mean,
     as_double,
@@ -266,5 +266,5 @@ class Residuals(TwoVariables):
 
     @property
     def squares(self) -> ScaledDouble:
-        """The sum of squares of the errors: that about their mean, and that of the mean."""
+        """The sum of squares of the errors: those about their mean, plus those of the mean."""
         return self.error_squares + self.bias_squares

@@ -27,10 +27,10 @@ from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.recall_levels import RankedDetections
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import rows_weight
+from datarax.statistics.batches import in_range, rows_weight
 from datarax.statistics.buffer import KeepsRows, WeightedRows
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
-from datarax.statistics.labels import count_labels, in_range
+from datarax.statistics.scatter_counts import count_labels
 
 
 def checked_boxes(x: ArrayLike, name: str, leading: str) -> jax.Array:
@@ -153,7 +153,7 @@ def mask_of(boxes: jax.Array, x: ArrayLike | None, name: str, *, default: bool) 
 MOST_CLASSES = 2**20
 """With more, a class and a rank do not fit a float32."""
 RANKS = (1, 10, MOST_DETECTIONS)
-"""Recall is of so many detections of a class in an image, those of the highest scores."""
+"""Recall is computed for the first 1, 10 and 100 detections of a class in an image, by score."""
 
 
 class Ranked(NamedTuple):
@@ -163,12 +163,12 @@ class Ranked(NamedTuple):
     tier: jax.Array
     """The place in `RANKS` of the least number of detections that includes it."""
     words: jax.Array
-    """What became of it, by range of areas: see `unpack`. (A, n)."""
+    """The outcome of the match in each range of areas, packed: see `unpack`. (A, n)."""
     weight: jax.Array
     """0 for unused rows."""
 
     def outcomes(self, area: jax.Array, tier: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The weights of those that are right and wrong, (T, n), of the first ranks of a tier."""
+        """The weights of right and of wrong detections, (T, n), among the first ranks of a tier."""
         w = xp.where(self.tier <= tier, self.weight, 0)
         return tuple(xp.where(x, w[None], 0) for x in unpack(self.words[area]))  # type: ignore
 
@@ -234,7 +234,7 @@ class Detections(KeepsRows, State, kw_only=False):
         found = BoxSet.of(boxes, labels, valid, self.num_classes)
         there = mask_of(true_boxes, target_valid, "target_valid", default=True)
         is_crowd = mask_of(true_boxes, crowd, "crowd", default=False)
-        # Such as padding that `target_valid` does not name.
+        # For example padding that `target_valid` does not mark.
         flat = there & ~is_crowd & without_area(true_boxes)
         truth = BoxSet.of(true_boxes, target_labels, there & ~flat, self.num_classes, "target_")
         scores = as_float(numbers_of(found.boxes, scores, "scores"))

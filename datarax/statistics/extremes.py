@@ -48,7 +48,7 @@ class Greatest(ElementwiseState, kw_only=False):
         axes = tuple(range(x.ndim - len(self.shape)))
         least = xp.asarray(-xp.inf, x.dtype)
         high = xp.max(x.high, axes, initial=least, where=counts)
-        # Of the values with the greatest high part, the greatest low part.
+        # Among the values with the greatest high part, the greatest low part.
         counts = counts & (x.high == xp.broadcast_to(high, x.shape))
         low = xp.max(x.low, axes, initial=least, where=counts)
         low = xp.where(xp.isfinite(low), low, xp.zeros((), x.dtype))

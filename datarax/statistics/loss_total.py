@@ -9,17 +9,14 @@ from datarax._checks import numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
-from datarax.algebra.fields import state
 from datarax.algebra.state import State
 from datarax.numerics.limbs import difference, difference_in_unit, float_or_double
 from datarax.numerics.normalized_products import row_cosines
 from datarax.numerics.scaled_double import scaled_power
 from datarax.numerics.special import log_cosh, tweedie_deviance
 from datarax.statistics.batches import pairs
-from datarax.statistics.example_count import ExampleCount
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
-from datarax.statistics.value_histogram import ValueHistogram
 
 LossName = Literal[
     "squared log",
@@ -203,31 +200,3 @@ class LossTotal(State, kw_only=False):
     def mean(self) -> jax.Array:
         """The total over the scale; NaN where the scale is zero."""
         return quotient(self.total, self.scale)
-
-
-class PinballTotal(LossTotal):
-    """The total of the pinball loss, and the targets in bins.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from datarax.statistics.loss_total import PinballTotal
-        >>> seen = PinballTotal("quantile", 0.5)
-        >>> seen = seen.update(jnp.array([1.0, 5.0]), jnp.array([2.0, 3.0]))
-        >>> print(seen.mean, seen.targets.quantile(1.0))
-        0.75 3.0
-    """
-
-    bits: int = 16
-    """The resolution of the bins; see `datarax.statistics.ValueHistogram`."""
-    targets: ValueHistogram = state()
-    examples = ExampleCount()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.targets = ValueHistogram(bits=self.bits, octaves=15, integers=True)
-
-    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        seen = super().update(preds, target, weights=weights)
-        _, _, w, _ = pairs(preds, target, weights, self.shape)
-        examples = self.examples.combine(self.examples.of(w))
-        return seen.replace(targets=self.targets.update(target, weights=w), examples=examples)

@@ -1,6 +1,6 @@
 """Mean and central moments, merged pairwise: no digits are lost if the mean is far from zero."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Self
 
@@ -12,7 +12,8 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
-from datarax.algebra.leaf_state import ElementwiseState
+from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
+from datarax.algebra.row_merge import MergesRows, Packed, Target
 from datarax.algebra.state import State
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat
@@ -435,3 +436,67 @@ class Moments(State, kw_only=False):
             raise MetricInputError(
                 f"Moments of order={self.central.order} hold no {name}; it needs order={order}"
             )
+
+
+_SEVERAL = 2
+
+
+class ExampleCount(MergesRows, LeafState):
+    """No example, one, or several: for formulas that need two.
+
+    Weights count as repetitions, so one row of a weight above 1 is several examples. A row of any
+    smaller weight is one example: the total of normalised weights does not tell how many rows there
+    are.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics.moments import ExampleCount
+        >>> for w in ([0.3, 0.0], [0.3, 0.7], [2.0, 0.0]):
+        ...     print(ExampleCount().of(jnp.array(w)).is_single)
+        True
+        False
+        False
+    """
+
+    number: jax.Array = state()
+    """0, 1, or 2 for any number of more than one."""
+
+    def empty(self) -> dict[str, PyTree]:
+        return {"number": zeros((), "int32")}
+
+    def of(self, w: jax.Array) -> Self:
+        """The examples of a batch: booleans, or floats that are not negative."""
+        several = (w > 1) if w.dtype != xp.bool_ else xp.zeros((), xp.bool_)
+        least = xp.minimum(xp.sum(w.astype(xp.bool_), dtype=xp.int32), _SEVERAL)
+        return self._holding(xp.where(xp.any(several), xp.int32(_SEVERAL), least))
+
+    def _holding(self, number: jax.Array) -> Self:
+        return self.with_parts({"number": xp.minimum(number, _SEVERAL)})
+
+    @property
+    def is_single(self) -> jax.Array:
+        """Whether there is exactly one example."""
+        return xp.asarray(self.number) == 1
+
+    def combine(self, other: Self) -> Self:
+        return self._holding(self.number + other.number)
+
+    def canonical(self) -> Self:
+        return self
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        return self
+
+    @property
+    def repeats(self) -> bool:
+        return True
+
+    def with_rows(self, rows: Self, target: Target) -> Generator[Packed, PyTree, Self]:
+        total = yield Packed("sum", rows.number)
+        return self.combine(self._holding(total))
+
+    def to_mesh(self) -> list[Travel]:
+        return [Travel("sum", [xp.asarray(self.number)])]
+
+    def from_mesh(self, arrays: list[jax.Array]) -> Self:
+        return self._holding(arrays[0])

@@ -99,9 +99,9 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         return self._summed(sum_floats(scaled, axes), top)
 
     def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Self:
-        """This stack of sums with those of several `(x, w)` added: to the first that of the first.
+        """This stack of sums, with the sum of `w * x` of the i-th term added to the i-th sum.
 
-        As `combine(stacked([one.of(x, w), ...]))`, where `one` is an empty sum.
+        Equal to `combine(stacked([one.of(x, w), ...]))`, where `one` is an empty sum.
         """
         shape = self.shape[1:]
         if on_host(*sum(terms, self.parts), self.exponent) and not x64_enabled():

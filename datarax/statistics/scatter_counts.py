@@ -1,4 +1,4 @@
-"""`ScatterCounts`: a large table of counts; each batch updates a few cells in place."""
+"""Sums by place: `ScatterCounts`, a large table of counts; sums and extremes of one batch."""
 
 import math
 from collections.abc import Generator
@@ -95,11 +95,11 @@ class ScatterCounts(MergesRows, LeafState, kw_only=False):
         return self._counted(recent, pending, place, weights).with_parts({"flushed": flushed})
 
     def is_full(self, count: int) -> jax.Array:
-        """Whether a cell could overflow if so many counts were for that cell."""
+        """Whether a cell could overflow if it got this many more counts."""
         return xp.asarray(self.pending) > _FULL - count
 
     def add_below_full(self, place: jax.Array, weights: jax.Array) -> Self:
-        """As `add`, without a flush: the table is not full, or was flushed."""
+        """Adds as `add`, but never flushes: the table must not be full."""
         if weights.dtype != xp.bool_:
             return self.add(place, weights)
         recent = xp.asarray(self.recent).reshape(-1)
@@ -151,6 +151,9 @@ class ScatterCounts(MergesRows, LeafState, kw_only=False):
         """The table without rounding: an `Exact` that holds both parts of the double-floats."""
         return exact(self.double)
 
+    def float_sums(self) -> list[jax.Array]:
+        return [self.flushed[0]]
+
     def for_row(self) -> "RowOfCells":
         return RowOfCells()
 
@@ -170,7 +173,7 @@ class ScatterCounts(MergesRows, LeafState, kw_only=False):
         for cell, weights in rows.added:
             cells_of_row = math.prod(cell.shape[1:])
             cell, weights = (x.reshape(place.size, cells_of_row) for x in (cell, weights))
-            # Of a row that is left out, the product may overflow; so may a cell that is ignored.
+            # The product may overflow for a row that is left out, and for a cell that is ignored.
             used = (place < target.places)[:, None] & (cell < cells)
             at = place.astype(xp.int32)[:, None] * cells + cell
             at = xp.where(used, at, xp.int32(size * cells))
@@ -232,7 +235,7 @@ class RowOfCells:
         return RowOfCells((*self.added, (place, weights)))
 
     def elsewhere(self) -> "RowOfCells":
-        """What other devices keep: no cells."""
+        """The other devices keep no cells of a replicated state."""
         return RowOfCells()
 
 
@@ -324,6 +327,32 @@ def _beyond_if_zero(place: jax.Array, weights: jax.Array, size: int) -> jax.Arra
     """The flat indices; `size`, which is past the end of the table, where the weight is zero."""
     counts = replicated(weights).astype(xp.bool_)
     return xp.where(counts, replicated(place), xp.int32(size)).reshape(-1)
+
+
+_FEW_CLASSES = 64
+"""Up to this many classes, comparing each label with every class is faster than a scatter."""
+
+
+def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
+    """The sum of the integer weights of each label: (size,).
+
+    A label out of range must have weight zero. If the weights have one axis more than the labels,
+    there are several for each label, and as many sums: (size, replicas).
+    """
+    labels, weights = replicated(labels.astype(xp.int32)), replicated(weights)
+    if weights.ndim > labels.ndim:
+        table = xp.zeros((size, weights.shape[-1]), weights.dtype)
+        weights = weights.reshape(-1, weights.shape[-1])
+        return at(table)[labels.reshape(-1).astype(xp.uint32)].add(weights, mode="drop")
+    if on_host(labels, weights):
+        counts = weights.reshape(-1) != 0
+        labels, weights = labels.reshape(-1)[counts], weights.reshape(-1)[counts]
+        return xp.asarray(np.bincount(labels, weights, size)[:size], weights.dtype)
+    if size <= _FEW_CLASSES:
+        same = labels.reshape(-1, 1) == xp.arange(size, dtype=xp.int32)[None, :]
+        counted = xp.where(same, weights.reshape(-1, 1), 0)
+        return xp.sum(counted, 0, dtype=weights.dtype)
+    return add_at(xp.zeros((size,), weights.dtype), labels, weights)
 
 
 def extreme_at(

@@ -22,18 +22,17 @@ from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.special import softmax_log_odds
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins
-from datarax.statistics.batches import check_task, examples
+from datarax.statistics.batches import check_task, examples, is_class
 from datarax.statistics.buffer import Rows
 from datarax.statistics.invalid_counts import InvalidCounts
-from datarax.statistics.labels import is_class
 from datarax.statistics.thresholds import check_sums
 
 
 class Groups(NamedTuple):
     """The weights of positives and negatives in groups of scores, in ascending order.
 
-    All weights are times one power of two: their unit is not known. A group is a bin of a
-    histogram, or a distinct score. Arrays are of shape (size, groups), with one row per class.
+    All weights are multiplied by one power of two, so only their ratios are known. A group is a
+    bin of a histogram, or a distinct score. Arrays are of shape (size, groups), one row per class.
     """
 
     positives: DoubleFloat

@@ -14,9 +14,8 @@ from datarax.algebra.fields import field
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import rows_weight
+from datarax.statistics.batches import equals, in_range, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
-from datarax.statistics.labels import equals, in_range
 
 
 class Matches(NamedTuple):

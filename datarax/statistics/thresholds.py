@@ -59,7 +59,7 @@ def logit_below(threshold: float, dtype: str) -> float:
 
 
 def of_probabilities(threshold: float, from_logits: bool) -> float | None:
-    """The threshold if what is compared with it should be probabilities, or 0 and 1; else None.
+    """The threshold if scores should be probabilities, or labels 0 and 1; else None.
 
     A threshold of 0 or less, or of 1 or more, is for other scores, as no probability is on one side
     of it.
@@ -116,8 +116,8 @@ def check_one_hot(preds: ArrayLike, target: ArrayLike, size: int | None, name: s
     """Checks that labels that are known outside `jit` are not one-hot along axis -1 or 1.
 
     Args:
-        preds: labels of three or more axes. Of two axes, only if `size` is None, and there are
-            three rows and columns: fewer may be short sequences with a single 1 each.
+        preds: labels. Arrays of two axes are checked only if `size` is None and there are three
+            rows and columns: fewer may be short sequences with a single 1 each.
         target: labels of the same shape; others are not looked at.
         size: the number of classes, which such an axis has; None if it is not known.
         name: the name of `preds` in messages.
@@ -213,7 +213,7 @@ def check_binary_logits(
 
 
 _FEW = 64
-"""So many logits tell that they are no probabilities."""
+"""With fewer scores, logits cannot be told from probabilities."""
 
 
 def check_sums(
@@ -373,7 +373,7 @@ def _first(
     x = _numbers(x)
     if x.dtype == np.bool_:
         return None
-    # Of integers, each condition holds for some beyond 0 and 1; NumPy finds extremes faster.
+    # No condition holds for the integers 0 and 1; NumPy finds extremes faster than others.
     if of is _same and x.dtype.kind in "iu" and x.size and x.min() >= 0 and x.max() <= 1:
         return None
     x = of(x)

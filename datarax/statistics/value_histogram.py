@@ -1,7 +1,7 @@
 """`ValueHistogram`: values in bins over all floats, the statistic of quantiles."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import jax
 import numpy as np
@@ -14,14 +14,10 @@ from datarax.algebra.fields import state
 from datarax.algebra.memo import computed_once
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
-from datarax.numerics.double_float import DoubleFloat, stack, where
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import as_double
-from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import (
-    exponent_of,
     nan_where,
-    power_of_two_near_reciprocal,
-    times_power_of_two,
 )
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins, Contents, WideBins
@@ -34,17 +30,6 @@ Method = Literal["inverted_cdf", "averaged_inverted_cdf"]
 # The relative tolerance for a cumulative weight that reaches its target. No float is exactly 0.1:
 # without the tolerance, 0.1 of a weight of 10 would not be 1.
 _NEAR = 2.0**-40
-
-
-class LeastLoss(NamedTuple):
-    """The mean pinball loss of a histogram; of shape (), and NaN where there is no data.
-
-    The bounds hold for finite values as they are binned, up to the rounding of a float.
-    """
-
-    lower: ScaledDouble
-    estimate: ScaledDouble
-    upper: ScaledDouble
 
 
 class ValueHistogram(State):
@@ -136,14 +121,9 @@ class ValueHistogram(State):
         return lower, upper
 
     @computed_once
-    def least_pinball_loss(self, q: float) -> "LeastLoss":
-        """The mean pinball loss of the values about their own quantile `q`, the best constant."""
-        doubles, exponent = _least_pinball_loss(self, *_checked(q, "inverted_cdf"))
-        return LeastLoss(*(ScaledDouble(double, exponent) for double in doubles))
-
-    @computed_once
     def _quantiles(self, q: float | tuple[float, ...], method: str) -> tuple[jax.Array, ...]:
-        return _quantiles(self, *_checked(q, method))
+        choice(method, get_args(Method), "method")
+        return _quantiles(self, exact_q(q), method)
 
 
 def checked_q(q: float | Sequence[float]) -> float | tuple[float, ...]:
@@ -158,23 +138,21 @@ def checked_q(q: float | Sequence[float]) -> float | tuple[float, ...]:
     return each
 
 
-def _checked(q: float | Sequence[float], method: str) -> tuple[DoubleFloat, str]:
-    choice(method, get_args(Method), "method")
-    # `q` is an array, not a static argument, so that one compiled program serves all `q`. It is a
-    # double-float, because `q * total` must have more digits than a float32.
+def exact_q(q: float | Sequence[float]) -> DoubleFloat:
+    """`q` as double-floats, because `q * total` must have more digits than a float32."""
+    # Arrays, not static arguments, so that one compiled program serves all `q`.
     exact, dtype = np.asarray(checked_q(q), np.float64), default_float()
     high = exact.astype(dtype)
-    low = (exact - high).astype(dtype)
-    return DoubleFloat(high, low), method
+    return DoubleFloat(high, (exact - high).astype(dtype))
 
 
 @read_on_host
 def _quantiles(seen: ValueHistogram, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
     """The lower bound, the estimate and the upper bound of the quantiles, of the shape of `q`."""
-    return _quantiles_of(seen.bins.contents(), q, method)
+    return quantiles_of(seen.bins.contents(), q, method)
 
 
-def _quantiles_of(bins: Contents, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
+def quantiles_of(bins: Contents, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
     flat = q.reshape(-1)
     counts = bins.weights[0, 0]
     up_to = suffix_sums(counts[::-1])[::-1]  # the cumulative weight, each bin included
@@ -217,56 +195,7 @@ def _at_rank(
     # The quantiles 0 and 1 are the extremes of the data, which are known exactly.
     lower = xp.where(q == 1, greatest, least)
     upper = xp.where(q == 0, least, greatest)
-    # Of an infinite value, the difference would be NaN.
+    # The difference of two infinite values would be NaN.
     width = xp.where(greatest > least, greatest - least, 0)
     estimate = xp.clip(least + width * xp.clip(part, 0, 1), lower, upper)
     return tuple(nan_where(~(total.high > 0), x) for x in (lower, estimate, upper))
-
-
-@read_on_host
-def _least_pinball_loss(
-    seen: ValueHistogram, q: DoubleFloat, method: str
-) -> tuple[tuple[DoubleFloat, ...], jax.Array]:
-    bins = seen.bins.contents()
-    weights = bins.weights[0, 0]
-    some = weights.high > 0
-    # In a unit in which no difference overflows, nor a sum. Weights are in units of the greatest.
-    weights = weights * power_of_two_near_reciprocal(xp.max(weights.high))
-    # Values are relative to one near the quantile, subtracted before they are rounded.
-    near = _quantiles_of(bins, q, method)[1]
-    ends = bins.ends
-    if ends is None:
-        assert bins.least is not None
-        assert bins.greatest is not None
-        ends = stack([DoubleFloat.of(x) for x in (bins.least, bins.greatest)])
-    exponent = exponent_of(xp.max(xp.where(some, xp.abs(ends.high[:, 0]), 0)))
-    near, ends = (
-        x.map(lambda x: times_power_of_two(x, -exponent)) for x in (DoubleFloat.of(near), ends)
-    )
-    ends = (ends - near).to_float()
-    bins = bins._replace(least=ends[0], greatest=ends[1])
-    middle = _quantiles_of(bins, q, method)[1]
-    least, greatest = ends[:, 0]
-    # The best constant is in the bin of the quantile, at any place in it.
-    inside = some & (least <= middle) & (middle <= greatest)
-    first = xp.min(xp.where(inside, least, xp.inf))
-    last = xp.max(xp.where(inside, greatest, -xp.inf))
-    above, below = q.to_float(), (1 - q).to_float()
-
-    def loss(low: jax.Array, high: jax.Array, constant: jax.Array) -> DoubleFloat:
-        """The sum of losses of values at `low` in higher bins, and at `high` in lower bins."""
-        distance = xp.where(some & (greatest < first), below * (constant - high), 0)
-        distance = xp.where(some & (least > last), above * (low - constant), distance)
-        return (weights * distance).sum()
-
-    # The sum is linear in the constant, so the least one is at an end of the bin.
-    at_ends = [loss(least, greatest, end) for end in (first, last)]
-    own = xp.maximum(above * (last - middle), below * (middle - first))
-    own = (weights * xp.where(inside, own, 0)).sum()
-    center = least * 0.5 + greatest * 0.5
-    total = weights.sum()
-    upper = (loss(greatest, least, middle) + own) / total
-    lower = where(at_ends[0] < at_ends[1], *at_ends) / total
-    estimate = (loss(center, center, middle) + own * 0.5) / total
-    estimate = where(estimate < lower, lower, where(upper < estimate, upper, estimate))
-    return (lower, estimate, upper), exponent

@@ -1,22 +1,28 @@
-"""A weighted sum and the total weight, the statistic of means; and the exact sum of integers."""
+"""Weighted sums: of values, integers, counts with the time they took, probabilities."""
 
-from typing import Self
+from typing import NamedTuple, Self
 
 import jax
 
-from datarax._checks import as_float, is_integer, numeric, x64_enabled
+from datarax._checks import as_float, is_integer, numeric, positive_int
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import lax, xp
+from datarax._update_context import check_values
+from datarax._xp import special, xp
 from datarax.algebra.fields import state
 from datarax.algebra.state import State
-from datarax.distributed.merge_ops import MetricReduceOp
-from datarax.numerics.exact import Exact, WholeOrFloat
-from datarax.numerics.limbs import sum_products
-from datarax.numerics.scaled_double import ScaledDouble
+from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import least_weight, rows_weight
-from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite
+from datarax.statistics.batches import not_distribution, on_leading_axes, rows_weight
+from datarax.statistics.invalid_counts import (
+    Invalid,
+    InvalidCounts,
+    not_finite,
+    not_logits,
+    out_of_range,
+)
 from datarax.statistics.scaled_total import ScaledTotal, quotient
+from datarax.statistics.thresholds import check_logits
 
 
 class WeightedTotal(State, kw_only=False):
@@ -82,62 +88,111 @@ class WeightedTotal(State, kw_only=False):
         return quotient(self.total, self.weight)
 
 
-class ExactTotal(WeightedTotal):
-    """A `WeightedTotal` that also holds the sum of integers exactly, up to 2**63.
+class ElapsedTotal(State):
+    """The sum of `w * x`, and the greatest of the times elapsed.
+
+    Counts of devices and processes that work at the same time add up. Their times do not.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from datarax.statistics.weighted_total import ExactTotal
-        >>> seen = ExactTotal().update(jnp.array([2**30, 1]), weights=jnp.array([2**30, 1]))
-        >>> print(seen.exact)
-        1152921504606846977
+        >>> from datarax.statistics.weighted_total import ElapsedTotal
+        >>> seen = ElapsedTotal().update(300, elapsed=0.5).update(300, elapsed=1.5)
+        >>> print(seen.rate.to_float())
+        400.0
     """
 
-    whole = MetricAccumulator(0)
-    """The sum of `w * x` over the integers whose weights are whole numbers."""
-    is_float = MetricAccumulator(0, MetricReduceOp.max)
-    """1 if there were values of a float dtype, or weights that are not whole."""
+    counted = WeightedTotal()
+    elapsed = MetricAccumulator(0.0, "max")
+    """In seconds, since the start of the clock."""
+    invalid = InvalidCounts()
 
-    def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
-        x, w = numeric(values, "values"), None if weights is None else numeric(weights, "weights")
-        seen = super().update(x, weights=w)
-        whole, is_float = self.whole, xp.bool_(not is_integer(x))
-        if w is None and is_integer(x):
-            whole = whole.update(x)
-        elif w is None or not is_integer(x):
-            pass  # the total alone holds it
-        elif w.dtype == xp.bool_:
-            w = lax.expand_dims(w, range(w.ndim, x.ndim))
-            whole = whole.update(xp.where(w, x, xp.zeros((), x.dtype)))
-        else:
-            w, is_float = _whole_weights(w)
-            w = xp.broadcast_to(lax.expand_dims(w, range(w.ndim, x.ndim)), x.shape)
-            if x64_enabled():
-                whole = whole.update(x.astype(xp.int64) * w.astype(xp.int64))
-            else:
-                whole = whole.update(Exact(*sum_products(x, w, tuple(range(x.ndim)))))
-        return seen.replace(whole=whole, is_float=self.is_float.update(is_float))
+    def update(self, values: ArrayLike, elapsed: ArrayLike, *, weights: Weights = None) -> Self:
+        """Folds in `values` of any shape; times and weights broadcast against their leading axes.
 
-    def weighted_by(self, factor: ScaledDouble) -> Self:
-        # The products with the factor are not whole: from now on, the sum of floats is the total.
+        Values and times that are not finite, and negative times, are excluded and counted.
+        """
+        x = numeric(values, "values")
+        seconds = as_float(numeric(elapsed, "elapsed"))
+        seconds = xp.broadcast_to(on_leading_axes(seconds, x.shape, "elapsed"), x.shape)
+        unusable = not_finite(x) | not_finite(seconds) | out_of_range(seconds < 0, seconds)
+        w, invalid = rows_weight(unusable, weights)
         return self.replace(
-            sums=self.sums.weighted_by(factor),
-            whole=self.whole.reset(),
-            is_float=self.is_float.update(1),
+            counted=self.counted.update(x, weights=w),
+            elapsed=self.elapsed.update(seconds, where=w.astype(xp.bool_)),
+            invalid=self.invalid.update(invalid),
         )
 
     @property
-    def exact(self) -> WholeOrFloat:
-        """The total: an integer if values of integer dtype and whole weights make it up."""
-        return WholeOrFloat(self.whole.value, self.total.double, self.is_float.value > 0)
+    def rate(self) -> DoubleFloat:
+        """The sum for each second; NaN where there is no data, and where no time has elapsed."""
+        return self.counted.total.double / self.elapsed.value
 
 
-def _whole_weights(w: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Weights as integers, 0 where they are negative or not whole; and a mask of the latter."""
-    if is_integer(w):
-        return xp.maximum(w, xp.zeros((), w.dtype)), xp.zeros((), xp.bool_)
-    # A mask of floats, for example, still gives whole numbers.
-    w = as_float(w)
-    fits = (w >= 0) & (w == xp.round(w)) & (w < 2.0**31)
-    is_part = ~fits & xp.isfinite(w) & (w >= least_weight())
-    return xp.where(fits, w, 0).astype(xp.int32), is_part
+class Distributions(NamedTuple):
+    """The means that the sums give."""
+
+    mean: DoubleFloat
+    """The mean probability of each class, (C,)."""
+    negentropy: DoubleFloat
+    """The mean over rows of `sum(p * log(p))`, in nats."""
+
+
+class EntropyTotals(State, kw_only=False):
+    """The sums over rows of the probabilities of each class, and of `sum(p * log(p))`.
+
+    Rows of fewer classes than `num_classes` are filled up with zeros, which have no entropy.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.statistics import EntropyTotals
+        >>> seen = EntropyTotals(3).update(jnp.array([[1.0, 0.0], [0.0, 1.0]]))
+        >>> print(seen.distributions.mean.to_float())
+        [0.5 0.5 0. ]
+    """
+
+    num_classes: int
+    """The most classes that a row may have."""
+    from_logits: bool = False
+    """Whether rows are logits of a softmax, or probabilities."""
+
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        positive_int(self.num_classes, "num_classes", least=2)
+        # A sum for each class, one of negative entropies, and one of weights.
+        self.sums = ScaledTotal((self.num_classes + 2,))
+
+    def update(self, preds: ArrayLike, *, weights: Weights = None) -> Self:
+        """Folds in rows (N, C) of up to `num_classes` classes.
+
+        Raises:
+            MetricInputError: another shape.
+        """
+        given = numeric(preds, "preds")
+        if given.ndim != 2 or not 2 <= given.shape[1] <= self.num_classes:
+            raise MetricInputError(
+                f"preds of shape {given.shape}; expected (N, C) with C from 2 to "
+                f"num_classes={self.num_classes}: give num_classes= for more"
+            )
+        x = as_float(given)
+        unusable = not_logits(x, 1) if self.from_logits else not_distribution(given)
+        w, invalid = rows_weight(unusable, weights)
+        if self.from_logits:
+            check_values(check_logits, (None, weights, preds), None, "preds")
+        if self.from_logits:
+            log_p = special.log_softmax(xp.where(w.astype(xp.bool_)[:, None], x, 0), axis=-1)
+            p = xp.exp(log_p)
+            negentropy = xp.sum(xp.where(p > 0, p * log_p, 0), axis=-1)
+        else:
+            p = xp.where(w.astype(xp.bool_)[:, None], x, 0)
+            negentropy = xp.sum(special.xlogy(p, p), -1)
+        p = xp.pad(p, ((0, 0), (0, self.num_classes - x.shape[1])))
+        columns = xp.concatenate([p, negentropy[:, None], xp.ones_like(negentropy)[:, None]], 1)
+        batch = self.sums.reset().of(columns, w[:, None])
+        return self.replace(sums=self.sums.combine(batch), invalid=self.invalid.update(invalid))
+
+    @property
+    def distributions(self) -> Distributions:
+        """The means over rows; NaN where there are none."""
+        *_, weight = xp.arange(self.num_classes + 2, dtype=xp.int32)
+        means = (self.sums.number / self.sums.number[weight]).to_double()
+        return Distributions(means[:-2], means[-2])

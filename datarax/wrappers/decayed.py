@@ -91,7 +91,7 @@ class Decayed(Stacked):
 
 
 def _only(stacked: Any, axis: int) -> Any:
-    """The metric of a stack of one, which is at this axis."""
+    """The only metric of a stack, whose states are along this axis."""
     return jax.tree.map(lambda x: lax.squeeze(x, (axis,)), stacked)
 
 

@@ -124,7 +124,7 @@ class MultiOutput(Stacked):
 
 
 def _total(stacked: Unusable) -> Unusable:
-    """What several outputs could not use."""
+    """The counts of values that several outputs could not use."""
     counts = {kind: _summed(count) for kind, count in stacked.counts.items()}
     return Unusable(counts, xp.max(stacked.example, 0))
 

@@ -61,7 +61,7 @@ class Ring(Numbered, kw_only=False):
     """The states of the last `size` updates. That of update n is at the place `n % size`."""
 
     def push(self, one: Any) -> Self:
-        """With the state of one more update, in the place of the oldest one."""
+        """A copy with the state of one more update in the place of the oldest one."""
         number = self.number + xp.int32(1)
         place = (number % self.size).astype(xp.uint32)  # JAX looks for negative indices
 
@@ -111,7 +111,7 @@ class Fading(Numbered):
         return self.map(lambda one: one.weighted_by(self._over_one()))
 
     def push(self, states: Any) -> Self:
-        """What `faded` gave, with the data of one more update."""
+        """The state that `faded` returned, with the data of one more update."""
         return self.with_parts({"number": self.number + xp.int32(1), "states": states})
 
     def brought_to(self, newest: list[jax.Array]) -> Self:

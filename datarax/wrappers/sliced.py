@@ -22,7 +22,7 @@ from datarax.metrics.routing import Route
 from datarax.metrics.row_updates import counted_rows, rows_of
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.labels import in_range
+from datarax.statistics.batches import in_range
 from datarax.wrappers.wrapper import MultiplyingWrapper
 
 _RESERVED = ("overall", "unknown", "invalid")

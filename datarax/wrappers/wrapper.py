@@ -21,7 +21,7 @@ from datarax.metrics.row_updates import updated_at
 
 
 class Wrapper(Metric):
-    """A metric that holds another one. Whatever a subclass does not define is that of the metric.
+    """A metric that holds another one, and has its properties unless a subclass defines others.
 
     A subclass defines what differs: `calls` or `apply` of an update, and `reading`. Its fields are
     arguments by position, after the metric. The policy `on_invalid` is that of the metric.

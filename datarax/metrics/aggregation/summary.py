@@ -1,14 +1,23 @@
 """Means, sums, extremes and variances of values."""
 
+from typing import Self
+
 import jax
 
-from datarax._checks import real
-from datarax._typing import PyTree
+from datarax._checks import as_float, is_integer, numeric, real, x64_enabled
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import lax, xp
+from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.aggregation.value_metric import ValueMetric
 from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.exact import Exact, WholeOrFloat
+from datarax.numerics.limbs import sum_products
+from datarax.numerics.scaled_double import ScaledDouble
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import least_weight
 from datarax.statistics.extremes import Extremes
 from datarax.statistics.moments import Moments
-from datarax.statistics.weighted_total import ExactTotal, WeightedTotal
+from datarax.statistics.weighted_total import WeightedTotal
 
 
 class Mean(ValueMetric):
@@ -36,6 +45,67 @@ class Mean(ValueMetric):
 
 
 WeightedMean = Mean
+
+
+class ExactTotal(WeightedTotal):
+    """A `WeightedTotal` that also holds the sum of integers exactly, up to 2**63.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics.aggregation.summary import ExactTotal
+        >>> seen = ExactTotal().update(jnp.array([2**30, 1]), weights=jnp.array([2**30, 1]))
+        >>> print(seen.exact)
+        1152921504606846977
+    """
+
+    whole = MetricAccumulator(0)
+    """The sum of `w * x` over the integers whose weights are whole numbers."""
+    is_float = MetricAccumulator(0, MetricReduceOp.max)
+    """1 if there were values of a float dtype, or weights that are not whole."""
+
+    def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
+        x, w = numeric(values, "values"), None if weights is None else numeric(weights, "weights")
+        seen = super().update(x, weights=w)
+        whole, is_float = self.whole, xp.bool_(not is_integer(x))
+        if w is None and is_integer(x):
+            whole = whole.update(x)
+        elif w is None or not is_integer(x):
+            pass  # the total alone holds it
+        elif w.dtype == xp.bool_:
+            w = lax.expand_dims(w, range(w.ndim, x.ndim))
+            whole = whole.update(xp.where(w, x, xp.zeros((), x.dtype)))
+        else:
+            w, is_float = _whole_weights(w)
+            w = xp.broadcast_to(lax.expand_dims(w, range(w.ndim, x.ndim)), x.shape)
+            if x64_enabled():
+                whole = whole.update(x.astype(xp.int64) * w.astype(xp.int64))
+            else:
+                whole = whole.update(Exact(*sum_products(x, w, tuple(range(x.ndim)))))
+        return seen.replace(whole=whole, is_float=self.is_float.update(is_float))
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        # The products with the factor are not whole: from now on, the sum of floats is the total.
+        return self.replace(
+            sums=self.sums.weighted_by(factor),
+            whole=self.whole.reset(),
+            is_float=self.is_float.update(1),
+        )
+
+    @property
+    def exact(self) -> WholeOrFloat:
+        """The total: an integer if values of integer dtype and whole weights make it up."""
+        return WholeOrFloat(self.whole.value, self.total.double, self.is_float.value > 0)
+
+
+def _whole_weights(w: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Weights as integers, 0 where they are negative or not whole; and a mask of the latter."""
+    if is_integer(w):
+        return xp.maximum(w, xp.zeros((), w.dtype)), xp.zeros((), xp.bool_)
+    # A mask of floats, for example, still gives whole numbers.
+    w = as_float(w)
+    fits = (w >= 0) & (w == xp.round(w)) & (w < 2.0**31)
+    is_part = ~fits & xp.isfinite(w) & (w >= least_weight())
+    return xp.where(fits, w, 0).astype(xp.int32), is_part
 
 
 class Sum(ValueMetric):

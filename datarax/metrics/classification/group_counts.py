@@ -13,9 +13,9 @@ from datarax.algebra.state import State
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import examples
+from datarax.statistics.batches import examples, in_range
 from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
-from datarax.statistics.labels import count_labels, in_range
+from datarax.statistics.scatter_counts import count_labels
 from datarax.statistics.thresholds import checked_threshold, is_above, of_probabilities
 
 

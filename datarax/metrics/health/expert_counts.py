@@ -14,10 +14,10 @@ from datarax.algebra.state import State
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import on_leading_axes, rows_weight
+from datarax.statistics.batches import in_range, on_leading_axes, rows_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
-from datarax.statistics.labels import count_labels, in_range
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
+from datarax.statistics.scatter_counts import count_labels
 
 
 class ExpertCounts(State):

@@ -10,7 +10,7 @@ from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.elapsed_total import ElapsedTotal
+from datarax.statistics.weighted_total import ElapsedTotal
 
 
 class ModelFLOPs(Metric):

@@ -12,10 +12,10 @@ from datarax.metrics.base import Metric
 from datarax.metrics.health.value_profile import OCTAVES, checked_quantiles, percentiles
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import on_leading_axes, rows_weight
-from datarax.statistics.elapsed_total import ElapsedTotal
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.value_histogram import ValueHistogram
+from datarax.statistics.weighted_total import ElapsedTotal
 
 
 class StepTime(Metric):

@@ -12,9 +12,8 @@ from datarax.distributed.collectives import unsharded
 from datarax.metrics.language.tokens import token_ids
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.limbs import equal_integers
-from datarax.statistics.batches import refuse_one_hot, rows_weight
+from datarax.statistics.batches import in_range, refuse_one_hot, rows_weight
 from datarax.statistics.invalid_counts import out_of_range
-from datarax.statistics.labels import in_range
 
 
 def edit_distance(

@@ -14,9 +14,8 @@ from datarax.metrics.base import Metric
 from datarax.metrics.language.tokens import check_tokens
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.special import softmax_cross_entropy
-from datarax.statistics.batches import examples, rows_weight
+from datarax.statistics.batches import equals, examples, rows_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
-from datarax.statistics.labels import equals
 from datarax.statistics.scaled_total import ScaledTotal
 from datarax.statistics.thresholds import check_losses
 from datarax.statistics.weighted_total import WeightedTotal

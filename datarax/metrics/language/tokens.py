@@ -8,9 +8,8 @@ from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.numerics.limbs import equal_integers
 from datarax.numerics.special import score_of
-from datarax.statistics.batches import refuse_one_hot, rows_weight
+from datarax.statistics.batches import equals, in_range, refuse_one_hot, rows_weight
 from datarax.statistics.invalid_counts import Invalid, not_logits, out_of_range
-from datarax.statistics.labels import equals, in_range
 
 
 def check_tokens(preds: jax.Array, target: jax.Array) -> int:

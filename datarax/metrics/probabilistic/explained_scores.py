@@ -16,7 +16,7 @@ from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.numerics.special import entropy
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples
-from datarax.statistics.labels import count_labels
+from datarax.statistics.scatter_counts import count_labels
 
 
 class ExplainedScore(ProbabilityScore):

@@ -7,8 +7,7 @@ import jax
 from datarax._xp import special, xp
 from datarax.metrics.probabilistic.mean_score import ProbabilityScore, TaskScore
 from datarax.numerics.special import softmax_cross_entropy, softplus
-from datarax.statistics.batches import Examples
-from datarax.statistics.labels import is_class
+from datarax.statistics.batches import Examples, is_class
 
 
 class LogLoss(ProbabilityScore):

@@ -21,8 +21,8 @@ from datarax.numerics.rankings import Ranking, number
 from datarax.numerics.run_sums import run_sums
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import in_range
 from datarax.statistics.invalid_counts import InvalidCounts
-from datarax.statistics.labels import in_range
 
 _LEAST = float(np.finfo(np.float32).tiny)
 

@@ -1,20 +1,114 @@
 """D2: which share of a loss of the best constant prediction the predictions explain."""
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 
-from datarax._typing import PyTree
-from datarax._xp import xp
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import read_on_host, xp
 from datarax.algebra.fields import field, state
+from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
 from datarax.metrics.regression.deviance_total import DevianceTotal
 from datarax.metrics.regression.loss_means import finite_number
 from datarax.metrics.regression.per_output import RegressionMetric
+from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaled_double import ScaledDouble
-from datarax.numerics.scaling import nan_where
-from datarax.statistics.loss_total import PinballTotal
+from datarax.numerics.scaling import (
+    exponent_of,
+    nan_where,
+    power_of_two_near_reciprocal,
+    times_power_of_two,
+)
+from datarax.statistics.batches import pairs
+from datarax.statistics.loss_total import LossTotal
+from datarax.statistics.moments import ExampleCount
+from datarax.statistics.value_histogram import ValueHistogram, exact_q, quantiles_of
+
+
+class LeastLoss(NamedTuple):
+    """The mean pinball loss of values in bins; of shape (), and NaN where there is no data.
+
+    The bounds hold for finite values as they are binned, up to the rounding of a float.
+    """
+
+    lower: ScaledDouble
+    estimate: ScaledDouble
+    upper: ScaledDouble
+
+
+class PinballTotal(LossTotal):
+    """The total of the pinball loss, and the targets in bins.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics.regression.explained_deviance import PinballTotal
+        >>> seen = PinballTotal("quantile", 0.5)
+        >>> seen = seen.update(jnp.array([1.0, 5.0]), jnp.array([2.0, 3.0]))
+        >>> print(seen.mean, seen.targets.quantile(1.0))
+        0.75 3.0
+    """
+
+    bits: int = 16
+    """The resolution of the bins; see `datarax.statistics.ValueHistogram`."""
+    targets: ValueHistogram = state()
+    examples = ExampleCount()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.targets = ValueHistogram(bits=self.bits, octaves=15, integers=True)
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        seen = super().update(preds, target, weights=weights)
+        _, _, w, _ = pairs(preds, target, weights, self.shape)
+        examples = self.examples.combine(self.examples.of(w))
+        return seen.replace(targets=self.targets.update(target, weights=w), examples=examples)
+
+    @computed_once
+    @read_on_host
+    def least_loss(self) -> LeastLoss:
+        """The mean loss of the targets about their own quantile, the best constant."""
+        bins, q = self.targets.bins.contents(), exact_q(self.parameter)
+        weights = bins.weights[0, 0]
+        some = weights.high > 0
+        # In a unit in which no difference or sum overflows. Weights are relative to the greatest.
+        weights = weights * power_of_two_near_reciprocal(xp.max(weights.high))
+        # Values are relative to one near the quantile, subtracted before they are rounded.
+        near = quantiles_of(bins, q, "inverted_cdf")[1]
+        ends = bins.ends
+        assert ends is not None  # of integers
+        exponent = exponent_of(xp.max(xp.where(some, xp.abs(ends.high[:, 0]), 0)))
+        near, ends = (
+            x.map(lambda x: times_power_of_two(x, -exponent)) for x in (DoubleFloat.of(near), ends)
+        )
+        ends = (ends - near).to_float()
+        bins = bins._replace(least=ends[0], greatest=ends[1])
+        middle = quantiles_of(bins, q, "inverted_cdf")[1]
+        least, greatest = ends[:, 0]
+        # The best constant is in the bin of the quantile, at any place in it.
+        inside = some & (least <= middle) & (middle <= greatest)
+        first = xp.min(xp.where(inside, least, xp.inf))
+        last = xp.max(xp.where(inside, greatest, -xp.inf))
+        above, below = q.to_float(), (1 - q).to_float()
+
+        def loss(low: jax.Array, high: jax.Array, constant: jax.Array) -> DoubleFloat:
+            """The sum of losses of values at `low` in higher bins, and at `high` in lower bins."""
+            distance = xp.where(some & (greatest < first), below * (constant - high), 0)
+            distance = xp.where(some & (least > last), above * (low - constant), distance)
+            return (weights * distance).sum()
+
+        # The sum is linear in the constant, so the least one is at an end of the bin.
+        at_ends = [loss(least, greatest, end) for end in (first, last)]
+        own = xp.maximum(above * (last - middle), below * (middle - first))
+        own = (weights * xp.where(inside, own, 0)).sum()
+        center = least * 0.5 + greatest * 0.5
+        total = weights.sum()
+        upper = (loss(greatest, least, middle) + own) / total
+        lower = where(at_ends[0] < at_ends[1], *at_ends) / total
+        estimate = (loss(center, center, middle) + own * 0.5) / total
+        estimate = where(estimate < lower, lower, where(upper < estimate, upper, estimate))
+        return LeastLoss(*(ScaledDouble(each, exponent) for each in (lower, estimate, upper)))
 
 
 def _explained(
@@ -115,7 +209,7 @@ class D2Pinball(RegressionMetric):
         self.statistic = PinballTotal("quantile", self.q, bits=self.bits)
 
     def compute(self) -> PyTree:
-        return self._against(self.statistic.targets.least_pinball_loss(self.q).estimate)
+        return self._against(self.statistic.least_loss().estimate)
 
     @outside_mesh
     def bounds(self) -> tuple[jax.Array, jax.Array]:
@@ -123,7 +217,7 @@ class D2Pinball(RegressionMetric):
         return bounds_of(self)
 
     def value_and_bounds(self) -> tuple[PyTree, tuple[PyTree, PyTree] | None]:
-        least = self.statistic.targets.least_pinball_loss(self.q)
+        least = self.statistic.least_loss()
         # If the lower bound of the loss is 0, the constant may leave no loss, or any.
         is_open = ~(least.lower.double.high > 0) & (least.upper.double.high > 0)
         lower = xp.where(is_open, -xp.inf, self._against(least.lower))

@@ -15,13 +15,7 @@ from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import DyadicGrid
 from datarax.numerics.limbs import as_double
-from datarax.statistics.adaptive_bins import (
-    Tables,
-    WideBins,
-    joined_counts,
-    joined_doubles,
-    places_of,
-)
+from datarax.statistics.adaptive_bins import Places, WideBins
 from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scatter_counts import ScatterCounts
@@ -75,14 +69,9 @@ class JointBins(WideBins):
         _, scale, tables = lax.while_loop(lambda carry: carry[0], join, carry)
         return self.with_tables(tables, reach, full), new.with_scale(*scale)
 
-    def joined(self, tables: Tables, old: DyadicGrid, new: DyadicGrid) -> Tables:
-        place = places_of(old, new)
-
-        def count(x: jax.Array) -> jax.Array:
-            first, second = place[1]
-            return at(xp.zeros_like(x))[..., first[:, None], second[None, :]].add(x)
-
-        return joined_counts(tables, count) | joined_doubles(tables, place)
+    def counts_on(self, counts: jax.Array, place: Places) -> jax.Array:
+        first, second = place[1]
+        return at(xp.zeros_like(counts))[..., first[:, None], second[None, :]].add(counts)
 
     def table(self) -> JointTable:
         """The table with the bins in ascending order."""

@@ -13,9 +13,8 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.batches import rows_weight
+from datarax.statistics.batches import equals, rows_weight
 from datarax.statistics.invalid_counts import out_of_range
-from datarax.statistics.labels import equals
 from datarax.statistics.weighted_total import WeightedTotal
 
 

@@ -15,8 +15,8 @@ from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.matrix_product import matrix_product
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.buffer import FeatureBuffer
-from datarax.statistics.entropy_totals import EntropyTotals
 from datarax.statistics.feature_moments import FeatureMoments
+from datarax.statistics.weighted_total import EntropyTotals
 
 
 def frechet_distance(
