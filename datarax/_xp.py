@@ -332,8 +332,8 @@ def _max(x: Host, axis: Axes = None, **kwargs: PyTree) -> Host:
     return np.max(x, axis, **kwargs)
 
 
-def _clip(x: Host, low: Host, high: Host) -> Host:
-    return np.minimum(np.maximum(x, low), high)
+def _clip(x: jax.Array, low: jax.Array | float, high: jax.Array | float) -> jax.Array:
+    return xp.minimum(xp.maximum(x, low), high)
 
 
 def _stack(arrays: Sequence[Host], axis: int = 0) -> Host:
@@ -546,7 +546,6 @@ _NUMPY = {
     "stack": _stack,
     "unstack": _unstack,
     "max": _max,
-    "clip": _clip,
     "nanmean": _nanmean,
     "mean": _mean,
 }
@@ -557,6 +556,7 @@ def _modules() -> tuple[_Either, _Either, _Either]:
     numbers = _Either("numpy", "jax.numpy", _NUMPY)
     vars(numbers)["vectorize"] = _vectorize
     vars(numbers)["asarray"] = _either(np.asarray, _asarray)
+    vars(numbers)["clip"] = _clip
     vars(numbers)["linalg"] = _Either("numpy.linalg", "jax.numpy.linalg", {})
     vars(numbers)["fft"] = _Either("numpy.fft", "jax.numpy.fft", {})
     loops = _Either("jax.lax", "jax.lax", _LAX)

@@ -1,7 +1,6 @@
 """Making global arrays from the examples that each process has read for itself."""
 
 import math
-from typing import Any
 
 import jax
 import numpy as np
@@ -89,7 +88,7 @@ def global_batch(
             f"process along {names}; expected rows to be at least {size} and a multiple of {local}"
         )
 
-    def placed(x: np.ndarray[Any, Any]) -> jax.Array:
+    def placed(x: np.ndarray) -> jax.Array:
         padded = np.zeros((total, *x.shape[1:]), x.dtype)
         padded[:size] = x
         shape = (total * (blocks // local), *x.shape[1:])

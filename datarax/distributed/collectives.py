@@ -10,7 +10,7 @@ All functions take flat lists of arrays. They are valid only where `axis_name` i
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,13 +67,11 @@ def psum(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
 
 
 def pmax(keys: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
-    """Elementwise maxima over the axis of the keys that `to_key` makes: one all-reduce."""
+    """Elementwise maxima over the axis of the keys that `to_key` makes: one all-reduce.
+
+    Minima travel as maxima, too.
+    """
     return _packed(keys, lambda key: "int", lambda buffer: lax.pmax(buffer, axis_name))
-
-
-def pmin(keys: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
-    """Elementwise minima over the axis of the keys that `to_key` makes: one all-reduce."""
-    return _packed(keys, lambda key: "int", lambda buffer: lax.pmin(buffer, axis_name))
 
 
 def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
@@ -156,17 +154,6 @@ def replicated(tree: PyTree) -> PyTree:
     return _resharded(tree, NamedSharding(mesh, PartitionSpec()))
 
 
-def looked_up(table: Any, index: jax.Array) -> jax.Array:
-    """`table[index]` for a constant vector, with the sharding of the index."""
-    if on_host(index):
-        return np.asarray(table)[index]
-    sharding = jax.typeof(index).sharding
-    if not sharding.mesh.explicit_axes:
-        return jnp.asarray(table)[index]
-    table = _resharded(jnp.asarray(table), NamedSharding(sharding.mesh, PartitionSpec()))
-    return table.at[index].get(out_sharding=sharding)
-
-
 def unsharded(x: jax.Array, axis: int) -> jax.Array:
     """`x` with one axis replicated over an `Explicit` mesh, as a sort along it requires."""
     if on_host(x):
@@ -184,7 +171,7 @@ def unsharded(x: jax.Array, axis: int) -> jax.Array:
 _resharded = jax.jit(jax.sharding.reshard, static_argnums=1, inline=True)
 
 
-def varying_axes(x: Any) -> frozenset[str]:
+def varying_axes(x: PyTree) -> frozenset[str]:
     """The axes of `shard_map` over which the type of an array says that devices may differ.
 
     Empty outside `shard_map`, and where its replication check is off.
@@ -213,42 +200,49 @@ def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:
     return getattr(lax, "pvary")(jnp.asarray(x), missing)  # noqa: B009  (jax before pcast)
 
 
-# Keys: signed integers in the order of the values, for any real dtype. XLA's maximum between
-# devices drops NaN on some backends; the key of NaN is the largest (or smallest) integer, so it is
-# kept.
+# Keys: signed integers for any real dtype, whose maximum is the key of the maximum or the minimum.
+# XLA's maximum between devices drops NaN on some backends; the key of NaN is the greatest integer,
+# so it is kept.
 
 
-def to_key(x: jax.Array, nan_is: str) -> jax.Array:
-    """Signed integers in the same order as `x`, with -0.0 below 0.0.
+def to_key(x: jax.Array, op: str = "max") -> jax.Array:
+    """Signed integers in the order of `x`, with -0.0 below 0.0; in reverse for the `op` "min".
 
-    The key of NaN is the lowest or the highest integer, as `nan_is` says ("lowest" or "highest").
-    No float has the integer at the other end of the range as its key, and `from_key` turns that
-    integer into NaN too. So it serves as the identity of the maximum or minimum: "no data".
+    The key of NaN is the greatest integer. No float has the least one as its key, and `from_key`
+    turns that into NaN too. So it serves as the identity of the maximum: "no data".
     """
     bits = jnp.dtype(f"int{8 * x.dtype.itemsize}")
     if jnp.issubdtype(x.dtype, jnp.signedinteger):
-        return x
+        return _ordered(x, op)
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
-        return lax.bitcast_convert_type(x, bits) ^ jnp.array(jnp.iinfo(bits).min, bits)
-    key = _flip(lax.bitcast_convert_type(x, bits))
-    info = jnp.iinfo(bits)
-    nan = jnp.array(info.max if nan_is == "highest" else info.min, bits)
-    return jnp.where(jnp.isnan(x), nan, key)
+        return _ordered(lax.bitcast_convert_type(x, bits) ^ _least(bits), op)
+    key = _ordered(_flip(lax.bitcast_convert_type(x, bits)), op)
+    return jnp.where(jnp.isnan(x), ~_least(bits), key)
 
 
-def from_key(key: jax.Array, dtype: jnp.dtype) -> jax.Array:
+def from_key(key: jax.Array, dtype: jnp.dtype, op: str = "max") -> jax.Array:
     """The value whose key is `key`; the inverse of `to_key`."""
+    key = _ordered(key, op)
     if jnp.issubdtype(dtype, jnp.signedinteger):
         return key
     if jnp.issubdtype(dtype, jnp.unsignedinteger):
-        return lax.bitcast_convert_type(key ^ jnp.array(jnp.iinfo(key.dtype).min, key.dtype), dtype)
+        return lax.bitcast_convert_type(key ^ _least(key.dtype), dtype)
     return lax.bitcast_convert_type(_flip(key), dtype)
+
+
+def _ordered(key: jax.Array, op: str) -> jax.Array:
+    # The complement reverses the order of integers.
+    return key if op == "max" else ~key
+
+
+def _least(dtype: jnp.dtype) -> np.ndarray:
+    return np.asarray(np.iinfo(dtype).min, dtype)
 
 
 def _flip(bits: jax.Array) -> jax.Array:
     # The bits of negative floats, read as integers, are in reverse order. Flipping all bits but
     # the sign corrects the order. The function is its own inverse.
-    return jnp.where(bits < 0, bits ^ jnp.array(jnp.iinfo(bits.dtype).max, bits.dtype), bits)
+    return jnp.where(bits < 0, bits ^ ~_least(bits.dtype), bits)
 
 
 def _packed(

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from operator import index
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,28 +16,26 @@ from datarax._errors import (
     NotAddressableError,
     UnknownReductionError,
 )
-from datarax._typing import Weights
+from datarax._typing import Array, PyTree, Weights
 from datarax.distributed.names import by_name
 
 Axis = int | tuple[int, ...] | None
 """The axes to reduce; `None` for all."""
 
-NamedWeights = Weights | Mapping[str, Any]
+Operations = str | Mapping[str, PyTree]
+"""The operation on all metrics, or a mapping from the names of metrics to their operations."""
+
+NamedWeights = Weights | Mapping[str, PyTree]
 """The weights of all metrics, or a mapping from the names of metrics to their weights."""
 
 
-def is_array(leaf: Any) -> bool:
+def is_array(leaf: object) -> bool:
     """Whether a leaf is a JAX or NumPy array; all other leaves pass through a reducer."""
     return isinstance(leaf, jax.Array | np.ndarray)
 
 
-def is_number(dtype: Any) -> bool:
-    """Whether a dtype is that of booleans or numbers, complex numbers included."""
-    return jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_
-
-
 def checked_ops(
-    ops: str | Mapping[str, Any], names: list[str], caller: str, table: Collection[str]
+    ops: Operations, names: list[str], caller: str, table: Collection[str]
 ) -> list[str | None]:
     """The reduction of each metric, "mean" by default; raises unless all are in `table`."""
     chosen = by_name(ops, names, what="reduce_fn", caller=caller, default="mean")
@@ -52,56 +49,49 @@ def checked_ops(
 
 
 def numeric(
-    leaf: Any, name: str, caller: str, *, op: str | None = None, any_dtype: bool = False
+    leaf: Array, name: str, caller: str, *, op: str | None = None, any_dtype: bool = False
 ) -> jax.Array:
     """The leaf as a JAX array of a dtype that can be reduced.
 
     Half precision becomes float32 and booleans become int32, unless `any_dtype` is true.
     """
-    dtype = leaf.dtype
-    if not is_number(dtype) or (
-        op in ("max", "min") and jnp.issubdtype(dtype, jnp.complexfloating)
-    ):
-        raise MetricTypeError(
-            f"{caller}: metric {name!r} has dtype {dtype}; expected booleans, integers or floats"
-            f"{'' if op in ('max', 'min') else ' (or complex numbers)'}"
-        )
-    if isinstance(leaf, np.ndarray):
-        _check_fits(leaf, f"metric {name!r}", caller)
-    x = _as_jax(leaf, f"metric {name!r}", caller)
+    x = _as_jax(leaf, f"metric {name!r}", caller, is_real=op in ("max", "min"))
     if any_dtype:
         return x
-    if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(x.dtype).bits < 32:
+    if jnp.issubdtype(x.dtype, jnp.floating) and jnp.finfo(x.dtype).bits < 32:
         return x.astype(jnp.float32)
     # Sums and maxima of booleans are integers.
     return x.astype(jnp.int32) if x.dtype == jnp.bool_ else x
 
 
-def _as_jax(array: Any, about: str, caller: str) -> jax.Array:
+def _as_jax(array: Array, about: str, caller: str, *, is_real: bool) -> jax.Array:
+    """The array on the devices; raises if JAX has no such numbers, or would truncate an integer."""
+    dtype = array.dtype
+    is_complex = jnp.issubdtype(dtype, jnp.complexfloating)
+    if (is_complex and is_real) or not (jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_):
+        raise MetricTypeError(
+            f"{caller}: {about} has dtype {dtype}; expected booleans, integers or floats"
+            f"{'' if is_real else ' (or complex numbers)'}"
+        )
+    if isinstance(array, np.ndarray) and array.size and dtype in (np.int64, np.uint64):
+        narrow = jax.dtypes.canonicalize_dtype(dtype)
+        info, least, greatest = jnp.iinfo(narrow), array.min(), array.max()
+        if least < info.min or greatest > info.max:
+            raise MetricInputError(
+                f"{caller}: {about} is a NumPy array of {dtype} with values from {least} to "
+                f"{greatest}, which {narrow} cannot hold; enable jax_enable_x64, or convert it to "
+                f"float32 first"
+            )
     try:
         return at_least_8_bits(jnp.asarray(array))
     except TypeError as error:  # a dtype that JAX lacks: long double, or another byte order
         raise MetricTypeError(
-            f"{caller}: {about} has dtype {array.dtype}, which JAX does not have; "
+            f"{caller}: {about} has dtype {dtype}, which JAX does not have; "
             f"convert it to float32 or int32 first"
         ) from error
 
 
-def _check_fits(leaf: np.ndarray, about: str, caller: str) -> None:
-    """Raises if an integer does not fit the dtype to which JAX would silently truncate it."""
-    narrow = jax.dtypes.canonicalize_dtype(leaf.dtype)
-    if narrow == leaf.dtype or leaf.dtype.kind not in "iu" or leaf.size == 0:
-        return
-    info = jnp.iinfo(narrow)
-    if leaf.min() < info.min or leaf.max() > info.max:
-        raise MetricInputError(
-            f"{caller}: {about} is a NumPy array of {leaf.dtype} with values from "
-            f"{leaf.min()} to {leaf.max()}, which {narrow} cannot hold; enable jax_enable_x64, or "
-            f"convert it to float32 first"
-        )
-
-
-def check_global(leaf: Any, about: str, caller: str) -> None:
+def check_global(leaf: PyTree, about: str, caller: str) -> None:
     """On several processes, raises if only this process holds the array.
 
     Each process would otherwise reduce its own rows and report a different result.
@@ -128,15 +118,7 @@ def aligned(weights: Weights, x: jax.Array, name: str, caller: str, what: str) -
         return None
     if not isinstance(weights, jax.Array | np.ndarray):
         weights = np.asarray(weights)
-    dtype = weights.dtype
-    if jnp.issubdtype(dtype, jnp.complexfloating) or not is_number(dtype):
-        raise MetricTypeError(
-            f"{caller}: {what} of metric {name!r} has dtype {dtype}; "
-            f"expected booleans, integers or floats"
-        )
-    if isinstance(weights, np.ndarray):
-        _check_fits(weights, f"{what} of metric {name!r}", caller)
-    w = _as_jax(weights, f"{what} of metric {name!r}", caller)
+    w = _as_jax(weights, f"{what} of metric {name!r}", caller, is_real=True)
     fits = w.ndim <= x.ndim and all(n in (1, m) for n, m in zip(w.shape, x.shape, strict=False))
     if not fits:
         raise MetricInputError(

@@ -9,13 +9,14 @@ as a total and a weight.
 from collections.abc import Callable
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax.typing import DTypeLike
 
 from datarax._checks import x64_enabled
+from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.distributed.collectives import from_key, to_key
 from datarax.numerics.double_float import DoubleFloat, is_one
@@ -29,7 +30,7 @@ from datarax.numerics.limbs import (
 )
 from datarax.numerics.sums import sum_floats
 
-Parts = tuple[Any, ...]
+Parts = tuple[PyTree, ...]
 
 
 class MetricReduceOp(StrEnum):
@@ -103,7 +104,7 @@ def identity(op: MetricReduceOp, shape: tuple[int, ...], dtype: np.dtype) -> Par
 
 
 @lru_cache(maxsize=4096)
-def zeros(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+def zeros(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Read-only zeros; the same array each time, as with `identity`."""
     array = np.zeros(shape, dtype)
     array.flags.writeable = False
@@ -114,28 +115,22 @@ def _parts(x: DoubleFloat) -> Parts:
     return tuple(x)
 
 
-def _extreme(op: str) -> MergeOp:
-    def worst(dtype: np.dtype) -> Any:  # the identity of the operation
-        if xp.issubdtype(dtype, xp.floating):
-            return -np.inf if op == "max" else np.inf
-        return np.iinfo(dtype).min if op == "max" else np.iinfo(dtype).max
+def worst(op: str, dtype: np.dtype) -> np.ndarray:
+    """The identity of a maximum or minimum: the lowest or the highest value of the dtype."""
+    if xp.issubdtype(dtype, xp.floating):
+        return np.asarray(-np.inf if op == "max" else np.inf, dtype)
+    return np.asarray(np.iinfo(dtype).min if op == "max" else np.iinfo(dtype).max, dtype)
 
+
+def _extreme(op: str) -> MergeOp:
     pairwise = xp.maximum if op == "max" else xp.minimum
     reduce = xp.max if op == "max" else xp.min
-    nan_is = "highest" if op == "max" else "lowest"
-
-    def order(key: jax.Array) -> jax.Array:
-        # The complement reverses the order of integers: minima travel as maxima.
-        return key if op == "max" else ~key
-
     return MergeOp(
-        identity=lambda shape, dtype: (np.full(shape, worst(dtype), dtype),),
+        identity=lambda shape, dtype: (np.full(shape, worst(op, dtype)),),
         pairwise=lambda a, b: (pairwise(a[0], b[0]),),
-        over_axis=lambda x, axes, dtype: (
-            reduce(x.astype(dtype), axes, initial=xp.asarray(worst(dtype), dtype)),
-        ),
-        to_mesh=lambda parts: ("max", [order(to_key(parts[0], nan_is))]),
-        from_mesh=lambda arrays, dtype: (from_key(order(arrays[0]), dtype),),
+        over_axis=lambda x, axes, dtype: (reduce(x.astype(dtype), axes, initial=worst(op, dtype)),),
+        to_mesh=lambda parts: ("max", [to_key(parts[0], op)]),
+        from_mesh=lambda arrays, dtype: (from_key(arrays[0], dtype, op),),
     )
 
 

@@ -7,7 +7,6 @@ result has the structure of the argument.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -110,7 +109,7 @@ def reduce_min(metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None
 
 
 def reduce_custom(
-    metrics: PyTree, reduce_fn: Mapping[str, Any] | None = None, *, weights: NamedWeights = None
+    metrics: PyTree, reduce_fn: Mapping[str, PyTree] | None = None, *, weights: NamedWeights = None
 ) -> PyTree:
     """Reduces each metric by its own operation.
 
@@ -233,7 +232,7 @@ def reduce_min_collective(
 
 def reduce_custom_collective(
     metrics: PyTree,
-    reduce_fn: Mapping[str, Any] | None = None,
+    reduce_fn: Mapping[str, PyTree] | None = None,
     axis_name: AxisName = "batch",
     *,
     weights: NamedWeights = None,
@@ -241,8 +240,8 @@ def reduce_custom_collective(
     """Reduces each metric over the devices along `axis_name` by its own operation.
 
     `reduce_fn` and `weights` are as in `reduce_custom`, everything else is as in
-    `reduce_mean_collective`. There are at most four collectives: one for the sums and means of
-    floats, one for the sums of integers, one for the maxima, and one for the minima.
+    `reduce_mean_collective`. There are at most three collectives: one for the sums and means of
+    floats, one for the sums of integers, and one for the maxima and minima.
 
     Example:
         >>> import jax

@@ -1,7 +1,6 @@
 """The names of the leaves of a pytree of metrics, and options that are given by name."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import jax
 
@@ -10,8 +9,8 @@ from datarax._typing import PyTree
 
 
 def named_leaves(
-    metrics: PyTree, is_leaf: Callable[[Any], bool] = lambda x: False
-) -> tuple[list[str], list[Any], Any]:
+    metrics: PyTree, is_leaf: Callable[[PyTree], bool] = lambda x: False
+) -> tuple[list[str], list[PyTree], PyTree]:
     """The names ("train/loss") and the leaves of `metrics`, and its structure.
 
     `None` is a leaf, so that it passes through a reducer, and so is what `is_leaf` chooses.
@@ -24,8 +23,8 @@ def named_leaves(
 
 
 def by_name(
-    option: Any, names: Sequence[str], *, what: str, caller: str, default: Any
-) -> list[Any]:
+    option: PyTree, names: Sequence[str], *, what: str, caller: str, default: PyTree
+) -> list[PyTree]:
     """The value of `option` for each name.
 
     In a mapping, a key is the full name of a metric ("train/loss") or of a group of metrics
@@ -51,7 +50,7 @@ def by_name(
     return chosen
 
 
-def _flatten(option: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(option: Mapping[str, PyTree], prefix: str = "") -> Iterator[tuple[str, PyTree]]:
     for key, value in option.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key}/")

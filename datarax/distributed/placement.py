@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from datarax._typing import PyTree
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 _NO_MESH = Mesh(np.empty((), dtype=object), ())
 
@@ -26,7 +26,7 @@ def outside_mesh(function: Function) -> Function:
     """
 
     @wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> object:
         # Also where no mesh is set: JAX compiles a program once for each mesh that is set, or none.
         try:
             context = jax.set_mesh(_NO_MESH)
@@ -61,17 +61,15 @@ def _is_replicated(x: object) -> bool:
 def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
     """Arrays on one device, equal on all processes, replicated over a mesh."""
     sharding = NamedSharding(mesh, PartitionSpec())
-    devices = sorted(sharding.addressable_devices, key=lambda device: device.id)
 
     def put(x: jax.Array) -> jax.Array:
-        copies = [jax.device_put(x, device) for device in devices]
-        return jax.make_array_from_single_device_arrays(x.shape, sharding, copies)
+        return jax.make_array_from_callback(x.shape, sharding, lambda _: x)
 
     return jax.tree.map(put, tree)
 
 
 @outside_mesh
-def is_same_everywhere(data: Iterable[bytes], devices: Sequence[Any]) -> bool:
+def is_same_everywhere(data: Iterable[bytes], devices: Sequence[PyTree]) -> bool:
     """Whether the processes of these devices, which all must call it, hold the same data.
 
     They exchange a hash over the devices. Within one process nothing is done.

@@ -1,21 +1,20 @@
 """The implementation of the reducers, over global arrays and between devices."""
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.inputs import (
     Axis,
     NamedWeights,
+    Operations,
     aligned,
     check_global,
     checked_axes,
@@ -23,8 +22,44 @@ from datarax.distributed.inputs import (
     is_array,
     numeric,
 )
+from datarax.distributed.merge_ops import worst
 from datarax.distributed.names import by_name, named_leaves
-from datarax.distributed.two_parts import gathered_two_parts, is_two_parts, reduce_two_parts
+from datarax.distributed.two_parts import (
+    TwoParts,
+    extreme,
+    gathered_two_parts,
+    is_two_parts,
+    reduce_two_parts,
+)
+
+OPERATIONS = ("mean", "sum", "max", "min")
+
+
+def _selected(
+    caller: str,
+    names: list[str],
+    leaves: list[PyTree],
+    ops: Operations,
+    weights: NamedWeights,
+    what: str,
+    *,
+    is_global: bool,
+) -> Iterator[tuple[int, str, PyTree, jax.Array | None]]:
+    """For each leaf that is reduced: its index, the operation, its numbers, and their weights.
+
+    `caller` and `what` (the name of the argument for the weights) are for error messages.
+    """
+    chosen = by_name(weights, names, what=what, caller=caller, default=None)
+    for i, op in enumerate(checked_ops(ops, names, caller, OPERATIONS)):
+        x, two = leaves[i], is_two_parts(leaves[i])
+        if op is None or not (two or is_array(x)) or (is_global and x.ndim == 0):
+            continue
+        if is_global:
+            check_global(x.high if two else x, f"metric {names[i]!r}", caller)
+            check_global(chosen[i], f"{what} of metric {names[i]!r}", caller)
+        x = x if two else numeric(x, names[i], caller, op=op)
+        yield i, op, x, aligned(chosen[i], x, names[i], caller, what)
+
 
 # Global arrays.
 
@@ -32,38 +67,29 @@ from datarax.distributed.two_parts import gathered_two_parts, is_two_parts, redu
 def reduce(
     caller: str,
     metrics: PyTree,
-    ops: str | Mapping[str, Any],
+    ops: Operations,
     weights: NamedWeights,
     axis: Axis,
     *,
     what: str = "weights",
 ) -> PyTree:
-    """Reduces every array of `metrics` over its axes; all other leaves pass through.
-
-    `ops` is one operation, or a mapping from names to operations. `caller` and `what` (the name of
-    the argument for the weights) are for error messages.
-    """
+    """Reduces every array of `metrics` over its axes; all other leaves pass through."""
     names, leaves, treedef = named_leaves(metrics, is_two_parts)
-    chosen = by_name(weights, names, what=what, caller=caller, default=None)
-    for i, op in enumerate(checked_ops(ops, names, caller, REDUCTIONS)):
-        leaf = leaves[i]
-        two = is_two_parts(leaf)
-        if op is None or not (two or is_array(leaf)) or leaf.ndim == 0:
-            continue
-        about = f"{caller}: metric {names[i]!r}"
-        check_global(leaf.high if two else leaf, f"metric {names[i]!r}", caller)
-        check_global(chosen[i], f"{what} of metric {names[i]!r}", caller)
-        x = leaf if two else numeric(leaf, names[i], caller, op=op)
-        w = aligned(chosen[i], x, names[i], caller, what)
-        axes = checked_axes(axis, x, names[i], caller)
-        if two:
-            leaves[i] = reduce_two_parts(op, x, w, axes, about)
-        else:
-            leaves[i] = REDUCTIONS[op](x, w, axes, about)
+    for i, op, x, w in _selected(caller, names, leaves, ops, weights, what, is_global=True):
+        axes, about = checked_axes(axis, x, names[i], caller), f"{caller}: metric {names[i]!r}"
+        leaves[i] = _reduced(op, x, w, axes, about)
     return treedef.unflatten(leaves)
 
 
-def _global_mean(x: jax.Array, w: jax.Array | None, axes: tuple[int, ...], _: str) -> jax.Array:
+def _reduced(
+    op: str, x: PyTree, w: jax.Array | None, axes: tuple[int, ...], about: str
+) -> TwoParts | jax.Array:
+    if is_two_parts(x):
+        return reduce_two_parts(op, x, w, axes, about)
+    if op in ("max", "min"):
+        return extreme(op, [x], w, axes, about)[0]
+    if op == "sum":
+        return jnp.sum(_summands(x, w), axes)
     x = _as_float(x)
     if w is None:
         return _ratio(jnp.sum(x, axes), math.prod(x.shape[a] for a in axes))
@@ -74,48 +100,13 @@ def _global_mean(x: jax.Array, w: jax.Array | None, axes: tuple[int, ...], _: st
     return _ratio(jnp.sum(_weighted(x, w), axes), lax.squeeze(total, axes))
 
 
-def _global_sum(x: jax.Array, w: jax.Array | None, axes: tuple[int, ...], _: str) -> jax.Array:
-    return jnp.sum(_summands(x, w), axes)
-
-
-def _global_extreme(
-    x: jax.Array, w: jax.Array | None, axes: tuple[int, ...], about: str, *, op: str
-) -> jax.Array:
-    floating = jnp.issubdtype(x.dtype, jnp.floating)
-    if math.prod(x.shape[a] for a in axes) == 0:
-        if not floating:
-            raise MetricInputError(
-                f"{about} of shape {x.shape} and dtype {x.dtype} has no elements, so it has no "
-                f"{op}, and integers have no NaN to return; expected at least one element"
-            )
-        return jnp.full([n for a, n in enumerate(x.shape) if a not in axes], jnp.nan, x.dtype)
-    counts = jnp.ones((1,) * x.ndim, jnp.bool_) if w is None else w.astype(jnp.bool_)
-    best = jnp.max if op == "max" else jnp.min
-    out = best(x, axes, where=counts, initial=_worst(x.dtype, op))
-    if not floating:
-        return out
-    # NaN is detected separately: XLA's maximum between shards drops NaN on some backends.
-    no_data = lax.squeeze(~jnp.any(counts, axes, keepdims=True), axes)
-    is_nan = no_data | jnp.any(jnp.isnan(x) & counts, axes)
-    return jnp.where(is_nan, jnp.asarray(jnp.nan, x.dtype), out)
-
-
-# Each takes an array, weights that broadcast against it or None, axes, and a name for errors.
-REDUCTIONS: dict[str, Callable[..., jax.Array]] = {
-    "mean": _global_mean,
-    "sum": _global_sum,
-    "max": lambda *args: _global_extreme(*args, op="max"),
-    "min": lambda *args: _global_extreme(*args, op="min"),
-}
-
-
 # The arrays of each device, inside `shard_map` or `pmap`.
 
 
 def collect(
     caller: str,
     metrics: PyTree,
-    ops: str | Mapping[str, Any],
+    ops: Operations,
     axis_name: AxisName,
     weights: NamedWeights,
     *,
@@ -123,25 +114,18 @@ def collect(
 ) -> PyTree:
     """Reduces every array of `metrics` elementwise over devices; all other leaves pass through.
 
-    Arguments as in `reduce`. There is one collective for each kind, however many metrics there are.
+    There is one collective for each kind, however many metrics there are.
     """
     size = collectives.bound_axis_size(axis_name, caller)
     names, leaves, treedef = named_leaves(metrics, is_two_parts)
-    chosen = by_name(weights, names, what=what, caller=caller, default=None)
     # The arrays for each kind of collective; and for each metric the index of its leaf, the kind,
     # its slice of the arrays, and the function that computes the result from the reduced slice.
-    send: dict[str, list[jax.Array]] = {"sum": [], "max": [], "min": []}
+    send: dict[str, list[jax.Array]] = {"sum": [], "max": []}
     read: list[tuple[int, str, slice, Callable[..., jax.Array]]] = []
-    for i, op in enumerate(checked_ops(ops, names, caller, REDUCTIONS)):
-        two = is_two_parts(leaves[i])
-        if op is None or not (two or is_array(leaves[i])):
-            continue
-        x = leaves[i] if two else numeric(leaves[i], names[i], caller, op=op)
-        w = aligned(chosen[i], x, names[i], caller, what)
-        if two:
-            index, kind = lax.axis_index(axis_name), "sum"
-            about = f"{caller}: metric {names[i]!r}"
-            parts, finish = gathered_two_parts(op, x, w, index, size, about)
+    for i, op, x, w in _selected(caller, names, leaves, ops, weights, what, is_global=False):
+        if is_two_parts(x):
+            index, about = lax.axis_index(axis_name), f"{caller}: metric {names[i]!r}"
+            kind, (parts, finish) = "sum", gathered_two_parts(op, x, w, index, size, about)
         else:
             kind, parts, finish = _contribution(op, x, w, size)
         start = len(send[kind])
@@ -150,7 +134,6 @@ def collect(
     received = {
         "sum": collectives.psum(send["sum"], axis_name),
         "max": collectives.pmax(send["max"], axis_name),
-        "min": collectives.pmin(send["min"], axis_name),
     }
     for i, kind, where, finish in read:
         leaves[i] = finish(*received[kind][where])
@@ -171,11 +154,10 @@ def _contribution(
             return "sum", [x], lambda total: _ratio(total, size)
         w = w.astype(x.dtype)
         return "sum", [_weighted(x, w), w], _ratio
-    nan_is = "highest" if op == "max" else "lowest"
-    key = collectives.to_key(x, nan_is)
+    key = collectives.to_key(x, op)
     if w is not None:
-        key = jnp.where(w.astype(jnp.bool_), key, _worst(key.dtype, op))
-    return op, [key], lambda best: collectives.from_key(best, x.dtype)
+        key = jnp.where(w.astype(jnp.bool_), key, worst("max", key.dtype))
+    return "max", [key], lambda best: collectives.from_key(best, x.dtype, op)
 
 
 # Arithmetic for both.
@@ -203,7 +185,7 @@ def _summands(x: jax.Array, w: jax.Array | None) -> jax.Array:
     return _weighted(x, w.astype(x.dtype))
 
 
-def _product_dtype(x: Any, w: Any) -> Any:
+def _product_dtype(x: np.dtype, w: np.dtype) -> np.dtype | None:
     """The dtype of a sum of products of integers; None if the values or the weights are floats.
 
     None also for uint32 and a signed dtype without x64, because no integer dtype holds both.
@@ -224,11 +206,3 @@ def _ratio(total: jax.Array, weight: jax.Array | int) -> jax.Array:
     # reciprocal. The mean of 41 ones would be 0.99999994. The barrier hides the constant.
     safe = lax.optimization_barrier(jnp.broadcast_to(safe, total.shape))
     return jnp.where(some, total / safe, jnp.asarray(jnp.nan, total.dtype))
-
-
-def _worst(dtype: jnp.dtype, op: str) -> jax.Array:
-    """The identity of a maximum or minimum: the lowest or the highest value of the dtype."""
-    if jnp.issubdtype(dtype, jnp.floating):
-        return jnp.asarray(-jnp.inf if op == "max" else jnp.inf, dtype)
-    info = jnp.iinfo(dtype)
-    return jnp.asarray(info.min if op == "max" else info.max, dtype)

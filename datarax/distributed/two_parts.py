@@ -4,26 +4,30 @@ Each part alone means nothing: the sum of the low limbs of -1 and 1 is 2**32.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
+import numpy as np
 
 from datarax._errors import MetricInputError
+from datarax._typing import PyTree
 from datarax._xp import lax, xp
+from datarax.distributed.merge_ops import worst
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import add_limbs, sum_integers
 
+TwoParts = Exact | DoubleFloat
 
-def is_two_parts(leaf: Any) -> bool:
+
+def is_two_parts(leaf: object) -> bool:
     """Whether a leaf is a number in two parts."""
-    return isinstance(leaf, Exact | DoubleFloat)
+    return isinstance(leaf, TwoParts)
 
 
 def reduce_two_parts(
-    op: str, x: Any, w: jax.Array | None, axes: tuple[int, ...], about: str
-) -> Any:
+    op: str, x: TwoParts, w: jax.Array | None, axes: tuple[int, ...], about: str
+) -> TwoParts | jax.Array:
     """The reduction of `x` over `axes`.
 
     Sums and extremes have the type of `x`; but a sum of integers with weights that are not a mask
@@ -39,7 +43,7 @@ def reduce_two_parts(
     high, low = xp.asarray(x.high), xp.asarray(x.low)
     w = None if w is None else xp.broadcast_to(w, high.shape)
     if op in ("max", "min"):
-        return _like(x, *_extreme(op, high, low, w, axes, about))
+        return _like(x, *extreme(op, (high, low), w, axes, about))
     whole = xp.issubdtype(low.dtype, xp.integer)
     counts = None if w is None else w.astype(xp.bool_)
     if counts is not None:
@@ -59,45 +63,43 @@ def reduce_two_parts(
     return (total / DoubleFloat.of(w.astype(total.dtype)).sum(axes)).to_float()
 
 
-def _like(x: Any, high: jax.Array, low: jax.Array) -> Any:
+def _like(x: TwoParts, high: jax.Array, low: jax.Array) -> TwoParts:
     return DoubleFloat(high, low) if isinstance(x, DoubleFloat) else Exact(high, low)
 
 
-def _extreme(
-    op: str, high: jax.Array, low: jax.Array, w: Any, axes: tuple[int, ...], about: str
-) -> tuple[jax.Array, jax.Array]:
-    whole = xp.issubdtype(low.dtype, xp.integer)
-    if whole and math.prod(high.shape[a] for a in axes) == 0:
+def extreme(
+    op: str, parts: Sequence[jax.Array], w: jax.Array | None, axes: tuple[int, ...], about: str
+) -> list[jax.Array]:
+    """The maximum or minimum of numbers in one part or two, over axes, that count by `w`.
+
+    NaN if one of them is NaN, and for floats of which none counts.
+    """
+    high, whole = parts[0], xp.issubdtype(parts[-1].dtype, xp.integer)
+    is_empty = math.prod(high.shape[a] for a in axes) == 0
+    if whole and is_empty:
         raise MetricInputError(
             f"{about} of shape {high.shape} has no elements, so it has no {op}, and integers have "
             f"no NaN to return; expected at least one element"
         )
-    counts = xp.ones(high.shape, xp.bool_) if w is None else w.astype(xp.bool_)
-    is_nan = ~xp.any(counts, axes) if not whole else xp.zeros((), xp.bool_)
+    counts = True if w is None else w.astype(xp.bool_)
+    # NaN is detected separately: XLA's maximum between shards drops NaN on some backends.
+    is_nan = False
     if not whole:
-        is_nan = is_nan | xp.any(xp.isnan(high) & counts, axes)
-    best = xp.max if op == "max" else xp.min
-    parts = []
+        none = is_empty if w is None else lax.squeeze(~xp.any(counts, axes, keepdims=True), axes)
+        is_nan = xp.any(xp.isnan(high) & counts, axes) | none
+    best, found = (xp.max if op == "max" else xp.min), []
     # The best high part; and of the elements that have it, the best low part.
-    for part in (high, low):
-        found = best(part, axes, keepdims=True, where=counts, initial=_worst(part.dtype, op))
-        counts = counts & (part == found)
-        found = lax.squeeze(found, axes)
-        if not whole:
-            found = xp.where(is_nan, xp.asarray(xp.nan, part.dtype), found)
-        parts.append(found)
-    return parts[0], parts[1]
-
-
-def _worst(dtype: Any, op: str) -> jax.Array:
-    if xp.issubdtype(dtype, xp.floating):
-        return xp.asarray(-xp.inf if op == "max" else xp.inf, dtype)
-    return xp.asarray(xp.iinfo(dtype).min if op == "max" else xp.iinfo(dtype).max, dtype)
+    for part in parts:
+        top = best(part, axes, keepdims=True, where=counts, initial=worst(op, part.dtype))
+        counts = counts & (part == top)
+        top = lax.squeeze(top, axes)
+        found.append(top if whole else xp.where(is_nan, xp.asarray(xp.nan, part.dtype), top))
+    return found
 
 
 def gathered_two_parts(
-    op: str, x: Any, w: jax.Array | None, index: jax.Array, size: int, about: str
-) -> tuple[list[jax.Array], Callable[..., Any]]:
+    op: str, x: TwoParts, w: jax.Array | None, index: jax.Array, size: int, about: str
+) -> tuple[list[jax.Array], Callable[..., PyTree]]:
     """What each device adds to a sum of integers, and the reduction over devices of that sum.
 
     Each device writes the bits of its parts into its own row of a buffer of zeros, so the sum of
@@ -112,7 +114,7 @@ def gathered_two_parts(
         here = lax.expand_dims(mine, range(1, part.ndim + 1))
         return xp.where(here, bits[None], xp.zeros((), bits.dtype))
 
-    def finish(*rows: jax.Array) -> Any:
+    def finish(*rows: jax.Array) -> TwoParts | jax.Array:
         parts = [_from_bits(r, part.dtype) for r, part in zip(rows, given, strict=True)]
         stacked = _like(x, parts[0], parts[1])
         return reduce_two_parts(op, stacked, parts[2] if len(parts) > 2 else None, (0,), about)
@@ -126,5 +128,5 @@ def _as_bits(x: jax.Array) -> jax.Array:
     return lax.bitcast_convert_type(x, xp.dtype(f"int{8 * x.dtype.itemsize}"))
 
 
-def _from_bits(bits: jax.Array, dtype: Any) -> jax.Array:
+def _from_bits(bits: jax.Array, dtype: np.dtype) -> jax.Array:
     return bits.astype(dtype) if dtype == xp.bool_ else lax.bitcast_convert_type(bits, dtype)

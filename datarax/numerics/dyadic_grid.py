@@ -53,7 +53,7 @@ class DyadicGrid(NamedTuple):
     ) -> "DyadicGrid":
         """The grid of the range from `least` to `greatest`."""
         digits = _digits(least.dtype)
-        ends = xp.where(least <= greatest, xp.stack([least, greatest]), 1)
+        ends = xp.where(least <= greatest, xp.stack([least, greatest]), np.ones((), least.dtype))
         top = _bits(xp.max(xp.abs(ends), 0)) >> digits
         bottom = xp.maximum(top - (octaves - 1), 1)
         grid = cls(least, greatest, bottom, bottom, bottom, bits, octaves, mirrored)
@@ -64,7 +64,7 @@ class DyadicGrid(NamedTuple):
         wide = (last[None] >> shifts) - (first[None] >> shifts) >= 1 << bits
         fitting = xp.sum(wide, 0, dtype=first.dtype)
         # Keys of numbers below zero are negative.
-        shift = xp.where((first < 0) & (last >= 0), most, fitting)
+        shift = xp.where((first ^ last) < 0, np.asarray(most, fitting.dtype), fitting)
         return grid._replace(first=first, shift=shift)
 
     @property
@@ -138,11 +138,11 @@ class DyadicGrid(NamedTuple):
             key = _steps(bits, bottom)
         else:
             start, middle, extra = self._mirror(bottom)
-            near = (x >= xp.where(bottom < _bias(x.dtype), 0.5, 1.0).astype(x.dtype)) & (x < 1)
+            near = (x >= 0.5) & (x < 1) & (bottom < _bias(x.dtype))
             bits = xp.where(near, _bits(1 - x), bits)
-            key = _steps(bits, xp.where(near, start, bottom))
+            key = _steps(bits, xp.where(near, np.asarray(start, bits.dtype), bottom))
             above = xp.where(x >= 1, key + extra, key)
-            key = xp.where(near, middle + extra + (1 << _digits(x.dtype)) - key, above)
+            key = xp.where(near, middle + (extra + (1 << _digits(x.dtype))) - key, above)
         return xp.where(x < 0, ~key, key)
 
     def _key_on(self, other: "DyadicGrid", key: jax.Array) -> jax.Array:
@@ -154,11 +154,11 @@ class DyadicGrid(NamedTuple):
         # A key counts as the bits of a float do, with `bottom` as the exponent of the first floats
         # that are not subnormal. So it is read as the bits of a float.
         bottom, end = self.bottom[:, None], other.bottom[:, None]
-        bits = xp.where(key < 0, ~key, key)
+        sign = key >> (8 * key.dtype.itemsize - 1)  # -1 of negative keys, whose bits are ~key
+        bits = key ^ sign
         power = end - bottom + 1
         if not self.mirrored:
-            moved = _steps(bits, power)
-            return xp.where(key < 0, ~moved, moved)
+            return _steps(bits, power) ^ sign
         digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
         whole = 1 << digits
         _, middle, extra = self._mirror(bottom)
@@ -173,7 +173,7 @@ class DyadicGrid(NamedTuple):
         moved = xp.where(above, moved + extra, moved)
         # The mirror stays if it is above `bottom`.
         moved = xp.where(near & (end < bias), key - ((end - bottom) << digits), moved)
-        return xp.where(key < 0, ~moved, moved)
+        return moved ^ sign
 
     def _mirror(self, bottom: jax.Array) -> tuple[int, jax.Array, int]:
         """The lowest power of two of `1 - x`, the key of 1/2, and how many keys `1 - x` adds."""

@@ -1,15 +1,17 @@
 """`Exact`: counts and sums that are too large for a 32-bit dtype, without rounding."""
 
 import operator
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
+from datarax._typing import Array, ArrayLike, PyTree
 from datarax._xp import xp
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.limbs import double_from_limbs, limbs_from_int
+from datarax.numerics.limbs import Limbs, double_from_limbs, limbs_from_int
 
 
 @jax.tree_util.register_pytree_node_class
@@ -36,21 +38,20 @@ class Exact:
     __array_priority__ = 200
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
-    def __init__(self, high: Any, low: Any):
-        self.high: Any = high
-        self.low: Any = low
+    def __init__(self, high: PyTree, low: PyTree):
+        self.high, self.low = high, low
 
     @staticmethod
-    def of(whole: Any) -> "Exact":
+    def of(whole: ArrayLike) -> "Exact":
         """Integers of 64 bits, as a NumPy array."""
         whole = np.asarray(whole, np.int64)
         return Exact((whole >> 32).astype(np.int32), whole.astype(np.uint32))
 
-    def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
+    def tree_flatten(self) -> tuple[Limbs, None]:
         return (self.high, self.low), None
 
     @classmethod
-    def tree_unflatten(cls, _: None, words: Any) -> "Exact":
+    def tree_unflatten(cls, _: None, words: PyTree) -> "Exact":
         return cls(*words)
 
     @property
@@ -92,7 +93,7 @@ class Exact:
         jax.block_until_ready((self.high, self.low))
         return self
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         high, low = np.asarray(self.high), np.asarray(self.low)
         if self.is_integer:
             exact = (high.astype(np.int64) << 32) | low.astype(np.int64)
@@ -103,7 +104,7 @@ class Exact:
     def item(self) -> int | float:
         return np.asarray(self).item()
 
-    def tolist(self) -> Any:
+    def tolist(self) -> PyTree:
         return np.asarray(self).tolist()
 
     def __int__(self) -> int:
@@ -121,7 +122,7 @@ class Exact:
     def __len__(self) -> int:
         return len(self.high)
 
-    def __getitem__(self, index: Any) -> "Exact":
+    def __getitem__(self, index: PyTree) -> "Exact":
         return Exact(self.high[index], self.low[index])
 
     def __iter__(self) -> Iterator["Exact"]:
@@ -135,7 +136,7 @@ class Exact:
     def __format__(self, spec: str) -> str:
         return format(np.asarray(self).item() if self.ndim == 0 else np.asarray(self), spec)
 
-    def __truediv__(self, other: Any) -> jax.Array:
+    def __truediv__(self, other: "Operand") -> jax.Array:
         other = _exact(other)
         if isinstance(other, Exact):
             shape = xp.broadcast_shapes(self.shape, other.shape)
@@ -143,7 +144,7 @@ class Exact:
             return (a / b).to_float()
         return self.to_float() / other
 
-    def _order(self, other: Any) -> tuple[jax.Array, jax.Array]:
+    def _order(self, other: "Operand") -> tuple[jax.Array, jax.Array]:
         """Two masks: where self is less than `other`, and where it equals `other`."""
         other = _exact(other)
         if not isinstance(other, Exact):
@@ -159,24 +160,27 @@ class Exact:
         same = high == other_high
         return (high < other_high) | (same & (low < other_low)), same & (low == other_low)
 
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: "Operand") -> jax.Array:  # type: ignore[override]
         return self._order(other)[1]
 
-    def __ne__(self, other: Any) -> Any:
+    def __ne__(self, other: "Operand") -> jax.Array:  # type: ignore[override]
         return ~self._order(other)[1]
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: "Operand") -> jax.Array:
         return self._order(other)[0]
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: "Operand") -> jax.Array:
         less, same = self._order(other)
         return less | same
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: "Operand") -> jax.Array:
         return ~(self <= other)
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: "Operand") -> jax.Array:
         return ~self._order(other)[0]
+
+
+Operand = Exact | Array | bool | int | float
 
 
 def exact(double: DoubleFloat) -> "Exact | jax.Array":
@@ -194,7 +198,7 @@ class WholeOrFloat(Exact):
 
     __slots__ = ("is_float", "whole")
 
-    def __init__(self, whole: Any, double: DoubleFloat, is_float: Any):
+    def __init__(self, whole: PyTree, double: DoubleFloat, is_float: jax.Array):
         """
         Args:
             whole: the sums of the integers: an `Exact`, or an array of int64.
@@ -202,20 +206,19 @@ class WholeOrFloat(Exact):
             is_float: whether any number was not an integer; of shape ().
         """
         super().__init__(double.high, double.low)
-        self.whole: Any = whole
-        self.is_float: Any = is_float
+        self.whole, self.is_float = whole, is_float
 
-    def tree_flatten(self) -> tuple[Any, None]:
+    def tree_flatten(self) -> tuple[PyTree, None]:
         return (self.whole, self.high, self.low, self.is_float), None
 
     @classmethod
-    def tree_unflatten(cls, _: None, words: Any) -> "WholeOrFloat":
+    def tree_unflatten(cls, _: None, words: PyTree) -> "WholeOrFloat":
         # JAX may pass any objects as words, so nothing is computed here.
         self = object.__new__(cls)
         self.whole, self.high, self.low, self.is_float = words
         return self
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         if np.asarray(self.is_float).any():
             return super().__array__(dtype, copy)
         return np.asarray(np.asarray(self.whole), dtype)
@@ -226,33 +229,22 @@ class WholeOrFloat(Exact):
         return WholeOrFloat(self.whole, double, self.is_float | xp.any(condition))
 
 
-def _exact(x: Any) -> Any:
+def _exact(x: Operand) -> Operand:
     """Converts integers to `Exact`; returns everything else unchanged."""
-    if isinstance(x, bool | int | np.integer) and -(2**63) <= int(x) < 2**63:
-        high, low = divmod(int(x), 2**32)
-        return Exact(xp.asarray(high, xp.int32), xp.asarray(low, xp.uint32))
-    is_array = isinstance(x, jax.Array | np.ndarray)
-    if is_array and (x.dtype == np.bool_ or xp.issubdtype(x.dtype, xp.integer)):
-        if isinstance(x, np.ndarray) and x.dtype.itemsize == 8:
-            return Exact(
-                xp.asarray((x >> 32).astype(np.int32)),
-                xp.asarray((x & 0xFFFFFFFF).astype(np.uint32)),
-            )
-        return Exact(*limbs_from_int(xp.asarray(x)))
-    return x
+    if isinstance(x, bool | int | np.integer):
+        return Exact.of(x) if -(2**63) <= int(x) < 2**63 else x
+    if not (isinstance(x, Array) and (x.dtype == np.bool_ or xp.issubdtype(x.dtype, xp.integer))):
+        return x
+    return Exact.of(x) if isinstance(x, np.ndarray) else Exact(*limbs_from_int(x))
 
 
-def _as_operand(x: Any) -> Any:
-    x = _exact(x)
-    return x.to_float() if isinstance(x, Exact) else x
-
-
-def _arithmetic(name: str, *, reflected: bool) -> Any:
+def _arithmetic(name: str, *, reflected: bool) -> Callable[[Exact, Operand], jax.Array]:
     """The method for an operator, such as `__add__`: it works on the nearest float32."""
     function = getattr(operator, name)
 
-    def method(self: Exact, other: Any) -> jax.Array:
-        a, b = self.to_float(), _as_operand(other)
+    def method(self: Exact, other: Operand) -> jax.Array:
+        other = _exact(other)
+        a, b = self.to_float(), other.to_float() if isinstance(other, Exact) else other
         return function(b, a) if reflected else function(a, b)
 
     return method

@@ -1,13 +1,12 @@
 """Sums and maxima over runs of consecutive elements."""
 
-from typing import Any
-
 import jax
 import numpy as np
 
+from datarax._typing import PyTree
 from datarax._xp import lax, on_host, xp
 from datarax.numerics.double_float import DoubleFloat, is_one
-from datarax.numerics.sums import Add, suffix_scan
+from datarax.numerics.sums import Add, shifted, suffix_scan
 
 
 def run_sums(x: jax.Array | DoubleFloat, first: jax.Array, last: jax.Array) -> DoubleFloat:
@@ -35,12 +34,7 @@ def run_sums(x: jax.Array | DoubleFloat, first: jax.Array, last: jax.Array) -> D
         step = xp.int32(1) << k
         is_inside = place + step <= end
 
-        def shifted(part: jax.Array) -> jax.Array:
-            padded = xp.concatenate([part, xp.zeros_like(part)], -1)
-            moved = lax.dynamic_slice_in_dim(padded, step, size, axis)
-            return xp.where(is_inside, moved, 0)
-
-        return total + total.map(shifted)
+        return total + total.map(lambda part: xp.where(is_inside, shifted(part, step), 0))
 
     rounds = xp.int32((size - 1).bit_length())
     # The values get the type of the runs, which may vary over more axes of `shard_map`.
@@ -49,7 +43,7 @@ def run_sums(x: jax.Array | DoubleFloat, first: jax.Array, last: jax.Array) -> D
     return total.map(lambda part: xp.where(first, part, 0))
 
 
-def _on_host(x: Any, first: Any, last: Any) -> Any:
+def _on_host(x: jax.Array, first: jax.Array, last: jax.Array) -> PyTree:
     """`run_sums` in NumPy, of float64."""
     size = x.shape[-1]
     line = np.arange(size)
@@ -89,7 +83,7 @@ def run_prefix_maxima(x: jax.Array, first: jax.Array) -> jax.Array:
 def _within_runs(add: Add) -> Add:
     """Joins elements, each with the mark of the last of its run, up to the first mark."""
 
-    def joined(one: Any, later: Any) -> Any:
+    def joined(one: PyTree, later: PyTree) -> PyTree:
         (x, ends), (y, later_ends) = one, later
         both = add(x, y)
         return jax.tree.map(lambda x, xy: xp.where(ends, x, xy), x, both), ends | later_ends

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 
+from datarax._typing import PyTree
 from datarax._xp import lax, xp
 from datarax.numerics import double_float
 from datarax.numerics.double_float import DoubleFloat
 
-Add = Callable[[Any, Any], Any]
+Add = Callable[[PyTree, PyTree], PyTree]
 _BLOCK = 256
 
 
@@ -82,7 +82,7 @@ def suffix_sums(a: DoubleFloat) -> DoubleFloat:
     return a.computed(suffix_scan)
 
 
-def suffix_scan(a: Any, add: Add) -> Any:
+def suffix_scan(a: PyTree, add: Add) -> PyTree:
     """For each element along the last axis, the element and all after it, joined by `add`.
 
     Args:
@@ -94,7 +94,7 @@ def suffix_scan(a: Any, add: Add) -> Any:
     if size <= _BLOCK:
         return _suffix_scan_by_doubling(a, add)
 
-    def add_row(total: Any, row: Any) -> tuple[Any, Any]:
+    def add_row(total: PyTree, row: PyTree) -> tuple[PyTree, PyTree]:
         total = add(row, total)
         return total, total
 
@@ -104,7 +104,7 @@ def suffix_scan(a: Any, add: Add) -> Any:
     last, rest = (jax.tree.map(lambda x, i=i: x[i], rows) for i in (0, slice(1, None)))
     totals, within = lax.scan(add_row, last, rest)
     after = jax.tree.map(
-        lambda x: _shifted(x, xp.int32(1))[..., None], _suffix_scan_by_doubling(totals, add)
+        lambda x: shifted(x, xp.int32(1))[..., None], _suffix_scan_by_doubling(totals, add)
     )
     joined = jax.tree.map(lambda x, xs: xp.concatenate([x[None], xs]), last, within)
     sums = add(jax.tree.map(lambda x: xp.moveaxis(x[::-1], 0, -1), joined), after)
@@ -120,22 +120,22 @@ def _rows_from_the_end(x: jax.Array) -> jax.Array:
     return xp.moveaxis(padded.reshape(*shape, blocks, _BLOCK), -1, 0)[::-1]
 
 
-def _shifted(x: jax.Array, step: jax.Array) -> jax.Array:
+def shifted(x: jax.Array, step: jax.Array) -> jax.Array:
     """The elements `step` places later along the last axis; zeros past the end."""
     padded = xp.concatenate([x, xp.zeros_like(x)], -1)
     # Unsigned, because JAX looks for negative indices.
     return lax.dynamic_slice_in_dim(padded, step.astype(xp.uint32), x.shape[-1], x.ndim - 1)
 
 
-def _suffix_scan_by_doubling(a: Any, add: Add) -> Any:
+def _suffix_scan_by_doubling(a: PyTree, add: Add) -> PyTree:
     """A suffix scan of a short axis, in about log2(size) rounds."""
 
-    def double(k: jax.Array, total: Any) -> Any:
+    def double(k: jax.Array, total: PyTree) -> PyTree:
         # Before round k, each element holds the sum of 2**k elements. The round adds the sum of the
         # next 2**k. It is a loop, because the compiler would fuse unrolled rounds, and the code
         # would double with each round.
         step = xp.int32(1) << k
-        return add(total, jax.tree.map(lambda x: _shifted(x, step), total))
+        return add(total, jax.tree.map(lambda x: shifted(x, step), total))
 
     rounds = xp.int32((jax.tree.leaves(a)[0].shape[-1] - 1).bit_length())
     return lax.fori_loop(xp.int32(0), rounds, double, a)

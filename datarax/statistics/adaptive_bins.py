@@ -234,9 +234,10 @@ class AdaptiveBins(Positioned, LeafState):
         # Both at once, in half the operations.
         ends = xp.concatenate(replicated([xp.asarray(self.reach.value), reach]), 1)
         both, size = self.grid_of(ends), reach.shape[1]
-        old, new = both.map(lambda x: x[:size]), both.map(lambda x: x[size:])
-        scales = zip(old.scale, new.scale, strict=True)
-        return old.with_scale(*(xp.where(old.has_values, x, y) for x, y in scales)), new
+        old, scale = both.map(lambda x: x[:size]), [x[size:] for x in both.scale]
+        known, scales = old.has_values, zip(old.scale, scale, strict=True)
+        present = old.with_scale(*(xp.where(known, x, y) for x, y in scales))
+        return present, old.with_scale(*scale)  # of the other range, only the scale counts
 
     def tables(self) -> Tables:
         """The arrays that are laid out by the bins."""

@@ -96,7 +96,7 @@ class CoMoments(Positioned, CentralMoments):
         count, mean, _ = self.scaled()
         known = xp.concatenate([count.to_double().high[:1], *mean.to_double()])
         # A maximum over the devices gathers the rows: each device knows one of them.
-        keys = to_key(known, "lowest")
+        keys = to_key(known)
         mine = xp.arange(size, dtype=xp.int32) == index
         least = xp.asarray(xp.iinfo(keys.dtype).min, keys.dtype)
         return [*self.exponents, xp.where(mine[:, None], keys[None], least)]

@@ -39,8 +39,8 @@ def the_ops(tree):
         (lambda m, w: reduce_sum_collective(m, "data", weights=w), 2),
         (lambda m, w: reduce_max_collective(m, "data"), 2),
         (lambda m, w: reduce_min_collective(m, "data", where=w), 2),
-        (lambda m, w: reduce_custom_collective(m, the_ops(m), "data"), 6),
-        (lambda m, w: reduce_custom_collective(m, the_ops(m), "data", weights=w), 6),
+        (lambda m, w: reduce_custom_collective(m, the_ops(m), "data"), 4),
+        (lambda m, w: reduce_custom_collective(m, the_ops(m), "data", weights=w), 4),
     ],
     ids=["mean", "wmean", "sum", "wsum", "max", "min", "custom", "wcustom"],
 )
