@@ -1,6 +1,6 @@
 """Several metrics as one. Outputs are routed by name, and equal statistics are shared."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -17,9 +17,10 @@ from datarax._typing import PyTree
 from datarax.algebra.row_merge import Target
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
-from datarax.metrics.call import Call
+from datarax.metrics.call import is_call
 from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
+from datarax.wrappers.wrapper import is_untouched, reading_of
 
 _Member = tuple[str, Any, int]
 
@@ -249,24 +250,20 @@ class Collection(Metric):
         return found
 
     def apply(self, calls: tuple[Any, ...]) -> Self:
+        return self._changed(calls, lambda metric, call: metric.apply(call))
+
+    def apply_at(self, calls: tuple[Any, ...], target: Target) -> Self:
+        return self._changed(calls, lambda metric, call: metric.apply_at(call, target))
+
+    def _changed(self, calls: tuple[Any, ...], change: Callable[[Metric, PyTree], Metric]) -> Self:
         updated = []
         for (name, metric), call in zip(self._updated(), calls, strict=True):
             if call is None:  # of a task that is left out
                 updated.append(metric)
                 continue
-            args, kwargs = (call.args, call.kwargs) if isinstance(call, Call) else ((), {})
+            args, kwargs = (call.args, call.kwargs) if is_call(call) else ((), {})
             with naming(name, args, kwargs):
-                updated.append(metric.apply(call))
-        return self.with_parts({"groups": tuple(updated)})
-
-    def apply_at(self, calls: tuple[Any, ...], target: Target) -> Self:
-        updated = []
-        for (name, metric), call in zip(self._updated(), calls, strict=True):
-            if call is None:
-                updated.append(metric)
-                continue
-            with naming(name):
-                updated.append(metric.apply_at(call, target))
+                updated.append(change(metric, call))
         return self.with_parts({"groups": tuple(updated)})
 
     def _updated(self) -> list[tuple[str, Metric]]:
@@ -293,14 +290,8 @@ class Collection(Metric):
 
     def reading(self) -> Reading:
         readings = [(name, metric.reading()) for name, metric in self.items()]
-        return Reading(
-            _flat((name, each.value) for name, each in readings),
-            _prefixed((name, each.invalid) for name, each in readings),
-            _prefixed((name, each.bounds) for name, each in readings),
-            tuple(_prefixed((name, dict(each.policies)) for name, each in readings).items()),
-            tuple(_prefixed((name, dict(each.widest)) for name, each in readings).items()),
-            flat=True,
-        )
+        value = _flat((name, each.value) for name, each in readings)
+        return reading_of(value, readings, flat=True)
 
     def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, dict(self.items())
@@ -340,12 +331,10 @@ def calls_of(name: str, metric: Metric, outputs: Mapping[str, Any]) -> PyTree:
 def _calls_of(name: str, metric: Metric, given: dict[str, Any]) -> PyTree:
     with naming(name):
         calls = metric.calls((), given)
-    if isinstance(calls, Call):
+    if is_call(calls):
         return replace(calls, path=joined(name, calls.path))
     return jax.tree.map(
-        lambda call: replace(call, path=joined(name, call.path)),
-        calls,
-        is_leaf=lambda node: isinstance(node, Call),
+        lambda call: replace(call, path=joined(name, call.path)), calls, is_leaf=is_call
     )
 
 
@@ -373,17 +362,11 @@ def _over_another(metric: Metric, others: Iterable[Metric]) -> Metric:
             shares_statistic(metric)
             and shares_statistic(other)
             and metric.outputs == other.outputs
-            and _is_empty(metric)
-            and _is_empty(other)
+            and is_untouched(metric)
+            and is_untouched(other)
         ):
             metric = metric.over(statistic_of(other))
     return metric
-
-
-def _is_empty(metric: Metric) -> bool:
-    """Whether its arrays are those of a new metric: the same objects, values are never compared."""
-    now, new = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
-    return all(x is y for x, y in zip(now, new, strict=True))
 
 
 def _without_arrays(structure: Any) -> Any:
@@ -434,8 +417,3 @@ def _check_distinct(names: Iterable[str]) -> None:
                 f"result is joined to that of its metric by '/'; rename one of the metrics"
             )
         seen.add(name)
-
-
-def _prefixed(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Several dicts as one; the name of each is put before its keys, unless they are empty."""
-    return {f"{n}/{key}".rstrip("/"): value for n, part in parts for key, value in part.items()}

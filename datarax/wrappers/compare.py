@@ -1,7 +1,6 @@
 """`Compare`: the difference of a metric between two models, on the same examples."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Self
 
 import jax
@@ -17,6 +16,7 @@ from datarax.metrics.routing import Route
 from datarax.numerics.exact import Exact
 from datarax.statistics.invalid_counts import sum_of_counts
 from datarax.wrappers.bootstrap import INDEX, Resampled, as_floats
+from datarax.wrappers.wrapper import reading_of
 
 _MODELS = ("a", "b")
 
@@ -159,8 +159,8 @@ class Compare(Resampled):
                     f"{pair[0]!r} and {pair[1]!r}, for the argument {route.argument!r}, and "
                     f"update() was given: {', '.join(sorted(outputs)) or 'none'}"
                 )
-        index = dict(self.routed).get(INDEX) or INDEX
-        return given | ({INDEX: outputs[index]} if index in outputs else {})
+        index = self.own_from(outputs)
+        return given if index is None else given | {INDEX: index}
 
     def _apply(self, calls: PyTree) -> Self:
         calls, target, seen = self.resampled(calls)
@@ -186,20 +186,8 @@ class Compare(Resampled):
         apart = _differences(*replicas)
         spread = self.spread(difference, apart)
         ends = {name: spread[name] for name in ("lower", "upper")}
-
-        def prefixed(name: str) -> dict[str, Any]:
-            parts = ("a", dict(getattr(a, name))), ("b", dict(getattr(b, name)))
-            return {f"{m}/{key}".rstrip("/"): x for m, part in parts for key, x in part.items()}
-
-        return replace(
-            a,
-            value={"a": a.value, "b": b.value, "difference": difference, **ends},
-            invalid=prefixed("invalid"),
-            bounds=prefixed("bounds"),
-            policies=tuple(prefixed("policies").items()),
-            widest=tuple(prefixed("widest").items()),
-            flat=False,
-        )
+        value = {"a": a.value, "b": b.value, "difference": difference, **ends}
+        return reading_of(value, [("a", a), ("b", b)], flat=False)
 
 
 def _differences(a: PyTree, b: PyTree) -> PyTree:

@@ -15,8 +15,7 @@ from datarax.algebra.stack import Element
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
 from datarax.wrappers.numbered import Fading
-from datarax.wrappers.stacked import Stacked
-from datarax.wrappers.wrapper import checked_metric
+from datarax.wrappers.wrapper import Stacked, checked_metric
 
 
 class Decayed(Stacked):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from datarax._checks import choice, real
+from datarax._checks import choice
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import fetched, on_host, vmap, xp
@@ -20,7 +20,7 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, times_power_of_two
 from datarax.statistics.cross_moments import TwoMoments
-from datarax.wrappers.wrapper import MultiplyingWrapper
+from datarax.wrappers.wrapper import MultiplyingWrapper, checked_confidence
 
 
 class Interval(MultiplyingWrapper):
@@ -85,11 +85,7 @@ class Interval(MultiplyingWrapper):
         method: Literal["auto", "delta", "wilson"] = "auto",
     ):
         super().__init__(metric)
-        self.confidence = real(confidence, "confidence")
-        if not 0 < self.confidence < 1:
-            raise MetricInputError(
-                f"Interval: confidence={confidence!r}; expected a number between 0 and 1"
-            )
+        self.confidence = checked_confidence(confidence, "Interval")
         choice(method, ("auto", "delta", "wilson"), "method")
         ratio = jax.eval_shape(lambda: metric.as_ratio())
         if ratio is None:

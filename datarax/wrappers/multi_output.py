@@ -16,8 +16,7 @@ from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_call, is_numbers
 from datarax.metrics.reading import Presented, Reading, Unusable
 from datarax.numerics.exact import Exact
-from datarax.wrappers.stacked import Stacked
-from datarax.wrappers.wrapper import checked_metric
+from datarax.wrappers.wrapper import Stacked, checked_metric
 
 
 class MultiOutput(Stacked):

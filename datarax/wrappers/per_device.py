@@ -25,10 +25,11 @@ from datarax.algebra.state import walk
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import is_same_everywhere, outside_mesh
 from datarax.metrics.base import Metric
-from datarax.metrics.call import Call, is_numbers, split_over
+from datarax.metrics.call import Call, is_call, is_numbers, split_over
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
 from datarax.wrappers.collection import Collection
+from datarax.wrappers.wrapper import holds_copies, is_untouched
 
 
 def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
@@ -95,7 +96,7 @@ class PerDevice(Metric):
     def __init__(self, metric: Metric, mesh: Mesh, axis_names: AxisName):
         if not isinstance(metric, Metric):
             raise MetricTypeError(f"per_device expects a plain datarax.Metric; got {kind(metric)}")
-        if any(isinstance(each, Metric) and each.owns_mesh for each in walk(metric)):
+        if holds_copies(metric):
             raise MetricTypeError(
                 "per_device expects a plain datarax.Metric; got a metric that is, or holds, a "
                 "per_device metric"
@@ -122,9 +123,7 @@ class PerDevice(Metric):
         self.mesh: Mesh = mesh
         self.axis_names: tuple[str, ...] = names
         empty = metric.reset()
-        leaves = zip(jax.tree.leaves(metric), jax.tree.leaves(empty), strict=True)
-        fresh = all(a is b for a, b in leaves)
-        self.copies = self._replicate(empty, None if fresh else metric)
+        self.copies = self._replicate(empty, None if is_untouched(metric) else metric)
 
     def __getitem__(self, name: str) -> Self:
         return self.with_parts({"copies": self._collection()[name]})
@@ -196,13 +195,11 @@ class PerDevice(Metric):
                 _refuse_split(call, self.device_count)
                 return call
 
-        calls = jax.tree.map(
-            divisible, self.copies.calls(args, kwargs), is_leaf=lambda node: isinstance(node, Call)
-        )
+        calls = jax.tree.map(divisible, self.copies.calls(args, kwargs), is_leaf=is_call)
         calls = jax.tree.map(
             lambda call: jax.tree.map(partial(self._placed, rows=call.rows), call),
             calls,
-            is_leaf=lambda node: isinstance(node, Call),
+            is_leaf=is_call,
         )
         try:
             return self.with_parts({"copies": _update(self, calls)})
@@ -366,7 +363,7 @@ def _update(metric: PerDevice, calls: PyTree) -> Metric:
     of_calls = jax.tree.map(
         lambda call: P(metric.axis_names) if call.rows else P(),
         calls,
-        is_leaf=lambda node: isinstance(node, Call),
+        is_leaf=is_call,
     )
     update = metric._mapped(
         local, in_specs=(P(metric.axis_names), of_calls), out_specs=P(metric.axis_names)

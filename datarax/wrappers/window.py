@@ -12,8 +12,7 @@ from datarax.algebra.row_merge import Target
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
 from datarax.wrappers.numbered import Ring
-from datarax.wrappers.stacked import Stacked
-from datarax.wrappers.wrapper import checked_metric
+from datarax.wrappers.wrapper import Stacked, checked_metric
 
 
 class Window(Stacked):
