@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
@@ -122,7 +122,7 @@ class Resampled(WithArgument):
         stack = self.stack.with_element(metric.reset())
         return self.with_parts({"metric": metric, "stack": stack})
 
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         given = super().arguments_from(outputs)
         if INDEX not in given and self.routed and self.fed_by is not None:
             raise MetricInputError(
@@ -282,7 +282,7 @@ def extremes_of(metric: Metric) -> frozenset[str]:
 
 def _refuse_extremes(metric: Metric, caller: str) -> None:
     """Raises if a metric has no result whose replicas say how uncertain it is."""
-    members: list[Any] = [metric]
+    members: list[Metric] = [metric]
     while any(isinstance(each, Collection) for each in members):
         members = [
             inner
@@ -307,13 +307,13 @@ def spread_of(confidence: float) -> dict[str, Callable[[jax.Array, jax.Array], j
     }
 
 
-def _of_leaves(f: Callable[..., Any], value: PyTree, replicas: PyTree) -> PyTree:
+def _of_leaves(f: Callable[..., jax.Array], value: PyTree, replicas: PyTree) -> PyTree:
     return jax.tree.map(
         lambda x, y: f(as_floats(x), as_floats(y)), value, replicas, is_leaf=is_wide
     )
 
 
-def as_floats(x: Any) -> jax.Array:
+def as_floats(x: PyTree) -> jax.Array:
     """A value as an array of floats."""
     return x.to_float() if is_wide(x) else as_float(xp.asarray(x))
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Literal, Self
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from datarax._xp import fetched, on_host, vmap, xp
 from datarax.algebra.fields import state
 from datarax.algebra.row_merge import invalid_uncounted
 from datarax.metrics.base import Metric
+from datarax.metrics.call import Call
 from datarax.metrics.reading import Reading
 from datarax.metrics.row_updates import by_rows, rows_of
 from datarax.numerics.double_float import DoubleFloat
@@ -104,7 +105,7 @@ class Interval(MultiplyingWrapper):
         )
         self.moments = TwoMoments(ratio[0].shape, crossed=True)
 
-    def _apply(self, calls: PyTree) -> Any:
+    def _apply(self, calls: PyTree) -> Self:
         rows = rows_of(calls)
         call = by_rows(calls, rows)
         if on_host(*jax.tree.leaves((self, call))):
@@ -127,7 +128,7 @@ class Interval(MultiplyingWrapper):
 
     def reading(self) -> Reading:
         whole = self.metric.reading()
-        ratio: Any = self.metric.as_ratio()
+        ratio: PyTree = self.metric.as_ratio()
         a, b = map(_scaled, ratio)
         r = a / b
         count, means, (squares,) = self.moments.scaled()
@@ -170,7 +171,7 @@ def _wilson(p: jax.Array, n: jax.Array, z: float) -> tuple[jax.Array, jax.Array]
     return xp.maximum(center - half, 0), xp.minimum(center + half, 1)
 
 
-def _terms_of_rows(empty: Metric, call: Any) -> Any:
+def _terms_of_rows(empty: Metric, call: Call) -> PyTree:
     """The numerator and the denominator of each row, of a call by rows."""
     with invalid_uncounted():
         return vmap(lambda call: empty.apply(call).as_ratio())(call)

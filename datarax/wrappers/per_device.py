@@ -1,10 +1,10 @@
 """A metric with one copy of its state on each device, so that updates do not communicate."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -143,7 +143,7 @@ class PerDevice(Metric):
         """Pairs of name and metric, sorted by name."""
         return [(name, self[name]) for name in self]
 
-    def replace(self, /, **changes: Any) -> Self:
+    def replace(self, /, **changes: PyTree) -> Self:
         """The metric with these fields changed, as by its own `replace`: `on_invalid` for example.
 
         Raises:
@@ -169,7 +169,7 @@ class PerDevice(Metric):
         """The number of copies: one for each device along the axes."""
         return math.prod(self.mesh.shape[name] for name in self.axis_names)
 
-    def update(self, *args: Any, **kwargs: Any) -> Self:
+    def update(self, *args: PyTree, **kwargs: PyTree) -> Self:
         """A new metric in which each device has updated its copy with its shard of a batch.
 
         If the number of rows is not divisible by the number of devices, the batch is padded with
@@ -225,7 +225,7 @@ class PerDevice(Metric):
             )
         return merge_copies(self)
 
-    def bounds(self) -> Any:
+    def bounds(self) -> PyTree:
         """The bounds of the metric, as those of `sync()`.
 
         Raises:
@@ -237,7 +237,7 @@ class PerDevice(Metric):
                 f"{type(self.copies).__name__} has no bounds(): its value is no estimate. Those "
                 f"that have bounds are read from scores or values in bins, such as AUROC"
             )
-        merged: Any = self.merged()
+        merged: PyTree = self.merged()
         return merged.bounds()
 
     def merged(self) -> Metric:
@@ -268,11 +268,11 @@ class PerDevice(Metric):
 
     # It is saved as a plain metric, so that it can be restored on any number of devices.
 
-    def saved(self) -> dict[str, Any]:
+    def saved(self) -> dict[str, PyTree]:
         """The same as `sync().saved()`. On several processes, all must call it."""
         return self.merged().saved()
 
-    def loaded(self, saved: Any, where: str) -> Self:
+    def loaded(self, saved: PyTree, where: str) -> Self:
         # A plain metric is loaded and then replicated, so the layout when saving does not matter.
         empty = jax.tree.map(lambda leaf: leaf[0], self.copies.reset())
         outermost = where == type(self).__name__
@@ -285,10 +285,10 @@ class PerDevice(Metric):
     def routes(self) -> list[Route]:
         return self.copies.routes()
 
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         return self.copies.arguments_from(outputs)
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: PyTree) -> Self:
         return self.with_parts({"copies": _combine(self, other)})
 
     @outside_mesh
@@ -305,7 +305,9 @@ class PerDevice(Metric):
             copies,
         )
 
-    def _mapped(self, function: Any, *, out_specs: Any, in_specs: Any = None) -> Any:
+    def _mapped(
+        self, function: Callable[..., PyTree], *, out_specs: PyTree, in_specs: PyTree = None
+    ) -> Callable[..., PyTree]:
         """`shard_map` of `function`: each device calls it with its own shard of the arguments."""
         # The `Explicit` axes of the mesh are mapped too, because the arithmetic of most metrics
         # does not work on arrays that are typed as sharded over `Explicit` axes.
@@ -400,7 +402,7 @@ def _explicit(mesh: Mesh) -> tuple[str, ...]:
 # In `PerDevice`, every array has a leading axis of devices, of size 1 on each device.
 
 
-def _own(copies: Any) -> Any:
+def _own(copies: Metric) -> Metric:
     """The copy of this device, without the device axis."""
     return jax.tree.map(lambda x: lax.squeeze(x, (0,)), copies)
 
@@ -479,7 +481,7 @@ def _global(argument: PyTree, caller: str) -> PyTree:
     """
     several = jax.process_count() > 1 and not isinstance(jnp.zeros(()), Tracer)
 
-    def array(x: Any) -> jax.Array:
+    def array(x: PyTree) -> jax.Array:
         if several and not isinstance(x, Tracer) and getattr(x, "is_fully_addressable", True):
             raise NotAddressableError(
                 f"{caller}: only this process holds an array of shape {np.shape(x)}, so each of "

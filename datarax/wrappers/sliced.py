@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
@@ -112,7 +112,7 @@ class Sliced(WithArgument):
         slices = self.slices.with_element(metric.reset())
         return self.with_parts({"metric": metric, "slices": slices})
 
-    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         if self.by not in kwargs:
             raise MetricInputError(
                 f"Sliced({type(self.metric).__name__}).update needs the slice of each row: pass "
@@ -179,7 +179,7 @@ class Sliced(WithArgument):
         place = xp.where(known, place, xp.uint32(self.num_slices))
         return calls, place, ~known & counted_rows(several[0], rows)
 
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         if self.fed_by not in outputs:
             raise MetricInputError(
                 f"Sliced({type(self.metric).__name__}) needs the output {self.fed_by!r}, the slice "
@@ -218,7 +218,7 @@ class _Slices(Presented):
 
     overall: PyTree
     slices: PyTree
-    unknown: Any
+    unknown: PyTree
     names: tuple[str, ...] = field(metadata={"static": True})
 
     def arrays(self) -> PyTree:

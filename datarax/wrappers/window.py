@@ -1,6 +1,6 @@
 """`Window`: the value of a metric over the last updates."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 
@@ -72,5 +72,5 @@ class Window(Stacked):
     def reading(self) -> Reading:
         return self.stack.merged().reading()
 
-    def invalid_count(self) -> Any:
+    def invalid_count(self) -> PyTree:
         return self.stack.merged().invalid_count()

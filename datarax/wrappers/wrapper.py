@@ -37,7 +37,7 @@ class Wrapper(Metric):
         _check_plain(self.metric, type(self).__name__)
 
     @property
-    def on_invalid(self) -> Any:  # type: ignore[override]
+    def on_invalid(self) -> PyTree:  # type: ignore[override]
         """The policy of the metric."""
         return self.metric.on_invalid
 
@@ -46,15 +46,15 @@ class Wrapper(Metric):
         return self.metric.is_extreme
 
     @property
-    def outputs(self) -> Any:  # type: ignore[override]
+    def outputs(self) -> PyTree:  # type: ignore[override]
         """The outputs that `from_outputs` of the metric names."""
         return self.metric.outputs
 
-    def update(self, *args: Any, **kwargs: Any) -> Self:
+    def update(self, *args: PyTree, **kwargs: PyTree) -> Self:
         """A new metric with the batch folded in; the arguments are those of the metric."""
         return self.apply(self.calls(args, kwargs))
 
-    def replace(self, /, **changes: Any) -> Self:
+    def replace(self, /, **changes: PyTree) -> Self:
         """A copy with these fields changed: those of the wrapper, or of the metric.
 
         Raises:
@@ -73,7 +73,7 @@ class Wrapper(Metric):
         type(self)(**given | {"metric": metric})  # raises if it cannot wrap the metric
         return copy.with_parts({"metric": metric})
 
-    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         return self.metric.calls(args, kwargs)
 
     def apply(self, calls: PyTree) -> Self:
@@ -82,7 +82,7 @@ class Wrapper(Metric):
     def routes(self) -> list[Route]:
         return self.metric.routes()
 
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         return self.metric.arguments_from(outputs)
 
     def from_outputs(self, **outputs: str | None) -> Self:
@@ -130,14 +130,14 @@ class MultiplyingWrapper(Wrapper):
     def from_outputs(self, **outputs: str | None) -> Self:
         return self.with_metric(self.metric.from_outputs(**outputs))
 
-    def replace(self, /, **changes: Any) -> Self:
+    def replace(self, /, **changes: PyTree) -> Self:
         """The wrapper with these fields of its metric changed, as by the metric's own `replace`."""
         return self.with_metric(self.metric.replace(**changes))
 
     def over(self, statistic: State) -> Self:
         return self
 
-    def invalid_count(self) -> Any:
+    def invalid_count(self) -> PyTree:
         return self.metric.invalid_count()
 
 
@@ -176,7 +176,7 @@ class WithArgument(MultiplyingWrapper):
         """The output that feeds it; None if it is left out on purpose."""
         return dict(self.routed).get(self.own, self.own)
 
-    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         given = dict(kwargs)
         value = given.pop(self.own, None)
         calls = self.metric.calls(args, given)
@@ -187,11 +187,11 @@ class WithArgument(MultiplyingWrapper):
         route = Route(type(self).__name__, self.own, self.fed_by, self.needs_own, routed)
         return [*self.metric.routes(), route]
 
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         given, own = self.metric.arguments_from(outputs), self.own_from(outputs)
         return given if own is None else given | {self.own: own}
 
-    def own_from(self, outputs: Mapping[str, Any]) -> Any:
+    def own_from(self, outputs: Mapping[str, PyTree]) -> PyTree:
         """What the argument takes from these outputs; None if it is not among them."""
         return None if self.fed_by is None else outputs.get(self.fed_by)
 
@@ -223,7 +223,7 @@ def is_untouched(metric: Metric) -> bool:
     return all(x is y for x, y in zip(now, new, strict=True))
 
 
-def prefixed(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def prefixed(parts: Iterable[tuple[str, Mapping[str, PyTree]]]) -> dict[str, PyTree]:
     """Several dicts as one, with names like "outer/inner"."""
     return {joined(name, key): x for name, part in parts for key, x in part.items()}
 
@@ -254,7 +254,7 @@ def checked_confidence(confidence: float, caller: str) -> float:
     return number
 
 
-def _check_plain(metric: Any, caller: str) -> None:
+def _check_plain(metric: object, caller: str) -> None:
     if not isinstance(metric, Metric):
         raise MetricTypeError(f"{caller} expects a datarax.Metric; got {kind(metric)}")
     if holds_copies(metric):
@@ -279,5 +279,5 @@ def value_shapes(metric: Metric) -> PyTree:
     return jax.eval_shape(_value, map_leaf_states(lambda leaves: [*map(_empty, leaves)], metric))
 
 
-def _empty(leaf: Any) -> Any:
+def _empty(leaf: State) -> State:
     return leaf.with_parts(leaf.empty()) if isinstance(leaf, LeafState) else leaf
