@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 def _summary(args: argparse.Namespace, outcome: Outcome, notes: Sequence[str]) -> dict[str, Any]:
     excluded = [(*key.split(":", 1), rows) for key, rows in outcome.excluded.items()]
     return plain(
-        head_of(outcome.config, outcome.title, __version__)
+        head_of(outcome, __version__)
         | {
             "source": {"a": args.a, "b": args.b, "rows": outcome.rows},
             "metrics": compared_rows(outcome.config, outcome.metric),
@@ -110,4 +110,4 @@ def _configuration(args: argparse.Namespace, models: Mapping[str, Files]) -> Con
             name = f"{output}_{model}" if output in PREDICTED else output
             first[name], names[name] = x, files.names[output]
     request = request_of(args, models["a"].available, compared=True)
-    return planned(request, names, first, scan)
+    return planned(request, args.metrics, names, first, scan)

@@ -22,8 +22,9 @@ from datarax.cli import console_tables
 from datarax.cli.console_tables import Summary
 from datarax.cli.interrupts import INTERRUPTED, beside, promptly
 from datarax.cli.one_line import printable
-from datarax.evaluation.assembly import assembled, without_interval, without_slices
+from datarax.evaluation.assembly import Configuration, assembled, without_interval, without_slices
 from datarax.evaluation.columns import Encoded, Names
+from datarax.evaluation.encoding import Slicing
 from datarax.evaluation.engines import engine
 from datarax.evaluation.evaluator import folding_of
 from datarax.evaluation.first_pass import Files
@@ -36,9 +37,10 @@ from datarax.evaluation.outcome import (
     save_state,
     write_outcome,
 )
+from datarax.evaluation.outcome_summary import summary_of
 from datarax.evaluation.output_folder import held
 from datarax.evaluation.partial_state import Merging
-from datarax.evaluation.planning import Request, planned
+from datarax.evaluation.planning import planned
 from datarax.evaluation.progress_bar import progress_bar
 
 SECONDS_BETWEEN_SAVES = 2.0
@@ -83,7 +85,7 @@ def _summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
         (without_slices(config), "is not sliced: its state is too large to hold for each slice"),
     ):
         found += [f"{name} {what}" for name in names]
-    return outcome.summary(__version__) | {"notes": [*found, *notes]}
+    return summary_of(outcome, __version__) | {"notes": [*found, *notes]}
 
 
 def completed(args: argparse.Namespace, prepare: Callable[[], Evaluation]) -> int:
@@ -158,7 +160,7 @@ def prepared(args: argparse.Namespace, files: Files) -> Outcome:
     if files.columns.together is not None:
         files.check_queries(files.columns.together)
     request = request_of(args, files.available)
-    config = planned(request, names, files.first_rows(), files.value_counts)
+    config = planned(request, args.metrics, names, files.first_rows(), files.value_counts)
     return Outcome(
         assembled(config),
         total=len(files.parts),
@@ -184,7 +186,7 @@ def columns_of(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
     for name in ("weights", "query", "key"):
         if getattr(args, name, None) is not None:
             given[name] = getattr(args, name)
-    slices = [_slice(text, available)[0] for text in getattr(args, "slice_by", ())]
+    slices = [_slice(text, available).by for text in getattr(args, "slice_by", ())]
     given |= {f"slice_{place}": column for place, column in enumerate(slices)}
     if args.task in ("ranking", "text"):
         for output in ("preds", "target"):
@@ -294,15 +296,14 @@ def check(args: argparse.Namespace) -> None:
 
 def request_of(
     args: argparse.Namespace, available: Sequence[str], *, compared: bool = False
-) -> Request:
+) -> Configuration:
     """The request that the arguments make, for files with these columns."""
-    return Request(
+    return Configuration(
         task=args.task,
         scores=args.scores,
-        classes=None if args.classes is None else _distinct(args.classes, "--classes", 2),
-        num_classes=args.num_classes,
-        metrics=args.metrics,
-        slices=tuple(_slice(text, available) for text in getattr(args, "slice_by", ())),
+        names=None if args.classes is None else _distinct(args.classes, "--classes", 2),
+        size=args.num_classes,
+        slicings=tuple(_slice(text, available) for text in getattr(args, "slice_by", ())),
         bootstrap=args.bootstrap,
         confidence=args.confidence,
         on_invalid=args.on_invalid,
@@ -320,13 +321,13 @@ def _distinct(text: str, argument: str, least: int) -> tuple[str, ...]:
     return names
 
 
-def _slice(text: str, available: Sequence[str]) -> tuple[str, tuple[str, ...] | None]:
-    """A column to slice by, and the values to slice by if they are given."""
+def _slice(text: str, available: Sequence[str]) -> Slicing:
+    """A column to slice by, with the values to slice by if they are given."""
     column, equals, values = text.partition("=")
     # A column may have "=" in its name.
     if text in available or not equals:
-        return text, None
-    return column, _distinct(values, f"--slice-by {column}", 1)
+        return Slicing(text, ())
+    return Slicing(column, _distinct(values, f"--slice-by {column}", 1))
 
 
 def _said(caught: Sequence[warnings.WarningMessage]) -> list[str]:

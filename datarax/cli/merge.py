@@ -12,6 +12,7 @@ from datarax.cli.evaluate import show_and_write
 from datarax.cli.interrupts import promptly
 from datarax.evaluation.metric_names import imported
 from datarax.evaluation.outcome import PARTIAL, files_of, merged
+from datarax.evaluation.outcome_summary import summary_of
 from datarax.evaluation.output_folder import held
 
 
@@ -27,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
 
     def computed() -> tuple[dict[str, Any], dict[str, bytes]]:
         outcome = merged(args.folders, duplicates=args.allow_duplicates, title=args.title or "")
-        summary = outcome.summary(__version__)
+        summary = summary_of(outcome, __version__)
         return summary, files_of(outcome, summary)
 
     # Before the folder is made: a merge that is refused leaves none behind.

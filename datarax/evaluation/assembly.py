@@ -7,7 +7,7 @@ from typing import Any, Self
 import jax
 
 from datarax.evaluation.encoding import Encoding, Slicing
-from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, needs_scores, snake_case
+from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, hashable, needs_scores, snake_case
 from datarax.metrics import Sum
 from datarax.metrics.base import Metric
 from datarax.wrappers.bootstrap import Bootstrap
@@ -25,10 +25,13 @@ _COARSE_BITS = (12, 10)
 
 @dataclass(frozen=True)
 class Configuration:
-    """The settings from which `assembled` makes the metric of an evaluation."""
+    """The settings from which `assembled` makes the metric of an evaluation.
+
+    A command makes it of its arguments, and `planned` completes it by what is in the files.
+    """
 
     task: str
-    specs: tuple[Spec, ...]
+    specs: tuple[Spec, ...] = ()
     size: int | None = None
     """How many classes, labels or outputs there are."""
     names: tuple[str, ...] | None = None
@@ -49,26 +52,19 @@ class Configuration:
 
     def as_json(self) -> dict[str, Any]:
         """A dict that JSON can hold; `of_json` reads it."""
-        return asdict(self) | {
-            "specs": [spec.as_json() for spec in self.specs],
-            "names": None if self.names is None else list(self.names),
-            "slicings": [asdict(each) | {"values": list(each.values)} for each in self.slicings],
-        }
+        return asdict(self) | {"specs": [spec.as_json() for spec in self.specs]}
 
     @classmethod
     def of_json(cls, saved: Mapping[str, Any]) -> Self:
         """The configuration that `as_json` gave."""
-        slicings = (
-            Slicing(each["by"], tuple(each["values"]), each["other"]) for each in saved["slicings"]
-        )
-        return cls(
-            **dict(saved)
-            | {
-                "specs": tuple(Spec.of_json(each) for each in saved["specs"]),
-                "names": None if saved["names"] is None else tuple(saved["names"]),
-                "slicings": tuple(slicings),
-            }
-        )
+        tuples = {
+            "specs": tuple(map(Spec.of_json, saved["specs"])),
+            "names": hashable(saved["names"]),
+            "slicings": tuple(
+                Slicing(**each | {"values": tuple(each["values"])}) for each in saved["slicings"]
+            ),
+        }
+        return cls(**dict(saved) | tuples)
 
     @property
     def encoding(self) -> Encoding:

@@ -20,8 +20,8 @@ from datarax._errors import CheckpointError, ConfigurationMismatchError
 from datarax.evaluation.assembly import Configuration, assembled
 from datarax.evaluation.evaluator import Progress
 from datarax.evaluation.identity import FileIdentity, different
-from datarax.evaluation.outcome_summary import summary_of
 from datarax.evaluation.output_folder import check_not_held, write_files
+from datarax.evaluation.tasks import hashable
 from datarax.io.checkpoint import pack, unpack
 from datarax.wrappers.collection import Collection
 
@@ -44,21 +44,19 @@ class Outcome(Progress):
     merged: bool = field(default=False, kw_only=True)
     """Whether it was merged of several; then `done` does not say which parts."""
 
-    def summary(self, version: str) -> dict[str, Any]:
-        """The summary, which `metrics.json` holds, as of this version of datarax."""
-        return summary_of(self.config, self, self.title, self.columns, version)
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What it was asked for, by the names that messages have."""
+        settings = {_NAMES.get(name, name): x for name, x in self.config.as_json().items()}
+        return settings | {f"the column of {name}": x for name, x in self.columns.items()}
 
     def difference(self, other: Self) -> str | None:
         """What the other was asked for that this one was not, for a message; None if nothing."""
-        mine, theirs = self.config.as_json(), other.config.as_json()
-        changed = [name for name in mine if mine[name] != theirs[name]]
-        if changed:
-            a, b = (_brief(each[changed[0]]) for each in (mine, theirs))
-            return f"{_NAMES.get(changed[0], changed[0])} is {a} in one and {b} in the other"
-        if self.columns != other.columns:
-            name = next(k for k in self.columns if self.columns[k] != other.columns.get(k))
-            a, b = (_brief(each.get(name)) for each in (self.columns, other.columns))
-            return f"the column of {name} is {a} in one and {b} in the other"
+        mine, theirs = self.asked, other.asked
+        for name in mine | theirs:
+            if mine.get(name) != theirs.get(name):
+                a, b = (_brief(each.get(name)) for each in (mine, theirs))
+                return f"{name} is {a} in one and {b} in the other"
         return None
 
 
@@ -70,6 +68,10 @@ _NAMES = {
     "scores": "--scores",
     "on_invalid": "--on-invalid",
 }
+
+
+_AS_THEY_ARE = ("columns", "title", "rows", "excluded", "done", "total", "merged")
+"""The fields that the description of a state has by their names."""
 
 
 def save_state(folder: Path, outcome: Outcome, name: str = STATE) -> None:
@@ -86,16 +88,9 @@ def _state(outcome: Outcome) -> bytes:
     description = {
         "format": FORMAT,
         "config": outcome.config.as_json(),
-        "columns": dict(outcome.columns),
-        "sources": [list(file) for file in outcome.files],
-        "title": outcome.title,
-        "rows": outcome.rows,
-        "excluded": dict(outcome.excluded),
-        "done": list(outcome.done),
-        "total": outcome.total,
-        "merged": outcome.merged,
+        "sources": outcome.files,
         "state": info,
-    }
+    } | {name: getattr(outcome, name) for name in _AS_THEY_ARE}
     text = np.frombuffer(json.dumps(description).encode(), np.uint8)
     file = io.BytesIO()
     np.savez(file, description=text, state=arrays["state"], sha256=_checksum(text, arrays["state"]))
@@ -134,9 +129,7 @@ def load_state(folder: Path, name: str = STATE) -> Outcome:
         metric = unpack(saved, description["state"], like=assembled(config))
         return Outcome(
             metric,
-            **{name: description[name] for name in ("rows", "excluded", "total", "columns")},
-            **{name: description[name] for name in ("title", "merged")},
-            done=tuple(description["done"]),
+            **{name: hashable(description[name]) for name in _AS_THEY_ARE},
             files=tuple(FileIdentity(*each) for each in description["sources"]),
             config=config,
         )

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from datarax.evaluation.assembly import Configuration
-from datarax.evaluation.evaluator import Progress
+from datarax.evaluation.outcome import Outcome
 from datarax.evaluation.tasks import Spec, better, built, described
 from datarax.metrics.base import Metric, read
 from datarax.metrics.reading import Reading, flat_items
@@ -21,48 +21,42 @@ FORMAT = 1
 _NAN = "the result is NaN; --on-invalid exclude leaves such rows out"
 
 
-def head_of(config: Configuration, title: str, version: str) -> dict[str, Any]:
+def head_of(outcome: Outcome, version: str) -> dict[str, Any]:
     """What the summaries of evaluations and of comparisons begin with."""
     return {
         "format": FORMAT,
         "datarax": version,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "title": title,
-        "task": config.task,
-        "config": config.as_json(),
+        "title": outcome.title,
+        "task": outcome.config.task,
+        "config": outcome.config.as_json(),
     }
 
 
-def summary_of(
-    config: Configuration,
-    progress: Progress,
-    title: str,
-    columns: Mapping[str, list[str] | None],
-    version: str,
-) -> dict[str, Any]:
+def summary_of(outcome: Outcome, version: str) -> dict[str, Any]:
     """The summary of an evaluation by this version of datarax; NaN and infinities are None.
 
     Its keys are those of `metrics.json`: see the page on evaluating files.
     """
-    metric: Any = progress.metric
+    config, metric = outcome.config, outcome.metric
     whole = read(metric["whole"]).checked("", warns=False)  # raises, if the policy is "raise"
     values = dict(flat_items(whole.on_host()))
     ends = _ends(metric["interval"]) if "interval" in metric else {}
-    done = len(progress.done)
+    done = len(outcome.done)
     return plain(
-        head_of(config, title, version)
+        head_of(outcome, version)
         | {
             "source": {
-                "files": [file.path for file in progress.files],
-                "rows": progress.rows,
-                "parts": {"done": done, "total": progress.total},
-                "complete": done == progress.total,
+                "files": [file.path for file in outcome.files],
+                "rows": outcome.rows,
+                "parts": {"done": done, "total": outcome.total},
+                "complete": done == outcome.total,
             },
-            "columns": dict(columns),
+            "columns": outcome.columns,
             "metrics": list(_rows(config, values, ends, whole.bounds)),
             "by_class": _by_class(config, _class_names(config), values),
             "slices": [_slices(config, place, metric) for place in range(len(config.slicings))],
-            "excluded": [*_excluded(progress.excluded), *_unusable(whole, config)],
+            "excluded": [*_excluded(outcome.excluded), *_unusable(whole, config)],
             "confidence": config.confidence,
         }
     )

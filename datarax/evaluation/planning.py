@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax.evaluation.assembly import Configuration
-from datarax.evaluation.encoding import Slicing, known, listed
+from datarax.evaluation.encoding import Rows, Slicing, known, listed
 from datarax.evaluation.metric_names import defaults, parsed
 from datarax.evaluation.tasks import TASKS
 
@@ -23,31 +23,19 @@ Scan = Callable[[Sequence[str]], Mapping[str, Counter[Any]]]
 """Reads columns, given by output, and counts their distinct values."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the user asked for."""
-
-    task: str
-    scores: str | None = None
-    classes: tuple[str, ...] | None = None
-    num_classes: int | None = None
-    metrics: str | None = None
-    slices: tuple[tuple[str, tuple[str, ...] | None], ...] = ()
-    """Columns, each with the values to slice by; None for the most frequent ones."""
-    bootstrap: int = 0
-    confidence: float = 0.95
-    on_invalid: str = "propagate"
-    pictures: bool = False
-    compared: bool = False
-
-
 def planned(
-    request: Request, columns: Columns, first: Mapping[str, Any], scan: Scan
+    request: Configuration,
+    metrics: str | None,
+    columns: Columns,
+    first: Mapping[str, Any],
+    scan: Scan,
 ) -> Configuration:
     """The configuration for files with these columns.
 
     Args:
-        request: what the user asked for.
+        request: what the user asked for: `size` and `names` are those that were given, and slicings
+            have the values as texts, or none for the most frequent ones.
+        metrics: the text of `--metrics`; None for the defaults of the task.
         columns: the names of the columns of each output.
         first: some rows of each output, as they are in the files.
         scan: counts the values of outputs in all rows; it is called only if that is needed.
@@ -55,10 +43,14 @@ def planned(
     Raises:
         MetricInputError: the columns do not fit the task, or the number of classes is not known.
     """
-    task, preds = request.task, first.get("preds_a" if request.compared else "preds", ())
-    wide = [f"slice_{place}" for place, (_, values) in enumerate(request.slices) if values is None]
+    task, slicings, preds = (
+        request.task,
+        request.slicings,
+        first.get("preds_a" if request.compared else "preds", ()),
+    )
+    wide = [f"slice_{place}" for place, each in enumerate(slicings) if not each.values]
     counted = dict(scan(wide)) if wide else {}
-    size, names, named, scores = None, request.classes, False, None
+    size, names, named, scores = None, request.names, False, None
     if task in ("binary", "multiclass", "multilabel"):
         scores = _scores(request, columns, preds)
         size, names, named = _classes(request, columns, first, scores, scan)
@@ -84,38 +76,31 @@ def planned(
                     f"{_named(columns, output)} holds strings; the task {task} takes "
                     f"{TASKS[task].takes}"
                 )
-    if (request.classes or request.num_classes) and task in ("regression", "ranking", "text"):
+    if (request.names or request.size) and task in ("regression", "ranking", "text"):
         raise MetricInputError(f"--classes and --num-classes are not for the task {task}")
     specs = (
-        defaults(task, size=size, scores=scores)
-        if request.metrics is None
-        else parsed(request.metrics, task, size)
+        defaults(task, size=size, scores=scores) if metrics is None else parsed(metrics, task, size)
     )
-    return Configuration(
-        task=task,
+    return replace(
+        request,
         specs=tuple(specs),
         size=size,
         names=names,
         named=named,
         scores=scores,
         slicings=tuple(
-            _slicing(column, values, counted.get(f"slice_{place}"), first[f"slice_{place}"])
-            for place, (column, values) in enumerate(request.slices)
+            _slicing(each, counted.get(f"slice_{place}"), first[f"slice_{place}"])
+            for place, each in enumerate(slicings)
         ),
-        bootstrap=request.bootstrap,
-        confidence=request.confidence,
-        on_invalid=request.on_invalid,
         weighted="weights" in columns,
-        pictures=request.pictures,
-        compared=request.compared,
     )
 
 
-def _predicted(name: str, request: Request) -> tuple[str, ...]:
+def _predicted(name: str, request: Configuration) -> tuple[str, ...]:
     return (f"{name}_a", f"{name}_b") if request.compared else (name,)
 
 
-def _scores(request: Request, columns: Columns, preds: Any) -> str:
+def _scores(request: Configuration, columns: Columns, preds: Any) -> str:
     """What the columns of predictions hold. It follows from names and shapes, never from values."""
     labels = request.task == "multiclass" and np.ndim(preds) == 1 and not _holds_lists(preds)
     labels |= request.task == "binary" and _holds_strings(preds)
@@ -134,18 +119,18 @@ def _scores(request: Request, columns: Columns, preds: Any) -> str:
 
 
 def _classes(
-    request: Request, columns: Columns, first: Mapping[str, Any], scores: str, scan: Scan
+    request: Configuration, columns: Columns, first: Mapping[str, Any], scores: str, scan: Scan
 ) -> tuple[int | None, tuple[str, ...] | None, bool]:
     """The number of classes or labels, their names, and whether columns hold the names."""
     task, outputs = request.task, _predicted("preds", request)
-    preds, target, names = first[outputs[0]], first["target"], request.classes
+    preds, target, names = first[outputs[0]], first["target"], request.names
     if task == "binary":
         if np.ndim(preds) != 1:
             raise MetricInputError(
                 f"the task binary takes one column of scores, of the second class; --preds names "
                 f"{_width(preds)}: {_brief(columns[outputs[0]])}"
             )
-        if request.num_classes not in (None, 2) or (names and len(names) != 2):
+        if request.size not in (None, 2) or (names and len(names) != 2):
             raise MetricInputError("the task binary has two classes; use --task multiclass")
         if not _holds_strings(target):
             _same_kind(columns, (*outputs, "target"), first, scores)
@@ -171,7 +156,7 @@ def _classes(
     if scores == "labels":
         return _labels(request, columns, ("target", *outputs), first, scan)
     wide = _width(preds)
-    given = request.num_classes or (len(names) if names else wide)
+    given = request.size or (len(names) if names else wide)
     if given != wide:
         raise MetricInputError(
             f"--preds names {wide} columns of scores, and there are {given} classes; expected one "
@@ -206,7 +191,7 @@ def _same_kind(
 
 
 def _labels(
-    request: Request,
+    request: Configuration,
     columns: Columns,
     outputs: Sequence[str],
     first: Mapping[str, Any],
@@ -215,18 +200,17 @@ def _labels(
     """The same where all that is known of the classes is in columns of labels."""
     named = any(_holds_strings(_flat(first[output])) for output in outputs)
     _same_kind(columns, outputs, first, "labels")
-    if request.classes:
-        return len(request.classes), request.classes, named
-    if request.num_classes and not named:
-        return request.num_classes, None, False
+    if request.names:
+        return len(request.names), request.names, named
+    if request.size and not named:
+        return request.size, None, False
     counts = scan(outputs)
     values = {value for output in outputs for value in counts[output] if value is not None}
     if named:
         names = tuple(sorted(map(str, values)))
-        if request.num_classes not in (None, len(names)):
+        if request.size not in (None, len(names)):
             raise MetricInputError(
-                f"the labels have {len(names)} distinct values; --num-classes is "
-                f"{request.num_classes}"
+                f"the labels have {len(names)} distinct values; --num-classes is {request.size}"
             )
         size = len(names)
     else:
@@ -251,23 +235,18 @@ def _found(columns: Columns, output: str, scan: Scan) -> tuple[str, ...]:
     return found
 
 
-def _slicing(
-    column: str, values: tuple[str, ...] | None, counts: Counter[Any] | None, first: Any
-) -> Slicing:
-    if values is not None:
-        kinds = [type(x) for x in listed(first) if x is not None]
-        return Slicing(
-            column, tuple(_as_value(x, kinds[0] if kinds else str, column) for x in values)
-        )
-    assert counts is not None
+def _slicing(given: Slicing, counts: Counter[Any] | None, first: Rows) -> Slicing:
+    if counts is None:
+        kind = next((type(x) for x in listed(first) if x is not None), str)
+        return replace(given, values=tuple(_as_value(x, kind, given.by) for x in given.values))
     merged: Counter[Any] = Counter()
     for value, number in counts.items():
         merged[known(value)] += number
     if not merged:
-        raise MetricInputError(f"the column {column!r} has no rows to slice by")
+        raise MetricInputError(f"the column {given.by!r} has no rows to slice by")
     # Equal counts are ordered by the value, so that the order of the rows does not matter.
     ranked = sorted(merged, key=lambda value: (-merged[value], str(value)))
-    return Slicing(column, tuple(ranked[:MOST_SLICES]), len(ranked) > MOST_SLICES)
+    return Slicing(given.by, tuple(ranked[:MOST_SLICES]), len(ranked) > MOST_SLICES)
 
 
 def _as_value(text: str, kind: type, column: str) -> Any:
@@ -293,7 +272,7 @@ def _endings(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name[start:] for name in names)
 
 
-def _same_width(first: Mapping[str, Any], request: Request) -> None:
+def _same_width(first: Mapping[str, Any], request: Configuration) -> None:
     target = first["target"]
     for output in _predicted("preds", request):
         if np.shape(first[output])[1:] != np.shape(target)[1:]:

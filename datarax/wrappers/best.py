@@ -48,7 +48,7 @@ class BestValue(ElementwiseState):
     count: jax.Array = state()
     """The number of values, int32; it stays at 2**31 - 1 from there on."""
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         return dict(_empty(np.dtype(default_float()).name))
 
     def update(self, value: ArrayLike) -> Self:
@@ -58,7 +58,7 @@ class BestValue(ElementwiseState):
         new = {"value": xp.where(value == 0, 0, value), "step": self.count, "count": xp.int32(1)}
         return self.combine(self.with_parts(new))
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         is_better = other.value > self.value if self.mode == "max" else other.value < self.value
         is_earlier = (other.value == self.value) & (other.step < self.step)
         is_first = xp.isnan(self.value) & ~xp.isnan(other.value)

@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
 
-from datarax._checks import as_float, is_integer, numeric, positive_int, python_int, real
+from datarax._checks import as_float, is_integer, numeric, positive_int, python_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import lax, xp
@@ -19,16 +19,15 @@ from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric
-from datarax.metrics.call import Call, is_call, taken_from, with_argument
+from datarax.metrics.call import Call, is_call, taken_from
 from datarax.metrics.reading import Reading, flat_items, is_wide
-from datarax.metrics.routing import Route
 from datarax.metrics.row_updates import counted_rows, rows_of
 from datarax.numerics.exact import Exact
 from datarax.numerics.hashing import hashed, mixed
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.wrappers.collection import Collection
-from datarax.wrappers.wrapper import MultiplyingWrapper
+from datarax.wrappers.wrapper import WithArgument, checked_confidence, prefixed
 
 _STEPS = 1 << 16
 
@@ -69,8 +68,10 @@ def thresholds() -> tuple[int, ...]:
 INDEX = "index"
 
 
-class Resampled(MultiplyingWrapper):
+class Resampled(WithArgument):
     """The base of wrappers that hold replicas of their metric, for resampled data."""
+
+    needs_own: ClassVar[bool] = False
 
     replicas: int
     seed: int
@@ -78,6 +79,10 @@ class Resampled(MultiplyingWrapper):
     stack: Stack = state()
     seen: MetricAccumulator = state()
     """How many rows there were without an index."""
+
+    @property
+    def own(self) -> str:
+        return INDEX
 
     def configure(self, metric: Metric, replicas: int, seed: int, confidence: float) -> None:
         """Checks the arguments of the constructor, and makes the states."""
@@ -88,11 +93,7 @@ class Resampled(MultiplyingWrapper):
         positive_int(self.replicas, "replicas", least=2)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise MetricInputError(f"{name}: seed={seed!r}; expected an integer")
-        self.confidence = real(confidence, "confidence")
-        if not 0 < self.confidence < 1:
-            raise MetricInputError(
-                f"{name}: confidence={confidence!r}; expected a number between 0 and 1"
-            )
+        self.confidence = checked_confidence(confidence, name)
         if any(route.argument == INDEX for route in metric.routes()):
             raise MetricInputError(
                 f"{name}: {type(metric).__name__}.update takes an argument called {INDEX!r} "
@@ -121,36 +122,14 @@ class Resampled(MultiplyingWrapper):
         stack = self.stack.with_element(metric.reset())
         return self.with_parts({"metric": metric, "stack": stack})
 
-    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
-        given = dict(kwargs)
-        index = given.pop(INDEX, None)
-        calls = self.metric.calls(args, given)
-        return calls if index is None else with_argument(calls, INDEX, index)
-
-    def routes(self) -> list[Route]:
-        own = dict(self.routed).get(INDEX, INDEX)
-        route = Route(type(self).__name__, INDEX, own, False, INDEX in dict(self.routed))
-        return [*self.metric.routes(), route]
-
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        routed, given = dict(self.routed), self.metric.arguments_from(outputs)
-        output = routed.get(INDEX, INDEX)
-        if output is None or output not in outputs:
-            if INDEX in routed and output is not None:
-                raise MetricInputError(
-                    f"{type(self).__name__} needs the output {output!r} for its argument "
-                    f"{INDEX!r}, and update() was given: {', '.join(sorted(outputs)) or 'none'}"
-                )
-            return given
-        return given | {INDEX: outputs[output]}
-
-    def from_outputs(self, **outputs: str | None) -> Self:
-        rest = {name: output for name, output in outputs.items() if name != INDEX}
-        new = self.with_metric(self.metric.from_outputs(**rest)) if rest else self
-        if INDEX not in outputs:
-            return new
-        own = dict(self.routed) | {INDEX: outputs[INDEX]}
-        return new.with_parts({"routed": tuple(sorted(own.items()))})
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
+        given = super().arguments_from(outputs)
+        if INDEX not in given and self.routed and self.fed_by is not None:
+            raise MetricInputError(
+                f"{type(self).__name__} needs the output {self.fed_by!r} for its argument "
+                f"{INDEX!r}, and update() was given: {', '.join(sorted(outputs)) or 'none'}"
+            )
+        return given
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         # The number of rows seen stays: it numbers the next ones.
@@ -278,10 +257,12 @@ class Bootstrap(Resampled):
     def reading(self) -> Reading:
         whole, replicas = self.metric.reading(), self.stack.map(lambda one: one.reading())
         spread = self.spread(whole.value, replicas.value)
-        bounds = {f"value/{name}".rstrip("/"): ends for name, ends in whole.bounds.items()}
-        widest = tuple((f"value/{name}".rstrip("/"), limit) for name, limit in whole.widest)
         return replace(
-            whole, value={"value": whole.value, **spread}, bounds=bounds, widest=widest, flat=False
+            whole,
+            value={"value": whole.value, **spread},
+            bounds=prefixed([("value", whole.bounds)]),
+            widest=tuple(prefixed([("value", dict(whole.widest))]).items()),
+            flat=False,
         )
 
 
@@ -301,7 +282,7 @@ def extremes_of(metric: Metric) -> frozenset[str]:
 
 def _refuse_extremes(metric: Metric, caller: str) -> None:
     """Raises if a metric has no result whose replicas say how uncertain it is."""
-    members: list[Any] = [metric]
+    members: list[Metric] = [metric]
     while any(isinstance(each, Collection) for each in members):
         members = [
             inner
@@ -326,13 +307,13 @@ def spread_of(confidence: float) -> dict[str, Callable[[jax.Array, jax.Array], j
     }
 
 
-def _of_leaves(f: Callable[..., Any], value: PyTree, replicas: PyTree) -> PyTree:
+def _of_leaves(f: Callable[..., jax.Array], value: PyTree, replicas: PyTree) -> PyTree:
     return jax.tree.map(
         lambda x, y: f(as_floats(x), as_floats(y)), value, replicas, is_leaf=is_wide
     )
 
 
-def as_floats(x: Any) -> jax.Array:
+def as_floats(x: PyTree) -> jax.Array:
     """A value as an array of floats."""
     return x.to_float() if is_wide(x) else as_float(xp.asarray(x))
 

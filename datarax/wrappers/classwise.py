@@ -1,7 +1,6 @@
 """The values of a metric by name, such as the name of a class."""
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 
@@ -89,7 +88,7 @@ class Classwise(Wrapper):
         return jax.tree.map(lambda x: x[i], value, is_leaf=is_wide)
 
 
-def _checked(names: Any) -> tuple[str, ...]:
+def _checked(names: object) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, tuple | list):
         raise MetricTypeError(f"Classwise: names={names!r}; expected a list of strings")
     for name in names:

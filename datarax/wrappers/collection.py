@@ -1,6 +1,6 @@
 """Several metrics as one. Outputs are routed by name, and equal statistics are shared."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -8,20 +8,19 @@ import jax
 import numpy as np
 
 from datarax._checks import kind
-from datarax._errors import (
-    MetricInputError,
-    MetricTypeError,
-    UnknownMetricError,
-)
+from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
 from datarax._typing import PyTree
 from datarax.algebra.row_merge import Target
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
-from datarax.metrics.call import Call
+from datarax.metrics.call import is_call
 from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
+from datarax.wrappers.wrapper import is_untouched, reading_of
 
-_Member = tuple[str, Any, int]
+Structure = Any
+"""What `jax.tree.structure` gives of a metric: all but its arrays."""
+_Member = tuple[str, Structure, int]
 
 
 class Collection(Metric):
@@ -72,7 +71,7 @@ class Collection(Metric):
 
     if TYPE_CHECKING:
 
-        def results(self, *, as_json: bool = False) -> dict[str, Any]: ...
+        def results(self, *, as_json: bool = False) -> dict[str, PyTree]: ...
 
     def __init__(self, metrics: Mapping[str, Metric]):
         if not isinstance(metrics, Mapping):
@@ -109,7 +108,7 @@ class Collection(Metric):
         self.members = tuple(members)
 
     @classmethod
-    def constructor_hint(cls, kwargs: dict[str, Any]) -> str:
+    def constructor_hint(cls, kwargs: dict[str, PyTree]) -> str:
         named = ", ".join(f'"{name}": ...' for name in kwargs if name != "metrics")
         return f". Write {cls.__name__}({{{named}}})" if named else ""
 
@@ -152,7 +151,7 @@ class Collection(Metric):
             return NotImplemented
         return type(self)(dict(other.items()) | dict(self.items()))
 
-    def replace(self, /, **changes: Any) -> Self:
+    def replace(self, /, **changes: PyTree) -> Self:
         """The collection with some members replaced; every metric keeps its own state.
 
         A name that is no identifier is given as `replace(**{"train/loss": metric})`.
@@ -164,7 +163,7 @@ class Collection(Metric):
             self[name]  # raises for an unknown name
         return type(self)(dict(self.items()) | changes)
 
-    def update(self, /, *args: Any, **outputs: Any) -> Self:
+    def update(self, /, *args: PyTree, **outputs: PyTree) -> Self:
         """The collection with each metric updated with its outputs, which are given by name.
 
         Raises:
@@ -205,7 +204,7 @@ class Collection(Metric):
     def routes(self) -> list[Route]:
         return [route.inside(name) for name, metric in self._updated() for route in metric.routes()]
 
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         for name, metric in self._updated():
             with naming(name):
                 metric.arguments_from(outputs)  # raises if an output is missing
@@ -215,14 +214,14 @@ class Collection(Metric):
             return dict(outputs)
         return {name: output for name, output in outputs.items() if name in taken}
 
-    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> tuple[PyTree, ...]:
         return tuple(
             _calls_of(name, metric, given) for name, metric, given in self._arguments(args, kwargs)
         )
 
     def _arguments(
-        self, args: tuple[Any, ...], outputs: Mapping[str, Any]
-    ) -> list[tuple[str, Metric, dict[str, Any]]]:
+        self, args: tuple[PyTree, ...], outputs: Mapping[str, PyTree]
+    ) -> list[tuple[str, Metric, dict[str, PyTree]]]:
         """The metrics that `update` updates, each with a name and the outputs that it takes."""
         if args:
             required = dict.fromkeys(
@@ -248,25 +247,23 @@ class Collection(Metric):
                     raise
         return found
 
-    def apply(self, calls: tuple[Any, ...]) -> Self:
+    def apply(self, calls: tuple[PyTree, ...]) -> Self:
+        return self._changed(calls, lambda metric, call: metric.apply(call))
+
+    def apply_at(self, calls: tuple[PyTree, ...], target: Target) -> Self:
+        return self._changed(calls, lambda metric, call: metric.apply_at(call, target))
+
+    def _changed(
+        self, calls: tuple[PyTree, ...], change: Callable[[Metric, PyTree], Metric]
+    ) -> Self:
         updated = []
         for (name, metric), call in zip(self._updated(), calls, strict=True):
             if call is None:  # of a task that is left out
                 updated.append(metric)
                 continue
-            args, kwargs = (call.args, call.kwargs) if isinstance(call, Call) else ((), {})
+            args, kwargs = (call.args, call.kwargs) if is_call(call) else ((), {})
             with naming(name, args, kwargs):
-                updated.append(metric.apply(call))
-        return self.with_parts({"groups": tuple(updated)})
-
-    def apply_at(self, calls: tuple[Any, ...], target: Target) -> Self:
-        updated = []
-        for (name, metric), call in zip(self._updated(), calls, strict=True):
-            if call is None:
-                updated.append(metric)
-                continue
-            with naming(name):
-                updated.append(metric.apply_at(call, target))
+                updated.append(change(metric, call))
         return self.with_parts({"groups": tuple(updated)})
 
     def _updated(self) -> list[tuple[str, Metric]]:
@@ -274,7 +271,7 @@ class Collection(Metric):
         names = {index: name for name, _, index in reversed(self.members)}
         return [(names[index], group) for index, group in enumerate(self.groups)]
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: PyTree) -> Self:
         if self.members == other.members:
             return super().combine(other)
         # After `replace`, two equal collections may share statistics in different ways. Then they
@@ -287,25 +284,19 @@ class Collection(Metric):
         return any(metric.is_extreme for metric in self.groups)
 
     @outside_mesh
-    def bounds(self) -> dict[str, tuple[Any, Any]]:
+    def bounds(self) -> dict[str, tuple[PyTree, PyTree]]:
         """The bounds `(lower, upper)` of each metric that has bounds, by its name."""
         return placed_as(self, read(self).bounds)
 
     def reading(self) -> Reading:
         readings = [(name, metric.reading()) for name, metric in self.items()]
-        return Reading(
-            _flat((name, each.value) for name, each in readings),
-            _prefixed((name, each.invalid) for name, each in readings),
-            _prefixed((name, each.bounds) for name, each in readings),
-            tuple(_prefixed((name, dict(each.policies)) for name, each in readings).items()),
-            tuple(_prefixed((name, dict(each.widest)) for name, each in readings).items()),
-            flat=True,
-        )
+        value = _flat((name, each.value) for name, each in readings)
+        return reading_of(value, readings, flat=True)
 
-    def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def described(self) -> tuple[dict[str, PyTree], dict[str, PyTree]]:
         return {}, dict(self.items())
 
-    def restored(self, parts: dict[str, Any]) -> Self:
+    def restored(self, parts: dict[str, PyTree]) -> Self:
         # Members that share a statistic here keep sharing it, unless they were saved with different
         # states. `leaders` has, for each group, the restored metric whose state the group takes.
         leaders = {
@@ -330,22 +321,20 @@ class Collection(Metric):
         return f"{type(self).__name__}({{{', '.join(members)}}})"
 
 
-def calls_of(name: str, metric: Metric, outputs: Mapping[str, Any]) -> PyTree:
+def calls_of(name: str, metric: Metric, outputs: Mapping[str, PyTree]) -> PyTree:
     """The calls of the update of a member, which has this name, with the outputs that it takes."""
     with naming(name):
         given = metric.arguments_from(outputs)
     return _calls_of(name, metric, given)
 
 
-def _calls_of(name: str, metric: Metric, given: dict[str, Any]) -> PyTree:
+def _calls_of(name: str, metric: Metric, given: dict[str, PyTree]) -> PyTree:
     with naming(name):
         calls = metric.calls((), given)
-    if isinstance(calls, Call):
+    if is_call(calls):
         return replace(calls, path=joined(name, calls.path))
     return jax.tree.map(
-        lambda call: replace(call, path=joined(name, call.path)),
-        calls,
-        is_leaf=lambda node: isinstance(node, Call),
+        lambda call: replace(call, path=joined(name, call.path)), calls, is_leaf=is_call
     )
 
 
@@ -373,32 +362,26 @@ def _over_another(metric: Metric, others: Iterable[Metric]) -> Metric:
             shares_statistic(metric)
             and shares_statistic(other)
             and metric.outputs == other.outputs
-            and _is_empty(metric)
-            and _is_empty(other)
+            and is_untouched(metric)
+            and is_untouched(other)
         ):
             metric = metric.over(statistic_of(other))
     return metric
 
 
-def _is_empty(metric: Metric) -> bool:
-    """Whether its arrays are those of a new metric: the same objects, values are never compared."""
-    now, new = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
-    return all(x is y for x, y in zip(now, new, strict=True))
-
-
-def _without_arrays(structure: Any) -> Any:
+def _without_arrays(structure: Structure) -> Metric:
     return structure.unflatten([None] * structure.num_leaves)
 
 
-def _same_statistic(a: Any, b: Any) -> bool:
+def _same_statistic(one: Structure, other: Structure) -> bool:
     """Whether the metrics of two structures have equal statistics, or are equal themselves."""
-    a, b = _without_arrays(a), _without_arrays(b)
+    a, b = _without_arrays(one), _without_arrays(other)
     if shares_statistic(a) and shares_statistic(b):
         a, b = statistic_of(a), statistic_of(b)
     return jax.tree.structure(a, is_leaf=_is_none) == jax.tree.structure(b, is_leaf=_is_none)
 
 
-def _is_none(x: Any) -> bool:
+def _is_none(x: object) -> bool:
     return x is None
 
 
@@ -409,7 +392,7 @@ def _all_equal(ours: Metric, theirs: Metric) -> bool:
     )
 
 
-def _flat(values: Iterable[tuple[str, PyTree]]) -> dict[str, Any]:
+def _flat(values: Iterable[tuple[str, PyTree]]) -> dict[str, PyTree]:
     """Nested dicts as one dict, with names like "outer/inner"."""
     pairs = list(flat_items(dict(values)))
     _check_distinct(name for name, _ in pairs)
@@ -434,8 +417,3 @@ def _check_distinct(names: Iterable[str]) -> None:
                 f"result is joined to that of its metric by '/'; rename one of the metrics"
             )
         seen.add(name)
-
-
-def _prefixed(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Several dicts as one; the name of each is put before its keys, unless they are empty."""
-    return {f"{n}/{key}".rstrip("/"): value for n, part in parts for key, value in part.items()}

@@ -1,8 +1,7 @@
 """`Compare`: the difference of a metric between two models, on the same examples."""
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import jax
 
@@ -17,6 +16,7 @@ from datarax.metrics.routing import Route
 from datarax.numerics.exact import Exact
 from datarax.statistics.invalid_counts import sum_of_counts
 from datarax.wrappers.bootstrap import INDEX, Resampled, as_floats
+from datarax.wrappers.wrapper import reading_of
 
 _MODELS = ("a", "b")
 
@@ -77,7 +77,7 @@ class Compare(Resampled):
         }
         return self.with_parts({"metric": metric, "other": other, **stacks})
 
-    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         given = self._by_name(args) | dict(kwargs)
         index = given.pop(INDEX, None)
         routes = self.metric.routes()
@@ -105,7 +105,7 @@ class Compare(Resampled):
             calls[model] = self.metric.calls((), shared | own)
         return calls if index is None else with_argument(calls, INDEX, index)
 
-    def _check_names(self, given: Mapping[str, Any], names: set[str | None]) -> None:
+    def _check_names(self, given: Mapping[str, PyTree], names: set[str | None]) -> None:
         """Raises unless arguments that end in _a or _b come in pairs, and are known."""
         for name in given:
             base = name[:-2]
@@ -119,7 +119,7 @@ class Compare(Resampled):
                     f"preds_b of the arguments of {type(self.metric).__name__}: {known}"
                 )
 
-    def _by_name(self, args: tuple[Any, ...]) -> dict[str, Any]:
+    def _by_name(self, args: tuple[PyTree, ...]) -> dict[str, PyTree]:
         """Positional arguments by name: the first argument of the metric is given for both."""
         if not args:
             return {}
@@ -142,7 +142,7 @@ class Compare(Resampled):
         own = super().routes()[len(inner) :]
         return [route._replace(required=False) for route in [*inner, *twice, *own]]
 
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         given = {}
         for route in self.metric.routes():
             pair = [f"{route.output}_{model}" for model in _MODELS]
@@ -159,8 +159,8 @@ class Compare(Resampled):
                     f"{pair[0]!r} and {pair[1]!r}, for the argument {route.argument!r}, and "
                     f"update() was given: {', '.join(sorted(outputs)) or 'none'}"
                 )
-        index = dict(self.routed).get(INDEX) or INDEX
-        return given | ({INDEX: outputs[index]} if index in outputs else {})
+        index = self.own_from(outputs)
+        return given if index is None else given | {INDEX: index}
 
     def _apply(self, calls: PyTree) -> Self:
         calls, target, seen = self.resampled(calls)
@@ -176,7 +176,7 @@ class Compare(Resampled):
             }
         )
 
-    def invalid_count(self) -> Any:
+    def invalid_count(self) -> PyTree:
         return sum_of_counts([self.metric.invalid_count(), self.other.invalid_count()])
 
     def reading(self) -> Reading:
@@ -186,27 +186,15 @@ class Compare(Resampled):
         apart = _differences(*replicas)
         spread = self.spread(difference, apart)
         ends = {name: spread[name] for name in ("lower", "upper")}
-
-        def prefixed(name: str) -> dict[str, Any]:
-            parts = ("a", dict(getattr(a, name))), ("b", dict(getattr(b, name)))
-            return {f"{m}/{key}".rstrip("/"): x for m, part in parts for key, x in part.items()}
-
-        return replace(
-            a,
-            value={"a": a.value, "b": b.value, "difference": difference, **ends},
-            invalid=prefixed("invalid"),
-            bounds=prefixed("bounds"),
-            policies=tuple(prefixed("policies").items()),
-            widest=tuple(prefixed("widest").items()),
-            flat=False,
-        )
+        value = {"a": a.value, "b": b.value, "difference": difference, **ends}
+        return reading_of(value, [("a", a), ("b", b)], flat=False)
 
 
 def _differences(a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(_difference, a, b, is_leaf=is_wide)
 
 
-def _difference(a: Any, b: Any) -> jax.Array:
+def _difference(a: PyTree, b: PyTree) -> jax.Array:
     """`b - a`, rounded once."""
     if isinstance(a, Exact):
         return (b.to_double() - a.to_double()).to_float()

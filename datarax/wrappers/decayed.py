@@ -1,7 +1,7 @@
 """`Decayed`: the value of a metric in which older updates count less."""
 
 import math
-from typing import Any, Self
+from typing import Self, TypeVar
 
 import jax
 
@@ -15,8 +15,9 @@ from datarax.algebra.stack import Element
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
 from datarax.wrappers.numbered import Fading
-from datarax.wrappers.stacked import Stacked
-from datarax.wrappers.wrapper import checked_metric
+from datarax.wrappers.wrapper import Stacked, checked_metric
+
+S = TypeVar("S")
 
 
 class Decayed(Stacked):
@@ -86,15 +87,15 @@ class Decayed(Stacked):
     def reading(self) -> Reading:
         return _only(self.stack.states, 0).reading()
 
-    def invalid_count(self) -> Any:
+    def invalid_count(self) -> PyTree:
         return _only(self.stack.states, 0).invalid_count()
 
 
-def _only(stacked: Any, axis: int) -> Any:
+def _only(stacked: S, axis: int) -> S:
     """The only metric of a stack, whose states are along this axis."""
     return jax.tree.map(lambda x: lax.squeeze(x, (axis,)), stacked)
 
 
-def _as_stack(metric: Any, axis: int) -> Any:
+def _as_stack(metric: S, axis: int) -> S:
     """A metric as a stack of one, at this axis."""
     return jax.tree.map(lambda x: lax.expand_dims(x, (axis,)), metric)

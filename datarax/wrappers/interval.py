@@ -2,24 +2,25 @@
 
 from dataclasses import replace
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Literal, Self
 
 import jax
 import numpy as np
 
-from datarax._checks import choice, real
+from datarax._checks import choice
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import fetched, on_host, vmap, xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
+from datarax.metrics.call import Call
 from datarax.metrics.reading import Reading
 from datarax.metrics.row_updates import by_rows, rows_of
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, times_power_of_two
 from datarax.statistics.cross_moments import TwoMoments
-from datarax.wrappers.wrapper import MultiplyingWrapper
+from datarax.wrappers.wrapper import MultiplyingWrapper, checked_confidence
 
 
 class Interval(MultiplyingWrapper):
@@ -84,11 +85,7 @@ class Interval(MultiplyingWrapper):
         method: Literal["auto", "delta", "wilson"] = "auto",
     ):
         super().__init__(metric)
-        self.confidence = real(confidence, "confidence")
-        if not 0 < self.confidence < 1:
-            raise MetricInputError(
-                f"Interval: confidence={confidence!r}; expected a number between 0 and 1"
-            )
+        self.confidence = checked_confidence(confidence, "Interval")
         choice(method, ("auto", "delta", "wilson"), "method")
         ratio = jax.eval_shape(lambda: metric.as_ratio())
         if ratio is None:
@@ -107,7 +104,7 @@ class Interval(MultiplyingWrapper):
         )
         self.moments = TwoMoments(ratio[0].shape, crossed=True)
 
-    def _apply(self, calls: PyTree) -> Any:
+    def _apply(self, calls: PyTree) -> Self:
         rows = rows_of(calls)
         call = by_rows(calls, rows)
         if on_host(*jax.tree.leaves((self, call))):
@@ -130,7 +127,7 @@ class Interval(MultiplyingWrapper):
 
     def reading(self) -> Reading:
         whole = self.metric.reading()
-        ratio: Any = self.metric.as_ratio()
+        ratio: PyTree = self.metric.as_ratio()
         a, b = map(_scaled, ratio)
         r = a / b
         count, means, (squares,) = self.moments.scaled()
@@ -173,7 +170,7 @@ def _wilson(p: jax.Array, n: jax.Array, z: float) -> tuple[jax.Array, jax.Array]
     return xp.maximum(center - half, 0), xp.minimum(center + half, 1)
 
 
-def _terms_of_rows(empty: Metric, call: Any) -> Any:
+def _terms_of_rows(empty: Metric, call: Call) -> PyTree:
     """The numerator and the denominator of each row, of a call by rows."""
     return vmap(lambda call: empty.apply(call).as_ratio())(call)
 

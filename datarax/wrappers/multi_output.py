@@ -1,7 +1,8 @@
 """`MultiOutput`: the value of a metric for each of several outputs."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import jax
 
@@ -16,8 +17,7 @@ from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_call, is_numbers
 from datarax.metrics.reading import Presented, Reading, Unusable
 from datarax.numerics.exact import Exact
-from datarax.wrappers.stacked import Stacked
-from datarax.wrappers.wrapper import checked_metric
+from datarax.wrappers.wrapper import Stacked, checked_metric
 
 
 class MultiOutput(Stacked):
@@ -64,7 +64,7 @@ class MultiOutput(Stacked):
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         return self._updated(calls, 1, lambda one, calls: one.apply_at(calls, target))
 
-    def _updated(self, calls: PyTree, axis: int, update: Any) -> Self:
+    def _updated(self, calls: PyTree, axis: int, update: Callable[..., Metric]) -> Self:
         """`update` of the metric and the calls of each output; the outputs are at `axis`."""
         calls = jax.tree.map(self._with_arrays, calls, is_leaf=is_call)
         axes = [self._axes(call) for call in jax.tree.leaves(calls, is_leaf=is_call)]
@@ -80,7 +80,7 @@ class MultiOutput(Stacked):
         """The call with its arguments by name, as JAX arrays."""
         args, kwargs = call.by_name
 
-        def arrays(name: str, x: Any) -> Any:
+        def arrays(name: str, x: PyTree) -> PyTree:
             return jax.tree.map(lambda x: numeric(x, name), x, is_leaf=is_numbers)
 
         return replace(
@@ -119,7 +119,7 @@ class MultiOutput(Stacked):
         invalid = {name: _total(x) for name, x in each.invalid.items()}
         return replace(each, value=value, invalid=invalid)
 
-    def invalid_count(self) -> Any:
+    def invalid_count(self) -> PyTree:
         return _summed(self.stack.map(lambda one: one.invalid_count()))
 
 
@@ -129,7 +129,7 @@ def _total(stacked: Unusable) -> Unusable:
     return Unusable(counts, xp.max(stacked.example, 0))
 
 
-def _summed(counts: Any) -> Any:
+def _summed(counts: PyTree) -> PyTree:
     """The sum of several counts, stacked; exact."""
     if isinstance(counts, Exact):
         parts = [xp.sum(x, 0, dtype=x.dtype) for x in limbs_to_add((counts.high, counts.low))]

@@ -2,10 +2,11 @@
 
 import difflib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
+from datarax._typing import PyTree
 from datarax.metrics.base import Metric
 from datarax.metrics.routing import Route, refuse_ignored
 from datarax.wrappers.collection import Collection, calls_of
@@ -50,7 +51,7 @@ class MultiTask(Collection):
 
         def __init__(self, metrics: Mapping[str, Metric]): ...
 
-    def update(self, /, *args: Any, **tasks: Mapping[str, Any]) -> Self:
+    def update(self, /, *args: PyTree, **tasks: Mapping[str, PyTree]) -> Self:
         """The metrics with those of the given tasks updated.
 
         Args:
@@ -71,10 +72,10 @@ class MultiTask(Collection):
             for name, metric in self.items()
         ]
 
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         return {name: outputs[name] for name in self if name in outputs}
 
-    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> tuple[PyTree, ...]:
         write = f"write update({', '.join(f'{name}={{...}}' for name in self)})"
         if args:
             raise MetricInputError(
@@ -105,5 +106,5 @@ class MultiTask(Collection):
         return tuple(calls)
 
 
-def _kind(x: Any) -> str:
+def _kind(x: object) -> str:
     return "an array or a number" if hasattr(x, "dtype") else kind(x)

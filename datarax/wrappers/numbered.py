@@ -2,18 +2,20 @@
 
 from fractions import Fraction
 from math import floor
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
 
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, PyTree
 from datarax._xp import beside, lax, xp
 from datarax.algebra.device_merge import merge_stack, reached_by
 from datarax.algebra.fields import state
 from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.stack import Stack
+from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, where
@@ -43,7 +45,7 @@ class Numbered(Stack, kw_only=False):
                 "one: the inner one would count each update of the outer one as its first"
             )
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         return super().empty() | {"number": zeros((), "int32")}
 
     def elsewhere(self) -> Self:
@@ -52,7 +54,7 @@ class Numbered(Stack, kw_only=False):
     def reached(self) -> list[jax.Array]:
         return [xp.asarray(self.number)]
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         newest = [xp.maximum(self.number, other.number)]
         return super(Numbered, self.brought_to(newest)).combine(other.brought_to(newest))
 
@@ -60,12 +62,12 @@ class Numbered(Stack, kw_only=False):
 class Ring(Numbered, kw_only=False):
     """The states of the last `size` updates. That of update n is at the place `n % size`."""
 
-    def push(self, one: Any) -> Self:
+    def push(self, one: State) -> Self:
         """A copy with the state of one more update in the place of the oldest one."""
         number = self.number + xp.int32(1)
         place = (number % self.size).astype(xp.uint32)  # JAX looks for negative indices
 
-        def put(x: Any, new: Any) -> jax.Array:
+        def put(x: ArrayLike, new: ArrayLike) -> jax.Array:
             return lax.dynamic_update_index_in_dim(xp.asarray(x), new, place, 0)
 
         # All arrays get one type, on an `Explicit` mesh that of the batch.
@@ -81,7 +83,7 @@ class Ring(Numbered, kw_only=False):
 
         stays = held(number) == held(xp.asarray(self.number))
 
-        def kept(x: Any, empty: Any) -> jax.Array:
+        def kept(x: jax.Array, empty: jax.Array) -> jax.Array:
             return xp.where(lax.expand_dims(stays, range(1, xp.ndim(x))), x, empty)
 
         states = jax.tree.map(kept, self.states, self.reset().states)
@@ -90,7 +92,7 @@ class Ring(Numbered, kw_only=False):
     def weighted_by(self, factor: ScaledDouble) -> Self:
         return super(Stack, self).weighted_by(factor)  # raises
 
-    def merged(self) -> Any:
+    def merged(self) -> PyTree:
         """The merge of the states."""
         empty = self.reset().states
         return merge_stack(self.states, empty, lambda a, b: a.combine(b), self.size)
@@ -106,11 +108,11 @@ class Fading(Numbered):
         # Raises if a state cannot lose weight.
         jax.eval_shape(lambda one: one.weighted_by(self._over_one()), self.element.empty)
 
-    def faded(self) -> Any:
+    def faded(self) -> PyTree:
         """The stacked state, with the weight that its data has after one more update."""
         return self.map(lambda one: one.weighted_by(self._over_one()))
 
-    def push(self, states: Any) -> Self:
+    def push(self, states: State) -> Self:
         """The state that `faded` returned, with the data of one more update."""
         return self.with_parts({"number": self.number + xp.int32(1), "states": states})
 

@@ -1,10 +1,10 @@
 """A metric with one copy of its state on each device, so that updates do not communicate."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +25,11 @@ from datarax.algebra.state import walk
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import is_same_everywhere, outside_mesh
 from datarax.metrics.base import Metric
-from datarax.metrics.call import Call, is_numbers, split_over
+from datarax.metrics.call import Call, is_call, is_numbers, split_over
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
 from datarax.wrappers.collection import Collection
+from datarax.wrappers.wrapper import holds_copies, is_untouched
 
 
 def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
@@ -95,7 +96,7 @@ class PerDevice(Metric):
     def __init__(self, metric: Metric, mesh: Mesh, axis_names: AxisName):
         if not isinstance(metric, Metric):
             raise MetricTypeError(f"per_device expects a plain datarax.Metric; got {kind(metric)}")
-        if any(isinstance(each, Metric) and each.owns_mesh for each in walk(metric)):
+        if holds_copies(metric):
             raise MetricTypeError(
                 "per_device expects a plain datarax.Metric; got a metric that is, or holds, a "
                 "per_device metric"
@@ -122,9 +123,7 @@ class PerDevice(Metric):
         self.mesh: Mesh = mesh
         self.axis_names: tuple[str, ...] = names
         empty = metric.reset()
-        leaves = zip(jax.tree.leaves(metric), jax.tree.leaves(empty), strict=True)
-        fresh = all(a is b for a, b in leaves)
-        self.copies = self._replicate(empty, None if fresh else metric)
+        self.copies = self._replicate(empty, None if is_untouched(metric) else metric)
 
     def __getitem__(self, name: str) -> Self:
         return self.with_parts({"copies": self._collection()[name]})
@@ -144,7 +143,7 @@ class PerDevice(Metric):
         """Pairs of name and metric, sorted by name."""
         return [(name, self[name]) for name in self]
 
-    def replace(self, /, **changes: Any) -> Self:
+    def replace(self, /, **changes: PyTree) -> Self:
         """The metric with these fields changed, as by its own `replace`: `on_invalid` for example.
 
         Raises:
@@ -170,7 +169,7 @@ class PerDevice(Metric):
         """The number of copies: one for each device along the axes."""
         return math.prod(self.mesh.shape[name] for name in self.axis_names)
 
-    def update(self, *args: Any, **kwargs: Any) -> Self:
+    def update(self, *args: PyTree, **kwargs: PyTree) -> Self:
         """A new metric in which each device has updated its copy with its shard of a batch.
 
         If the number of rows is not divisible by the number of devices, the batch is padded with
@@ -196,13 +195,11 @@ class PerDevice(Metric):
                 _refuse_split(call, self.device_count)
                 return call
 
-        calls = jax.tree.map(
-            divisible, self.copies.calls(args, kwargs), is_leaf=lambda node: isinstance(node, Call)
-        )
+        calls = jax.tree.map(divisible, self.copies.calls(args, kwargs), is_leaf=is_call)
         calls = jax.tree.map(
             lambda call: jax.tree.map(partial(self._placed, rows=call.rows), call),
             calls,
-            is_leaf=lambda node: isinstance(node, Call),
+            is_leaf=is_call,
         )
         try:
             return self.with_parts({"copies": _update(self, calls)})
@@ -228,7 +225,7 @@ class PerDevice(Metric):
             )
         return merge_copies(self)
 
-    def bounds(self) -> Any:
+    def bounds(self) -> PyTree:
         """The bounds of the metric, as those of `sync()`.
 
         Raises:
@@ -240,7 +237,7 @@ class PerDevice(Metric):
                 f"{type(self.copies).__name__} has no bounds(): its value is no estimate. Those "
                 f"that have bounds are read from scores or values in bins, such as AUROC"
             )
-        merged: Any = self.merged()
+        merged: PyTree = self.merged()
         return merged.bounds()
 
     def merged(self) -> Metric:
@@ -271,11 +268,11 @@ class PerDevice(Metric):
 
     # It is saved as a plain metric, so that it can be restored on any number of devices.
 
-    def saved(self) -> dict[str, Any]:
+    def saved(self) -> dict[str, PyTree]:
         """The same as `sync().saved()`. On several processes, all must call it."""
         return self.merged().saved()
 
-    def loaded(self, saved: Any, where: str) -> Self:
+    def loaded(self, saved: PyTree, where: str) -> Self:
         # A plain metric is loaded and then replicated, so the layout when saving does not matter.
         empty = jax.tree.map(lambda leaf: leaf[0], self.copies.reset())
         outermost = where == type(self).__name__
@@ -288,10 +285,10 @@ class PerDevice(Metric):
     def routes(self) -> list[Route]:
         return self.copies.routes()
 
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         return self.copies.arguments_from(outputs)
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: PyTree) -> Self:
         return self.with_parts({"copies": _combine(self, other)})
 
     @outside_mesh
@@ -308,7 +305,9 @@ class PerDevice(Metric):
             copies,
         )
 
-    def _mapped(self, function: Any, *, out_specs: Any, in_specs: Any = None) -> Any:
+    def _mapped(
+        self, function: Callable[..., PyTree], *, out_specs: PyTree, in_specs: PyTree = None
+    ) -> Callable[..., PyTree]:
         """`shard_map` of `function`: each device calls it with its own shard of the arguments."""
         # The `Explicit` axes of the mesh are mapped too, because the arithmetic of most metrics
         # does not work on arrays that are typed as sharded over `Explicit` axes.
@@ -366,7 +365,7 @@ def _update(metric: PerDevice, calls: PyTree) -> Metric:
     of_calls = jax.tree.map(
         lambda call: P(metric.axis_names) if call.rows else P(),
         calls,
-        is_leaf=lambda node: isinstance(node, Call),
+        is_leaf=is_call,
     )
     update = metric._mapped(
         local, in_specs=(P(metric.axis_names), of_calls), out_specs=P(metric.axis_names)
@@ -403,7 +402,7 @@ def _explicit(mesh: Mesh) -> tuple[str, ...]:
 # In `PerDevice`, every array has a leading axis of devices, of size 1 on each device.
 
 
-def _own(copies: Any) -> Any:
+def _own(copies: Metric) -> Metric:
     """The copy of this device, without the device axis."""
     return jax.tree.map(lambda x: lax.squeeze(x, (0,)), copies)
 
@@ -482,7 +481,7 @@ def _global(argument: PyTree, caller: str) -> PyTree:
     """
     several = jax.process_count() > 1 and not isinstance(jnp.zeros(()), Tracer)
 
-    def array(x: Any) -> jax.Array:
+    def array(x: PyTree) -> jax.Array:
         if several and not isinstance(x, Tracer) and getattr(x, "is_fully_addressable", True):
             raise NotAddressableError(
                 f"{caller}: only this process holds an array of shape {np.shape(x)}, so each of "

@@ -1,6 +1,6 @@
 """`health`: the metrics that a training run needs at least, in one collection."""
 
-from typing import Any, Self
+from typing import Self
 
 from datarax._checks import numeric, positive_int
 from datarax._errors import MetricInputError
@@ -45,7 +45,7 @@ class TokenRate(Metric):
         return {"per_second": self.rate.compute(), "total": self.total.value}
 
 
-def health(params: PyTree, tokens: int | None = None, *, groups: Any = 1) -> Collection:
+def health(params: PyTree, tokens: int | None = None, *, groups: PyTree = 1) -> Collection:
     """A collection with what should be watched in any training run.
 
     It holds:

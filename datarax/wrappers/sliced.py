@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
@@ -16,19 +16,18 @@ from datarax.algebra.row_merge import Target, merge_rows
 from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
 from datarax.metrics.base import Metric
-from datarax.metrics.call import is_call, taken_from, with_argument
+from datarax.metrics.call import is_call, taken_from
 from datarax.metrics.reading import Presented, Reading
-from datarax.metrics.routing import Route
 from datarax.metrics.row_updates import counted_rows, rows_of
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range
-from datarax.wrappers.wrapper import MultiplyingWrapper
+from datarax.wrappers.wrapper import WithArgument, prefixed
 
 _RESERVED = ("overall", "unknown", "invalid")
 
 
-class Sliced(MultiplyingWrapper):
+class Sliced(WithArgument):
     """A metric for each slice of the data (a domain, a language, a group of users), and overall.
 
     `update` takes what the metric's own `update` takes, and the id of each row's slice, from 0, by
@@ -73,6 +72,8 @@ class Sliced(MultiplyingWrapper):
         {'de': 1.0, 'fr': 0.5, 'overall': 0.75}
     """
 
+    needs_own: ClassVar[bool] = True
+
     num_slices: int
     names: tuple[str, ...] | None = None
     by: str = "slices"
@@ -103,19 +104,21 @@ class Sliced(MultiplyingWrapper):
         self.slices = Stack.of(metric, num_slices)
         self.unknown = MetricAccumulator(0)
 
+    @property
+    def own(self) -> str:
+        return self.by
+
     def with_metric(self, metric: Metric) -> Self:
         slices = self.slices.with_element(metric.reset())
         return self.with_parts({"metric": metric, "slices": slices})
 
-    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
-        given = dict(kwargs)
-        if self.by not in given:
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
+        if self.by not in kwargs:
             raise MetricInputError(
                 f"Sliced({type(self.metric).__name__}).update needs the slice of each row: pass "
                 f"{self.by}=, integers of shape (N,)"
             )
-        ids = given.pop(self.by)
-        return with_argument(self.metric.calls(args, given), self.by, ids)
+        return super().calls(args, kwargs)
 
     def _apply(self, calls: PyTree) -> Self:
         calls, place, unknown = self._places(calls)
@@ -176,44 +179,30 @@ class Sliced(MultiplyingWrapper):
         place = xp.where(known, place, xp.uint32(self.num_slices))
         return calls, place, ~known & counted_rows(several[0], rows)
 
-    def routes(self) -> list[Route]:
-        own = dict(self.routed).get(self.by, self.by)
-        routed = self.by in dict(self.routed)
-        return [*self.metric.routes(), Route("Sliced", self.by, own, True, routed)]
-
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        output = dict(self.routed).get(self.by) or self.by
-        if output not in outputs:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
+        if self.fed_by not in outputs:
             raise MetricInputError(
-                f"Sliced({type(self.metric).__name__}) needs the output {output!r}, the slice of "
-                f"each row, and update() was given: {', '.join(sorted(outputs)) or 'none'}. Pass "
-                f"it, or name the right one with .from_outputs({self.by}=...)"
+                f"Sliced({type(self.metric).__name__}) needs the output {self.fed_by!r}, the slice "
+                f"of each row, and update() was given: {', '.join(sorted(outputs)) or 'none'}. "
+                f"Pass it, or name the right one with .from_outputs({self.by}=...)"
             )
-        return self.metric.arguments_from(outputs) | {self.by: outputs[output]}
+        return super().arguments_from(outputs)
 
     def from_outputs(self, **outputs: str | None) -> Self:
-        own = {name: output for name, output in outputs.items() if name == self.by}
-        rest = {name: output for name, output in outputs.items() if name != self.by}
-        if not all(isinstance(output, str) for output in own.values()):
+        if not isinstance(outputs.get(self.by, self.by), str):
             raise MetricInputError(
-                f"Sliced.from_outputs({self.by}={own[self.by]!r}): expected the name of an output"
+                f"Sliced.from_outputs({self.by}={outputs[self.by]!r}): expected the name of an "
+                f"output"
             )
-        new = self.with_metric(self.metric.from_outputs(**rest)) if rest else self
-        return new.with_parts({"routed": tuple(sorted((dict(self.routed) | own).items()))})
+        return super().from_outputs(**outputs)
 
     def reading(self) -> Reading:
         overall, slices = self.metric.reading(), self.slices.map(lambda one: one.reading())
-        bounds = {
-            f"{part}/{name}".rstrip("/"): ends
-            for part, reading in (("overall", overall), ("slices", slices))
-            for name, ends in reading.bounds.items()
-        }
-        widest = tuple((f"overall/{name}".rstrip("/"), limit) for name, limit in overall.widest)
         return replace(
             overall,
             value=_Slices(overall.value, slices.value, self.unknown.value, self._labels),
-            bounds=bounds,
-            widest=widest,
+            bounds=prefixed([("overall", overall.bounds), ("slices", slices.bounds)]),
+            widest=tuple(prefixed([("overall", dict(overall.widest))]).items()),
             flat=False,
         )
 
@@ -229,7 +218,7 @@ class _Slices(Presented):
 
     overall: PyTree
     slices: PyTree
-    unknown: Any
+    unknown: PyTree
     names: tuple[str, ...] = field(metadata={"static": True})
 
     def arrays(self) -> PyTree:

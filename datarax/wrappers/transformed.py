@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import jax
 import numpy as np
@@ -63,7 +63,7 @@ class Transformed(Wrapper):
         2.8284
     """
 
-    inputs: Callable[[dict[str, Any]], Mapping[str, Any]] | None = field(
+    inputs: Callable[[dict[str, PyTree]], Mapping[str, PyTree]] | None = field(
         default=None, kw_only=False
     )
     """Maps the dict of arguments of `update` to a dict that holds those of the metric."""
@@ -79,7 +79,7 @@ class Transformed(Wrapper):
                     f"Transformed: {name}={function!r}; expected a function or None"
                 )
 
-    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         if self.inputs is None:
             return self.metric.calls(args, kwargs)
         if args:
@@ -91,8 +91,8 @@ class Transformed(Wrapper):
         refuse_ignored(self.metric.routes(), mapped, "Transformed: in what inputs= returned")
         return self.metric.calls((), self.metric.arguments_from(mapped))
 
-    def _mapped(self, given: dict[str, Any]) -> Mapping[str, Any]:
-        function: Any = self.inputs
+    def _mapped(self, given: dict[str, PyTree]) -> Mapping[str, PyTree]:
+        function: PyTree = self.inputs
         try:
             mapped = function(dict(given))
         except KeyError as error:
@@ -115,7 +115,7 @@ class Transformed(Wrapper):
             return self.metric.routes()
         return [Route(type(self).__name__, "inputs", None, False, True, takes_all=True)]
 
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         return self.metric.arguments_from(outputs) if self.inputs is None else dict(outputs)
 
     def from_outputs(self, **outputs: str | None) -> Self:
@@ -138,7 +138,7 @@ class Transformed(Wrapper):
         return replace(reading, value=reading.propagated(value), bounds={}, widest=(), flat=False)
 
 
-def _as_array(x: Any, name: str) -> Any:
+def _as_array(x: PyTree, name: str) -> PyTree:
     """Lists of numbers and NumPy's numbers as JAX arrays, as they are within `jit`."""
     is_array = isinstance(x, np.ndarray | np.generic) and (
         x.dtype == np.bool_ or xp.issubdtype(x.dtype, xp.number)

@@ -1,6 +1,6 @@
 """`Window`: the value of a metric over the last updates."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 
@@ -12,8 +12,7 @@ from datarax.algebra.row_merge import Target
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
 from datarax.wrappers.numbered import Ring
-from datarax.wrappers.stacked import Stacked
-from datarax.wrappers.wrapper import checked_metric
+from datarax.wrappers.wrapper import Stacked, checked_metric
 
 
 class Window(Stacked):
@@ -73,5 +72,5 @@ class Window(Stacked):
     def reading(self) -> Reading:
         return self.stack.merged().reading()
 
-    def invalid_count(self) -> Any:
+    def invalid_count(self) -> PyTree:
         return self.stack.merged().invalid_count()

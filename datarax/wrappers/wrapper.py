@@ -1,22 +1,23 @@
 """The base class of wrappers that hold one metric."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 import jax
 
-from datarax._checks import kind
+from datarax._checks import kind, real
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
-from datarax.algebra.fields import field
+from datarax.algebra.fields import field, shown_fields, state
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.replication import axes_of, counted_once
 from datarax.algebra.row_merge import Target
 from datarax.algebra.state import State, walk
 from datarax.metrics.base import Metric
+from datarax.metrics.call import with_argument
 from datarax.metrics.reading import Reading
-from datarax.metrics.routing import Route
+from datarax.metrics.routing import Route, joined
 from datarax.metrics.row_updates import updated_at
 
 
@@ -36,7 +37,7 @@ class Wrapper(Metric):
         _check_plain(self.metric, type(self).__name__)
 
     @property
-    def on_invalid(self) -> Any:  # type: ignore[override]
+    def on_invalid(self) -> PyTree:  # type: ignore[override]
         """The policy of the metric."""
         return self.metric.on_invalid
 
@@ -45,15 +46,15 @@ class Wrapper(Metric):
         return self.metric.is_extreme
 
     @property
-    def outputs(self) -> Any:  # type: ignore[override]
+    def outputs(self) -> PyTree:  # type: ignore[override]
         """The outputs that `from_outputs` of the metric names."""
         return self.metric.outputs
 
-    def update(self, *args: Any, **kwargs: Any) -> Self:
+    def update(self, *args: PyTree, **kwargs: PyTree) -> Self:
         """A new metric with the batch folded in; the arguments are those of the metric."""
         return self.apply(self.calls(args, kwargs))
 
-    def replace(self, /, **changes: Any) -> Self:
+    def replace(self, /, **changes: PyTree) -> Self:
         """A copy with these fields changed: those of the wrapper, or of the metric.
 
         Raises:
@@ -72,7 +73,7 @@ class Wrapper(Metric):
         type(self)(**given | {"metric": metric})  # raises if it cannot wrap the metric
         return copy.with_parts({"metric": metric})
 
-    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         return self.metric.calls(args, kwargs)
 
     def apply(self, calls: PyTree) -> Self:
@@ -81,7 +82,7 @@ class Wrapper(Metric):
     def routes(self) -> list[Route]:
         return self.metric.routes()
 
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         return self.metric.arguments_from(outputs)
 
     def from_outputs(self, **outputs: str | None) -> Self:
@@ -129,15 +130,75 @@ class MultiplyingWrapper(Wrapper):
     def from_outputs(self, **outputs: str | None) -> Self:
         return self.with_metric(self.metric.from_outputs(**outputs))
 
-    def replace(self, /, **changes: Any) -> Self:
+    def replace(self, /, **changes: PyTree) -> Self:
         """The wrapper with these fields of its metric changed, as by the metric's own `replace`."""
         return self.with_metric(self.metric.replace(**changes))
 
     def over(self, statistic: State) -> Self:
         return self
 
-    def invalid_count(self) -> Any:
+    def invalid_count(self) -> PyTree:
         return self.metric.invalid_count()
+
+
+class Stacked(MultiplyingWrapper):
+    """The base of wrappers that hold one or more states of their metric, in `stack`."""
+
+    stack: Any = state()
+    """A `Stack` of states of the metric."""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric, without data."""
+        return self.stack.element.empty
+
+    def with_metric(self, metric: Metric) -> Self:
+        return self.with_parts({"stack": self.stack.with_element(metric.reset())})
+
+    def __repr__(self) -> str:
+        fields = shown_fields(self)
+        return f"{type(self).__name__}({self.metric!r}{', ' if fields else ''}{fields})"
+
+
+class WithArgument(MultiplyingWrapper):
+    """The base of wrappers whose `update` takes one more argument: a number for each row."""
+
+    needs_own: ClassVar[bool]
+    """Whether it must be given."""
+
+    @property
+    def own(self) -> str:
+        """The name of the argument."""
+        raise NotImplementedError
+
+    @property
+    def fed_by(self) -> str | None:
+        """The output that feeds it; None if it is left out on purpose."""
+        return dict(self.routed).get(self.own, self.own)
+
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
+        given = dict(kwargs)
+        value = given.pop(self.own, None)
+        calls = self.metric.calls(args, given)
+        return calls if value is None else with_argument(calls, self.own, value)
+
+    def routes(self) -> list[Route]:
+        routed = self.own in dict(self.routed)
+        route = Route(type(self).__name__, self.own, self.fed_by, self.needs_own, routed)
+        return [*self.metric.routes(), route]
+
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
+        given, own = self.metric.arguments_from(outputs), self.own_from(outputs)
+        return given if own is None else given | {self.own: own}
+
+    def own_from(self, outputs: Mapping[str, PyTree]) -> PyTree:
+        """What the argument takes from these outputs; None if it is not among them."""
+        return None if self.fed_by is None else outputs.get(self.fed_by)
+
+    def from_outputs(self, **outputs: str | None) -> Self:
+        own = {name: outputs.pop(name) for name in list(outputs) if name == self.own}
+        new = self.with_metric(self.metric.from_outputs(**outputs)) if outputs else self
+        return new.with_parts({"routed": tuple(own.items())}) if own else new
 
 
 def checked_metric(metric: Metric, caller: str) -> Metric:
@@ -148,8 +209,7 @@ def checked_metric(metric: Metric, caller: str) -> Metric:
         MetricInputError: it has data.
     """
     _check_plain(metric, caller)
-    leaves = zip(jax.tree.leaves(metric), jax.tree.leaves(metric.reset()), strict=True)
-    if not all(a is b for a, b in leaves):
+    if not is_untouched(metric):
         raise MetricInputError(
             f"{caller} expects a metric without data, because its data cannot be assigned "
             f"afterwards; got a {type(metric).__name__} that was updated. Pass its reset()"
@@ -157,14 +217,56 @@ def checked_metric(metric: Metric, caller: str) -> Metric:
     return metric
 
 
-def _check_plain(metric: Any, caller: str) -> None:
+def is_untouched(metric: Metric) -> bool:
+    """Whether its arrays are those of a new metric: the same objects, values are never compared."""
+    now, new = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
+    return all(x is y for x, y in zip(now, new, strict=True))
+
+
+def prefixed(parts: Iterable[tuple[str, Mapping[str, PyTree]]]) -> dict[str, PyTree]:
+    """Several dicts as one, with names like "outer/inner"."""
+    return {joined(name, key): x for name, part in parts for key, x in part.items()}
+
+
+def reading_of(value: PyTree, parts: list[tuple[str, Reading]], *, flat: bool) -> Reading:
+    """The reading of a value that several readings make up, whose names come before theirs."""
+    return Reading(
+        value,
+        prefixed((name, each.invalid) for name, each in parts),
+        prefixed((name, each.bounds) for name, each in parts),
+        tuple(prefixed((name, dict(each.policies)) for name, each in parts).items()),
+        tuple(prefixed((name, dict(each.widest)) for name, each in parts).items()),
+        flat=flat,
+    )
+
+
+def checked_confidence(confidence: float, caller: str) -> float:
+    """A confidence as a float.
+
+    Raises:
+        MetricInputError: it is not between 0 and 1.
+    """
+    number = real(confidence, "confidence")
+    if not 0 < number < 1:
+        raise MetricInputError(
+            f"{caller}: confidence={confidence!r}; expected a number between 0 and 1"
+        )
+    return number
+
+
+def _check_plain(metric: object, caller: str) -> None:
     if not isinstance(metric, Metric):
         raise MetricTypeError(f"{caller} expects a datarax.Metric; got {kind(metric)}")
-    if any(isinstance(each, Metric) and each.owns_mesh for each in walk(metric)):
+    if holds_copies(metric):
         raise MetricTypeError(
             f"{caller} expects a metric without copies for each device; got one that is, or "
             f"holds, a per_device metric. Write per_device({caller}(...), mesh, axis_names)"
         )
+
+
+def holds_copies(metric: Metric) -> bool:
+    """Whether it is, or holds, a metric with copies for each device."""
+    return any(isinstance(each, Metric) and each.owns_mesh for each in walk(metric))
 
 
 def _value(metric: Metric) -> PyTree:
@@ -177,5 +279,5 @@ def value_shapes(metric: Metric) -> PyTree:
     return jax.eval_shape(_value, map_leaf_states(lambda leaves: [*map(_empty, leaves)], metric))
 
 
-def _empty(leaf: Any) -> Any:
+def _empty(leaf: State) -> State:
     return leaf.with_parts(leaf.empty()) if isinstance(leaf, LeafState) else leaf

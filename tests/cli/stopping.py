@@ -10,8 +10,8 @@ import signal
 import sys
 import time
 
-from datarax.cli import compare
-from datarax.evaluation import evaluator, files, outcome, partial_state
+from datarax.cli import compare, evaluate, merge
+from datarax.evaluation import evaluator, files, partial_state
 from datarax.evaluation.npz_files import NpzFile
 
 PART = "part-9.npz"
@@ -56,7 +56,8 @@ def computes(*_):
 
 
 if HOW == "results":
-    outcome.summary_of = compare.compared_rows = computes
+    evaluate.summary_of = merge.summary_of = computes
+    compare.compared_rows = computes
 elif HOW == "compile":
     evaluator.fold_part = compiles
 else:

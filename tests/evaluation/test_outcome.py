@@ -26,6 +26,7 @@ from datarax.evaluation.outcome import (
     resumed,
     save_state,
 )
+from datarax.evaluation.outcome_summary import summary_of
 from datarax.evaluation.output_folder import held, write_files
 
 CONFIG = Configuration(
@@ -55,7 +56,7 @@ def outcome(rng: np.random.Generator, folder: Path, name: str) -> Outcome:
 
 
 def values(found: Outcome) -> dict[str, object]:
-    return {row["name"]: row["value"] for row in found.summary("1.2.3")["metrics"]}
+    return {row["name"]: row["value"] for row in summary_of(found, "1.2.3")["metrics"]}
 
 
 def test_what_is_saved_is_what_is_loaded(rng, tmp_path):
@@ -63,7 +64,7 @@ def test_what_is_saved_is_what_is_loaded(rng, tmp_path):
     save_state(tmp_path, saved)
     found = load_state(tmp_path)
     assert replace(found, metric=saved.metric) == saved
-    ours, theirs = found.summary("1.2.3"), saved.summary("1.2.3")
+    ours, theirs = summary_of(found, "1.2.3"), summary_of(saved, "1.2.3")
     assert {**ours, "created": None} == {**theirs, "created": None}
     assert json.loads(json.dumps(ours)) == ours
     assert [path.name for path in tmp_path.iterdir() if "state" in path.name] == [STATE]
@@ -79,7 +80,7 @@ def test_merged_folders_count_all_rows(rng, tmp_path):
     whole = parts[0].metric.merge(parts[1].metric).merge(parts[2].metric)
     assert values(found) == values(replace(parts[0], metric=whole))
     assert (found.rows, found.excluded, found.total) == (96, {"label": 6}, 3)
-    slices = found.summary("1.2.3")["slices"][0]["rows"]
+    slices = summary_of(found, "1.2.3")["slices"][0]["rows"]
     assert sum(row["examples"] for row in slices) == 96
 
     with pytest.raises(ConfigurationMismatchError, match=r"c\.csv.* would count twice"):
