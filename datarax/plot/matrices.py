@@ -7,6 +7,7 @@ import numpy as np
 
 from datarax._checks import choice
 from datarax._errors import MetricInputError
+from datarax._numbers import number as number_of
 from datarax.metrics.classification.confusion_matrix import ConfusionMatrix
 from datarax.plot.canvas import (
     axes_of,
@@ -164,8 +165,8 @@ def _text(x: float, *, counts: bool) -> str:
     if np.isnan(x):
         return "NaN"
     if not counts:
-        return "0" if x == 0 else f"{x:.2f}" if x >= 0.005 else "<.01"
+        return "0" if x == 0 else number_of(x, 2) if x >= 0.005 else "<.01"
     for power, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if x >= power and x >= 1e4:
             return f"{number(x / power)}{unit}"
-    return f"{x:.0f}"
+    return str(round(x))
