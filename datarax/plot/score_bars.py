@@ -93,10 +93,8 @@ def _edges(scores: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray | No
     seen = (weight > 0) & np.isfinite(scores)
     if not (weight > 0).any():
         return None
-    if not seen.any():
-        return np.linspace(0, 1, bins + 1)
     x, w = scores[seen], weight[seen]
-    if x.min() >= 0 and x.max() <= 1:
+    if ((x >= 0) & (x <= 1)).all():
         return np.linspace(0, 1, bins + 1)
     order = np.argsort(x)
     x, share = x[order], np.cumsum(w[order]) / w.sum()
@@ -137,7 +135,8 @@ def _rows(ax: "Axes", shares: np.ndarray, edges: np.ndarray, names: list[str]) -
                 *(base + share * scale, edges),
                 baseline=base,
                 fill=True,
-                label=label if i == 0 or label not in ax.get_legend_handles_labels()[1] else None,
+                # Once in the legend; a class may have no positives or no negatives.
+                label=None if label in ax.get_legend_handles_labels()[1] else label,
                 **look,
             )
         if np.isnan(shares[:, i]).all():
