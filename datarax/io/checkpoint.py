@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import jax
@@ -392,7 +393,7 @@ def _brief(error: Exception) -> str:
     return f"{type(error).__name__}: {first[:200]}"
 
 
-def _orbax() -> Any:
+def _orbax() -> ModuleType:
     try:
         import orbax.checkpoint as ocp
     except ImportError as error:

@@ -1,6 +1,6 @@
 """`ConsoleWriter`: a table in the terminal that grows with the run."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -87,10 +87,11 @@ class ConsoleWriter(Writer):
             self._bar.stop()
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, bool | int | str) or value is None:
         return "" if value is None else str(value)
     if isinstance(value, float):
         return number(value).replace(",", "")  # so that other programs can read it
-    shape = np.shape(value[0]) if hasattr(value, "_fields") else np.shape(value)
-    return " x ".join(map(str, shape))
+    # All arrays of a named tuple, such as the points of a curve, have one shape.
+    array = np.asarray(value[0] if isinstance(value, tuple) else value)
+    return " x ".join(map(str, array.shape))
