@@ -76,6 +76,7 @@ def metrics_table(summary: Summary) -> Table:
     for row in rows:
         least, most = row["bounds"] or (None, None)
         exact = known_decimals(least, most, digits=1)
+        # Without an interval, the bounds say how many digits are known.
         decimals = known_decimals(row["lower"], row["upper"])
         decimals = exact if decimals is None else decimals
         cells: list[Text | str] = [plain(row["name"]), number(row["value"], decimals)]
@@ -143,6 +144,7 @@ def _slices_table(slicing: Mapping[str, Any], width: int) -> Table:
     rows = slicing["rows"]
     names = list(dict.fromkeys(name for row in rows for name in row["values"]))
     longest = max([len(slicing["by"]), *(len(row["name"]) for row in rows[:MOST_SLICES])])
+    # The column of rows and all margins take 16 characters; a value takes 7, with its interval 16.
     left = width - min(longest, MOST_LETTERS) - 16
     least = 16 if any(x["lower"] is not None for row in rows for x in row["values"].values()) else 7
     ends = accumulate(max(len(name), least) + 3 for name in names)

@@ -133,6 +133,7 @@ def _places(confidence: np.ndarray, some: np.ndarray) -> tuple[np.ndarray, np.nd
     # A bin of equal width holds its mean confidence, but for rounding.
     if (np.abs(x * bins - place - 0.5) <= 0.5 + 1e-3).all():
         return place / bins, np.full(len(x), 1 / bins)
+    # Each ends halfway to its neighbour, and the outermost are symmetric about their confidence.
     half = np.diff(x) / 2 if len(x) > 1 else np.array([0.5 / bins])
     ends = np.concatenate([x[:1] - half[0], x[:-1] + half[: len(x) - 1], x[-1:] + half[-1]])
     ends = np.clip(ends, 0, 1)

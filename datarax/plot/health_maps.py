@@ -218,6 +218,7 @@ def _steps_map(
     low, high = 1.0, 10.0
     if usable.any():
         low, high = float(values[usable].min()), float(values[usable].max())
+    # Norms that hardly differ get similar shades.
     if high / low < 4:
         low, high = low / 2, high * 2
     # A logarithm has no zero, so zeros look like the least value. It is not transparent: only what

@@ -106,6 +106,7 @@ def _edges(scores: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray | No
 
 def _shares(scores: np.ndarray, both: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """The share of each bar, (2, classes, bars); NaN where there are no scores."""
+    # Scores beyond the edges are in the first and last bars; so is the last edge itself.
     place = np.clip(np.searchsorted(edges, scores, side="right") - 1, 0, len(edges) - 2)
     counts = np.stack(
         [
@@ -120,6 +121,7 @@ def _shares(scores: np.ndarray, both: np.ndarray, edges: np.ndarray) -> np.ndarr
 def _rows(ax: "Axes", shares: np.ndarray, edges: np.ndarray, names: list[str]) -> None:
     """A row for each class, the first one at the top; all in one scale."""
     count = len(names)
+    # The highest bar of all classes leaves a gap to the row above.
     scale = 0.85 / float(np.nanmax(shares)) if count > 1 else 1.0
     ink = ink_of(ax)
     for i in range(count):

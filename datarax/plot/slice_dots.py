@@ -128,6 +128,7 @@ def _by_result(x: Any) -> dict[str, dict[str, float]]:
         if not is_number(value):
             continue
         parts = key.split("/")
+        # The name of the part may stand anywhere: wrappers nest in either order.
         kind = next((part for part in parts if part in _PARTS), "value")
         result = "/".join(part for part in parts if part not in _PARTS)
         found.setdefault(result, {})[kind] = np.nan if value is None else float(value)
