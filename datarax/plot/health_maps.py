@@ -81,26 +81,17 @@ def expert_load(metric: object, ax: "Axes | None" = None) -> "Figure":
     name_ticks(ax, list(range(experts)), "x")
     ax.set_xlabel("expert")
     if np.isfinite(share).any():
-        said = [
-            f"{what} {_spread(results[what])}"
-            for what in ("balance", "dropped")
-            if what in results and np.isfinite(_values(results[what])).any()
-        ]
+        said = []
+        for what in ("balance", "dropped"):
+            values = array_of(results.get(what), "expert_load", _EXPERTS)
+            if np.isfinite(values).any():
+                # Of several layers, the least and the greatest.
+                ends = number(float(np.nanmin(values))), number(float(np.nanmax(values)))
+                said.append(f"{what} {' to '.join(dict.fromkeys(ends))}")
         ax.set_title(", ".join(said), fontsize="medium", color=ink_of(ax))
     else:
         say(ax, "no data")
     return figure_of(ax)
-
-
-def _values(x: object) -> np.ndarray:
-    return array_of(x, "expert_load", _EXPERTS).ravel()
-
-
-def _spread(x: object) -> str:
-    """A number, or the least and the greatest one."""
-    values = _values(x)
-    low, high = (number(float(end(values))) for end in (np.nanmin, np.nanmax))
-    return low if low == high else f"{low} to {high}"
 
 
 def _bars(ax: "Axes", share: np.ndarray) -> None:

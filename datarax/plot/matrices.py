@@ -141,7 +141,8 @@ def _draw(
         side.set_visible(True)
     name_ticks(ax, names, "x", room=min(inches(ax)))
     name_ticks(ax, names, "y", room=min(inches(ax)))
-    texts = [[_text(x, counts=not _is_share(values)) for x in row] for row in values]
+    counts = bool((values == np.round(values)).all() and values.max() > 1)
+    texts = [[_text(x, counts=counts) for x in row] for row in values]
     longest = max(len(text) for row in texts for text in row)
     # A character is about 0.6 of the size wide; a line needs 1.5 of it.
     room = 72 * min(inches(ax)) / len(table) * 0.85
@@ -154,10 +155,6 @@ def _draw(
     if label is not None:
         shaded = "share of the target's examples" if by_row else label
         color_bar(ax, image, shaded)
-
-
-def _is_share(values: np.ndarray) -> bool:
-    return bool((values != np.round(values)).any() or np.nanmax(values) <= 1)
 
 
 def _text(x: float, *, counts: bool) -> str:
