@@ -207,7 +207,7 @@ def test_a_planted_fault_is_found(module, line, fault):
     ("module", "line"),
     [
         ("datarax.cli.demo", "from flax import nnx\nfrom datarax.distributed import reduce_mean"),
-        ("datarax.cli.info", "from datarax import __version__"),
+        ("datarax.cli.launch", "from datarax import __version__"),
         ("datarax.training.stateful", "import flax, collections.abc, datarax._errors"),
         ("datarax", "from datarax._errors import DataraxError as DataraxError"),
     ],

@@ -6,10 +6,14 @@ comes at once, and the number of simulated devices is set before JAX makes its f
 
 import argparse
 import os
+import platform
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import MutableMapping, Sequence
+from contextlib import nullcontext
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -56,7 +60,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     from datarax import __version__
-    from datarax.cli import evaluation_arguments
+    from datarax.cli.evaluation_arguments import add_commands, integer
 
     parser = _Parser(prog="datarax", description="Distributed metrics for JAX and Flax.")
     parser.add_argument("--version", action="version", version=f"datarax {__version__}")
@@ -74,20 +78,20 @@ def _parser() -> argparse.ArgumentParser:
     where = demo.add_mutually_exclusive_group()
     where.add_argument(
         "--devices",
-        type=_integer(1, MAX_DEVICES),
+        type=integer(1, MAX_DEVICES),
         default=8,
         metavar="N",
         help=f"number of simulated CPU devices, in one process, 1 to {MAX_DEVICES}",
     )
     where.add_argument(
         "--processes",
-        type=_integer(1, MAX_PROCESSES),
+        type=integer(1, MAX_PROCESSES),
         default=1,
         metavar="N",
         help=f"number of real processes with one CPU device each, 1 to {MAX_PROCESSES}",
     )
     demo.add_argument(
-        "--epochs", type=_integer(1), default=10, metavar="N", help="passes over the data"
+        "--epochs", type=integer(1), default=10, metavar="N", help="passes over the data"
     )
     demo.add_argument(
         "--slices",
@@ -103,57 +107,35 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(run=_run_demo, parser=demo)
 
-    evaluation_arguments.add_commands(commands, _integer)
+    add_commands(commands)
 
     info = commands.add_parser("info", help="print versions and devices")
     info.set_defaults(run=_run_info)
     return parser
 
 
-def _integer(low: int, high: int | None = None):
-    expected = f"of {low} or more" if high is None else f"from {low} to {high}"
-
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = None
-        if value is None or value < low or (high is not None and value > high):
-            raise argparse.ArgumentTypeError(f"expected an integer {expected}, got {text!r}")
-        return value
-
-    return parse
-
-
 def _run_demo(args: argparse.Namespace) -> int:
-    if args.processes == 1:
-        return _start_demo(args)
+    parser, several = args.parser, args.processes > 1
     # Child processes inherit that Ctrl-C is held, so that only the parent handles it.
-    with interrupts.held():
-        return _start_demo(args)
+    with interrupts.held() if several else nullcontext():
+        missing = [name for name in _DEMO_PACKAGES if find_spec(name) is None]
+        if missing:
+            parser.error(f"not installed: {', '.join(missing)}; run: pip install '.[demo]'")
+        try:
+            _clear(args.output)
+        except OSError as error:
+            reason = error.strerror or error
+            parser.error(f"argument --output: cannot write to {str(args.output)!r}: {reason}")
+        simulate_devices(1 if several else args.devices, os.environ)
+        if several:
+            from datarax.cli import launch
 
+            code = launch.run_demo(args.processes, args.epochs, args.output)
+        else:
+            from datarax.cli import demo
 
-def _start_demo(args: argparse.Namespace) -> int:
-    parser: _Parser = args.parser
-    missing = [name for name in _DEMO_PACKAGES if find_spec(name) is None]
-    if missing:
-        parser.error(f"not installed: {', '.join(missing)}; run: pip install '.[demo]'")
-    try:
-        _clear(args.output)
-    except OSError as error:
-        reason = error.strerror or error
-        parser.error(f"argument --output: cannot write to {str(args.output)!r}: {reason}")
-    if args.processes > 1:
-        simulate_devices(1, os.environ)
-        from datarax.cli import launch
-
-        code = launch.run_demo(args.processes, args.epochs, args.output)
-    else:
-        simulate_devices(args.devices, os.environ)
-        from datarax.cli import demo
-
-        code = demo.run(args.devices, args.epochs, args.output)
-    return code or _report_demo(args)
+            code = demo.run(args.devices, args.epochs, args.output)
+        return code or _report_demo(args)
 
 
 def _clear(folder: Path) -> None:
@@ -188,7 +170,21 @@ def simulate_devices(count: int, environ: MutableMapping[str, str]) -> None:
 
 
 def _run_info(args: argparse.Namespace) -> int:
-    from datarax.cli import info
+    """Prints versions and devices, for bug reports."""
+    import jax
 
-    print(info.report())
+    from datarax import __version__
+
+    print(f"datarax {__version__}")
+    for name in ("jax", "jaxlib", "flax", "numpy", "optax"):
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            version = "not installed"
+        print(name, version)
+    print(f"python {platform.python_version()} ({platform.platform()})")
+    kinds = Counter((device.platform, device.device_kind) for device in jax.devices())
+    for (name, kind), count in kinds.items():
+        print(f"devices {count} x {kind} ({name})")
+    print(f"process {jax.process_index()} of {jax.process_count()}")
     return 0

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from datarax._numbers import known_decimals, number, outward
+from datarax._numbers import known_decimals, number, outward, trimmed
 from datarax.cli.one_line import printable
 
 MOST_CLASSES = 20
@@ -67,17 +67,16 @@ def metrics_table(summary: Summary) -> Table:
     rows = summary["metrics"]
     intervals = any(row["lower"] is not None for row in rows)
     bounds = any(row["bounds"] for row in rows)
-    table = _table()
-    table.add_column("metric", no_wrap=True, max_width=MOST_LETTERS, overflow="ellipsis")
+    table = _table("metric")
     table.add_column("value", justify="right", no_wrap=True, style="bold")
     if intervals:
-        percent = f"{100 * summary['confidence']:.6g}% interval"
-        table.add_column(percent, justify="center", no_wrap=True)
+        table.add_column(_interval_name(summary), justify="center", no_wrap=True)
     if bounds:
         table.add_column("certain bounds", justify="center", no_wrap=True, style="dim")
     for row in rows:
         least, most = row["bounds"] or (None, None)
         exact = known_decimals(least, most, digits=1)
+        # Without an interval, the bounds say how many digits are known.
         decimals = known_decimals(row["lower"], row["upper"])
         decimals = exact if decimals is None else decimals
         cells: list[Text | str] = [plain(row["name"]), number(row["value"], decimals)]
@@ -91,13 +90,11 @@ def metrics_table(summary: Summary) -> Table:
 
 def comparison_table(summary: Summary) -> Table:
     """The values of two models, and their differences."""
-    table = _table()
-    table.add_column("metric", no_wrap=True, max_width=MOST_LETTERS, overflow="ellipsis")
+    table = _table("metric")
     table.add_column("a", justify="right", no_wrap=True)
     table.add_column("b", justify="right", no_wrap=True)
     table.add_column("b - a", justify="right", no_wrap=True, style="bold")
-    percent = f"{100 * summary['confidence']:.6g}% interval"
-    table.add_column(percent, justify="center", no_wrap=True)
+    table.add_column(_interval_name(summary), justify="center", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in summary["metrics"]:
         decimals = known_decimals(row["lower"], row["upper"])
@@ -110,6 +107,10 @@ def comparison_table(summary: Summary) -> Table:
             _verdict(row),
         )
     return table
+
+
+def _interval_name(summary: Summary) -> str:
+    return f"{trimmed(number(100 * summary['confidence'], digits=6))}% interval"
 
 
 def _verdict(row: Mapping[str, Any]) -> Text:
@@ -125,8 +126,7 @@ def _verdict(row: Mapping[str, Any]) -> Text:
 
 def _classes_table(by_class: Mapping[str, Any]) -> Table:
     columns = by_class["columns"]
-    table = _table()
-    table.add_column("class", no_wrap=True, max_width=MOST_LETTERS, overflow="ellipsis")
+    table = _table("class")
     for column in columns:
         table.add_column(plain(column["name"]), justify="right", no_wrap=True)
     for place, name in enumerate(by_class["classes"][:MOST_CLASSES]):
@@ -144,14 +144,12 @@ def _slices_table(slicing: Mapping[str, Any], width: int) -> Table:
     rows = slicing["rows"]
     names = list(dict.fromkeys(name for row in rows for name in row["values"]))
     longest = max([len(slicing["by"]), *(len(row["name"]) for row in rows[:MOST_SLICES])])
+    # The column of rows and all margins take 16 characters; a value takes 7, with its interval 16.
     left = width - min(longest, MOST_LETTERS) - 16
     least = 16 if any(x["lower"] is not None for row in rows for x in row["values"].values()) else 7
     ends = accumulate(max(len(name), least) + 3 for name in names)
     names = [name for name, end in zip(names, ends, strict=True) if end <= left or name == names[0]]
-    table = _table()
-    table.add_column(
-        plain(slicing["by"]), no_wrap=True, max_width=MOST_LETTERS, overflow="ellipsis"
-    )
+    table = _table(plain(slicing["by"]))
     table.add_column("rows", justify="right", no_wrap=True)
     for name in names:
         table.add_column(plain(name), justify="right", no_wrap=True)
@@ -218,8 +216,11 @@ def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, header_style="cyan", pad_edge=True, show_edge=False)
+def _table(first: str | Text) -> Table:
+    """A table whose first column has names."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="cyan", pad_edge=True, show_edge=False)
+    table.add_column(first, no_wrap=True, max_width=MOST_LETTERS, overflow="ellipsis")
+    return table
 
 
 def _more(table: Table, number_of_rows: int) -> None:

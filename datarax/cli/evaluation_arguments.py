@@ -28,7 +28,7 @@ examples:
 }
 
 
-def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) -> None:
+def add_commands(commands: Any) -> None:
     """Adds the three commands to the subparsers of `datarax`."""
     evaluate = _command(
         commands,
@@ -41,7 +41,7 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
     evaluate.add_argument(
         "sources", nargs="+", metavar="FILE", help="files, folders, or globs in quotes"
     )
-    _add_columns(evaluate, integer)
+    _add_columns(evaluate)
     evaluate.add_argument(
         "--slice-by",
         action="append",
@@ -70,7 +70,7 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
         help="compute on the devices of this process, by compiled programs; for accelerators and "
         "many millions of rows (default: on the CPU, in NumPy)",
     )
-    _add_running(evaluate, integer)
+    _add_running(evaluate)
     evaluate.set_defaults(run=_runs("evaluate"), parser=evaluate, command="evaluate")
 
     compare = _command(
@@ -82,7 +82,7 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
     )
     compare.add_argument("a", metavar="A", help="the file of the first model")
     compare.add_argument("b", metavar="B", help="the file of the second model")
-    _add_columns(compare, integer)
+    _add_columns(compare)
     compare.add_argument(
         "--key", metavar="COLUMN", help="column that must agree in both files, row by row"
     )
@@ -100,7 +100,7 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
         metavar="DIR",
         help="folder for metrics.json and the state to resume from",
     )
-    _add_running(compare, integer)
+    _add_running(compare)
     compare.set_defaults(run=_runs("compare"), parser=compare, command="compare")
 
     merge = _command(
@@ -149,7 +149,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return argparse.HelpFormatter._fill_text(self, text, width, indent)
 
 
-def _add_columns(parser: argparse.ArgumentParser, integer: Callable[..., Any]) -> None:
+def _add_columns(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", choices=TASKS, required=True, help="the kind of predictions")
     parser.add_argument(
         "--preds",
@@ -207,7 +207,7 @@ def _add_confidence(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_running(parser: argparse.ArgumentParser, integer: Callable[..., Any]) -> None:
+def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size",
         type=integer(1, 1 << 24),
@@ -229,6 +229,22 @@ def _add_running(parser: argparse.ArgumentParser, integer: Callable[..., Any]) -
     )
     parser.add_argument("--title", metavar="T", help="title of the report")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+
+
+def integer(low: int, high: int | None = None) -> Callable[[str], int]:
+    """The type of an argument that is an integer in this range."""
+    expected = f"of {low} or more" if high is None else f"from {low} to {high}"
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = None
+        if value is None or value < low or (high is not None and value > high):
+            raise argparse.ArgumentTypeError(f"expected an integer {expected}, got {text!r}")
+        return value
+
+    return parse
 
 
 def _fraction(text: str) -> float:

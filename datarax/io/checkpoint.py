@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import jax
@@ -146,7 +147,7 @@ def restore(path: str | Path, like: M) -> M:
         return unpack(arrays, info, like)
 
 
-def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+def pack(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
     """A metric as a dict of arrays and a description that can be written as JSON.
 
     Use it to store metrics in your own checkpoint: save the arrays as a pytree and the description
@@ -167,7 +168,7 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any
     _require_metric(metric)
     parts: list[bytes] = []
 
-    def described(node: Any) -> Any:
+    def described(node: object) -> object:
         if isinstance(node, dict):
             return {key: described(item) for key, item in node.items()}
         if not isinstance(node, np.ndarray):
@@ -224,7 +225,7 @@ def unpack(arrays: PyTree, info: Any, like: M) -> M:
     return like.load_state_dict(filled)
 
 
-def _tree_of(info: Any) -> Any:
+def _tree_of(info: object) -> object:
     """The description of the metric, in which a `{"": [dtype, shape, offset]}` is an array."""
     if not isinstance(info, dict) or not info.keys() >= _KEYS:
         raise CheckpointError(
@@ -238,7 +239,7 @@ def _tree_of(info: Any) -> Any:
     return info["metric"]
 
 
-def _filled(tree: Any, data: bytes | None) -> tuple[Any, int]:
+def _filled(tree: object, data: bytes | None) -> tuple[Any, int]:
     """The description of a metric with its arrays, and how many bytes `pack` wrote for them.
 
     The arrays must lie one after the other, as `pack` writes them. Without `data` each array is one
@@ -246,7 +247,7 @@ def _filled(tree: Any, data: bytes | None) -> tuple[Any, int]:
     """
     spans: list[tuple[int, int]] = []
 
-    def array(dtype: str, shape: list[int], start: int) -> np.ndarray[Any, Any]:
+    def array(dtype: str, shape: list[int], start: int) -> np.ndarray:
         # A plain name: `np.dtype` would also take structures.
         if not re.fullmatch("[a-z][a-z0-9_]*", dtype):
             raise ValueError(dtype)
@@ -259,7 +260,7 @@ def _filled(tree: Any, data: bytes | None) -> tuple[Any, int]:
             return np.broadcast_to(np.zeros((), kind), shape)
         return np.frombuffer(data, kind, count, start).reshape(shape)
 
-    def filled(node: Any) -> Any:
+    def filled(node: object) -> object:
         if not isinstance(node, dict):
             return node
         if not isinstance(node.get(""), list):
@@ -306,7 +307,7 @@ def _check_size(described: int, stored: int | None) -> None:
         )
 
 
-def _require_metric(metric: Any) -> None:
+def _require_metric(metric: object) -> None:
     if not isinstance(metric, Metric):
         holds = isinstance(getattr(metric, "metric", None), Metric)
         raise MetricTypeError(
@@ -377,7 +378,7 @@ def _beside(folder: Path) -> tuple[Path, Path]:
     return folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
 
 
-def _digest(tree: Any, state: np.ndarray[Any, Any]) -> str:
+def _digest(tree: object, state: np.ndarray) -> str:
     try:
         # A storage may give the keys in another order.
         text = json.dumps(tree, sort_keys=True)
@@ -392,7 +393,7 @@ def _brief(error: Exception) -> str:
     return f"{type(error).__name__}: {first[:200]}"
 
 
-def _orbax() -> Any:
+def _orbax() -> ModuleType:
     try:
         import orbax.checkpoint as ocp
     except ImportError as error:

@@ -1,12 +1,16 @@
 """`ConsoleWriter`: a table in the terminal that grows with the run."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from datarax._numbers import number
 from datarax._optional import optional
-from datarax.io.writer import Items, Writer
+from datarax.io.writer import Items, Step, Writer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 _WIDEST = 8
 """The most columns of one table. What is more gets a table of its own."""
@@ -40,42 +44,41 @@ class ConsoleWriter(Writer):
         self,
         total: int | None = None,
         *,
-        console: Any = None,
+        console: "Console | None" = None,
         on_error: Literal["warn", "raise"] = "warn",
     ):
         super().__init__(on_error=on_error)
-        self._rich = optional("rich.console", "console", "ConsoleWriter")
-        self._total, self._console = total, console
+        rich = optional("rich.console", "console", "ConsoleWriter")
+        self._console: Console = console or rich.Console(highlight=False)
+        self._total = total
         self._columns: tuple[str, ...] = ()
-        self._bar: Any = None
+        self._bar: Progress | None = None
 
     def open(self) -> None:
-        if self._console is None:
-            self._console = self._rich.Console(highlight=False)
         if self._total is not None and self._console.is_terminal:
-            progress = optional("rich.progress", "console", "ConsoleWriter")
-            self._bar = progress.Progress(console=self._console, transient=True)
+            from rich.progress import Progress
+
+            self._bar = Progress(console=self._console, transient=True)
             self._task = self._bar.add_task("steps", total=self._total)
             self._bar.start()
 
-    def put(self, step: Any, items: Items) -> None:
+    def put(self, step: Step, items: Items) -> None:
         cells = {"step": str(step)} | {name: _shown(value) for name, value in items.items()}
         columns = tuple(cells)
         for start in range(0, len(columns), _WIDEST):
             self._line(columns[start : start + _WIDEST], cells, len(columns) > _WIDEST)
         if self._bar is not None:
-            self._bar.update(self._task, completed=step)
+            self._bar.update(self._task, completed=float(step))
 
     def _line(self, columns: tuple[str, ...], cells: dict[str, str], several: bool) -> None:
-        text = optional("rich.text", "console", "ConsoleWriter").Text
-        header = several or columns != self._columns
-        table = optional("rich.table", "console", "ConsoleWriter").Table(
-            box=None, padding=0, show_header=header
-        )
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, padding=0, show_header=several or columns != self._columns)
         for name in columns:  # of the same widths in each line, so that they stand in columns
             width = max(8, len(name)) + (2 if name != columns[0] else 0)
-            table.add_column(text(name), justify="right", width=width)
-        table.add_row(*(text(cells[name]) for name in columns))
+            table.add_column(Text(name), justify="right", width=width)
+        table.add_row(*(Text(cells[name]) for name in columns))
         self._console.print(table)
         self._columns = columns
 
@@ -84,10 +87,11 @@ class ConsoleWriter(Writer):
             self._bar.stop()
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, bool | int | str) or value is None:
         return "" if value is None else str(value)
     if isinstance(value, float):
         return number(value).replace(",", "")  # so that other programs can read it
-    shape = np.shape(value[0]) if hasattr(value, "_fields") else np.shape(value)
-    return " x ".join(map(str, shape))
+    # All arrays of a named tuple, such as the points of a curve, have one shape.
+    array = np.asarray(value[0] if isinstance(value, tuple) else value)
+    return " x ".join(map(str, array.shape))

@@ -1,25 +1,49 @@
 """Matrices and curves as small images, drawn with NumPy, for writers that show images."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
+
+from datarax.io.writer import Items
 
 _SIDE = 256
 _MARGIN = 16
 
 
-def image_of(value: Any) -> np.ndarray[Any, Any] | None:
+def drawn(items: Items) -> Iterator[tuple[str, Literal["image", "histogram", "value"], Any]]:
+    """Results as a writer that shows images takes them: by name, how to show it, and what.
+
+    Matrices, and the points of curves, are images; other arrays are the numbers of a histogram.
+    """
+    for name, value in items.items():
+        image = image_of(value)
+        if image is not None:
+            yield name, "image", image
+        elif isinstance(value, np.ndarray | list):
+            values = np.asarray(value)
+            # A histogram of NaN or infinity has no range.
+            finite = values[np.isfinite(values)] if values.dtype.kind in "biuf" else values[:0]
+            if finite.size:
+                yield name, "histogram", finite.ravel()
+        elif hasattr(value, "_fields"):
+            yield from drawn({f"{name}/{field}": x for field, x in value._asdict().items()})
+        elif value is not None:
+            yield name, "value", value
+
+
+def image_of(value: object) -> np.ndarray | None:
     """An image (H, W, 3), uint8, of a matrix or of the points of a curve; None for other values."""
     if isinstance(value, np.ndarray) and value.ndim == 2 and value.size:
         return _matrix(value.astype(np.float64))
-    if hasattr(value, "_fields") and len(value) >= 2:
+    if isinstance(value, tuple) and hasattr(value, "_fields") and len(value) >= 2:
         x, y = (np.asarray(axis, np.float64) for axis in value[:2])
         if x.ndim == 1 and x.shape == y.shape and x.size:
             return _curve(x, y)
     return None
 
 
-def _matrix(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _matrix(values: np.ndarray) -> np.ndarray:
     """Rows are scaled by their sums, as the rates of a confusion matrix; darker is more."""
     values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
     totals = np.maximum(np.abs(values).sum(1, keepdims=True), np.finfo(np.float64).tiny)
@@ -31,7 +55,7 @@ def _matrix(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return colours.round().astype(np.uint8).repeat(scale, 0).repeat(scale, 1)
 
 
-def _curve(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _curve(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """A line in the unit square, with a frame."""
     image = np.full((_SIDE + 2 * _MARGIN, _SIDE + 2 * _MARGIN, 3), 255, np.uint8)
     low, high = _MARGIN, _MARGIN + _SIDE - 1

@@ -4,9 +4,9 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from datarax.io.writer import Items, Writer
+from datarax.io.writer import Items, Step, Writer
 from datarax.metrics.reading import jsonable
 
 _BLOCK = 1 << 16
@@ -47,7 +47,7 @@ class JSONLWriter(Writer):
             os.ftruncate(self._file, end)
         os.lseek(self._file, end, os.SEEK_SET)
 
-    def put(self, step: Any, items: Items) -> None:
+    def put(self, step: Step, items: Items) -> None:
         line = {"step": jsonable(step)} | {name: finite(jsonable(x)) for name, x in items.items()}
         data = (json.dumps(line, allow_nan=False) + "\n").encode()
         start = os.lseek(self._file, 0, os.SEEK_CUR)
@@ -71,7 +71,7 @@ class JSONLWriter(Writer):
         os.close(self._file)
 
 
-def finite(x: Any) -> Any:
+def finite(x: object) -> object:
     """Nested lists and dicts in which NaN is None, and infinities are strings."""
     if isinstance(x, float) and not math.isfinite(x):
         return None if math.isnan(x) else str(x)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from datarax._optional import optional
 from datarax.io.jsonl_writer import finite
-from datarax.io.writer import Items, Writer
+from datarax.io.writer import Items, Step, Writer
 from datarax.metrics.reading import jsonable
 
 _REFUSED = re.compile(r"[^\w\-. :/]")
@@ -56,7 +56,7 @@ class MLflowWriter(Writer):
         number = found.experiment_id if found else self._client.create_experiment(self._experiment)
         self.run_id = self._client.create_run(number, run_name=self._name).info.run_id
 
-    def put(self, step: Any, items: Items) -> None:
+    def put(self, step: Step, items: Items) -> None:
         # MLflow takes milliseconds.
         now, step = int(time.time() * 1000), int(step)
         numbers = {n: x for n, x in items.items() if isinstance(x, bool | int | float)}

@@ -1,9 +1,18 @@
 """`MultiWriter`: several writers as one."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from datarax._errors import all_of
+from datarax.io.writer import Step
+
+
+class Writes(Protocol):
+    """What writers have in common, those of other libraries included."""
+
+    def write(self, step: Any, results: Any, /) -> object: ...
+    def flush(self) -> object: ...
+    def close(self) -> object: ...
 
 
 class MultiWriter:
@@ -26,10 +35,10 @@ class MultiWriter:
         ['{"step": 1, "loss": 0.5}\\n', '{"step": 1, "loss": 0.5}\\n']
     """
 
-    def __init__(self, *writers: Any):
+    def __init__(self, *writers: Writes):
         self.writers = writers
 
-    def write(self, step: Any, results: Any) -> None:
+    def write(self, step: Step, results: object) -> None:
         """Passes the results of one step to all writers.
 
         Raises:
@@ -57,10 +66,10 @@ class MultiWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _each(self, call: Callable[[Any], None]) -> None:
+    def _each(self, call: Callable[[Writes], object]) -> None:
         errors: list[Exception] = []
         for writer in self.writers:
             try:

@@ -1,11 +1,14 @@
 """`ParquetWriter`: a table with one row for each step."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from datarax._optional import optional
-from datarax.io.writer import Items, Writer
+from datarax.io.writer import Items, Step, Writer
 from datarax.metrics.reading import jsonable
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _FEWEST = 100  # rows that are written at once
 
@@ -42,15 +45,15 @@ class ParquetWriter(Writer):
         self.path: Path = Path(path)
         self._arrow = optional("pyarrow", "parquet", "ParquetWriter")
         self._parquet = optional("pyarrow.parquet", "parquet", "ParquetWriter")
-        self._rows: list[dict[str, Any]] = []
-        self._table: Any = None
+        self._rows: list[Items] = []
+        self._table: pyarrow.Table | None = None
 
     def open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             self._table = self._parquet.read_table(self.path)
 
-    def put(self, step: Any, items: Items) -> None:
+    def put(self, step: Step, items: Items) -> None:
         self._rows.append({"step": jsonable(step)} | {n: jsonable(x) for n, x in items.items()})
         old = 0 if self._table is None else len(self._table)
         if len(self._rows) >= max(_FEWEST, old // 10):
@@ -72,7 +75,7 @@ class ParquetWriter(Writer):
         new.replace(self.path)
         self._table, self._rows = table, []
 
-    def _column(self, values: list[Any]) -> Any:
+    def _column(self, values: list[Any]) -> "pyarrow.Array":
         try:
             return self._arrow.array(values, from_pandas=False)
         except (self._arrow.ArrowInvalid, self._arrow.ArrowTypeError, OverflowError):

@@ -1,13 +1,14 @@
 """`TensorBoardWriter`: event files for TensorBoard."""
 
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal
 
 from datarax._optional import optional
-from datarax.io.drawn_arrays import image_of
-from datarax.io.writer import Items, Writer
+from datarax.io.drawn_arrays import drawn
+from datarax.io.writer import Items, Step, Writer
+
+if TYPE_CHECKING:
+    from tensorboardX import SummaryWriter
 
 
 class TensorBoardWriter(Writer):
@@ -33,29 +34,23 @@ class TensorBoardWriter(Writer):
         super().__init__(on_error=on_error)
         self.folder: Path = Path(folder)
         self._board = optional("tensorboardX", "tensorboard", "TensorBoardWriter")
-        self._events: Any = None
 
     def open(self) -> None:
         # Its own thread would hide errors.
-        self._events = self._board.SummaryWriter(str(self.folder), write_to_disk=True)
+        self._events: SummaryWriter = self._board.SummaryWriter(
+            str(self.folder), write_to_disk=True
+        )
 
-    def put(self, step: Any, items: Items) -> None:
+    def put(self, step: Step, items: Items) -> None:
         step = int(step)
-        for name, value in items.items():
-            image = image_of(value)
-            if image is not None:
-                self._events.add_image(name, image, step, dataformats="HWC")
-            elif isinstance(value, np.ndarray | list):
-                values = np.asarray(value)
-                # A histogram of NaN or infinity has no range.
-                finite = values[np.isfinite(values)] if values.dtype.kind in "biuf" else values[:0]
-                if finite.size:
-                    self._events.add_histogram(name, finite.ravel(), step)
+        for name, kind, value in drawn(items):
+            if kind == "image":
+                self._events.add_image(name, value, step, dataformats="HWC")
+            elif kind == "histogram":
+                self._events.add_histogram(name, value, step)
             elif isinstance(value, str):
                 self._events.add_text(name, value, step)
-            elif hasattr(value, "_fields"):
-                self.put(step, {f"{name}/{n}": x for n, x in value._asdict().items()})
-            elif value is not None:
+            else:
                 self._events.add_scalar(name, float(value), step)
 
     def sync(self) -> None:

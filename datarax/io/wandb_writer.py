@@ -1,12 +1,13 @@
 """`WandbWriter`: a run of Weights & Biases."""
 
-from typing import Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal
 
 from datarax._optional import optional
-from datarax.io.drawn_arrays import image_of
-from datarax.io.writer import Items, Writer
+from datarax.io.drawn_arrays import drawn
+from datarax.io.writer import Items, Step, Writer
+
+if TYPE_CHECKING:
+    from wandb import Run
 
 
 class WandbWriter(Writer):
@@ -30,38 +31,29 @@ class WandbWriter(Writer):
     """
 
     def __init__(
-        self, run: Any = None, *, on_error: Literal["warn", "raise"] = "warn", **init: Any
+        self,
+        run: "Run | None" = None,
+        *,
+        on_error: Literal["warn", "raise"] = "warn",
+        **init: object,
     ):
         super().__init__(on_error=on_error)
         self._wandb = optional("wandb", "wandb", "WandbWriter")
-        self._run, self._mine, self._init = run, run is None, init
+        self._given, self._init = run, init
 
     def open(self) -> None:
-        if self._run is None:
-            self._run = self._wandb.init(**self._init)
+        self._run: Run = self._given or self._wandb.init(**self._init)
 
-    def put(self, step: Any, items: Items) -> None:
-        self._run.log(self._shown(items), step=int(step))
+    def put(self, step: Step, items: Items) -> None:
+        shown: Items = {}
+        for name, kind, value in drawn(items):
+            if kind == "image":
+                value = self._wandb.Image(value)
+            elif kind == "histogram":
+                value = self._wandb.Histogram(value)
+            shown[name] = value
+        self._run.log(shown, step=int(step))
 
     def end(self) -> None:
-        if self._mine:
+        if self._given is None:
             self._run.finish()
-
-    def _shown(self, items: Items) -> dict[str, Any]:
-        shown: dict[str, Any] = {}
-        for name, value in items.items():
-            image = image_of(value)
-            if image is not None:
-                shown[name] = self._wandb.Image(image)
-            elif isinstance(value, np.ndarray | list):
-                values = np.asarray(value)
-                numbers = values.dtype.kind in "biuf"
-                # A histogram of NaN or infinity has no range.
-                finite = values[np.isfinite(values)] if numbers else values[:0]
-                if finite.size:
-                    shown[name] = self._wandb.Histogram(finite.ravel())
-            elif hasattr(value, "_fields"):
-                shown |= self._shown({f"{name}/{n}": x for n, x in value._asdict().items()})
-            elif value is not None:
-                shown[name] = value
-        return shown

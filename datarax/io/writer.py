@@ -13,9 +13,16 @@ import jax
 import numpy as np
 
 from datarax._errors import MetricInputError, MetricTypeError, WriterError, WriterWarning
+from datarax._typing import ArrayLike
+
+Step = ArrayLike | str
+"""What identifies results: the number of the step."""
 
 Items = dict[str, Any]
 """Results by name: numbers, strings, None, NumPy arrays, lists, and named tuples of arrays."""
+
+_Call = tuple[Literal["put", "sync", "end"], Any, Items]
+"""What the thread does, with the step, or with the event that says that it is done."""
 
 WAITING = 1_000
 """How many results may wait to be written. Then `write` waits too."""
@@ -51,7 +58,7 @@ class Writer(ABC):
         self.on_error = on_error
         self._closed = False
         self._failed: tuple[str, Exception, int] | None = None
-        self._queue: queue.Queue[tuple[str, Any, Any]] = queue.Queue(WAITING)
+        self._queue: queue.Queue[_Call] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:  # noqa: B027, a subclass may leave it out
@@ -67,7 +74,7 @@ class Writer(ABC):
     def end(self) -> None:  # noqa: B027, a subclass may leave it out
         """Closes what is written to; not called if nothing was opened."""
 
-    def write(self, step: Any, results: Any) -> None:
+    def write(self, step: Step, results: object) -> None:
         """Writes results later, on the thread of the writer.
 
         Args:
@@ -97,7 +104,7 @@ class Writer(ABC):
         """
         if self._thread is not None and not self._closed:
             written = threading.Event()
-            self._queue.put(("sync", written, None))
+            self._queue.put(("sync", written, {}))
             written.wait()
         self._report()
 
@@ -110,17 +117,17 @@ class Writer(ABC):
         if not self._closed:
             self._closed = True
             if self._thread is not None:
-                self._queue.put(("end", None, None))
+                self._queue.put(("end", None, {}))
                 self._thread.join()
         self._report()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _started(self) -> "queue.Queue[tuple[str, Any, Any]]":
+    def _started(self) -> "queue.Queue[_Call]":
         if self._thread is None:
             # A daemon: Python waits for other threads before it calls what `atexit` has.
             self._thread = threading.Thread(target=self._work, name="datarax-write", daemon=True)
@@ -184,7 +191,7 @@ def _close_at_exit(writer: Writer) -> None:
     atexit.register(close)
 
 
-def named_items(results: Any) -> Items:
+def named_items(results: object) -> Items:
     """Results by name, copied: names of nested dicts are joined, as in "outer/inner".
 
     Raises:
@@ -200,7 +207,7 @@ def named_items(results: Any) -> Items:
     return items
 
 
-def _flat(results: Mapping[Any, Any], start: str) -> Iterator[tuple[str, Any]]:
+def _flat(results: Mapping[object, object], start: str) -> Iterator[tuple[str, object]]:
     for name, value in results.items():
         full = f"{start}{name}"
         if isinstance(value, Mapping):

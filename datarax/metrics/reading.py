@@ -17,6 +17,7 @@ from datarax._errors import (
     PrecisionWarning,
     TracedValueError,
 )
+from datarax._numbers import number
 from datarax._typing import PyTree
 from datarax._xp import on_host, xp
 from datarax.algebra.leaf_state import LeafState
@@ -255,10 +256,10 @@ class Reading:
             gap = np.ravel(np.subtract(upper, lower))
             if (gap > limit).any():
                 at = np.nanargmax(gap)
-                low, high = np.ravel(lower)[at], np.ravel(upper)[at]
+                low, high = (number(float(np.ravel(x)[at])) for x in (lower, upper))
                 warn(
-                    f"{member or name}: the exact value is only known to be between {low:.4g} and "
-                    f"{high:.4g}, because many scores share a bin; more bits= narrows this, and "
+                    f"{member or name}: the exact value is only known to be between {low} and "
+                    f"{high}, because many scores share a bin; more bits= narrows this, and "
                     f"exact=True with capacity= keeps the scores",
                     PrecisionWarning,
                 )

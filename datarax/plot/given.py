@@ -45,6 +45,7 @@ def results_of(given: object) -> Any:
 
 def of_statistic(kind: type[M], metric: Metric) -> M:
     """A metric of another kind that reads the statistic of this one, under its policy."""
+    # Which outputs an update takes has no effect on what is read.
     names = (kind.fields.keys() & metric.fields.keys()) - {"outputs"}
     same = kind(**{name: getattr(metric, name) for name in sorted(names)})
     return same.replace(statistic=metric.children()["statistic"])
@@ -162,7 +163,8 @@ def _read_lines(path: Path) -> list[object]:
 
 def _number(x: object) -> float:
     """A number, or NaN for anything else."""
-    if isinstance(x, bool) or x is None or isinstance(x, str):
+    # NumPy would read True as 1, and the text "3" as 3.
+    if x is None or isinstance(x, bool | str):
         return np.nan
     try:
         array = np.asarray(x, dtype=float)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _EXPERTS = "an ExpertLoad or its results, with 'share' of shape (E,) or (L, E)"
 _FIRST = "grad_norm", "update_norm", "param_norm"
+_MAXIMA = "param_max", "grad_max", "update_max"
+_NUMBERS = (*_FIRST, *_MAXIMA, "update_ratio", "grad_zeros", "nonfinite")
 
 
 def expert_load(metric: object, ax: "Axes | None" = None) -> "Figure":
@@ -79,26 +81,17 @@ def expert_load(metric: object, ax: "Axes | None" = None) -> "Figure":
     name_ticks(ax, list(range(experts)), "x")
     ax.set_xlabel("expert")
     if np.isfinite(share).any():
-        said = [
-            f"{what} {_spread(results[what])}"
-            for what in ("balance", "dropped")
-            if what in results and np.isfinite(_values(results[what])).any()
-        ]
+        said = []
+        for what in ("balance", "dropped"):
+            values = array_of(results.get(what), "expert_load", _EXPERTS)
+            if np.isfinite(values).any():
+                # Of several layers, the least and the greatest.
+                ends = number(float(np.nanmin(values))), number(float(np.nanmax(values)))
+                said.append(f"{what} {' to '.join(dict.fromkeys(ends))}")
         ax.set_title(", ".join(said), fontsize="medium", color=ink_of(ax))
     else:
         say(ax, "no data")
     return figure_of(ax)
-
-
-def _values(x: object) -> np.ndarray:
-    return array_of(x, "expert_load", _EXPERTS).ravel()
-
-
-def _spread(x: object) -> str:
-    """A number, or the least and the greatest one."""
-    values = _values(x)
-    low, high = (number(float(end(values))) for end in (np.nanmin, np.nanmax))
-    return low if low == high else f"{low} to {high}"
 
 
 def _bars(ax: "Axes", share: np.ndarray) -> None:
@@ -161,7 +154,7 @@ def health(
     if name is None:
         seen = (known for known in _FIRST if known in found)
         name = next(
-            (k for k in seen if any(_some(run.column(key)) for key in found[k].values())),
+            (k for k in seen if any(np.isfinite(run.column(c)).any() for c in found[k].values())),
             next((k for k in _FIRST if k in found), next(iter(found))),
         )
     rows = found[chosen("health", name, sorted(found))]
@@ -176,28 +169,12 @@ def health(
     return figure_of(ax)
 
 
-def _some(column: np.ndarray) -> bool:
-    return bool(np.isfinite(column).any())
-
-
 def _by_name(run: Run) -> dict[str, dict[str, str]]:
     """By the name of a number and by group, the key: "tree/head/grad_norm" is of "head"."""
-    keys = list(
-        dict.fromkeys(
-            key for record in run.records for key, value in record.items() if is_number(value)
-        )
-    )
-    known = (
-        *_FIRST,
-        "param_max",
-        "grad_max",
-        "update_max",
-        "update_ratio",
-        "grad_zeros",
-        "nonfinite",
-    )
+    # A dict, which keeps the order of the groups.
+    keys = {key: None for record in run.records for key, x in record.items() if is_number(x)}
     found: dict[str, dict[str, str]] = {}
-    for last in known:
+    for last in _NUMBERS:
         owners = [
             key.removesuffix(last).rstrip("/")
             for key in keys
@@ -232,21 +209,16 @@ def _steps_map(
     low, high = 1.0, 10.0
     if usable.any():
         low, high = float(values[usable].min()), float(values[usable].max())
+    # Norms that hardly differ get similar shades.
     if high / low < 4:
         low, high = low / 2, high * 2
-    # Zeros look like the least value. It is not transparent: only what is missing is.
-    shown = np.where(values == 0, low, values)
-    shown = np.ma.masked_invalid(shown)
-    image = ax.imshow(
-        *(shown,),
-        cmap=opacity(0.1),
-        norm=LogNorm(low, high),
-        interpolation="none",
-        aspect="auto",
-    )
+    # A logarithm has no zero, so zeros look like the least value. It is not transparent: only what
+    # is missing is.
+    shown = np.ma.masked_invalid(np.where(values == 0, low, values))
+    look = {"cmap": opacity(0.1), "interpolation": "none", "aspect": "auto"}
+    image = ax.imshow(shown, norm=LogNorm(low, high), **look)
     _cross_out(ax, given & ~np.isfinite(values))
-    labels = [f"{step:g}" for step in steps]
-    name_ticks(ax, labels, "x")
+    name_ticks(ax, [f"{step:g}" for step in steps], "x")
     color_bar(ax, image, name.replace("_", " "))
 
 

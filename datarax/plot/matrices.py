@@ -7,6 +7,7 @@ import numpy as np
 
 from datarax._checks import choice
 from datarax._errors import MetricInputError
+from datarax._numbers import number as number_of
 from datarax.metrics.classification.confusion_matrix import ConfusionMatrix
 from datarax.plot.canvas import (
     axes_of,
@@ -140,7 +141,8 @@ def _draw(
         side.set_visible(True)
     name_ticks(ax, names, "x", room=min(inches(ax)))
     name_ticks(ax, names, "y", room=min(inches(ax)))
-    texts = [[_text(x, counts=not _is_share(values)) for x in row] for row in values]
+    counts = bool((values == np.round(values)).all() and values.max() > 1)
+    texts = [[_text(x, counts=counts) for x in row] for row in values]
     longest = max(len(text) for row in texts for text in row)
     # A character is about 0.6 of the size wide; a line needs 1.5 of it.
     room = 72 * min(inches(ax)) / len(table) * 0.85
@@ -155,17 +157,13 @@ def _draw(
         color_bar(ax, image, shaded)
 
 
-def _is_share(values: np.ndarray) -> bool:
-    return bool((values != np.round(values)).any() or np.nanmax(values) <= 1)
-
-
 def _text(x: float, *, counts: bool) -> str:
     """A count as an integer of few characters; a share with two decimals."""
     if np.isnan(x):
         return "NaN"
     if not counts:
-        return "0" if x == 0 else f"{x:.2f}" if x >= 0.005 else "<.01"
+        return "0" if x == 0 else number_of(x, 2) if x >= 0.005 else "<.01"
     for power, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if x >= power and x >= 1e4:
             return f"{number(x / power)}{unit}"
-    return f"{x:.0f}"
+    return str(round(x))

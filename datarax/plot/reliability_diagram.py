@@ -82,19 +82,18 @@ def reliability(
     ax, below = _panels(ax)
     ax.plot([0, 1], [0, 1], color=ink_of(ax), linewidth=0.8, linestyle=(0, (1, 3)))
     some = np.isfinite(confidence) & np.isfinite(accuracy) & (weight > 0)
+    # Shares are of each class; below, they are the mean over the classes.
+    total = np.nansum(weight, 0) / (1 if is_count else groups)
+    left, width = np.arange(bins) / bins, np.full(bins, 1 / bins)
     if not some.any():
         say(ax, "no data")
     elif groups == 1:
-        _bars(ax, confidence[0][some[0]], accuracy[0][some[0]], *_places(confidence[0], some[0]))
+        seen = some[0]
+        left, width = _places(confidence[0], seen)
+        total = total[seen]
+        _bars(ax, confidence[0][seen], accuracy[0][seen], left, width)
     else:
         _lines(ax, confidence, accuracy, some, names)
-    total = np.nansum(weight, 0) / (1 if is_count else groups)
-    left = np.arange(bins) / bins
-    if groups == 1 and some.any():
-        left, width = _places(confidence[0], some[0])
-        total = total[some[0]]
-    else:
-        width = np.full(bins, 1 / bins)
     if some.any():
         below.bar(left, total, width, align="edge", color=COLORS[0], alpha=0.55, linewidth=0)
     below.set_ylabel("examples" if is_count else "share")
@@ -130,9 +129,11 @@ def _places(confidence: np.ndarray, some: np.ndarray) -> tuple[np.ndarray, np.nd
     Bins of equal width are where they are. Those of equal mass end between their mean confidences.
     """
     bins = len(confidence)
-    number, x = np.arange(bins)[some], confidence[some]
-    if (np.abs(x * bins - number - 0.5) <= 0.5 + 1e-3).all():
-        return number / bins, np.full(len(x), 1 / bins)
+    place, x = np.arange(bins)[some], confidence[some]
+    # A bin of equal width holds its mean confidence, but for rounding.
+    if (np.abs(x * bins - place - 0.5) <= 0.5 + 1e-3).all():
+        return place / bins, np.full(len(x), 1 / bins)
+    # Each ends halfway to its neighbour, and the outermost are symmetric about their confidence.
     half = np.diff(x) / 2 if len(x) > 1 else np.array([0.5 / bins])
     ends = np.concatenate([x[:1] - half[0], x[:-1] + half[: len(x) - 1], x[-1:] + half[-1]])
     ends = np.clip(ends, 0, 1)

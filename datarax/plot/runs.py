@@ -115,6 +115,8 @@ def _columns(run: Run) -> dict[str, tuple[str, str, str]]:
         if any(part in (*_ENDS, "std_error", "invalid") for part in parts):
             continue
         name = "/".join(part for part in parts if part != "value") or "value"
+        # An end is in the place of "value", or stands before or after any part: wrappers nest in
+        # either order.
         options = [[f"{key}/{end}" for end in _ENDS]]
         options += [
             ["/".join([*parts[:i], end, *parts[i:]]) for end in _ENDS] for i in range(len(parts))
@@ -145,11 +147,13 @@ def _panel(
         if len(run.steps) <= 40 and not many:
             style |= {"marker": MARKERS[i % len(MARKERS)], "markersize": 3.5}
         elif not many and seen.sum() and not (seen[1:] & seen[:-1]).any():
+            # No two neighbours are known, so a line would show nothing.
             style |= {"marker": ".", "linestyle": "none"}
         label = name.removesuffix(title).rstrip("/") or name
         ax.plot(run.steps, value, label=shortened(label), **style)
         if np.isfinite(lower + upper).any() and not many:
             band = {"color": style["color"], "alpha": 0.18, "linewidth": 0}
+            # A band over one step has no width.
             if len(run.steps) > 1:
                 ax.fill_between(run.steps, lower, upper, **band)
             else:

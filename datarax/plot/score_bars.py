@@ -93,10 +93,8 @@ def _edges(scores: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray | No
     seen = (weight > 0) & np.isfinite(scores)
     if not (weight > 0).any():
         return None
-    if not seen.any():
-        return np.linspace(0, 1, bins + 1)
     x, w = scores[seen], weight[seen]
-    if x.min() >= 0 and x.max() <= 1:
+    if ((x >= 0) & (x <= 1)).all():
         return np.linspace(0, 1, bins + 1)
     order = np.argsort(x)
     x, share = x[order], np.cumsum(w[order]) / w.sum()
@@ -108,6 +106,7 @@ def _edges(scores: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray | No
 
 def _shares(scores: np.ndarray, both: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """The share of each bar, (2, classes, bars); NaN where there are no scores."""
+    # Scores beyond the edges are in the first and last bars; so is the last edge itself.
     place = np.clip(np.searchsorted(edges, scores, side="right") - 1, 0, len(edges) - 2)
     counts = np.stack(
         [
@@ -122,6 +121,7 @@ def _shares(scores: np.ndarray, both: np.ndarray, edges: np.ndarray) -> np.ndarr
 def _rows(ax: "Axes", shares: np.ndarray, edges: np.ndarray, names: list[str]) -> None:
     """A row for each class, the first one at the top; all in one scale."""
     count = len(names)
+    # The highest bar of all classes leaves a gap to the row above.
     scale = 0.85 / float(np.nanmax(shares)) if count > 1 else 1.0
     ink = ink_of(ax)
     for i in range(count):
@@ -137,7 +137,8 @@ def _rows(ax: "Axes", shares: np.ndarray, edges: np.ndarray, names: list[str]) -
                 *(base + share * scale, edges),
                 baseline=base,
                 fill=True,
-                label=label if i == 0 or label not in ax.get_legend_handles_labels()[1] else None,
+                # Once in the legend; a class may have no positives or no negatives.
+                label=None if label in ax.get_legend_handles_labels()[1] else label,
                 **look,
             )
         if np.isnan(shares[:, i]).all():

@@ -217,6 +217,7 @@ def _precision_band(
     Between two points, the true positives rise from the first to the second, and the false ones
     are at least those of the first and at most those of the second.
     """
+    # In units of all positives: precision = recall / (recall + false), solved for the false ones.
     with np.errstate(divide="ignore", invalid="ignore"):
         false = np.where(recall > 0, recall * (1 / precision - 1), 0.0)
     false = np.maximum.accumulate(np.nan_to_num(false))
@@ -243,6 +244,7 @@ def _precision_at(at: np.ndarray, recall: np.ndarray, precision: np.ndarray) -> 
     if not known.any():
         return np.full(len(at), np.nan)
     recall, precision = recall[known][::-1], precision[known][::-1]
+    # A little less, because recalls of float32 may be rounded down from the one that is asked for.
     place = np.searchsorted(recall, at * (1 - 1e-6), side="left")
     return precision[np.minimum(place, len(recall) - 1)]
 

@@ -12,6 +12,7 @@ from datarax.plot.canvas import (
     figure_of,
     grid,
     ink_of,
+    legend,
     name_ticks,
     say,
     shortened,
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 _EXPECTED = (
     "a Sliced metric or its results, {slice: value or {'value', 'lower', 'upper'}, 'overall': ...}"
 )
-_PARTS = ("value", "lower", "upper", "std_error", "slices")
+_DRAWN = ("value", "lower", "upper")
+_PARTS = (*_DRAWN, "std_error", "slices")
 
 
 def slices(
@@ -57,34 +59,27 @@ def slices(
         ['de', 'fr']
     """
     overall, rows, title = _rows(metric, name)
-    order = list(range(len(rows)))
-    values = np.array([row["value"] for row in rows.values()])
+    shown = list(rows)
     if sort:
         # The stable order of equal values is that of the slices; NaN is last.
-        order.sort(key=lambda i: (np.isnan(values[i]), -values[i]))
-    labels = [list(rows)[i] for i in order]
-    ends = [[list(rows.values())[i][end] for i in order] for end in ("lower", "upper")]
-    values, place = values[order], np.arange(len(rows))
+        shown.sort(key=lambda label: (np.isnan(rows[label]["value"]), -rows[label]["value"]))
+    values, low, high = (np.array([rows[label][part] for label in shown]) for part in _DRAWN)
+    place = np.arange(len(rows))
     ax = axes_of(ax, 6.0, min(max(2.2, 1.1 + 0.22 * len(rows)), 24.0))
-    low, high = (np.array(x, float) for x in ends)
     ax.hlines(place, low, high, color=COLORS[0], linewidth=1.6)
     ax.plot(values, place, linestyle="none", marker="o", markersize=4.5, color=COLORS[0])
     ink = ink_of(ax)
     if np.isfinite(overall["value"]):
         ax.axvline(overall["value"], color=ink, linewidth=1, linestyle="--", label="overall")
         if np.isfinite(overall["lower"] + overall["upper"]):
-            span = {"color": ink, "alpha": 0.1, "linewidth": 0}
-            ax.axvspan(overall["lower"], overall["upper"], **span)
-        ax.legend(
-            loc="lower right",
-            bbox_to_anchor=(1.0, 1.0),
-            frameon=False,
-            fontsize="small",
-            labelcolor=ink,
-        )
+            ax.axvspan(overall["lower"], overall["upper"], color=ink, alpha=0.1, linewidth=0)
+        # Above the axes: the dots may be anywhere within.
+        legend(ax, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=None)
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    said = ["" if np.isfinite(x) else " (no data)" for x in values]
-    labels = [shortened(label, 20) + end for label, end in zip(labels, said, strict=True)]
+    labels = [
+        shortened(label, 20) + ("" if np.isfinite(x) else " (no data)")
+        for label, x in zip(shown, values, strict=True)
+    ]
     name_ticks(ax, labels, "y", size=7.5)
     ax.set(ylabel="slice", xlabel=shortened(title) if title else "value")
     grid(ax)
@@ -111,7 +106,7 @@ def _rows(
     flat = {key: x for key, x in flat.items() if key.rpartition("/")[2] != "invalid"}
     found = sorted({result for x in flat.values() for result in x})
     name = chosen("slices", name, found)
-    none = dict.fromkeys(("value", "lower", "upper"), np.nan)
+    none = dict.fromkeys(_DRAWN, np.nan)
     rows = {key: none | x.get(name, {}) for key, x in flat.items()}
     overall = rows.pop("overall")
     if not rows:
@@ -133,6 +128,7 @@ def _by_result(x: Any) -> dict[str, dict[str, float]]:
         if not is_number(value):
             continue
         parts = key.split("/")
+        # The name of the part may stand anywhere: wrappers nest in either order.
         kind = next((part for part in parts if part in _PARTS), "value")
         result = "/".join(part for part in parts if part not in _PARTS)
         found.setdefault(result, {})[kind] = np.nan if value is None else float(value)
