@@ -77,7 +77,7 @@ class Rows(Positioned, LeafState, kw_only=False):
         """How many rows did not fit."""
         return Exact(*map(xp.asarray, self.lost))
 
-    def unusable(self) -> dict[str, ArrayLike | Exact]:
+    def unusable(self) -> dict[str, PyTree]:
         return {"beyond the capacity": self.overflow}
 
     def combine(self, other: Self) -> Self:
@@ -251,7 +251,7 @@ class PairBuffer(KeepsRows, State, kw_only=False):
 class SampledRows(WeightedRows):
     """Rows with their weights, which stand for those that do not fit."""
 
-    def unusable(self) -> dict[str, ArrayLike | Exact]:
+    def unusable(self) -> dict[str, PyTree]:
         return {NOT_SAMPLED: self.overflow}
 
 

@@ -42,7 +42,7 @@ class JointBins(WideBins):
         return super().empty() | {"counts": ScatterCounts((self.slots, self.slots))}
 
     @folding
-    def add(self, x: DoubleFloat, w: jax.Array, row: jax.Array | None = None) -> Self:
+    def add(self, x: PyTree, w: jax.Array, row: jax.Array | None = None) -> Self:
         """Adds pairs (N, 2) of finite values, each with its weight (N,)."""
         x, w, self = replicated((x, w, self))
         counted = xp.broadcast_to(w.astype(xp.bool_)[:, None], x.shape)
