@@ -1,7 +1,7 @@
 """`ParquetWriter`: a table with one row for each step."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from datarax._optional import optional
 from datarax.io.writer import Items, Step, Writer
@@ -75,11 +75,12 @@ class ParquetWriter(Writer):
         new.replace(self.path)
         self._table, self._rows = table, []
 
-    def _column(self, values: list[Any]) -> "pyarrow.Array":
+    def _column(self, values: list[object]) -> "pyarrow.Array":
         try:
             return self._arrow.array(values, from_pandas=False)
         except (self._arrow.ArrowInvalid, self._arrow.ArrowTypeError, OverflowError):
             # Integers beyond 64 bits, or values of different kinds under one name.
             if all(x is None or isinstance(x, int | float) for x in values):
-                return self._arrow.array([None if x is None else float(x) for x in values])
+                numbers = [float(x) if isinstance(x, int | float) else None for x in values]
+                return self._arrow.array(numbers)
             return self._arrow.array([None if x is None else str(x) for x in values])
