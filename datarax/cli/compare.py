@@ -19,7 +19,7 @@ from datarax.evaluation.outcome_summary import compared_rows, head_of, plain
 from datarax.evaluation.paired_parts import MODELS, PREDICTED, paired_batches, pairs_of
 from datarax.evaluation.partial_state import Folding, Merging, packed
 from datarax.evaluation.planning import planned
-from datarax.evaluation.whole_queries import Outputs
+from datarax.evaluation.table_batches import Outputs
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,8 +16,7 @@ from datarax.evaluation.identity import FileIdentity
 from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.planning import MOST_VALUES
 from datarax.evaluation.table_batches import TableBatch, batches
-from datarax.evaluation.tables import Part, Table
-from datarax.evaluation.whole_queries import parts_of
+from datarax.evaluation.tables import Part, Table, parts_of
 
 _FIRST_ROWS = 1000
 _ROWS = 65536
@@ -54,7 +53,7 @@ class Files:
     @property
     def parts(self) -> list[Part]:
         """The parts that are evaluated one by one."""
-        return parts_of(self.tables, self.columns.together)
+        return parts_of(self.tables, whole=self.columns.together is not None)
 
     @property
     def names(self) -> dict[str, list[str]]:

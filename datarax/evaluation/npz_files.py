@@ -60,7 +60,7 @@ class _RowReader:
             self.whole = flat.reshape(self.shape, order="F")
             self.place = 0
 
-    def next(self, rows: int) -> np.ndarray[Any, Any]:
+    def next(self, rows: int) -> np.ndarray:
         if self.whole is not None:
             self.place += rows
             return np.ascontiguousarray(self.whole[self.place - rows : self.place])

@@ -10,9 +10,8 @@ import numpy as np
 from datarax._errors import MetricInputError
 from datarax.evaluation.columns import INDEX, Feed
 from datarax.evaluation.encoding import listed
-from datarax.evaluation.table_batches import TableBatch, batches
+from datarax.evaluation.table_batches import Outputs, TableBatch, batches, taken
 from datarax.evaluation.tables import ColumnType, Part
-from datarax.evaluation.whole_queries import Outputs, taken
 
 MODELS = ("a", "b")
 PREDICTED = ("preds", "boxes", "scores", "labels")
