@@ -86,7 +86,9 @@ def main() -> None:
     sums = [sum(each[name] for each in found.values()) for name in ("update", "read")]
     print(f"{f'sum of {len(found)}':40}{sums[0]:8}{sums[1]:8}")
     if options.write:
-        RECORDED.write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")
+        records = json.loads(RECORDED.read_text()) | found
+        records = {case.id: records[case.id] for case in CASES if case.id in records}
+        RECORDED.write_text(json.dumps(records, indent=0, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

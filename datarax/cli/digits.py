@@ -42,15 +42,15 @@ Evaluation = Callable[[nnx.State, "Batch"], Arrays]
 REDUCTIONS = {"examples": "sum", "worst_loss": "max", "least_confidence": "min"}
 
 
-class Examples(NamedTuple):
-    """Examples on the host, along the leading axis."""
+class Digits(NamedTuple):
+    """Digits on the host, along the leading axis."""
 
     images: np.ndarray
     labels: np.ndarray
 
 
 class Batch(NamedTuple):
-    """Examples on the devices, along the leading axis; `mask` is false for padding rows."""
+    """Digits on the devices, along the leading axis; `mask` is false for padding rows."""
 
     images: jax.Array
     labels: jax.Array
@@ -60,28 +60,28 @@ class Batch(NamedTuple):
 # Data.
 
 
-def load() -> tuple[Examples, Examples]:
+def load() -> tuple[Digits, Digits]:
     """The 1,437 training and 360 test digits: float32 images in [0, 1] of shape (N, 64)."""
     images, labels = load_digits(return_X_y=True)
     data = (images / 16).astype(np.float32), labels.astype(np.int32)
     parts = train_test_split(*data, test_size=0.2, stratify=labels, random_state=SEED)
     train_images, test_images, train_labels, test_labels = map(np.asarray, parts)
-    return Examples(train_images, train_labels), Examples(test_images, test_labels)
+    return Digits(train_images, train_labels), Digits(test_images, test_labels)
 
 
-def shuffled(data: Examples, epoch: int) -> Examples:
+def shuffled(data: Digits, epoch: int) -> Digits:
     """The examples in an order that depends only on the epoch, so it is equal on all processes."""
     order = np.random.default_rng((SEED, epoch)).permutation(len(data.labels))
-    return Examples(*(x[order] for x in data))
+    return Digits(*(x[order] for x in data))
 
 
-def batches(data: Examples) -> Iterator[Examples]:
+def batches(data: Digits) -> Iterator[Digits]:
     """Batches of `BATCH_SIZE` examples, in order; the last batch may be smaller."""
     for start in range(0, len(data.labels), BATCH_SIZE):
-        yield Examples(*(x[start : start + BATCH_SIZE] for x in data))
+        yield Digits(*(x[start : start + BATCH_SIZE] for x in data))
 
 
-def place(batch: Examples, mesh: Mesh, rows: int = BATCH_SIZE) -> Batch:
+def place(batch: Digits, mesh: Mesh, rows: int = BATCH_SIZE) -> Batch:
     """A batch as global arrays that are sharded over all processes.
 
     Every batch has the same number of `rows`; a smaller one is padded at its end. In the last batch
@@ -89,7 +89,7 @@ def place(batch: Examples, mesh: Mesh, rows: int = BATCH_SIZE) -> Batch:
     """
     share = padded(rows, mesh) // jax.process_count()
     start = share * jax.process_index()
-    own = Examples(*(x[start : start + share] for x in batch))
+    own = Digits(*(x[start : start + share] for x in batch))
     (images, labels), mask = global_batch(own, mesh, AXIS, rows=share)
     return Batch(images, labels, mask)
 
@@ -213,7 +213,7 @@ def make_evaluations(model: Classifier, mesh: Mesh) -> tuple[Evaluation, Evaluat
 
 
 def run_steps(
-    step: Callable[[Batch], Arrays], data: Examples, mesh: Mesh
+    step: Callable[[Batch], Arrays], data: Digits, mesh: Mesh
 ) -> tuple[list[Arrays], np.ndarray]:
     """Runs a step for each batch; returns what it found, and the logits of all examples."""
     found, logits = [], []
@@ -227,7 +227,7 @@ def run_steps(
 
 
 def run_pmap(
-    evaluate: Evaluation, model: Classifier, data: Examples, mesh: Mesh
+    evaluate: Evaluation, model: Classifier, data: Digits, mesh: Mesh
 ) -> tuple[dict[str, float], np.ndarray]:
     """Evaluates all data in one step of `pmap`; returns the summary, and the logits."""
     batch = place(data, mesh, len(data.labels))

@@ -15,7 +15,7 @@ from tests.helpers import make_mesh, place
 
 def test_batches_keep_every_example(rng):
     rows = int(rng.integers(1, 500))
-    data = digits.Examples(rng.normal(size=(rows, 3)), rng.integers(1, 9, rows))
+    data = digits.Digits(rng.normal(size=(rows, 3)), rng.integers(1, 9, rows))
     batches = list(digits.batches(data))
     assert [len(batch.labels) for batch in batches[:-1]] == [128] * (len(batches) - 1)
     images, labels = map(np.concatenate, zip(*batches, strict=True))
@@ -30,7 +30,7 @@ def test_a_placed_batch_is_padded_to_the_devices(rng, devices):
     assert size % devices == 0
     assert 128 <= size < 128 + devices
     rows = int(rng.integers(0, 128))
-    batch = digits.Examples(rng.normal(size=(rows, 3)), rng.integers(1, 9, rows))
+    batch = digits.Digits(rng.normal(size=(rows, 3)), rng.integers(1, 9, rows))
     placed = digits.place(batch, mesh)
     assert placed.images.shape == (size, 3)
     assert len(placed.images.addressable_shards) == devices
@@ -68,7 +68,7 @@ def test_the_metrics_of_a_step_are_those_of_its_examples_and_need_no_collective(
     for rows in (128, 5):
         images = rng.random((rows, 64), np.float32)
         labels = rng.integers(0, 10, rows, np.int32)
-        batch = digits.place(digits.Examples(images, labels), mesh)
+        batch = digits.place(digits.Digits(images, labels), mesh)
         out = digits.train_step(model, optimizer, metrics, batch)
         logits = np.asarray(jax.block_until_ready(out)["logits"])
         predictions.append(logits[:rows])

@@ -149,7 +149,7 @@ def measured(predictions: Predictions, ids: dict[str, np.ndarray], devices: int)
     mesh = make_mesh("auto", {"data": devices})
     update = jax.jit(lambda metric, **outputs: metric.update(**outputs))
     metric = per_device(make_quality(), mesh, "data")
-    data = digits.Examples(predictions.logits, predictions.labels)
+    data = digits.Digits(predictions.logits, predictions.labels)
     for i, batch in enumerate(digits.batches(data)):
         # Where each example is in the data: then the intervals are the same on any mesh.
         placed, first = digits.place(batch, mesh), i * digits.BATCH_SIZE

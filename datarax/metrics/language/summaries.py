@@ -62,8 +62,8 @@ class ROUGE(TextMetric):
         orders = [int(key[5:]) for key in self.rouge_keys if key not in _OF_SEQUENCES]
         scores = {}
         for n, table in enumerate(grams(sequences, max(orders, default=0)), 1):
-            of_texts, of_references = table.split(size)
-            common = of_texts.matches(of_references, owner)
+            of_texts, of_others = table.split(size)
+            common = of_texts.matches(of_others, owner)
             scores[f"rouge{n}"] = _f(common, gram_totals(sequences.lengths, n), owner)
         if "rougeL" in self.rouge_keys:
             length = optional("rapidfuzz.distance", "text", "ROUGE").LCSseq.similarity
