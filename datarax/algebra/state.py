@@ -308,7 +308,7 @@ class State(Saveable, metaclass=_StateType):
         )
         return bool(parts) and all(isinstance(x, State) and x.is_extreme for x in parts)
 
-    def unusable(self) -> dict[str, jax.Array]:
+    def unusable(self) -> dict[str, PyTree]:
         """How many values this state could not use, by kind: "NaN", "out of range" and so on.
 
         It leaves out what its children could not use: `walk` visits them, too.
