@@ -28,6 +28,12 @@ from datarax.numerics.double_float import DoubleFloat
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
+_FOR_USERS = {
+    *("update", "compute", "results", "merge", "sync", "reset", "replace", "varying"),
+    *("state_dict", "load_state_dict", "from_outputs", "on_invalid", "invalid_count"),
+    *("higher_is_better", "tasks", "needs_scores", "short_name"),
+}
+
 
 class Metric(State):
     """An immutable pytree with `update`, `merge`, `sync`, `compute` and `reset`.
@@ -147,6 +153,11 @@ class Metric(State):
                 f"{type(self).__name__}: a metric is updated and then read, not called. Write "
                 f"metric = metric.update(...), and metric.compute() or metric.results()"
             )
+
+    def __dir__(self) -> list[str]:
+        """What a user of the metric needs, and what its class adds; not what wrappers use."""
+        for_wrappers = {name for name in dir(Metric) if name[0] != "_"} - _FOR_USERS
+        return [name for name in super().__dir__() if name not in for_wrappers]
 
     @outside_mesh
     def invalid_count(self) -> jax.Array:
