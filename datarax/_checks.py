@@ -57,7 +57,7 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
     return narrow
 
 
-def _not_numbers(x: Any, name: str) -> MetricTypeError:
+def _not_numbers(x: object, name: str) -> MetricTypeError:
     of = f" of dtype {x.dtype}" if isinstance(x, np.ndarray | np.generic) else ""
     return MetricTypeError(f"{name}: expected an array of numbers; got {type(x).__name__}{of}")
 
@@ -78,7 +78,7 @@ def at_least_8_bits(x: jax.Array) -> jax.Array:
     return x
 
 
-def kind(x: Any) -> str:
+def kind(x: object) -> str:
     """How an error message names a value of the wrong type."""
     return f"the class {x.__name__}, not an instance" if isinstance(x, type) else type(x).__name__
 
@@ -89,7 +89,7 @@ def is_integer(x: jax.Array) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _is_integer(dtype: Any) -> bool:
+def _is_integer(dtype: np.dtype) -> bool:
     return dtype == np.bool_ or bool(xp.issubdtype(dtype, np.integer))
 
 
@@ -98,7 +98,7 @@ def as_float(x: jax.Array) -> jax.Array:
     return x.astype(np.float64 if on_host(x) else default_float())
 
 
-def default_float() -> np.dtype[Any]:
+def default_float() -> np.dtype:
     """The default float dtype: float64 if x64 is enabled, else float32."""
     return jax.dtypes.canonicalize_dtype(float)
 
@@ -120,7 +120,7 @@ def same_shape(a: jax.Array, b: jax.Array, names: tuple[str, str] = ("preds", "t
         )
 
 
-def choice(value: Any, allowed: tuple[Any, ...], name: str) -> None:
+def choice(value: object, allowed: tuple[object, ...], name: str) -> None:
     """Raises unless a configuration value is one of `allowed`."""
     if value not in allowed:
         raise MetricInputError(f"{name}={value!r}; expected one of {', '.join(map(repr, allowed))}")
@@ -147,7 +147,7 @@ def python_int(value: Any) -> Any:
     return value.item() if isinstance(value, np.integer) else value
 
 
-def positive_int(value: Any, name: str, *, least: int = 1) -> None:
+def positive_int(value: object, name: str, *, least: int = 1) -> None:
     """Raises unless a configuration value is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise MetricInputError(f"{name}={value!r}; expected an integer of at least {least}")

@@ -5,10 +5,12 @@ of `update`, and it is between a collection, which knows the name of the metric,
 which warns.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+from datarax._typing import PyTree
 
 
 class ArgumentCheck(NamedTuple):
@@ -18,7 +20,7 @@ class ArgumentCheck(NamedTuple):
     """Takes the arguments, then `config`."""
     places: tuple[int, ...]
     """The index of each argument in the arguments of the `Recorder`."""
-    config: tuple[Any, ...]
+    config: tuple[Hashable, ...]
     metric: str
     """The name of the metric of a collection that makes the check."""
 
@@ -29,7 +31,7 @@ class Recorder(NamedTuple):
     It sees no values, so the checks are recorded, and made in each call of the program.
     """
 
-    arguments: tuple[Any, ...]
+    arguments: tuple[PyTree, ...]
     """All arguments, as they are in the traced function, and None."""
     checks: dict[ArgumentCheck, None]
 
@@ -54,7 +56,7 @@ update_context: ContextVar[UpdateContext] = ContextVar("update_context", default
 
 
 @contextmanager
-def in_update(**changes: Any) -> Iterator[None]:
+def in_update(**changes: str | Recorder) -> Iterator[None]:
     """A block in which the fields of the `UpdateContext` that are given have these values."""
     token = update_context.set(update_context.get()._replace(**changes))
     try:
@@ -63,7 +65,9 @@ def in_update(**changes: Any) -> Iterator[None]:
         update_context.reset(token)
 
 
-def check_values(check: Callable[..., None], arguments: tuple[Any, ...], *config: Any) -> None:
+def check_values(
+    check: Callable[..., None], arguments: tuple[PyTree, ...], *config: Hashable
+) -> None:
     """Calls `check(*arguments, *config)`, which looks at the values of arguments.
 
     In an update that is being compiled, the check is recorded instead. Then it is made in each

@@ -58,7 +58,7 @@ class _StateType(type):
             # A state in a class body is a template: each instance gets a new state with the same
             # fields. The template itself may have the wrong dtypes, because x64 may have been
             # enabled or disabled since the class was defined.
-            for name, template in cls.templates.items():
+            for name, template in cls._templates.items():
                 vars(self)[name] = _made_anew(template)
             # A constructor of the class itself may set fewer than all fields.
             fields: dict[str, Field] = cls.fields
@@ -101,7 +101,7 @@ class State(Saveable, metaclass=_StateType):
 
     fields: ClassVar[dict[str, Field]] = {}
     """The fields of the class and its bases, by name."""
-    templates: ClassVar[dict[str, "State"]] = {}
+    _templates: ClassVar[dict[str, "State"]] = {}
     """The states that the class body and those of its bases define, by name."""
     holds_arrays: ClassVar[bool] = False
     """Whether arrays are children; if not, an array as an attribute is an error."""
@@ -138,7 +138,7 @@ class State(Saveable, metaclass=_StateType):
         for name, value in list(vars(cls).items()):
             if isinstance(value, State):
                 setattr(cls, name, _Template(name, value))
-        cls.templates = {
+        cls._templates = {
             name: value.template
             for base in reversed(cls.__mro__)
             for name, value in vars(base).items()

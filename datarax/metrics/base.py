@@ -13,7 +13,7 @@ from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricErro
 from datarax._typing import OnInvalid, PyTree
 from datarax._xp import is_traced, read_on_host, xp
 from datarax.algebra.donated import unless_donated
-from datarax.algebra.fields import field
+from datarax.algebra.fields import Config, field
 from datarax.algebra.memo import one_reading
 from datarax.algebra.row_merge import Target
 from datarax.algebra.state import State
@@ -27,6 +27,12 @@ from datarax.metrics.row_updates import updated_at
 from datarax.numerics.double_float import DoubleFloat
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+_FOR_USERS = {
+    *("update", "compute", "results", "merge", "sync", "reset", "replace", "varying"),
+    *("state_dict", "load_state_dict", "from_outputs", "on_invalid", "invalid_count"),
+    *("higher_is_better", "tasks", "needs_scores", "short_name"),
+}
 
 
 class Metric(State):
@@ -93,7 +99,7 @@ class Metric(State):
     """The integer argument of `update` that groups rows: all rows with one value must be in one
     update, and with `per_device` on one device."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: bool) -> None:
         super().__init_subclass__(**kwargs)
         if "compute" in vars(cls):
             cls.compute = _read_under_policy(cls.compute)
@@ -103,7 +109,7 @@ class Metric(State):
 
         If a class does not define `update`, its state called `statistic` is updated.
         """
-        statistic: Any = self.children().get("statistic")
+        statistic: PyTree = self.children().get("statistic")
         if statistic is None:
             raise TypeError(f"{type(self).__name__} does not define update()")
         return self.replace(statistic=statistic.update(*args, **kwargs))
@@ -148,6 +154,11 @@ class Metric(State):
                 f"metric = metric.update(...), and metric.compute() or metric.results()"
             )
 
+    def __dir__(self) -> list[str]:
+        """What a user of the metric needs, and what its class adds; not what wrappers use."""
+        for_wrappers = {name for name in dir(Metric) if name[0] != "_"} - _FOR_USERS
+        return [name for name in super().__dir__() if name not in for_wrappers]
+
     @outside_mesh
     def invalid_count(self) -> jax.Array:
         """How many values or examples could not be used; 0 for a metric that does not check."""
@@ -187,7 +198,9 @@ class Metric(State):
         """The arguments that `update` takes."""
         return _signature(_own_update(self))
 
-    def refuse_unknown_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def refuse_unknown_arguments(
+        self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]
+    ) -> None:
         """Raises if `update` cannot be called with these arguments.
 
         Raises:
@@ -195,7 +208,7 @@ class Metric(State):
         """
         refuse_unknown_arguments(type(self).__name__, self.update_signature(), args, kwargs)
 
-    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PyTree:
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         """The update as a tree of `Call`s: one for each metric that is not a wrapper.
 
         A wrapper may change the arrays in it, for example pad them; `apply` then does the update.
@@ -227,7 +240,7 @@ class Metric(State):
         counts = xp.where((target.place == 0)[:, None], target.counts, 0)
         return self.replace(statistic=with_repeated(counts, *args, **kwargs))
 
-    def arguments_from(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         """Picks the arguments of `update` from the named outputs of a step; ignores the others.
 
         Raises:
@@ -303,7 +316,7 @@ class Metric(State):
         """The metric whose state it reads: itself, or that of a wrapper which changes no update."""
         return self
 
-    def _made_with(self, fields: dict[str, Any]) -> Self:
+    def _made_with(self, fields: Config) -> Self:
         made, statistic = super()._made_with(fields), self.children().get("statistic")
         return made if statistic is None else made.over(statistic)
 
@@ -374,7 +387,7 @@ def shares_statistic(metric: Metric) -> bool:
     return declared and tuple(metric.children()) == ("statistic",)
 
 
-def statistic_of(metric: Metric) -> Any:
+def statistic_of(metric: Metric) -> PyTree:
     """The only state of a metric for which `shares_statistic` holds."""
     return metric.read_from().children()["statistic"]
 
@@ -384,7 +397,7 @@ def arguments(metric: Metric) -> list[tuple[str, bool]]:
     return _arguments(_own_update(metric))
 
 
-def _own_update(metric: Metric) -> Callable[..., Any]:
+def _own_update(metric: Metric) -> Callable[..., State]:
     """The function that takes the arguments of the metric: without its own, its statistic's."""
     if type(metric).update is Metric.update and "statistic" in metric.children():
         return type(metric.children()["statistic"]).update
@@ -392,14 +405,14 @@ def _own_update(metric: Metric) -> Callable[..., Any]:
 
 
 @lru_cache(maxsize=4096)
-def _signature(update: Callable[..., Any]) -> inspect.Signature:
+def _signature(update: Callable[..., State]) -> inspect.Signature:
     """The signature of a method without `self`."""
     signature = inspect.signature(update)
     return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 @lru_cache(maxsize=4096)
-def _routes(name: str, update: Callable[..., Any], outputs: Outputs) -> tuple[Route, ...]:
+def _routes(name: str, update: Callable[..., State], outputs: Outputs) -> tuple[Route, ...]:
     given = dict(outputs)
     return tuple(
         Route(name, argument, given.get(argument, argument), required, argument in given)
@@ -408,7 +421,7 @@ def _routes(name: str, update: Callable[..., Any], outputs: Outputs) -> tuple[Ro
 
 
 @lru_cache(maxsize=4096)
-def _arguments(update: Callable[..., Any]) -> list[tuple[str, bool]]:
+def _arguments(update: Callable[..., State]) -> list[tuple[str, bool]]:
     return [
         (name, parameter.default is inspect.Parameter.empty)
         for name, parameter in _signature(update).parameters.items()
@@ -416,11 +429,14 @@ def _arguments(update: Callable[..., Any]) -> list[tuple[str, bool]]:
     ]
 
 
-def _read_under_policy(formula: Callable[..., Any]) -> Callable[..., Any]:
+Formula = Callable[..., PyTree]
+
+
+def _read_under_policy(formula: Formula) -> Formula:
     """Wraps the formula of a class: `compute` rounds it, and applies `on_invalid`."""
 
     @wraps(formula)
-    def compute(self: Metric) -> Any:
+    def compute(self: Metric) -> PyTree:
         # A subclass overrides this `compute`, and calls it by `super()`: then it is the formula.
         if type(self).compute is not compute:
             return formula(self)

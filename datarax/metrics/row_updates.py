@@ -2,20 +2,23 @@
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 import jax
 import numpy as np
 
 from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
-from datarax._typing import PyTree
+from datarax._typing import ArrayLike, PyTree
 from datarax._xp import lax, on_host, vmap, xp
-from datarax.algebra.pytrees import leaf_states, map_leaf_states
+from datarax.algebra.pytrees import Leaf, leaf_states, map_leaf_states
 from datarax.algebra.row_merge import Target, may_repeat, merge_rows
+from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.metrics.call import Call, is_call
 from datarax.statistics.invalid_counts import with_invalid_of
+
+S = TypeVar("S", bound=State)
 
 AT_ONCE = 2**13
 """The most rows whose states are held at a time; at most 2**16, see `Packed`."""
@@ -73,7 +76,7 @@ def counted_rows(call: Call, rows: int) -> jax.Array:
 def by_rows(call: Call, rows: int) -> Call:
     """The call with two leading axes: of rows, and of one example in each."""
 
-    def split(x: Any) -> jax.Array:
+    def split(x: ArrayLike) -> jax.Array:
         x = xp.asarray(x)
         x = x[None] if x.ndim == 0 else x
         return xp.broadcast_to(x, (rows, *x.shape[1:]))[:, None]
@@ -84,7 +87,7 @@ def by_rows(call: Call, rows: int) -> Call:
     return replace(call, args=split_all[0], kwargs=split_all[1])
 
 
-def updated_at(stacked: Any, calls: PyTree, target: Target) -> Any:
+def updated_at(stacked: S, calls: PyTree, target: Target) -> S:
     """Stacked states of a metric, each updated with its rows of a batch.
 
     The states of single rows are merged into the stacked ones, so the cost depends on the batch,
@@ -126,18 +129,18 @@ def updated_at(stacked: Any, calls: PyTree, target: Target) -> Any:
     return updated if target.counts is None else with_invalid_of(stacked, updated)
 
 
-def _one_by_one(stacked: Any, calls: PyTree, target: Target) -> Any:
+def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
     """The states, each updated with its rows of arrays on the host; a row counts by repetition."""
     rows = target.place.size
 
-    def chosen(call: Call, index: Any) -> Call:
-        def take(x: Any) -> Any:
+    def chosen(call: Call, index: np.ndarray) -> Call:
+        def take(x: np.ndarray) -> np.ndarray:
             return x[index] if np.ndim(x) and len(x) == rows else x
 
         args, kwargs = jax.tree.map(take, call.by_name)
         return replace(call, args=args, kwargs=kwargs)
 
-    def updated(i: int) -> Any:
+    def updated(i: int) -> PyTree:
         one = jax.tree.map(lambda x: x[i], stacked)
         index = np.flatnonzero(target.place == i % target.places)
         if target.counts is not None:
@@ -149,15 +152,15 @@ def _one_by_one(stacked: Any, calls: PyTree, target: Target) -> Any:
     return jax.tree.map(lambda *x: np.stack(x), *map(updated, range(target.size)))
 
 
-def element(stacked: Any) -> Any:
+def element(stacked: S) -> S:
     """The empty state of one element of a stack."""
     return jax.tree.map(lambda x: x[0], stacked).reset()
 
 
-def _weighted(stacked: Any, calls: PyTree, target: Target) -> Any:
+def _weighted(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
     target = replicated_target(target)
 
-    def update(one: Any, index: jax.Array) -> Any:
+    def update(one: PyTree, index: jax.Array) -> PyTree:
         factor = target.place == index % xp.uint32(target.places)
         if target.counts is not None:
             replica = (index // xp.uint32(target.places)).astype(xp.int32)
@@ -194,12 +197,12 @@ def reweighted(call: Call, factor: jax.Array) -> Call:
     return replace(call, args=args, kwargs=kwargs | {"weights": w})
 
 
-def _merged_rows(stacked: Any, empty: Any, call: Call, target: Target) -> Any:
+def _merged_rows(stacked: S, empty: S, call: Call, target: Target) -> S:
     rows = target.place.size
     call, target = by_rows(call, rows), replicated_target(target)
     places = target.places
 
-    def fold(stacked: Any, call: Call, place: jax.Array, counts: Any) -> Any:
+    def fold(stacked: S, call: Call, place: jax.Array, counts: jax.Array | None) -> S:
         states = row_states(empty, call, counts_invalid=counts is None)
         part = Target(place, places, counts)
         return map_leaf_states(lambda leaves: merge_rows(leaves, states, part), stacked)
@@ -219,7 +222,7 @@ def _merged_rows(stacked: Any, empty: Any, call: Call, target: Target) -> Any:
     return lax.scan(lambda state, part: (fold(state, *part), None), stacked, given)[0]
 
 
-def row_states(empty: Any, call: Call, *, counts_invalid: bool = True) -> list[Any]:
+def row_states(empty: PyTree, call: Call, *, counts_invalid: bool = True) -> list[Leaf | None]:
     """The leaf states of a metric that is updated with one row, stacked by rows.
 
     None for a leaf state that the update does not change.
@@ -227,7 +230,7 @@ def row_states(empty: Any, call: Call, *, counts_invalid: bool = True) -> list[A
     template = map_leaf_states(lambda states: [each.for_row() for each in states], empty)
     before = leaf_states(template)
 
-    def one(call: Call) -> list[Any]:
+    def one(call: Call) -> list[Leaf | None]:
         after = template.apply(call)
         after = after if counts_invalid else with_invalid_of(template, after)
         pairs = zip(before, leaf_states(after), strict=True)
@@ -236,6 +239,6 @@ def row_states(empty: Any, call: Call, *, counts_invalid: bool = True) -> list[A
     return vmap(one)(call)
 
 
-def _same(before: Any, after: Any) -> bool:
+def _same(before: Leaf, after: Leaf) -> bool:
     a, b = jax.tree.leaves(before), jax.tree.leaves(after)
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self, TypeVar
 
 import jax
 import numpy as np
 
 from datarax._checks import as_float, is_integer
+from datarax._typing import ArrayLike
 from datarax._xp import all_finite, lax, on_host, xp
 from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
@@ -20,6 +21,10 @@ KINDS = ("infinite", "NaN", "out of range")
 _INFINITE, _NAN, _OUT_OF_RANGE = 1, 2, 3
 NOT_SAMPLED = "beyond the capacity of the sample"
 """The kind of rows that did not fit, where the result is an estimate from those that did."""
+
+
+Count = ArrayLike | Exact
+S = TypeVar("S", bound=State)
 
 
 @jax.tree_util.register_dataclass
@@ -47,7 +52,7 @@ class Invalid:
         """Whether it is known, on the host, that no row is invalid."""
         return on_host(self.code) and not np.count_nonzero(self.code)
 
-    def __getitem__(self, index: Any) -> "Invalid":
+    def __getitem__(self, index: int | slice | tuple | jax.Array | np.ndarray) -> "Invalid":
         return jax.tree.map(lambda x: x[index], self)
 
     def __or__(self, other: "Invalid") -> "Invalid":
@@ -101,8 +106,7 @@ def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
     if axes != ():
         gone = {axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,))}
         shape = [n for axis, n in enumerate(shape) if axis not in gone]
-    code: Any = np.zeros(shape, np.int8)
-    return Invalid(code)
+    return Invalid(xp.zeros(shape, np.int8))
 
 
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
@@ -157,20 +161,20 @@ class InvalidCounts(State):
         return self
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Count:
         """How many rows could not be used, of all kinds."""
         return sum_of_counts(self.unusable().values())
 
-    def unusable(self) -> dict[str, Any]:
+    def unusable(self) -> dict[str, Count]:
         counts = self.counts.value
         return {kind: counts[i] for i, kind in enumerate(KINDS)}
 
-    def example(self) -> Any:
+    def example(self) -> jax.Array:
         """The largest value out of range; -inf if there is none, or it is not known."""
         return self.largest.value
 
 
-def with_invalid_of(before: State, after: State) -> State:
+def with_invalid_of(before: S, after: S) -> S:
     """The state `after` an update, with the counts of invalid rows that it had `before`."""
     if isinstance(after, InvalidCounts):
         return before
@@ -183,14 +187,14 @@ def with_invalid_of(before: State, after: State) -> State:
     return after.with_parts(parts)
 
 
-def sum_of_counts(counts: Iterable[Any]) -> Any:
+def sum_of_counts(counts: Iterable[Count]) -> Count:
     """The sum of several counts, exact to 2**63."""
     first, *others = counts or [0]
     if not others:
         return first
     if on_host(first, *others) and all(isinstance(each, Exact) for each in (first, *others)):
         return Exact.of(sum(map(np.asarray, others), np.asarray(first)))
-    total: Any = MetricAccumulator(0)
+    total = MetricAccumulator(0)
     for count in (first, *others):
         total = total.update(count)
     return total.value

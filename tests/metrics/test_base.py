@@ -106,6 +106,12 @@ def test_everything_else_comes_with_it(rng, own):
     assert both["loss"] == np.float32(x.mean(dtype=np.float64))
 
 
+def test_dir_lists_what_a_user_needs():
+    names = {name for name in dir(Snr()) if name[0] != "_"}
+    assert {"update", "compute", "results", "merge", "sync", "reset", "replace", "scale"} <= names
+    assert names.isdisjoint({"calls", "apply", "reading", "with_parts", "combine"})
+
+
 def test_configuration_of_ones_own_is_checked():
     with pytest.raises(ConfigurationMismatchError, match=r"Snr\.scale is 1\.0 in one and 2\.0"):
         Snr(1.0).merge(Snr(2.0))

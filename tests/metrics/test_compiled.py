@@ -141,6 +141,25 @@ def test_values_are_checked_in_each_call():
     assert metric["acc"].results() == 1
 
 
+def test_a_check_in_a_collection_that_runs_as_it_is_written_names_the_metric_once():
+    class Positive(datarax.Metric):
+        count = MetricAccumulator(0)
+
+        def update(self, values):
+            return self.replace(count=self.count.update(len(values) if values.sum() > 0 else 0))
+
+        def compute(self):
+            return self.count.value
+
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    x = jax.device_put(np.arange(8.0), jax.NamedSharding(mesh, jax.P("data")))
+    metrics = Collection({"a": Accuracy(), "b": Positive()})
+    with pytest.raises(MetricInputError, match=r"^metric 'a': target holds 2"):
+        metrics.update(preds=x > 3, target=x, values=x)
+    with pytest.warns(datarax.ScoresWarning, match=r"^metric 'a': preds holds 2"):
+        metrics.update(preds=x, target=x > 3, values=x)
+
+
 def test_numbers_that_do_not_fit():
     class Total(datarax.Metric):
         total = MetricAccumulator(0)
