@@ -11,7 +11,7 @@ from datarax._checks import x64_enabled
 from datarax._errors import TracedValueError
 from datarax._typing import PyTree
 from datarax._update_context import ArgumentCheck, Recorder, in_update, update_context
-from datarax._xp import fetched, is_near, on_host, xp
+from datarax._xp import fetched, is_near, is_traced, on_host, xp
 from datarax.algebra.donated import refuse_donated
 from datarax.algebra.replication import folding, folding_on_host
 from datarax.algebra.state import walk
@@ -64,15 +64,14 @@ def compiled(update: Update) -> Update:
         return update(self, *args, **kwargs)
 
     def run(self: PyTree, *args: object, **kwargs: object) -> PyTree:
-        if type(self).owns_mesh:
-            refuse_donated(self)
-            return outside_mesh(update)(self, *args, **kwargs)
         refuse_donated(self)
+        if type(self).owns_mesh:
+            return outside_mesh(update)(self, *args, **kwargs)
         state = jax.tree.leaves(self)
         leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
-        if any(isinstance(x, Tracer) for x in (*state, *leaves)):
+        if is_traced((state, leaves)):
             return update(self, *args, **kwargs)
-        if not (is_near(state) and is_near(leaves)):
+        if not is_near((*state, *leaves)):
             return on_devices(self, leaves, structure, args, kwargs)
         args, kwargs = structure.unflatten(fetched(leaves))
         return quiet(fetched(self), *args, **kwargs)

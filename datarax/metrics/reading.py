@@ -8,7 +8,6 @@ from typing import Self
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
 from datarax._checks import default_float, is_integer, warn
 from datarax._errors import (
@@ -18,7 +17,7 @@ from datarax._errors import (
     TracedValueError,
 )
 from datarax._typing import PyTree
-from datarax._xp import on_host, xp
+from datarax._xp import is_traced, on_host, xp
 from datarax.algebra.state import State, walk
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.double_float import DoubleFloat
@@ -213,7 +212,7 @@ class Reading:
         Raises:
             TracedValueError: they are traced; names the call.
         """
-        if any(isinstance(x, Tracer) for x in jax.tree.leaves(self)):
+        if is_traced(self):
             raise TracedValueError(
                 f"{call} gives Python numbers, which are not known while a function is traced "
                 f"(jit, scan, vmap, shard_map). Call compute() there; or return the metric, and "
@@ -232,7 +231,7 @@ class Reading:
             InvalidValuesError: some data could not be used, and a policy is "raise".
         """
         # Inside `jit` the counts are not known, so nothing can be said.
-        if any(isinstance(x, Tracer) for x in jax.tree.leaves(self.invalid)):
+        if is_traced(self.invalid):
             return self
         invalid = jax.device_get(self.invalid)  # all counts at once, as each transfer takes time
         found = [(member or name, policy, invalid[member]) for member, policy in self.policies]
