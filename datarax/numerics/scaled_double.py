@@ -30,7 +30,7 @@ class ScaledDouble:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from datarax.numerics import DoubleFloat, Operand
+        >>> from datarax.numerics import DoubleFloat
         >>> from datarax.numerics.scaled_double import ScaledDouble
         >>> x = ScaledDouble(DoubleFloat.of(jnp.float32(3)), jnp.int32(100))
         >>> print((x * x).to_float(), (x * x).root() == x.to_float(), (x * x / (x * x)).to_float())
