@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
-from typing import Any
 
 import jax
 import numpy as np
@@ -12,7 +11,7 @@ from datarax._checks import x64_enabled
 from datarax._errors import TracedValueError
 from datarax._typing import PyTree
 from datarax._update_context import ArgumentCheck, Recorder, in_update, update_context
-from datarax._xp import fetched, is_near, on_host, xp
+from datarax._xp import fetched, is_near, is_traced, on_host, xp
 from datarax.algebra.donated import refuse_donated
 from datarax.algebra.replication import folding, folding_on_host
 from datarax.algebra.state import walk
@@ -29,10 +28,15 @@ _NEEDS_VALUES = (
     TracedValueError,
 )
 
+Update = Callable[..., PyTree]
+Leaves = list[PyTree]
+Args = tuple[PyTree, ...]
+Kwargs = dict[str, PyTree]
+
 _ARRAYS = {np.ndarray, np.float32, np.float64, bool, int, float, type(None)}
 
 
-def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(update: Update) -> Update:
     """Wraps the `update` of a metric: it runs where the state and the arguments are.
 
     - Within a traced function, as it is written, on `jax.numpy`.
@@ -47,7 +51,9 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
     quiet, update = folding_on_host(update), folding(update)
 
     @outside_mesh
-    def on_devices(self: Any, leaves: list[Any], structure: Any, args: Any, kwargs: Any) -> Any:
+    def on_devices(
+        self: PyTree, leaves: Leaves, structure: PyTree, args: Args, kwargs: Kwargs
+    ) -> PyTree:
         metric = jax.tree.structure(self)
         if all(map(_is_known, leaves)):
             return _program(update, metric, structure)(self, leaves, args, kwargs)
@@ -57,22 +63,21 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
             return _program(_applied, metric, structure)(self, leaves, (calls,), {})
         return update(self, *args, **kwargs)
 
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if type(self).owns_mesh:
-            refuse_donated(self)
-            return outside_mesh(update)(self, *args, **kwargs)
+    def run(self: PyTree, *args: object, **kwargs: object) -> PyTree:
         refuse_donated(self)
+        if type(self).owns_mesh:
+            return outside_mesh(update)(self, *args, **kwargs)
         state = jax.tree.leaves(self)
         leaves, structure = jax.tree.flatten(_with_arrays(args, kwargs))
-        if any(isinstance(x, Tracer) for x in (*state, *leaves)):
+        if is_traced((state, leaves)):
             return update(self, *args, **kwargs)
-        if not (is_near(state) and is_near(leaves)):
+        if not is_near((*state, *leaves)):
             return on_devices(self, leaves, structure, args, kwargs)
         args, kwargs = structure.unflatten(fetched(leaves))
         return quiet(fetched(self), *args, **kwargs)
 
     @wraps(update)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def checked(self: PyTree, *args: object, **kwargs: object) -> PyTree:
         try:
             # Of NumPy arrays and numbers, what `run` does comes to the same.
             plain = _ARRAYS.issuperset(map(type, (*args, *kwargs.values())))
@@ -86,7 +91,7 @@ def compiled(update: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def _applied(metric: Any, calls: PyTree) -> Any:
+def _applied(metric: PyTree, calls: PyTree) -> PyTree:
     """The update after its `calls`."""
     return metric.apply(calls)
 
@@ -94,20 +99,20 @@ def _applied(metric: Any, calls: PyTree) -> Any:
 class _Program:
     """The compiled program for one configuration and one structure of the arguments."""
 
-    def __init__(self, update: Callable[..., Any], metric: Any, structure: Any):
+    def __init__(self, update: Update, metric: PyTree, structure: PyTree):
         self.update = update
         # A `per_device` metric puts batches on its mesh, which a program cannot.
         self.as_written = any(getattr(each, "owns_mesh", False) for each in walk(metric))
         self.checks: dict[ArgumentCheck, None] = {}
 
-        def updated(metric: Any, leaves: list[Any]) -> Any:
+        def updated(metric: PyTree, leaves: Leaves) -> PyTree:
             with in_update(metric="", recorder=Recorder((*leaves, None), self.checks)):
                 args, kwargs = structure.unflatten(leaves)
                 return update(metric, *args, **kwargs)
 
         self.program = jax.jit(updated)
 
-    def __call__(self, metric: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
+    def __call__(self, metric: PyTree, leaves: Leaves, args: Args, kwargs: Kwargs) -> PyTree:
         if self.as_written:
             return self.update(metric, *args, **kwargs)
         try:
@@ -126,15 +131,15 @@ class _Program:
 
 
 @lru_cache(maxsize=1024)
-def _program(update: Callable[..., Any], metric: Any, arguments: Any) -> _Program:
+def _program(update: Update, metric: PyTree, arguments: PyTree) -> _Program:
     # Of the metric, the structure is enough, because it has the configuration.
     return _Program(update, metric.unflatten([None] * metric.num_leaves), arguments)
 
 
-def _with_arrays(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _with_arrays(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """The arguments, with lists of numbers as arrays."""
 
-    def array(x: Any) -> Any:
+    def array(x: object) -> PyTree:
         if not is_numbers(x):
             return x
         try:
@@ -142,13 +147,13 @@ def _with_arrays(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         except ValueError:  # lists of different lengths: the update raises
             return x
 
-    def arrays(x: Any) -> Any:
+    def arrays(x: object) -> PyTree:
         return jax.tree.map(array, x, is_leaf=is_numbers)
 
     return tuple(map(arrays, args)), {name: arrays(x) for name, x in kwargs.items()}
 
 
-def _is_known(x: Any) -> bool:
+def _is_known(x: object) -> bool:
     """Whether `x` is an array or a number outside `jit` that JAX represents."""
     if isinstance(x, jax.Array):
         return not isinstance(x, Tracer)

@@ -4,11 +4,10 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Any, Self
+from typing import Self
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
 from datarax._checks import default_float, is_integer, warn
 from datarax._errors import (
@@ -19,7 +18,7 @@ from datarax._errors import (
 )
 from datarax._numbers import number
 from datarax._typing import PyTree
-from datarax._xp import on_host, xp
+from datarax._xp import is_traced, on_host, xp
 from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.state import State, walk
 from datarax.numerics.double_float import DoubleFloat
@@ -35,13 +34,13 @@ OVERFLOWED = "sum of weights beyond the range of floats"
 class Unusable:
     """The data that a metric could not use."""
 
-    counts: dict[str, Any]
+    counts: dict[str, jax.Array]
     """How many values or examples, by kind: "NaN", "infinite", "out of range" and so on."""
-    example: Any
+    example: jax.Array
     """The largest value that is out of range; -inf if it is not known."""
 
     @property
-    def total(self) -> Any:
+    def total(self) -> jax.Array:
         """The count over all kinds."""
         return sum_of_counts(self.counts.values())
 
@@ -89,9 +88,9 @@ class Unusable:
 
 def unusable(metric: State) -> Unusable:
     """What a metric and all its states could not use."""
-    counts: dict[str, list[Any]] = {}
-    example: Any = np.asarray(-np.inf, default_float())
-    overflows: list[Any] = []
+    counts: dict[str, list[jax.Array]] = {}
+    example = xp.asarray(-np.inf, default_float())
+    overflows: list[jax.Array] = []
     # Every state reports its own counts, so nothing is counted twice.
     for each in walk(metric):
         overflows += overflowed(each)
@@ -123,9 +122,9 @@ class Presented:
 class OrNone(Presented):
     """An integer, or nothing. `results` gives it as an integer or a name, or None."""
 
-    some: Any
+    some: jax.Array
     """Whether there is one, of shape ()."""
-    value: Any
+    value: jax.Array
     """An integer of shape (); any value if there is none."""
     names: tuple[str, ...] | None = dataclass_field(default=None, metadata={"static": True})
     """If given, the integer is an index of these names, and `results` gives the name."""
@@ -151,13 +150,13 @@ class ByGroup(Presented):
     It stands for items with the names `prefix + column`, and for others as they are.
     """
 
-    columns: dict[str, Any]
+    columns: dict[str, PyTree]
     """For each kind of value, those of all groups: the last axis is of groups."""
-    others: dict[str, Any]
+    others: dict[str, PyTree]
     prefixes: tuple[str, ...] = dataclass_field(metadata={"static": True})
     """For each group, what comes before the name of the column."""
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, PyTree]:
         """The items, sorted by name."""
         items = {
             f"{prefix}{name}": jax.tree.map(lambda x, i=i: x[..., i], column, is_leaf=is_wide)
@@ -211,7 +210,7 @@ class Reading:
         Raises:
             TracedValueError: they are traced; names the call.
         """
-        if any(isinstance(x, Tracer) for x in jax.tree.leaves(self)):
+        if is_traced(self):
             raise TracedValueError(
                 f"{call} gives Python numbers, which are not known while a function is traced "
                 f"(jit, scan, vmap, shard_map). Call compute() there; or return the metric, and "
@@ -230,7 +229,7 @@ class Reading:
             InvalidValuesError: some data could not be used, and a policy is "raise".
         """
         # Inside `jit` the counts are not known, so nothing can be said.
-        if any(isinstance(x, Tracer) for x in jax.tree.leaves(self.invalid)):
+        if is_traced(self.invalid):
             return self
         invalid = jax.device_get(self.invalid)  # all counts at once, as each transfer takes time
         found = [(member or name, policy, invalid[member]) for member, policy in self.policies]
@@ -265,7 +264,7 @@ class Reading:
                 )
         return self
 
-    def on_host(self, *, bounds: bool = False) -> Any:
+    def on_host(self, *, bounds: bool = False) -> PyTree:
         """The value as Python numbers and NumPy arrays; a dict gets the items "<name>/invalid".
 
         Args:
@@ -303,17 +302,17 @@ def rounded_doubles(value: PyTree) -> PyTree:
     )
 
 
-def nan_if(condition: Any, value: PyTree) -> PyTree:
+def nan_if(condition: jax.Array, value: PyTree) -> PyTree:
     """NaN where the condition holds; integers stay, because they have no NaN."""
     return jax.tree.map(lambda x: _nan_where(condition, x), value, is_leaf=is_wide)
 
 
 def _presented(
-    value: PyTree, form: Callable[[Presented], PyTree], leaf: Callable[[Any], Any]
+    value: PyTree, form: Callable[[Presented], PyTree], leaf: Callable[[PyTree], PyTree]
 ) -> PyTree:
     """A value in which `form` replaces each value of two forms, and `leaf` each other one."""
 
-    def one(x: Any) -> Any:
+    def one(x: PyTree) -> PyTree:
         if isinstance(x, Presented):
             return _presented(form(x), form, leaf)
         return leaf(x)
@@ -321,7 +320,7 @@ def _presented(
     return jax.tree.map(one, value, is_leaf=lambda x: is_wide(x) or isinstance(x, Presented))
 
 
-def flat_items(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def flat_items(value: Mapping[str, PyTree]) -> Iterator[tuple[str, PyTree]]:
     """The items of nested dicts, with names like "outer/inner"."""
     for name, x in value.items():
         if isinstance(x, dict):
@@ -334,19 +333,19 @@ def _listed(x: Presented) -> PyTree:
     return jax.tree.map(np.asarray, x, is_leaf=is_wide).listed()
 
 
-def is_wide(x: Any) -> bool:
+def is_wide(x: object) -> bool:
     """Whether a result has two parts. Such results are pytrees, and must be kept as leaves."""
     return isinstance(x, DoubleFloat | Exact)
 
 
-def as_array(x: Any) -> Any:
+def as_array(x: PyTree) -> PyTree:
     """A part of a value as an array on the devices, rounded to the default dtypes."""
     x = x.to_float() if isinstance(x, Exact) else x
     # Not `jnp.asarray`, which compiles a program for each shape.
     return x if isinstance(x, str | None | jax.Array) else jax.device_put(x)
 
 
-def _nan_where(condition: Any, x: Any) -> Any:
+def _nan_where(condition: jax.Array, x: PyTree) -> PyTree:
     """NaN where the condition holds; integers stay, because they have no NaN."""
     if isinstance(x, WholeOrFloat):
         return x.nan_where(condition)
@@ -357,14 +356,14 @@ def _nan_where(condition: Any, x: Any) -> Any:
     return x if is_integer(x) else xp.where(condition, xp.asarray(xp.nan, x.dtype), x)
 
 
-def _to_host(x: Any) -> Any:
+def _to_host(x: PyTree) -> PyTree:
     if isinstance(x, str | None):
         return x
     array = np.asarray(x)
     return array.item() if array.ndim == 0 else array
 
 
-def jsonable(x: Any) -> Any:
+def jsonable(x: PyTree) -> PyTree:
     """Results in the types that `json.dumps` takes: numbers, strings, lists and dicts."""
     if isinstance(x, dict):
         return {str(name): jsonable(value) for name, value in x.items()}

@@ -62,7 +62,7 @@ class DoubleFloat:
         return object.__new__(cls)._hold(None, number)
 
     @classmethod
-    def of(cls, x: "Operand", dtype: DTypeLike | None = None) -> "DoubleFloat":
+    def of(cls, x: PyTree, dtype: DTypeLike | None = None) -> "DoubleFloat":
         """Converts a float array, or numbers of another type with parts in `dtype`.
 
         It is exact for floats, and for integers of up to 32 bits.
@@ -290,7 +290,7 @@ def _joined(high: PyTree, low: PyTree) -> jax.Array:
     return in_x64(operator.add, _cast(high, np.float64), _cast(low, np.float64))
 
 
-def split(wide: jax.Array) -> pairs.Pair:
+def split(wide: PyTree) -> pairs.Pair:
     """The two parts of float64 numbers; on devices, where x64 is enabled."""
     high = wide.astype(np.float32)
     low = (wide - high.astype(np.float64)).astype(np.float32)

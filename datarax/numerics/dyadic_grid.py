@@ -1,7 +1,7 @@
 """`DyadicGrid`: bins over the range of the values; if the range grows, bins are only joined."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -188,7 +188,7 @@ class DyadicGrid(NamedTuple):
         dtype = _float_dtype(key.dtype)
         digits, bias, top = _digits(dtype), _bias(dtype), xp.finfo(dtype).max
 
-        def plain(key: jax.Array, bottom: Any) -> jax.Array:
+        def plain(key: jax.Array, bottom: jax.Array | int) -> jax.Array:
             first = (bottom - 1) << digits
             bits = xp.minimum(key, _bits(xp.asarray(top, dtype)) - first) + first
             # A number of steps is a float, to which the power of two of a step is added.
@@ -281,21 +281,21 @@ def _one(bottom: jax.Array, middle: jax.Array, digits: int, bias: int) -> jax.Ar
     return xp.where(bottom < bias, middle + (1 << digits), (1 << digits) >> (bottom - bias))
 
 
-def _digits(dtype: Any) -> int:
+def _digits(dtype: np.dtype) -> int:
     """How many bits of the significand are stored: 23 or 52."""
     return int(xp.finfo(dtype).nmant)
 
 
-def _bias(dtype: Any) -> int:
+def _bias(dtype: np.dtype) -> int:
     """The biased exponent of 1."""
     return 1 - int(xp.finfo(dtype).minexp)
 
 
-def _integer(dtype: Any) -> Any:
+def _integer(dtype: np.dtype) -> np.dtype:
     return xp.dtype(f"int{xp.finfo(dtype).bits}")
 
 
-def _float_dtype(dtype: Any) -> Any:
+def _float_dtype(dtype: np.dtype) -> np.dtype:
     return xp.dtype(f"float{8 * np.dtype(dtype).itemsize}")
 
 

@@ -1,6 +1,6 @@
 """`FloatGrid`: bins over all floats, whose width grows with the value."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -61,11 +61,11 @@ class FloatGrid(NamedTuple):
         above = self._above + magnitude - self._key_of(1.0)
         return xp.where(x < 0.5, below, xp.where(x <= 1, mirrored, above))
 
-    def lowest(self) -> np.ndarray[Any, Any]:
+    def lowest(self) -> np.ndarray:
         """The least float32 of each bin, in ascending order."""
         shift, bins = 32 - self.bits, np.arange(self.size)
 
-        def greatest_of(key: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def greatest_of(key: np.ndarray) -> np.ndarray:
             """The greatest finite float with this key: all its lower bits are set."""
             bits = ((key.astype(np.int64) + 1) << shift) - 1
             return np.minimum(bits, 0x7F7FFFFF).astype(np.int32).view(np.float32)

@@ -1,12 +1,12 @@
 """Double-floats times powers of two: formulas whose terms may leave the range of floats."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 
+from datarax._typing import PyTree
 from datarax._xp import xp
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, Operand
 from datarax.numerics.scaling import (
     exponent_of,
     power_of_two,
@@ -57,7 +57,7 @@ class ScaledDouble:
     def __sub__(self, other: "ScaledDouble") -> "ScaledDouble":
         return self + -other
 
-    def __mul__(self, other: Any) -> "ScaledDouble":
+    def __mul__(self, other: "ScaledDouble | Operand") -> "ScaledDouble":
         if not isinstance(other, ScaledDouble):
             return ScaledDouble(self.double * other, self.exponent)
         return ScaledDouble(self.double * other.double, self.exponent + other.exponent)
@@ -66,7 +66,7 @@ class ScaledDouble:
         """The quotient; NaN where the divisor is zero."""
         return ScaledDouble(self.double / other.double, self.exponent - other.exponent)
 
-    def __getitem__(self, index: Any) -> "ScaledDouble":
+    def __getitem__(self, index: PyTree) -> "ScaledDouble":
         return ScaledDouble(self.double[index], self.exponent[index])
 
     def to_double(self) -> DoubleFloat:

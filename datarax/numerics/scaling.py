@@ -1,9 +1,8 @@
 """Scaling by powers of two, real powers, and results that may be undefined."""
 
-from typing import Any
-
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
 from datarax._xp import lax, on_host, xp
 
@@ -49,7 +48,7 @@ def significand(x: jax.Array) -> jax.Array:
     return xp.where(xp.isfinite(x), found, x)
 
 
-def power_of_two(exponent: jax.Array, dtype: Any) -> jax.Array:
+def power_of_two(exponent: jax.Array, dtype: DTypeLike) -> jax.Array:
     """`2**exponent` for int32 exponents below 128 (1024 for float64); 0 if it is not normal."""
     info = xp.finfo(dtype)
     if on_host(exponent):

@@ -139,7 +139,8 @@ class AdaptiveBins(Positioned, LeafState):
         x, bins, grid = self.covering(x, counted)
         slots = grid.slots
         place = grid.place(x) + xp.arange(self.size, dtype=xp.int32)[None, :] * slots
-        place = xp.where(counted, place, self.size * slots * max(2, self.rows))  # ignored
+        end = xp.int32(self.size * slots * max(2, self.rows))
+        place = xp.where(counted, place, end)  # those that do not count are dropped
         # Without a barrier, the compiler would compute the places again for each scatter.
         place = lax.optimization_barrier(place)
         changes: dict[str, PyTree] = {}
@@ -166,10 +167,11 @@ class AdaptiveBins(Positioned, LeafState):
         reach = self.reach.parts[0]
 
         def extended() -> jax.Array:
-            least = xp.min(xp.where(finite, below, xp.inf), 0, initial=xp.inf)
-            greatest = xp.max(xp.where(finite, above, -xp.inf), 0, initial=-xp.inf)
+            infinity = xp.asarray(xp.inf, reach.dtype)
+            least = xp.min(xp.where(finite, below, infinity), 0, initial=infinity)
+            greatest = xp.max(xp.where(finite, above, -infinity), 0, initial=-infinity)
             ends = xp.minimum(reach, xp.stack([least, -greatest]))
-            return xp.where(ends == 0, 0, ends)  # -0.0 becomes 0.0
+            return xp.where(ends == 0, xp.zeros((), ends.dtype), ends)  # -0.0 becomes 0.0
 
         is_beyond = finite & ((below < reach[:1]) | (above > -reach[1:]))
         reach = lax.cond(xp.any(is_beyond), extended, lambda: reach)
@@ -182,7 +184,8 @@ class AdaptiveBins(Positioned, LeafState):
         """
         # -0.0 equals 0.0, and some devices flush subnormal numbers to zero. All of them become 0.0,
         # so that every device gives the same result.
-        x = xp.where(counted & (xp.abs(x) >= float(xp.finfo(x.dtype).tiny)), x, 0)
+        some = counted & (xp.abs(x) >= float(xp.finfo(x.dtype).tiny))
+        x = xp.where(some, x, xp.zeros((), x.dtype))
         return x, (x, x)
 
     def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:

@@ -12,11 +12,11 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import jax
 
 from datarax._errors import ConfigurationMismatchError, DataraxError, MetricTimeoutError
+from datarax._typing import PyTree
 from datarax.algebra.state import states_in
 from datarax.algebra.state_dicts import plain
 from datarax.metrics.base import Metric
@@ -56,7 +56,7 @@ class Barrier:
         about: str,
         note: str = "",
         judge: Callable[[dict[int, str]], str] = lambda notes: "",
-        failed: Callable[[str], Any] = lambda outcome: False,
+        failed: Callable[[str], object] = lambda outcome: False,
     ) -> str:
         """Waits until every process has arrived at this round.
 
@@ -219,10 +219,10 @@ class Barrier:
                 raise
             return None
 
-    def _call(self, method: str, key: str, *args: Any, deadline: float = 0.0) -> Any:
+    def _call(self, method: str, key: str, *args: object, deadline: float = 0.0) -> PyTree:
         # The call runs on a thread of its own, because a stopped coordinator never answers, and the
         # client has no timeout for most calls.
-        answer: list[Any] = []
+        answer: list[PyTree] = []
         error: list[Exception] = []
 
         def call() -> None:
@@ -319,7 +319,7 @@ def _difference(ours: dict[str, str], theirs: dict[str, str], process: int) -> s
     raise AssertionError("the digests of two descriptions differ, but the descriptions do not")
 
 
-def describe(metric: Any, path: str = "metric") -> dict[str, str]:
+def describe(metric: PyTree, path: str = "metric") -> dict[str, str]:
     """Every class name and configuration value in a metric, by its path."""
     if getattr(metric, "owns_mesh", False):
         axes = {f"{path}[per_device axes]": f"{dict(metric.mesh.shape)} over {metric.axis_names}"}
@@ -334,7 +334,7 @@ def describe(metric: Any, path: str = "metric") -> dict[str, str]:
     return described
 
 
-def _client() -> Any:
+def _client() -> PyTree:
     try:
         from jax._src.distributed import global_state
     except ImportError as error:

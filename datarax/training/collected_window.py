@@ -19,6 +19,7 @@ from datarax._errors import (
     PrecisionWarning,
     WindowError,
 )
+from datarax._typing import PyTree
 from datarax._xp import is_addressable
 from datarax.metrics.base import Metric, Reading, read
 from datarax.training.agreement import Barrier
@@ -58,7 +59,7 @@ def reading_of(metric: Metric, thread: Executor) -> "Future[Reading]":
     if not all(map(is_addressable, jax.tree.leaves(metric))):
         metric = metric.merged()
     metric = jax.tree.map(_copied, metric)
-    arrays: list[Any] = [x for x in jax.tree.leaves(metric) if isinstance(x, jax.Array)]
+    arrays: list[PyTree] = [x for x in jax.tree.leaves(metric) if isinstance(x, jax.Array)]
     for x in arrays:
         x.copy_to_host_async()
 
@@ -76,7 +77,7 @@ def reading_of(metric: Metric, thread: Executor) -> "Future[Reading]":
     return thread.submit(when_ready)
 
 
-def _copied(x: Any) -> Any:
+def _copied(x: object) -> object:
     """A copy on the devices, as a later step may donate the array; nothing is compiled."""
     if not isinstance(x, jax.Array):
         return x
@@ -98,7 +99,7 @@ def check_joint(metric: Metric, name: str) -> None:
 def emptied(metric: Metric) -> Metric:
     """The empty metric with the same shardings, so that the next step is not recompiled."""
 
-    def like(x: Any, empty: Any) -> Any:
+    def like(x: object, empty: object) -> object:
         if not isinstance(x, jax.Array) or isinstance(empty, jax.Array):
             return empty
         if isinstance(x.sharding, SingleDeviceSharding) and not x.committed:

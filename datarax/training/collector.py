@@ -5,6 +5,7 @@ import logging
 import weakref
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 import jax
@@ -49,7 +50,7 @@ M = TypeVar("M", bound=Metric)
 class ResultsWriter(Protocol):
     """What writes results, such as those of `datarax.io`."""
 
-    def write(self, step: Any, results: Any) -> None:
+    def write(self, step: Any, results: PyTree) -> None:
         """Writes the results of one step."""
 
     def flush(self) -> None:
@@ -191,7 +192,12 @@ class AsyncMetricCollector:
     def __enter__(self) -> Self:
         return self.bind()
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.unbind()
         else:
@@ -209,7 +215,9 @@ class AsyncMetricCollector:
     def schedule_collection(self, metric: None = None, *, step: Any = None) -> None: ...
 
     @outside_mesh
-    def schedule_collection(self, metric: Metric | None = None, *, step: Any = None) -> Any:
+    def schedule_collection(
+        self, metric: Metric | None = None, *, step: Any = None
+    ) -> Metric | None:
         """Ends a window and returns the empty metric for the next one, which the loop must take.
 
         Write `metric = collector.schedule_collection(metric)`. If the loop goes on with the metric
@@ -292,7 +300,7 @@ class AsyncMetricCollector:
         if not self._was_bound:
             self._require_bound("ready()")
         self._write_finished()
-        pairs: list[tuple[Any, Any]] = []
+        pairs: list[tuple[Any, PyTree]] = []
         while self._finished:
             try:
                 results = self._read(self._finished[0])

@@ -1,7 +1,6 @@
 """A metric that is updated in place, for Flax NNX."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from flax import nnx
 
@@ -53,7 +52,7 @@ class StatefulMetric(nnx.Metric):
         """The current metric, an immutable value."""
         return self.state.get_value()
 
-    def update(self, *args: Any, **kwargs: Any) -> None:
+    def update(self, *args: PyTree, **kwargs: PyTree) -> None:
         """Updates the metric in place with a batch; the arguments are those of its `update`.
 
         Keyword arguments are outputs of the step, as in a `Collection`: `from_outputs` applies, and
@@ -95,7 +94,7 @@ class StatefulMetric(nnx.Metric):
         """The value of the metric; see `Metric.compute`."""
         return self.metric.compute()
 
-    def results(self, *, as_json: bool = False) -> Any:
+    def results(self, *, as_json: bool = False) -> PyTree:
         """The value on the host, as Python numbers and NumPy arrays; see `Metric.results`."""
         return self.metric.results(as_json=as_json)
 
