@@ -4,8 +4,8 @@ from typing import Self
 
 import jax
 
-from datarax._checks import is_integer, numeric, positive_int
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import integers, numeric, positive_int
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, lax, xp
 from datarax.algebra.state import State
@@ -60,9 +60,8 @@ class ClusterMoments(State, kw_only=False):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the labels are not integers.
         """
-        x, labels = numeric(features, "features"), numeric(labels, "labels")
-        if not is_integer(labels):
-            raise MetricTypeError(f"labels has dtype {labels.dtype}; expected integer labels")
+        x = numeric(features, "features")
+        labels = integers(labels, "labels", "integer labels", booleans=True)
         if x.shape != (*labels.shape, self.num_features):
             raise MetricInputError(
                 f"features of shape {x.shape} and labels of shape {labels.shape}; expected "

@@ -6,8 +6,8 @@ from typing import NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, is_integer, numeric, positive_int, same_shape
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import as_float, integers, numeric, positive_int, same_shape
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, beside, lax, xp
 from datarax.algebra.fields import field
@@ -92,9 +92,8 @@ class SegmentMatches(State):
                 f"preds and target of shape {preds.shape}; expected images (N, ..., 2): for "
                 f"each pixel its class and the number of its segment"
             )
-        for name, x in (("preds", preds), ("target", target)):
-            if not is_integer(x):
-                raise MetricTypeError(f"{name} has dtype {x.dtype}; expected integers")
+        preds = integers(preds, "preds", booleans=True)
+        target = integers(target, "target", booleans=True)
         pixels = math.prod(preds.shape[1:-1])
         images, valid = [], xp.ones(preds.shape[0], xp.bool_)
         for x in (preds, target):

@@ -4,8 +4,8 @@ from typing import Self
 
 import jax
 
-from datarax._checks import as_float, is_integer, numeric
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import as_float, integers
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.distributed.collectives import unsharded
@@ -130,9 +130,7 @@ def _lengths(lengths: ArrayLike | None, ids: jax.Array, name: str) -> jax.Array:
     if lengths is None:
         # Of the type of the data inside `shard_map` and on a mesh.
         return xp.sum(xp.ones_like(ids, xp.int32), 1)
-    lengths = numeric(lengths, name)
-    if not is_integer(lengths) or lengths.dtype == xp.bool_:
-        raise MetricTypeError(f"{name} has dtype {lengths.dtype}; expected integers")
+    lengths = integers(lengths, name)
     if lengths.shape != ids.shape[:1]:
         raise MetricInputError(
             f"{name} of shape {lengths.shape}; expected {ids.shape[:1]}, one for each sequence"

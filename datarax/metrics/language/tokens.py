@@ -2,8 +2,8 @@
 
 import jax
 
-from datarax._checks import is_integer, numeric, same_shape
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import integers, numeric, same_shape
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.numerics.limbs import equal_integers
@@ -36,10 +36,7 @@ def token_ids(ids: ArrayLike, name: str) -> jax.Array:
     Raises:
         MetricTypeError: they are not integers.
     """
-    ids = numeric(ids, name)
-    if not is_integer(ids) or ids.dtype == xp.bool_:
-        raise MetricTypeError(f"{name} has dtype {ids.dtype}; expected integer token ids")
-    return ids
+    return integers(ids, name, "integer token ids")
 
 
 def tokens_right(
