@@ -347,6 +347,7 @@ def pairs(
     axes, defined = tuple(range(batch, p.ndim)), domain(p, t)
     unusable = not_finite(p, axes) | not_finite(t, axes)
     if defined is not None:
+        # A value that is not finite is unusable already, whatever `domain` says of it.
         finite = xp.isfinite(p) & xp.isfinite(t)
         unusable |= out_of_range(xp.any(finite & ~defined, axes))
     w, invalid = rows_weight(unusable, weights)

@@ -107,6 +107,7 @@ class ClusterMoments(State, kw_only=False):
     def in_one_unit(self) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
         """Weights (C,), means (C, D) and sums of squares (C, D), in one unit that fits all."""
         # Empty clusters have the least exponents.
+        # Only moments in one unit can be added up over clusters and features.
         unit, weight_unit = (xp.broadcast_to(xp.max(x), x.shape) for x in self.central.exponents)
         count, mean, (square,) = self.central.in_units((unit, weight_unit)).doubles()
         return count[:, 0], mean, square

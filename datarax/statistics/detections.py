@@ -298,6 +298,8 @@ class Detections(KeepsRows, State, kw_only=False):
         """The detections that are kept, sorted."""
         used, data = self.rows.is_filled, xp.asarray(self.rows.data)
         score, label, *words, w = xp.where(used[:, None], data, 0).T
+        # A row holds `label * len(RANKS) + tier`. Unused rows get a label above all classes, so
+        # that they come last.
         label = xp.where(used, label.astype(xp.int32), self.num_classes * len(RANKS))
         order = xp.lexsort((score, label // len(RANKS)))
         score, label, w = score[order], label[order], w[order]

@@ -84,6 +84,8 @@ class CoMoments(CentralMoments):
         return jax.tree.map(lambda x, y: xp.where(some[0], x, y), self, other)
 
     def plus(self, other: Self, total: DoubleFloat, apart: Apart) -> Self:
+        # The co-moments of two parts miss n m / (n + m) times the outer product of the distance of
+        # their means.
         between = _outer(apart.means) * apart.factor[0]
         co = self.co_double + other.co_double + between
         return super().plus(other, total, apart).with_co(co)
@@ -105,9 +107,11 @@ class CoMoments(CentralMoments):
         held = self.in_units((exponents[0], exponents[1]))
         rows = from_key(keys, default_float())
         n, (high, low) = rows[:, :1], xp.split(rows[:, 1:], 2, -1)
+        # Without any data, the shares are 0 and not NaN.
         share = n / xp.maximum(xp.sum(n), xp.finfo(n.dtype).tiny)
         common = (DoubleFloat(high, low) * xp.broadcast_to(share, high.shape)).sum(0)
         count, mean, _ = held.doubles()
+        # Moved to another centre c, the co-moments grow by n * outer(mean - c, mean - c).
         apart = mean - scaled_by(common, -exponents[0])
         return held.with_co(held.co_double + _outer(apart) * count[0]).stored()
 

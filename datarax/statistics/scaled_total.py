@@ -127,6 +127,8 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         """The sum to the power of `1 / power`, of a sum that is not negative."""
         exponent = xp.asarray(self.exponent)
         sums = self.scaled.high
+        # (s * 2**e)**(1/p) is s**(1/p) * 2**whole * 2**(rest/p), with e = whole * p + rest, so that
+        # the last factor is from 1 to 2.
         whole = xp.floor(exponent.astype(sums.dtype) / xp.asarray(power, sums.dtype))
         rest = DoubleFloat.of(exponent.astype(sums.dtype)) - DoubleFloat.of(whole) * float(power)
         part = xp.sqrt(sums) if power == 2 else real_power(sums, 1 / power)
@@ -207,11 +209,14 @@ class ScaledTotal(ElementwiseState, kw_only=False):
     def _plus_on_host(self, x: Array, unit: Array | None = None) -> Self:
         """The sum with `x * 2**unit` added, in NumPy."""
         high, low = self.parts
+        # Two float32 are exactly one float64. Both summands are scaled to the greater exponent,
+        # where what underflows is negligible.
         own = np.add(high, low, dtype=np.float64)
         part, exponent = np.frexp(x)
         if unit is not None:
             exponent = exponent + unit
         if np.count_nonzero(part) < part.size:
+            # A zero has the least exponent: it must not change the unit of the other summand.
             exponent = np.where(part == 0, np.int32(NOTHING), exponent)
         if not all_finite(part):
             exponent = np.where(np.isfinite(part), exponent, np.int32(INFINITE))

@@ -123,6 +123,7 @@ class SegmentMatches(State):
         is_thing[list(self.things)] = True
         thing = beside(label, is_thing)[label]
         fine = known & (~thing | in_range(number, self.max_segments))
+        # A class that is no thing has one segment in an image, with the number 0.
         number = xp.where(thing & fine, number.astype(xp.int32), 0)
         last = self.num_classes * self.max_segments
         return fine | unlabelled, xp.where(fine, label * self.max_segments + number, last)
@@ -144,6 +145,7 @@ class SegmentMatches(State):
         # The common area of each predicted and each true segment of a class, (C, S, S).
         same = labelled & (preds // size == target // size)
         both = area(preds * size + target % size, same, none * size).reshape(*shape, size)
+        # Of two segments: |A or B| = |A| + |B| - |A and B|.
         union = on_labelled[:, :, None] + there[:, None, :] - both
         match = both > union - both  # IoU > 1/2
         overlap = xp.where(match, as_float(both) / as_float(xp.maximum(union, 1)), 0)

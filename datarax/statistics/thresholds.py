@@ -387,6 +387,7 @@ def _counted(mask: np.ndarray, given: _Given) -> np.ndarray:
     if given.ignore_index is not None and given.target is not None:
         mask = mask & (_numbers(given.target) != given.ignore_index)
     if given.weights is not None:
+        # Axes are appended, because weights broadcast against the leading axes.
         weights = _numbers(given.weights)
         mask = mask & (weights.reshape(weights.shape + (1,) * (mask.ndim - weights.ndim)) != 0)
     return mask

@@ -42,6 +42,8 @@ def edit_distance(
         changed = (~equal_integers(b, token[:, None])).astype(xp.int32)
         other = xp.minimum(above[:, 1:] + 1, above[:, :-1] + changed)
         entries = xp.concatenate([above[:, :1] + 1, other], 1)
+        # Insertions: entry k is the least of entry j + (k - j) over j <= k. Less its place, that is
+        # a cumulative minimum, so a row takes no loop.
         entries = lax.cummin(entries - place, 1) + place
         return xp.where(number < a_lengths[:, None], entries, above), None
 

@@ -80,6 +80,7 @@ def tokens_right(
             raise MetricInputError(f"top_k={top_k}; expected at most {size}, the number of logits")
         ids = lax.broadcasted_iota(xp.int32, preds.shape, preds.ndim - 1)
         own = score_of(preds, target.astype(xp.int32))
+        # Of equal logits, that of the lower id ranks first.
         before = (preds > own) | ((preds == own) & (ids < target[..., None].astype(xp.int32)))
         right = xp.sum(before, -1, dtype=xp.int32) < top_k
         unusable = not_logits(preds, -1) | out_of_range(~in_range(target, size), target)
