@@ -70,7 +70,8 @@ class CoMoments(CentralMoments):
     @property
     def co_moments(self) -> ScaledDouble:
         """The co-moments, (F, F)."""
-        return ScaledDouble(self.co_double, _units_of_co(self.exponents))
+        unit, weight_unit = self.exponents
+        return ScaledDouble(self.co_double, unit[:, None] + (unit + weight_unit)[None])
 
     def _scaled_by(self, unit: jax.Array, weight_unit: jax.Array) -> Self:
         co = self.co_double * (unit[:, None] * (unit * weight_unit)[None])
@@ -131,11 +132,6 @@ class CoMoments(CentralMoments):
     def _sums(self) -> MetricAccumulator:
         zero = np.zeros((*self.shape, *self.shape), default_float())
         return MetricAccumulator(zero).with_parts({"parts": self.co})
-
-
-def _units_of_co(exponents: tuple[jax.Array, jax.Array]) -> jax.Array:
-    unit, weight_unit = exponents
-    return unit[:, None] + (unit + weight_unit)[None]
 
 
 def _outer(x: DoubleFloat) -> DoubleFloat:

@@ -65,7 +65,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
     def empty_of(self, shape: tuple[int, ...]) -> dict[str, PyTree]:
         """The arrays of the empty state, of this shape."""
         zero = zeros(shape, default_float().name)
-        least = _least_exponents(shape, default_float().name)
+        least = filled(shape, int(xp.finfo(default_float()).minexp))
         powers = tuple((zero, zero) for _ in range(2, self.order + 1))
         return {
             "count": (zero, zero),
@@ -215,9 +215,9 @@ _LEAST_COUNT = 2.0**-60  # in its unit; the low parts of the sums of powers are 
 
 
 @lru_cache(maxsize=4096)
-def _least_exponents(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """The exponents of empty moments, read-only; the same array each time."""
-    array = np.full(shape, xp.finfo(dtype).minexp, np.int32)
+def filled(shape: tuple[int, ...], exponent: int) -> np.ndarray:
+    """The exponents of an empty state, read-only; the same array each time."""
+    array = np.full(shape, exponent, np.int32)
     array.flags.writeable = False
     return array
 

@@ -26,7 +26,7 @@ from datarax.numerics.scaling import (
     times_power_of_two,
 )
 from datarax.numerics.sums import sum_floats
-from datarax.statistics.moments import Parts, as_double
+from datarax.statistics.moments import Parts, as_double, filled
 
 NOTHING = -(2**30)  # the exponent of an empty sum
 INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
@@ -62,7 +62,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
 
     def empty(self) -> dict[str, PyTree]:
         zero = zeros(self.shape, default_float().name)
-        return {"parts": (zero, zero), "exponent": _no_exponent(self.shape)}
+        return {"parts": (zero, zero), "exponent": filled(self.shape, NOTHING)}
 
     def of(self, x: jax.Array, w: jax.Array | None = None) -> Self:
         """The sum of `w * x` over a batch of shape (..., *shape).
@@ -313,11 +313,3 @@ def empty_total(shape: tuple[int, ...]) -> ScaledTotal:
 @lru_cache(maxsize=4096)
 def _empty_total(shape: tuple[int, ...], x64: bool) -> ScaledTotal:
     return ScaledTotal(shape)
-
-
-@lru_cache(maxsize=4096)
-def _no_exponent(shape: tuple[int, ...]) -> np.ndarray:
-    """The exponents of empty sums, read-only; the same array each time."""
-    array = np.full(shape, NOTHING, np.int32)
-    array.flags.writeable = False
-    return array

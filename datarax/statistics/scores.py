@@ -14,7 +14,6 @@ from datarax.algebra.memo import computed_once
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
-from datarax.numerics.exact import Exact
 from datarax.numerics.float_grid import default_bits
 from datarax.numerics.run_sums import run_sums
 from datarax.numerics.scaling import power_of_two_near_reciprocal
@@ -23,7 +22,7 @@ from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins
 from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import check_task, examples, is_class
-from datarax.statistics.buffer import Rows
+from datarax.statistics.buffer import KeepsRows, Rows
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.thresholds import check_sums
 
@@ -267,7 +266,7 @@ class ScoreHistogram(Scores):
         return Groups.of(seen.weights[1], seen.weights[0], seen.is_tie, seen.lowest)
 
 
-class ScoreBuffer(Scores):
+class ScoreBuffer(KeepsRows, Scores):
     """The scores, targets and weights of the first `capacity` examples; counts the others.
 
     Scores are kept in float32 (float64 with x64); subnormal numbers count as 0. Examples of weight
@@ -277,7 +276,7 @@ class ScoreBuffer(Scores):
         >>> import jax.numpy as jnp
         >>> from datarax.statistics import ScoreBuffer
         >>> kept = ScoreBuffer(3).update(jnp.array([0.1, 0.2, 0.3, 0.4]), jnp.array([0, 0, 1, 1]))
-        >>> print(kept.rows.filled, kept.overflow)
+        >>> print(kept.filled, kept.overflow)
         3 1
     """
 
@@ -298,11 +297,6 @@ class ScoreBuffer(Scores):
     def _has_labels(self) -> bool:
         """Whether a row holds a label and a weight, instead of one of each for every score."""
         return self.num_classes is not None and not self.pooled
-
-    @property
-    def overflow(self) -> Exact:
-        """How many examples did not fit."""
-        return self.rows.overflow
 
     def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
         used, dtype = w.astype(xp.bool_), self.rows.dtype
