@@ -98,7 +98,7 @@ class Extremes(State):
 
     @property
     def minimum(self) -> jax.Array | Exact:
-        """The least value, as `maximum`."""
+        """The least value, in the form of `maximum`."""
         return _nan_without_data(-self.negated.double)
 
     @property

@@ -223,7 +223,7 @@ def filled(shape: tuple[int, ...], exponent: int) -> np.ndarray:
 
 
 class Apart(NamedTuple):
-    """How far apart two moments are that are merged, and their shares of the weight."""
+    """The distance of the means of two moments, and their shares of the weight, for a merge."""
 
     means: DoubleFloat
     """The mean of the second minus that of the first."""
@@ -249,7 +249,7 @@ class Apart(NamedTuple):
 
 
 def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:
-    """`part / total`; 0 if the total is 0, and so the part, too."""
+    """`part / total`; 0 if the total is 0."""
     some = total.high != 0
     return (part / total.map(lambda x: xp.where(some, x, xp.ones((), x.dtype)))).high
 
@@ -442,7 +442,7 @@ _SEVERAL = 2
 
 
 class ExampleCount(LeafState):
-    """No example, one, or several: for formulas that need two.
+    """Whether there are no examples, one, or several: some formulas need two.
 
     Weights count as repetitions, so one row of a weight above 1 is several examples. A row of any
     smaller weight is one example: the total of normalised weights does not tell how many rows there

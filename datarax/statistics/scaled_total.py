@@ -115,7 +115,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         return self.of_scaled(xp.where(x > 0, part, 0), exponents, w)
 
     def of_scaled(self, part: jax.Array, exponents: jax.Array, w: jax.Array) -> Self:
-        """The sum of `w * part * 2**exponents`; where `w` is zero, of anything."""
+        """The sum of `w * part * 2**exponents`; where `w` is zero, `part` may be anything."""
         terms = xp.where(w.astype(xp.bool_), part, 0)
         if w.dtype != xp.bool_:
             exponents = exponents + exponent_of(terms) + exponent_of(w)
@@ -266,7 +266,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
 
 
 def _host_sum(x: Array, w: Array | None, axes: int) -> np.ndarray:
-    """The sum of `w * x` but for the last `axes` axes, in NumPy.
+    """The sum of `w * x` over all but the last `axes` axes, in NumPy.
 
     The products of float32 numbers, and any sum of them, are in the range of float64.
     """
@@ -285,7 +285,7 @@ def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
 
 
 def sums_of_sums(totals: ScaledTotal, chosen: jax.Array) -> ScaledTotal:
-    """Sums of some of several sums.
+    """Adds up sums: each result is the sum of those that a mask chooses.
 
     Args:
         totals: of shape (..., 1, n).

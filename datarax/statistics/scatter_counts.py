@@ -225,7 +225,7 @@ class ScatterCounts(LeafState, kw_only=False):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class RowOfCells:
-    """Takes the place of a table in the update of one row: the cells, which are few, are kept."""
+    """Replaces a table in the update of a single row: it keeps the few cells and their weights."""
 
     holds_arrays: ClassVar[bool] = True
     added: tuple[tuple[jax.Array, jax.Array], ...] = ()

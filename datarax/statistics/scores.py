@@ -52,7 +52,7 @@ class Groups(NamedTuple):
     def of(
         cls, positives: DoubleFloat, negatives: DoubleFloat, is_tie: jax.Array, lowest: jax.Array
     ) -> "Groups":
-        """From the weights of each group, all times one power of two.
+        """From the weights of each group, which are multiplied by one power of two.
 
         So sums over groups, and products of two sums, stay in the range of floats. Ratios of
         weights stay the same, so results do not depend on the unit of the weights.
@@ -201,7 +201,7 @@ _MOST_LOG_ODDS = 700.0
 
 
 def _log_odds(logits: jax.Array, of_softmax: bool) -> jax.Array:
-    """The log-odds of logits; beyond the range of float64, of probabilities that are 0 or 1.
+    """The log-odds of logits; infinite beyond the log-odds of float64 probabilities.
 
     So an impossible class may have a logit of -1e9, and does not widen the bins of other scores.
     """

@@ -394,7 +394,7 @@ def _counted(mask: np.ndarray, given: _Given) -> np.ndarray:
 
 
 def _numbers(x: ArrayLike) -> np.ndarray:
-    """An array of NumPy's own dtypes: of floats for bfloat16 and narrow integers."""
+    """A NumPy array of a standard dtype: others, such as bfloat16, become float32."""
     x = np.asarray(x)
     return x if x.dtype.kind in "biuf" else x.astype(np.float32)
 
