@@ -57,6 +57,20 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
     return narrow
 
 
+def integers(
+    x: ArrayLike, name: str, expected: str = "integers", *, booleans: bool = False
+) -> jax.Array:
+    """`x` as an array of integers; or of booleans, if they are allowed.
+
+    Raises:
+        MetricTypeError: `x` has another dtype; the message says what is `expected`.
+    """
+    array = numeric(x, name)
+    if not is_integer(array) or (array.dtype == xp.bool_ and not booleans):
+        raise MetricTypeError(f"{name} has dtype {array.dtype}; expected {expected}")
+    return array
+
+
 def _not_numbers(x: object, name: str) -> MetricTypeError:
     of = f" of dtype {x.dtype}" if isinstance(x, np.ndarray | np.generic) else ""
     return MetricTypeError(f"{name}: expected an array of numbers; got {type(x).__name__}{of}")

@@ -19,11 +19,11 @@ AREAS: dict[str, tuple[float, float]] = {
 }
 """The least and the greatest area of the boxes that count, both included."""
 MOST_DETECTIONS = 100
-"""How many detections of a class count in an image: those of the highest scores."""
+"""At most this many detections of a class count in an image: those of the highest scores."""
 
 
 class Found(NamedTuple):
-    """The detections of an image, in the order of their scores, which falls: each (D, ...)."""
+    """The detections of an image, from the highest score to the lowest: arrays (D, ...)."""
 
     boxes: jax.Array
     labels: jax.Array
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """The ground truth of an image: each (G, ...)."""
+    """The ground truth of an image: arrays (G, ...)."""
 
     boxes: jax.Array
     labels: jax.Array
@@ -66,9 +66,9 @@ def in_areas(area: DoubleFloat) -> jax.Array:
 def match(found: Found, truth: Truth) -> DetectionMatches:
     """Matches the detections of an image, one after the other, to the boxes of their classes.
 
-    A detection takes the box with the greatest overlap of those that are not taken: of those that
-    count, or if there is none, of the ignored ones. Of equal ones it takes the last. A crowd is
-    never taken, so several detections may match it.
+    A detection takes the box with the greatest overlap among the boxes that count and are not
+    taken, or if there is none, among the ignored ones; the last one if overlaps are equal. A crowd
+    is never taken, so several detections may match it.
     """
     of_class = found.labels[:, None] == found.labels[None, :]
     before = np.tri(found.labels.size, k=-1, dtype=np.bool_)
@@ -107,7 +107,7 @@ def _overlap(found: jax.Array, truth: jax.Array, crowd: jax.Array) -> DoubleFloa
 
 
 def _ranks(x: DoubleFloat) -> jax.Array:
-    """The rank of each number in its row (D, G), from 1; of equal ones the later is higher."""
+    """The rank of each number in its row (D, G), from 1; the later of equal ones is higher."""
     size = x.shape[-1]
     earlier = np.tri(size, k=-1, dtype=np.bool_)
     one, other = x[:, :, None], x[:, None, :]
@@ -123,7 +123,7 @@ def pack(outcome: DetectionMatches) -> jax.Array:
 
 
 def unpack(word: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Matched, and wrong: neither matched nor ignored. By threshold, (T, ...)."""
+    """Masks by threshold, (T, ...): matched; and wrong, which is neither matched nor ignored."""
     size = len(IOU_THRESHOLDS)
     shifts = lax.expand_dims(xp.arange(2 * size, dtype=xp.int32), range(1, word.ndim + 1))
     bits = (word[None] >> shifts) & 1 == 1

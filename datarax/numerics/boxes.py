@@ -17,11 +17,11 @@ class PairSizes(NamedTuple):
     first: DoubleFloat
     second: DoubleFloat
     common: DoubleFloat
-    """Of the intersection: zero along an axis on which they do not overlap."""
+    """The size of the intersection: zero along an axis on which they do not overlap."""
     around: DoubleFloat
-    """Of the smallest box that holds both."""
+    """The size of the smallest box that holds both."""
     apart: DoubleFloat
-    """From the centre of the second to that of the first."""
+    """The distance from the centre of the second box to that of the first."""
 
     @classmethod
     def of(cls, first: jax.Array, second: jax.Array) -> Self:

@@ -148,7 +148,7 @@ class DyadicGrid(NamedTuple):
     def _key_on(self, other: "DyadicGrid", key: jax.Array) -> jax.Array:
         """The keys on another grid, whose `bottom` is not lower, of numbers with these keys.
 
-        Keys may have the last bits of any number of their bin. What comes of a bin without numbers
+        Keys may have the last bits of any number of their bin. The result for a bin without numbers
         means nothing.
         """
         # A key counts as the bits of a float do, with `bottom` as the exponent of the first floats

@@ -18,7 +18,7 @@ def _slack() -> np.ndarray:
 
     A recall is a ratio of rounded sums where weights are, so one that equals a level may be just
     below it. But some levels of COCO, which are float64, are above the hundredths that they stand
-    for; a recall of exactly so many hundredths does not reach them.
+    for; a recall of exactly that many hundredths does not reach them.
     """
     hundredths = np.arange(LEVELS)
     above = np.linspace(0, 1, LEVELS) > hundredths / 100

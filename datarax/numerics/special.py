@@ -61,7 +61,7 @@ def stirling_ratio(m: jax.Array) -> jax.Array:
 
 
 def fair_coin_p_value(n: jax.Array, difference: jax.Array) -> jax.Array:
-    """How likely heads and tails of `n` throws of a fair coin differ by `difference` or more.
+    """The probability that heads and tails of `n` fair throws differ by at least `difference`.
 
     `min(1, 2 P(X <= k))` with X binomial and `k = (n - difference) / 2`: the two-sided p-value of
     the sign test. For real `n >= difference >= 0` it is `2 I(n - k, k + 1)` at 1/2, the regularized

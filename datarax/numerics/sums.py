@@ -20,8 +20,8 @@ def sum_floats(x: jax.Array, axes: tuple[int, ...]) -> DoubleFloat:
     The error of a plain sum of a thousand equal floats is about five units of 2**-24. It is the
     same in every batch, so it does not average out.
 
-    Of other values, each is split into an upper and a lower part: see `split_for_sum`. The sum of
-    the upper parts is exact. Only the sum of the lower parts is rounded.
+    Other values are split into an upper and a lower part: see `split_for_sum`. The sum of the
+    upper parts is exact. Only the sum of the lower parts is rounded.
     """
     if double_float.is_one(x):
         return DoubleFloat.of(x).sum(axes)

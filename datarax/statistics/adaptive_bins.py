@@ -396,6 +396,8 @@ class WideBins(AdaptiveBins):
         size = self.size * self.slots
         index = xp.stack([place, place + size]).astype(xp.uint32).reshape(-1)
         table, values, index = replicated((self.extremes.double, stack([-x, x]), index))
+        # Table and values are one double-float, so that the maximum compares whole numbers and not
+        # their parts.
         both = concatenate([table.reshape(2 * size), values.reshape(index.size)])
 
         def folded(number: jax.Array) -> jax.Array:

@@ -14,6 +14,7 @@ import numpy as np
 from datarax._checks import (
     as_float,
     default_float,
+    integers,
     is_integer,
     numeric,
     positive_int,
@@ -346,6 +347,7 @@ def pairs(
     axes, defined = tuple(range(batch, p.ndim)), domain(p, t)
     unusable = not_finite(p, axes) | not_finite(t, axes)
     if defined is not None:
+        # A value that is not finite is unusable already, whatever `domain` says of it.
         finite = xp.isfinite(p) & xp.isfinite(t)
         unusable |= out_of_range(xp.any(finite & ~defined, axes))
     w, invalid = rows_weight(unusable, weights)
@@ -427,10 +429,7 @@ def numbered_steps(step: ArrayLike, values: jax.Array) -> tuple[jax.Array, jax.A
         MetricInputError: the steps do not broadcast against the leading axes of the values.
         MetricTypeError: the steps are not integers.
     """
-    step = numeric(step, "step")
-    if not is_integer(step) or step.dtype == xp.bool_:
-        raise MetricTypeError(f"step has dtype {step.dtype}; expected integers")
-    step = on_leading_axes(step, values.shape, "step")
+    step = on_leading_axes(integers(step, "step"), values.shape, "step")
     narrow = step.astype(xp.int32)
     # Casting back is not enough: a large uint32 wraps to a negative int32, and back to itself.
     known = (narrow.astype(step.dtype) == step) & ((narrow < 0) == (step < 0))

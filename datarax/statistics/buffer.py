@@ -53,6 +53,7 @@ class Rows(Positioned, LeafState, kw_only=False):
         `lost` is a further count to add: that of the rows which another state has lost.
         """
         rows, keep = replicated(rows), replicated(keep)
+        # The rows to keep take the next free places, in order.
         place = self.filled + xp.cumsum(keep.astype(xp.int32)) - 1
         fits = keep & (place < self.capacity)
         # The scatter ignores positions that are out of range.
@@ -127,6 +128,7 @@ class WeightedRows(Rows):
     def canonical(self) -> Self:
         """The rows sorted; equal rows become one with their total weight."""
         used, data = self.is_filled, xp.asarray(self.data)
+        # Used rows first, in the order of their columns; the last column is the weight.
         order = xp.lexsort((*data[:, -2::-1].T, ~used))
         data, used = xp.where(used[:, None], data, 0)[order], used[order]
         keys, w = data[:, :-1], data[:, -1]

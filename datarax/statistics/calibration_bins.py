@@ -125,6 +125,7 @@ class CalibrationBins(State):
         if self.classwise:
             p = special.softmax(x, axis=-1) if self.from_logits else x
             return p, is_class(target, self.num_classes)
+        # The greatest probability of a softmax is 1 / sum(exp(x - max)): no term overflows.
         top = xp.max(x, -1)[..., None]
         p = 1 / xp.sum(xp.exp(x - top), -1, keepdims=True) if self.from_logits else top
         return p, (first_highest(x) == target)[..., None]

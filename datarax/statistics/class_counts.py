@@ -197,6 +197,7 @@ class ClassCounts(PredictionCounts):
         self, chosen: jax.Array, hit: jax.Array, target: jax.Array, w: jax.Array
     ) -> jax.Array:
         replicas = w.shape[target.ndim :]
+        # Each of the k chosen classes gets the weight of the example.
         of_chosen = lax.expand_dims(w, (target.ndim,))
         of_chosen = xp.broadcast_to(of_chosen, (*chosen.shape, *replicas))
         return _cells(
@@ -261,6 +262,8 @@ def _replicated(
 def _cells(right: jax.Array, predicted: jax.Array, actual: jax.Array, n: jax.Array) -> jax.Array:
     """TP, FP, FN and TN, (4, C), from integers by class and the total `n`."""
     n = xp.broadcast_to(n, right.shape)  # one number, or one for each replica
+    # FP = predicted - TP, FN = actual - TP, TN = n - TP - FP - FN. These are integers, so no
+    # difference is rounded.
     return xp.stack([right, predicted - right, actual - right, n - predicted - actual + right])
 
 

@@ -4,8 +4,8 @@ from typing import Self
 
 import jax
 
-from datarax._checks import is_integer, numeric, positive_int
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import integers, numeric, positive_int
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, lax, xp
 from datarax.algebra.state import State
@@ -60,9 +60,8 @@ class ClusterMoments(State, kw_only=False):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the labels are not integers.
         """
-        x, labels = numeric(features, "features"), numeric(labels, "labels")
-        if not is_integer(labels):
-            raise MetricTypeError(f"labels has dtype {labels.dtype}; expected integer labels")
+        x = numeric(features, "features")
+        labels = integers(labels, "labels", "integer labels", booleans=True)
         if x.shape != (*labels.shape, self.num_features):
             raise MetricInputError(
                 f"features of shape {x.shape} and labels of shape {labels.shape}; expected "
@@ -108,6 +107,7 @@ class ClusterMoments(State, kw_only=False):
     def in_one_unit(self) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
         """Weights (C,), means (C, D) and sums of squares (C, D), in one unit that fits all."""
         # Empty clusters have the least exponents.
+        # Only moments in one unit can be added up over clusters and features.
         unit, weight_unit = (xp.broadcast_to(xp.max(x), x.shape) for x in self.central.exponents)
         count, mean, (square,) = self.central.in_units((unit, weight_unit)).doubles()
         return count[:, 0], mean, square

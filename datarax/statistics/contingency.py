@@ -4,8 +4,8 @@ from typing import Self
 
 import numpy as np
 
-from datarax._checks import as_float, is_integer, numeric, positive_int, same_shape
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import as_float, integers, positive_int, same_shape
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.algebra.state import State
@@ -49,10 +49,8 @@ class Contingency(State, kw_only=False):
             MetricInputError: the shapes differ; shows both.
             MetricTypeError: the labels are not integers.
         """
-        preds, target = numeric(preds, "preds"), numeric(target, "target")
-        for name, x in (("preds", preds), ("target", target)):
-            if not is_integer(x):
-                raise MetricTypeError(f"{name} has dtype {x.dtype}; expected integer labels")
+        preds = integers(preds, "preds", "integer labels", booleans=True)
+        target = integers(target, "target", "integer labels", booleans=True)
         same_shape(preds, target)
         refuse_one_hot(preds, target, self.rows)
         unusable = out_of_range(~in_range(preds, self.columns), preds)
@@ -98,9 +96,7 @@ class Ratings(State, kw_only=False):
             MetricInputError: the shape does not end in `num_categories`.
             MetricTypeError: the counts are not integers.
         """
-        counts = numeric(ratings, "ratings")
-        if not is_integer(counts) or counts.dtype == xp.bool_:
-            raise MetricTypeError(f"ratings has dtype {counts.dtype}; expected integer counts")
+        counts = integers(ratings, "ratings", "integer counts")
         if counts.shape[-1:] != (self.num_categories,):
             raise MetricInputError(
                 f"ratings of shape {counts.shape} for num_categories={self.num_categories}; "

@@ -251,11 +251,13 @@ class Residuals(TwoVariables):
     @property
     def half_range(self) -> jax.Array:
         """Half of the greatest minus the least target."""
+        # Halved first, because the difference of two large values may overflow.
         return (self.greatest.double * 0.5 + self.negated.double * 0.5).to_float()
 
     @property
     def bias_squares(self) -> ScaledDouble:
         """The total weight times the square of the mean error."""
+        # sum(w e**2) = sum(w (e - mean)**2) + n mean**2; this is the second term.
         mean = self.moments.scaled()[1][0]
         return self.count * (mean * mean)
 

@@ -5,8 +5,8 @@ from typing import NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float, is_integer, numeric, positive_int
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import as_float, default_float, integers, numeric, positive_int
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, vmap, xp
 from datarax.algebra.fields import field
@@ -132,9 +132,7 @@ def integers_of(boxes: jax.Array, x: ArrayLike, name: str) -> jax.Array:
         MetricTypeError: they are floats.
     """
     array = numbers_of(boxes, x, name)
-    if not is_integer(array):
-        raise MetricTypeError(f"{name} has dtype {array.dtype}; expected integers or booleans")
-    return array
+    return integers(array, name, "integers or booleans", booleans=True)
 
 
 def mask_of(boxes: jax.Array, x: ArrayLike | None, name: str, *, default: bool) -> jax.Array:
@@ -300,6 +298,8 @@ class Detections(KeepsRows, State, kw_only=False):
         """The detections that are kept, sorted."""
         used, data = self.rows.is_filled, xp.asarray(self.rows.data)
         score, label, *words, w = xp.where(used[:, None], data, 0).T
+        # A row holds `label * len(RANKS) + tier`. Unused rows get a label above all classes, so
+        # that they come last.
         label = xp.where(used, label.astype(xp.int32), self.num_classes * len(RANKS))
         order = xp.lexsort((score, label // len(RANKS)))
         score, label, w = score[order], label[order], w[order]

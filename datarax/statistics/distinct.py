@@ -81,6 +81,7 @@ class Distinct(State, kw_only=False):
         size = registers.size
         empty = xp.sum(registers == 0, dtype=xp.int32).astype(dtype)
         filled = xp.where(registers > 0, xp.exp2(-registers.astype(dtype)), 0)
+        # m**2 / (2 log(2)) over the sum of 2**-register; empty registers count by Ertl's sigma.
         weight = xp.sum(filled) + size * _weight_of_empty(empty, size)
         return xp.where(empty == size, 0, size**2 / (2 * np.log(2)) / weight)
 

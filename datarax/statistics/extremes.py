@@ -89,6 +89,7 @@ class Extremes(State):
         # The cast may turn a large float64 into infinity.
         w, invalid = rows_weight(not_finite(given if is_integer(given) else x.high), weights)
         counts = xp.broadcast_to(w.astype(xp.bool_), x.shape)
+        # The least value is kept as the greatest negated one, so that one class serves both.
         return self.replace(
             greatest=self.greatest.fold(x, counts),
             negated=self.negated.fold(-x, counts),
@@ -97,7 +98,7 @@ class Extremes(State):
 
     @property
     def minimum(self) -> jax.Array | Exact:
-        """The least value, as `maximum`."""
+        """The least value, in the form of `maximum`."""
         return _nan_without_data(-self.negated.double)
 
     @property

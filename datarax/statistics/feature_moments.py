@@ -71,7 +71,8 @@ class CoMoments(Positioned, CentralMoments):
     @property
     def co_moments(self) -> ScaledDouble:
         """The co-moments, (F, F)."""
-        return ScaledDouble(self.co_double, _units_of_co(self.exponents))
+        unit, weight_unit = self.exponents
+        return ScaledDouble(self.co_double, unit[:, None] + (unit + weight_unit)[None])
 
     def _scaled_by(self, unit: jax.Array, weight_unit: jax.Array) -> Self:
         co = self.co_double * (unit[:, None] * (unit * weight_unit)[None])
@@ -85,6 +86,8 @@ class CoMoments(Positioned, CentralMoments):
         return jax.tree.map(lambda x, y: xp.where(some[0], x, y), self, other)
 
     def plus(self, other: Self, total: DoubleFloat, apart: Apart) -> Self:
+        # The co-moments of two parts miss n m / (n + m) times the outer product of the distance of
+        # their means.
         between = _outer(apart.means) * apart.factor[0]
         co = self.co_double + other.co_double + between
         return super().plus(other, total, apart).with_co(co)
@@ -106,9 +109,11 @@ class CoMoments(Positioned, CentralMoments):
         held = self.in_units((exponents[0], exponents[1]))
         rows = from_key(keys, default_float())
         n, (high, low) = rows[:, :1], xp.split(rows[:, 1:], 2, -1)
+        # Without any data, the shares are 0 and not NaN.
         share = n / xp.maximum(xp.sum(n), xp.finfo(n.dtype).tiny)
         common = (DoubleFloat(high, low) * xp.broadcast_to(share, high.shape)).sum(0)
         count, mean, _ = held.doubles()
+        # Moved to another centre c, the co-moments grow by n * outer(mean - c, mean - c).
         apart = mean - scaled_by(common, -exponents[0])
         return held.with_co(held.co_double + _outer(apart) * count[0]).stored()
 
@@ -128,11 +133,6 @@ class CoMoments(Positioned, CentralMoments):
     def _sums(self) -> MetricAccumulator:
         zero = np.zeros((*self.shape, *self.shape), default_float())
         return MetricAccumulator(zero).with_parts({"parts": self.co})
-
-
-def _units_of_co(exponents: tuple[jax.Array, jax.Array]) -> jax.Array:
-    unit, weight_unit = exponents
-    return unit[:, None] + (unit + weight_unit)[None]
 
 
 def _outer(x: DoubleFloat) -> DoubleFloat:

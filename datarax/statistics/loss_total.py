@@ -82,6 +82,7 @@ def _huber(p: jax.Array, t: jax.Array, e: jax.Array, delta: float) -> jax.Array:
 
 
 def _quantile(p: jax.Array, t: jax.Array, e: jax.Array, q: float) -> jax.Array:
+    # (1 - q) (p - t) where the prediction is too high, else q (t - p).
     return xp.abs(e) * xp.where(e > 0, 1 - q, q).astype(e.dtype)
 
 
@@ -91,6 +92,8 @@ def _power(p: jax.Array, t: jax.Array, e: jax.Array, power: float) -> Scaled:
 
 
 def _tweedie_domain(p: jax.Array, t: jax.Array, power: float) -> jax.Array:
+    # Normal: any mean. Below 0, extreme stable: positive means. From 1 to 2, Poisson and compound
+    # Poisson: also targets of 0. From 2, gamma and inverse Gaussian: positive targets.
     if power == 0:
         return xp.ones(t.shape, xp.bool_)
     if power < 0:

@@ -65,7 +65,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
     def empty_of(self, shape: tuple[int, ...]) -> dict[str, PyTree]:
         """The arrays of the empty state, of this shape."""
         zero = zeros(shape, default_float().name)
-        least = _least_exponents(shape, default_float().name)
+        least = filled(shape, int(xp.finfo(default_float()).minexp))
         powers = tuple((zero, zero) for _ in range(2, self.order + 1))
         return {
             "count": (zero, zero),
@@ -215,15 +215,15 @@ _LEAST_COUNT = 2.0**-60  # in its unit; the low parts of the sums of powers are 
 
 
 @lru_cache(maxsize=4096)
-def _least_exponents(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """The exponents of empty moments, read-only; the same array each time."""
-    array = np.full(shape, xp.finfo(dtype).minexp, np.int32)
+def filled(shape: tuple[int, ...], exponent: int) -> np.ndarray:
+    """The exponents of an empty state, read-only; the same array each time."""
+    array = np.full(shape, exponent, np.int32)
     array.flags.writeable = False
     return array
 
 
 class Apart(NamedTuple):
-    """How far apart two moments are that are merged, and their shares of the weight."""
+    """The distance of the means of two moments, and their shares of the weight, for a merge."""
 
     means: DoubleFloat
     """The mean of the second minus that of the first."""
@@ -249,7 +249,7 @@ class Apart(NamedTuple):
 
 
 def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:
-    """`part / total`; 0 if the total is 0, and so the part, too."""
+    """`part / total`; 0 if the total is 0."""
     some = total.high != 0
     return (part / total.map(lambda x: xp.where(some, x, xp.ones((), x.dtype)))).high
 
@@ -442,7 +442,7 @@ _SEVERAL = 2
 
 
 class ExampleCount(MergesRows, LeafState):
-    """No example, one, or several: for formulas that need two.
+    """Whether there are no examples, one, or several: some formulas need two.
 
     Weights count as repetitions, so one row of a weight above 1 is several examples. A row of any
     smaller weight is one example: the total of normalised weights does not tell how many rows there

@@ -26,7 +26,7 @@ from datarax.numerics.scaling import (
     times_power_of_two,
 )
 from datarax.numerics.sums import sum_floats
-from datarax.statistics.moments import Parts, as_double
+from datarax.statistics.moments import Parts, as_double, filled
 
 NOTHING = -(2**30)  # the exponent of an empty sum
 INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
@@ -62,7 +62,7 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
 
     def empty(self) -> dict[str, PyTree]:
         zero = zeros(self.shape, default_float().name)
-        return {"parts": (zero, zero), "exponent": _no_exponent(self.shape)}
+        return {"parts": (zero, zero), "exponent": filled(self.shape, NOTHING)}
 
     def of(self, x: jax.Array, w: jax.Array | None = None) -> Self:
         """The sum of `w * x` over a batch of shape (..., *shape).
@@ -115,7 +115,7 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         return self.of_scaled(xp.where(x > 0, part, 0), exponents, w)
 
     def of_scaled(self, part: jax.Array, exponents: jax.Array, w: jax.Array) -> Self:
-        """The sum of `w * part * 2**exponents`; where `w` is zero, of anything."""
+        """The sum of `w * part * 2**exponents`; where `w` is zero, `part` may be anything."""
         terms = xp.where(w.astype(xp.bool_), part, 0)
         if w.dtype != xp.bool_:
             exponents = exponents + exponent_of(terms) + exponent_of(w)
@@ -127,6 +127,8 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         """The sum to the power of `1 / power`, of a sum that is not negative."""
         exponent = xp.asarray(self.exponent)
         sums = self.scaled.high
+        # (s * 2**e)**(1/p) is s**(1/p) * 2**whole * 2**(rest/p), with e = whole * p + rest, so that
+        # the last factor is from 1 to 2.
         whole = xp.floor(exponent.astype(sums.dtype) / xp.asarray(power, sums.dtype))
         rest = DoubleFloat.of(exponent.astype(sums.dtype)) - DoubleFloat.of(whole) * float(power)
         part = xp.sqrt(sums) if power == 2 else real_power(sums, 1 / power)
@@ -207,11 +209,14 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
     def _plus_on_host(self, x: Array, unit: Array | None = None) -> Self:
         """The sum with `x * 2**unit` added, in NumPy."""
         high, low = self.parts
+        # Two float32 are exactly one float64. Both summands are scaled to the greater exponent,
+        # where what underflows is negligible.
         own = np.add(high, low, dtype=np.float64)
         part, exponent = np.frexp(x)
         if unit is not None:
             exponent = exponent + unit
         if np.count_nonzero(part) < part.size:
+            # A zero has the least exponent: it must not change the unit of the other summand.
             exponent = np.where(part == 0, np.int32(NOTHING), exponent)
         if not all_finite(part):
             exponent = np.where(np.isfinite(part), exponent, np.int32(INFINITE))
@@ -261,7 +266,7 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
 
 
 def _host_sum(x: Array, w: Array | None, axes: int) -> np.ndarray:
-    """The sum of `w * x` but for the last `axes` axes, in NumPy.
+    """The sum of `w * x` over all but the last `axes` axes, in NumPy.
 
     The products of float32 numbers, and any sum of them, are in the range of float64.
     """
@@ -280,7 +285,7 @@ def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
 
 
 def sums_of_sums(totals: ScaledTotal, chosen: jax.Array) -> ScaledTotal:
-    """Sums of some of several sums.
+    """Adds up sums: each result is the sum of those that a mask chooses.
 
     Args:
         totals: of shape (..., 1, n).
@@ -308,11 +313,3 @@ def empty_total(shape: tuple[int, ...]) -> ScaledTotal:
 @lru_cache(maxsize=4096)
 def _empty_total(shape: tuple[int, ...], x64: bool) -> ScaledTotal:
     return ScaledTotal(shape)
-
-
-@lru_cache(maxsize=4096)
-def _no_exponent(shape: tuple[int, ...]) -> np.ndarray:
-    """The exponents of empty sums, read-only; the same array each time."""
-    array = np.full(shape, NOTHING, np.int32)
-    array.flags.writeable = False
-    return array

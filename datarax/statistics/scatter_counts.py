@@ -127,6 +127,7 @@ class ScatterCounts(MergesRows, LeafState, kw_only=False):
         if weights.dtype != xp.bool_:
             w = DoubleFloat.of(weights[:, :, None])
             return self.holding(self.double + w.map(lambda w: table(w * counts.astype(w.dtype))))
+        # A row counts less than 2**7 times, so this is the most that a cell can gain.
         most = (place.size << 7) - 1
         full = xp.asarray(self.pending) > _FULL - most
         flat = jax.tree.map(lambda x: x.reshape(-1), (self.recent, self.flushed))
@@ -224,7 +225,7 @@ class ScatterCounts(MergesRows, LeafState, kw_only=False):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class RowOfCells:
-    """Takes the place of a table in the update of one row: the cells, which are few, are kept."""
+    """Replaces a table in the update of a single row: it keeps the few cells and their weights."""
 
     holds_arrays: ClassVar[bool] = True
     added: tuple[tuple[jax.Array, jax.Array], ...] = ()

@@ -15,7 +15,6 @@ from datarax.algebra.memo import computed_once
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
-from datarax.numerics.exact import Exact
 from datarax.numerics.float_grid import default_bits
 from datarax.numerics.run_sums import run_sums
 from datarax.numerics.scaling import power_of_two_near_reciprocal
@@ -23,7 +22,7 @@ from datarax.numerics.special import softmax_log_odds
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins
 from datarax.statistics.batches import check_task, examples, is_class
-from datarax.statistics.buffer import Rows
+from datarax.statistics.buffer import KeepsRows, Rows
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.thresholds import check_sums
 
@@ -53,7 +52,7 @@ class Groups(NamedTuple):
     def of(
         cls, positives: DoubleFloat, negatives: DoubleFloat, is_tie: jax.Array, lowest: jax.Array
     ) -> "Groups":
-        """From the weights of each group, all times one power of two.
+        """From the weights of each group, which are multiplied by one power of two.
 
         So sums over groups, and products of two sums, stay in the range of floats. Ratios of
         weights stay the same, so results do not depend on the unit of the weights.
@@ -202,7 +201,7 @@ _MOST_LOG_ODDS = 700.0
 
 
 def _log_odds(logits: jax.Array, of_softmax: bool) -> jax.Array:
-    """The log-odds of logits; beyond the range of float64, of probabilities that are 0 or 1.
+    """The log-odds of logits; infinite beyond the log-odds of float64 probabilities.
 
     So an impossible class may have a logit of -1e9, and does not widen the bins of other scores.
     """
@@ -267,7 +266,7 @@ class ScoreHistogram(Scores):
         return Groups.of(seen.weights[1], seen.weights[0], seen.is_tie, seen.lowest)
 
 
-class ScoreBuffer(Scores):
+class ScoreBuffer(KeepsRows, Scores):
     """The scores, targets and weights of the first `capacity` examples; counts the others.
 
     Scores are kept in float32 (float64 with x64); subnormal numbers count as 0. Examples of weight
@@ -277,7 +276,7 @@ class ScoreBuffer(Scores):
         >>> import jax.numpy as jnp
         >>> from datarax.statistics import ScoreBuffer
         >>> kept = ScoreBuffer(3).update(jnp.array([0.1, 0.2, 0.3, 0.4]), jnp.array([0, 0, 1, 1]))
-        >>> print(kept.rows.filled, kept.overflow)
+        >>> print(kept.filled, kept.overflow)
         3 1
     """
 
@@ -298,11 +297,6 @@ class ScoreBuffer(Scores):
     def _has_labels(self) -> bool:
         """Whether a row holds a label and a weight, instead of one of each for every score."""
         return self.num_classes is not None and not self.pooled
-
-    @property
-    def overflow(self) -> Exact:
-        """How many examples did not fit."""
-        return self.rows.overflow
 
     def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
         used, dtype = w.astype(xp.bool_), self.rows.dtype

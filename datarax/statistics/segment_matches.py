@@ -6,8 +6,8 @@ from typing import NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, is_integer, numeric, positive_int, same_shape
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import as_float, integers, numeric, positive_int, same_shape
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, beside, lax, xp
 from datarax.algebra.fields import field
@@ -92,9 +92,8 @@ class SegmentMatches(State):
                 f"preds and target of shape {preds.shape}; expected images (N, ..., 2): for "
                 f"each pixel its class and the number of its segment"
             )
-        for name, x in (("preds", preds), ("target", target)):
-            if not is_integer(x):
-                raise MetricTypeError(f"{name} has dtype {x.dtype}; expected integers")
+        preds = integers(preds, "preds", booleans=True)
+        target = integers(target, "target", booleans=True)
         pixels = math.prod(preds.shape[1:-1])
         images, valid = [], xp.ones(preds.shape[0], xp.bool_)
         for x in (preds, target):
@@ -124,6 +123,7 @@ class SegmentMatches(State):
         is_thing[list(self.things)] = True
         thing = beside(label, is_thing)[label]
         fine = known & (~thing | in_range(number, self.max_segments))
+        # A class that is no thing has one segment in an image, with the number 0.
         number = xp.where(thing & fine, number.astype(xp.int32), 0)
         last = self.num_classes * self.max_segments
         return fine | unlabelled, xp.where(fine, label * self.max_segments + number, last)
@@ -145,6 +145,7 @@ class SegmentMatches(State):
         # The common area of each predicted and each true segment of a class, (C, S, S).
         same = labelled & (preds // size == target // size)
         both = area(preds * size + target % size, same, none * size).reshape(*shape, size)
+        # Of two segments: |A or B| = |A| + |B| - |A and B|.
         union = on_labelled[:, :, None] + there[:, None, :] - both
         match = both > union - both  # IoU > 1/2
         overlap = xp.where(match, as_float(both) / as_float(xp.maximum(union, 1)), 0)

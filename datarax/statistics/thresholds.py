@@ -389,13 +389,14 @@ def _counted(mask: np.ndarray, given: _Given) -> np.ndarray:
     if given.ignore_index is not None and given.target is not None:
         mask = mask & (_numbers(given.target) != given.ignore_index)
     if given.weights is not None:
+        # Axes are appended, because weights broadcast against the leading axes.
         weights = _numbers(given.weights)
         mask = mask & (weights.reshape(weights.shape + (1,) * (mask.ndim - weights.ndim)) != 0)
     return mask
 
 
 def _numbers(x: ArrayLike) -> np.ndarray:
-    """An array of NumPy's own dtypes: of floats for bfloat16 and narrow integers."""
+    """A NumPy array of a standard dtype: others, such as bfloat16, become float32."""
     x = np.asarray(x)
     return x if x.dtype.kind in "biuf" else x.astype(np.float32)
 

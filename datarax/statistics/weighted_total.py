@@ -181,6 +181,7 @@ class EntropyTotals(State, kw_only=False):
         if self.from_logits:
             log_p = special.log_softmax(xp.where(w.astype(xp.bool_)[:, None], x, 0), axis=-1)
             p = xp.exp(log_p)
+            # p log(p) is 0 for p = 0, where the product would be NaN.
             negentropy = xp.sum(xp.where(p > 0, p * log_p, 0), axis=-1)
         else:
             p = xp.where(w.astype(xp.bool_)[:, None], x, 0)

@@ -9,8 +9,8 @@ from typing import ClassVar, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, is_integer, numeric, positive_int, python_int
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import as_float, integers, is_integer, positive_int, python_int
+from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
@@ -147,9 +147,7 @@ class Resampled(WithArgument):
             keys = self._own_keys(several, counted)
             seen = seen.update(xp.sum(counted, dtype=xp.int32))
         else:
-            index = numeric(index, INDEX)
-            if not is_integer(index) or index.dtype == xp.bool_:
-                raise MetricTypeError(f"{INDEX} has dtype {index.dtype}; expected integer ids")
+            index = integers(index, INDEX, "integer ids")
             if index.shape != (rows,):
                 raise MetricInputError(
                     f"{INDEX} of shape {index.shape} for {rows} rows; expected the global id of "

@@ -280,7 +280,7 @@ class Collection(Metric):
 
     @property
     def is_extreme(self) -> bool:
-        """Whether a metric is: then a part of the value is an extreme."""
+        """Whether any metric is an extreme: then a part of the value is."""
         return any(metric.is_extreme for metric in self.groups)
 
     @outside_mesh

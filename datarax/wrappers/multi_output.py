@@ -65,7 +65,7 @@ class MultiOutput(Stacked):
         return self._updated(calls, 1, lambda one, calls: one.apply_at(calls, target))
 
     def _updated(self, calls: PyTree, axis: int, update: Callable[..., Metric]) -> Self:
-        """`update` of the metric and the calls of each output; the outputs are at `axis`."""
+        """Updates the metric of each output with its calls; outputs are along `axis`."""
         calls = jax.tree.map(self._with_arrays, calls, is_leaf=is_call)
         axes = [self._axes(call) for call in jax.tree.leaves(calls, is_leaf=is_call)]
         arrays, treedef = jax.tree.flatten(calls)

@@ -124,7 +124,7 @@ class Fading(Numbered):
     # A factor `2**(-updates / half_life)` is a double-float from 1/2 to 1 times a power of two.
 
     def _factor(self, updates: int) -> tuple[float, int]:
-        """The factor over as many updates: a number from 1/2 to 1, and an exponent."""
+        """The factor over this many updates: a number from 1/2 to 1, and an exponent."""
         exponent = Fraction(updates) / Fraction(self.half_life)
         whole = floor(exponent)
         return 2.0 ** -float(exponent - whole), -min(whole, 2**24)
@@ -134,7 +134,7 @@ class Fading(Numbered):
         return ScaledDouble(DoubleFloat.of(number, default_float()), xp.int32(exponent))
 
     def _over(self, updates: jax.Array) -> ScaledDouble:
-        """The factor over as many updates: the product of those over powers of two of them."""
+        """The factor over this many updates: the product of those over powers of two."""
         numbers, exponents = zip(*(self._factor(2**k) for k in range(31)), strict=True)
         high = np.array(numbers).astype(default_float())
         rest = (np.array(numbers) - high).astype(default_float())

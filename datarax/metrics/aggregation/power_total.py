@@ -92,6 +92,7 @@ class PowerTotal(State, kw_only=False):
     def _geometric_mean(self) -> jax.Array:
         """Two to the power of the mean logarithm; its whole part is applied exactly."""
         exponents, significands, weight = self.sums[0].number, self.sums[1].number, self._weight
+        # 2**mean is 2**whole * 2**rest: only `rest`, which is small, is rounded.
         whole = xp.round(_zero_where_nan((exponents / weight).to_float()))
         rest = exponents - weight * whole + significands
         part = xp.exp2(_zero_where_nan((rest / weight).to_float()))

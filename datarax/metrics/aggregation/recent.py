@@ -114,6 +114,7 @@ class DecayedSums(ElementwiseState, kw_only=False):
         return [self.weight[0]]
 
     def combine(self, other: Self) -> Self:
+        # Both sums decay to the newest step before they are added.
         newest = xp.maximum(self.step, other.step)
         mine, others = (each._decay_since(newest, xp.asarray(each.step)) for each in (self, other))
         return self._holding(

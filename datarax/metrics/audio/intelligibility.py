@@ -80,6 +80,7 @@ def _waves() -> np.ndarray:
 def _bands() -> np.ndarray:
     """Which bins of a spectrum belong to each band, (bands, bins): 1 or 0."""
     frequencies = np.arange(BINS // 2 + 1) * (RATE / BINS)
+    # Third octaves: the edges are a sixth of an octave from the centre `_LOWEST * 2**(i / 3)`.
     edges = _LOWEST * 2 ** ((2 * np.arange(_BANDS)[:, None] + np.array([-1, 1])) / 6)
     nearest = np.abs(frequencies - edges[..., None]).argmin(-1)
     bins = np.arange(len(frequencies))

@@ -45,6 +45,7 @@ class ChiSquaredAssociation(Association):
         r, k = (xp.sum(side.high > 0).astype(square.dtype) for side in (table.rows, table.columns))
         rows, columns = r - 1, k - 1
         if self.bias_correction:
+            # For independent labels, chi-squared over n is rows * columns / (n - 1) on average.
             square = xp.maximum(square - rows * columns / (total - 1).to_float(), 0)
             rows, columns = (
                 xp.where(total > 1, (x - 1) * ((total - x) / (total - 1)).to_float(), 0)

@@ -188,6 +188,7 @@ class AUROC(AreaMetric):
             return self.areas(self.groups())
         pairs = self.statistic.pairs()
         least = pairs.ordered + pairs.tied * 0.5
+        # Lower bound, estimate and upper bound: pairs in one bin count as 0, 1/2 and 1.
         ordered = stack([least, least + pairs.unknown * 0.5, least + pairs.unknown])
         area = ordered / (pairs.totals[:, None] * pairs.totals[None, :])[None]
         both = (area + area.map(lambda x: xp.swapaxes(x, -1, -2))) * 0.5

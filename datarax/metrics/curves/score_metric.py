@@ -1,6 +1,6 @@
 """The base class of metrics of scores: its fields, its statistic, and how it is read."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 
@@ -10,7 +10,7 @@ from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat, where
-from datarax.statistics.scores import Groups, ScoreBuffer, ScoreHistogram
+from datarax.statistics.scores import Groups, ScoreBuffer, ScoreHistogram, Scores
 
 
 class ScoreMetric(Metric):
@@ -42,7 +42,7 @@ class ScoreMetric(Metric):
     probabilities. If not, scores are compared as they are. `None` is as `False`, but warns if rows
     of a multiclass task that are known outside `jit` do not sum to 1."""
 
-    statistic: Any = state()
+    statistic: Scores = state()
     """A `ScoreHistogram`; with `exact`, a `ScoreBuffer`."""
 
     def __post_init__(self) -> None:

@@ -5,8 +5,8 @@ from typing import Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, is_integer, numeric, positive_int
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import as_float, integers, numeric, positive_int
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, special, xp
 from datarax.algebra.fields import field, state
@@ -82,9 +82,7 @@ class ExpertCounts(State):
         router_logits: ArrayLike | None = None,
     ) -> Self:
         """Folds in expert ids of any shape; the arguments are those of `ExpertLoad.update`."""
-        ids = numeric(experts, "experts")
-        if not is_integer(ids) or ids.dtype == xp.bool_:
-            raise MetricTypeError(f"experts has dtype {ids.dtype}; expected integer ids")
+        ids = integers(experts, "experts", "integer ids")
         at, unknown = self._layer(layer)
         unusable = out_of_range(~in_range(ids, self.num_experts), ids) | _over(unknown, ids.shape)
         lost, number = xp.zeros(ids.shape, xp.bool_), None
@@ -124,9 +122,7 @@ class ExpertCounts(State):
                 if self.num_layers is None
                 else f"num_layers={self.num_layers} needs layer=, the layer of each assignment"
             )
-        at = xp.int32(0) if layer is None else numeric(layer, "layer")
-        if not is_integer(at) or at.dtype == xp.bool_:
-            raise MetricTypeError(f"layer has dtype {at.dtype}; expected integers")
+        at = xp.int32(0) if layer is None else integers(layer, "layer")
         unknown = out_of_range(~in_range(at, self.counts.shape[0]), at)
         return at.astype(xp.int32), unknown
 

@@ -5,8 +5,8 @@ from typing import Any, Self
 
 import jax
 
-from datarax._checks import is_integer, numeric
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import integers
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import on_host, xp
 from datarax.algebra.fields import field, state
@@ -141,9 +141,7 @@ class TreeHealth(Metric):
         step = given.pop("step")
         if all(tree is None for tree in given.values()):
             raise MetricInputError(f"TreeHealth.update: give at least one of {', '.join(TREES)}")
-        number = numeric(0 if step is None else step, "step")
-        if not is_integer(number) or number.dtype == xp.bool_:
-            raise MetricTypeError(f"step has dtype {number.dtype}; expected an integer")
+        number = integers(0 if step is None else step, "step", "an integer")
         if number.ndim:
             raise MetricInputError(f"step has shape {number.shape}; expected one integer")
         trees = {

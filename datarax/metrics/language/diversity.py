@@ -204,14 +204,17 @@ def hashed_grams(words: list[list[str]], n: int) -> tuple[np.ndarray, np.ndarray
     lengths = np.array([len(each) for each in words], np.int64)
     number = gram_totals(lengths, n)
     most = max(int(number.max(initial=1)), 1)
+    # The width is a power of two, so that few shapes are compiled.
     hashes = np.zeros((len(words), 1 << (most - 1).bit_length()), np.uint64)
     known: dict[str, int] = {}
     each = [known.setdefault(word, len(known)) for text in words for word in text]
     of_word = np.array([word_hash(word) for word in known], np.uint64)
     items, start = np.array(each, np.int64), np.cumsum(lengths) - lengths
     row = np.repeat(np.arange(len(words)), number)
+    # The number of each n-gram in its text.
     place = np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
     value = np.zeros(len(row), np.uint64)
+    # The words are mixed in one after the other, so their order counts.
     for offset in range(n):
         value = mixed64(value + of_word[items[start[row] + place + offset]])
     hashes[row, place] = value

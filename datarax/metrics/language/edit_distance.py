@@ -4,8 +4,8 @@ from typing import Self
 
 import jax
 
-from datarax._checks import as_float, is_integer, numeric
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import as_float, integers
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.distributed.collectives import unsharded
@@ -42,6 +42,8 @@ def edit_distance(
         changed = (~equal_integers(b, token[:, None])).astype(xp.int32)
         other = xp.minimum(above[:, 1:] + 1, above[:, :-1] + changed)
         entries = xp.concatenate([above[:, :1] + 1, other], 1)
+        # Insertions: entry k is the least of entry j + (k - j) over j <= k. Less its place, that is
+        # a cumulative minimum, so a row takes no loop.
         entries = lax.cummin(entries - place, 1) + place
         return xp.where(number < a_lengths[:, None], entries, above), None
 
@@ -130,9 +132,7 @@ def _lengths(lengths: ArrayLike | None, ids: jax.Array, name: str) -> jax.Array:
     if lengths is None:
         # Of the type of the data inside `shard_map` and on a mesh.
         return xp.sum(xp.ones_like(ids, xp.int32), 1)
-    lengths = numeric(lengths, name)
-    if not is_integer(lengths) or lengths.dtype == xp.bool_:
-        raise MetricTypeError(f"{name} has dtype {lengths.dtype}; expected integers")
+    lengths = integers(lengths, name)
     if lengths.shape != ids.shape[:1]:
         raise MetricInputError(
             f"{name} of shape {lengths.shape}; expected {ids.shape[:1]}, one for each sequence"

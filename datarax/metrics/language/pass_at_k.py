@@ -6,13 +6,11 @@ import jax
 
 from datarax._checks import (
     as_float,
-    is_integer,
-    numeric,
+    integers,
     positive_int,
     same_shape,
     x64_enabled,
 )
-from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import field
@@ -64,7 +62,7 @@ class PassAtK(MeanScore):
             MetricInputError: the shapes differ.
             MetricTypeError: numbers that are not integers.
         """
-        c, n = _count(num_correct, "num_correct"), _count(num_samples, "num_samples")
+        c, n = integers(num_correct, "num_correct"), integers(num_samples, "num_samples")
         same_shape(c, n, ("num_correct", "num_samples"))
         # The cast wraps negative numbers, so they are looked for first.
         unusable = out_of_range(c < 0, c) | out_of_range(n < 0, n)
@@ -84,13 +82,6 @@ def pass_at_k(c: jax.Array, n: jax.Array, k: int) -> jax.Array:
     some = share < 1
     log = xp.sum(xp.log1p(-xp.where(some, share, 0)), -1)
     return xp.where(xp.all(some, -1), -xp.expm1(log), 1)
-
-
-def _count(x: ArrayLike, name: str) -> jax.Array:
-    x = numeric(x, name)
-    if not is_integer(x) or x.dtype == xp.bool_:
-        raise MetricTypeError(f"{name} has dtype {x.dtype}; expected integers")
-    return x
 
 
 def _as_unsigned(x: jax.Array) -> jax.Array:

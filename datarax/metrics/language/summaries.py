@@ -127,6 +127,7 @@ def common_places(a: list[str], b: list[str]) -> set[int]:
         return set()
     numbers: dict[str, int] = {}
     x, y = (np.array([numbers.setdefault(word, len(numbers)) for word in each]) for each in (a, b))
+    # lengths[i, j] is the longest common subsequence of the first i and the first j words.
     lengths = np.zeros((len(a) + 1, len(b) + 1), np.int32)
     for i in range(len(a)):
         above = lengths[i]

@@ -2,8 +2,8 @@
 
 import jax
 
-from datarax._checks import is_integer, numeric, same_shape
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import integers, numeric, same_shape
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.numerics.limbs import equal_integers
@@ -36,10 +36,7 @@ def token_ids(ids: ArrayLike, name: str) -> jax.Array:
     Raises:
         MetricTypeError: they are not integers.
     """
-    ids = numeric(ids, name)
-    if not is_integer(ids) or ids.dtype == xp.bool_:
-        raise MetricTypeError(f"{name} has dtype {ids.dtype}; expected integer token ids")
-    return ids
+    return integers(ids, name, "integer token ids")
 
 
 def tokens_right(
@@ -83,6 +80,7 @@ def tokens_right(
             raise MetricInputError(f"top_k={top_k}; expected at most {size}, the number of logits")
         ids = lax.broadcasted_iota(xp.int32, preds.shape, preds.ndim - 1)
         own = score_of(preds, target.astype(xp.int32))
+        # Of equal logits, that of the lower id ranks first.
         before = (preds > own) | ((preds == own) & (ids < target[..., None].astype(xp.int32)))
         right = xp.sum(before, -1, dtype=xp.int32) < top_k
         unusable = not_logits(preds, -1) | out_of_range(~in_range(target, size), target)

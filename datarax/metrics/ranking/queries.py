@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 
-from datarax._checks import as_float, is_integer, numeric, same_shape
+from datarax._checks import as_float, integers, is_integer, numeric, same_shape
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, lax, xp
@@ -129,9 +129,7 @@ def _flat(
 
 
 def _query_ids(query: ArrayLike, scores: jax.Array) -> jax.Array:
-    ids = numeric(query, "query")
-    if not is_integer(ids) or ids.dtype == xp.bool_:
-        raise MetricTypeError(f"query has dtype {ids.dtype}; expected integers")
+    ids = integers(query, "query")
     if scores.ndim != 1 or ids.shape != scores.shape:
         raise MetricInputError(
             f"preds of shape {scores.shape} and query of shape {ids.shape}; expected both of shape "

@@ -5,8 +5,8 @@ from typing import ClassVar, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, is_integer, numeric, positive_int, python_int
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._checks import as_float, integers, numeric, positive_int, python_int
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, xp
 from datarax.algebra.fields import state
@@ -234,9 +234,7 @@ class CatalogCoverage(Metric):
             MetricInputError: the shapes do not fit together; shows them.
             MetricTypeError: `items` or `query` are not integers, or `valid` is no mask.
         """
-        ids = numeric(items, "items")
-        if not is_integer(ids):
-            raise MetricTypeError(f"items has dtype {ids.dtype}; expected integer ids")
+        ids = integers(items, "items", "integer ids", booleans=True)
         known = in_range(ids, self.num_items)
         queries = ranked_queries(
             preds, xp.where(known, 0.0, -1.0), valid, query, weights, name="items"

@@ -1,13 +1,10 @@
 """Rank correlations: how well the order of the predictions agrees with that of the targets."""
 
-from typing import Any
-
 import jax
 
 from datarax._checks import refuse_ignored
 from datarax._typing import PyTree
 from datarax._xp import vmap, xp
-from datarax.algebra.fields import state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
@@ -35,8 +32,6 @@ class RankCorrelation(RegressionMetric):
     higher_is_better = True
     capacity: int = 8192
     """How many examples are kept in all."""
-
-    statistic: Any = state()
 
     def __post_init__(self) -> None:
         self.statistic = PairBuffer.from_fields(self)

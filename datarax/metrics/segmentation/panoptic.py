@@ -80,6 +80,8 @@ class PanopticQuality(Metric):
     def compute(self) -> PyTree:
         seen = self.statistic
         matched, overlap = seen.matched.double, seen.overlap.double
+        # Panoptic quality is IoU / (TP + FP / 2 + FN / 2): segmentation quality IoU / TP, times
+        # recognition quality TP / (TP + FP / 2 + FN / 2).
         segments = matched + (seen.spurious.double + seen.missed.double) * 0.5
         if self.quality == "segmentation":
             value = xp.where(matched.high > 0, (overlap / matched).to_float(), 0)

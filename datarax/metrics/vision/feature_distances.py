@@ -1,6 +1,6 @@
 """Distances of two sets of images in the features of a network, and the Inception score."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 
@@ -62,7 +62,10 @@ def _factor(a: jax.Array) -> jax.Array:
 
 
 class TwoSets(Metric):
-    """A metric of two sets of features, which need not be of one size."""
+    """A metric of two sets of features, which need not be of one size.
+
+    A subclass declares a statistic for each set: `of_preds` and `of_target`.
+    """
 
     higher_is_better = False
     features: Features = None
@@ -72,9 +75,6 @@ class TwoSets(Metric):
     constants of the program."""
     num_features: int
     """F, the number of features of an input."""
-
-    of_preds: Any = state()
-    of_target: Any = state()
 
     def __post_init__(self) -> None:
         if self.features is not None:
@@ -141,6 +141,9 @@ class FID(TwoSets):
         4.04
     """
 
+    of_preds: FeatureMoments = state()
+    of_target: FeatureMoments = state()
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.of_preds, self.of_target = (FeatureMoments(self.num_features) for _ in range(2))
@@ -178,6 +181,9 @@ class KID(TwoSets):
 
     capacity: int = 2048
     """How many rows of each set are kept in all."""
+
+    of_preds: FeatureBuffer = state()
+    of_target: FeatureBuffer = state()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -82,6 +82,7 @@ class PSNRB(RangedScore):
             each = math.prod(squares.shape[2:])
             edges = edges + at_edge.shape[1] * each
             others = others + (by_step.shape[1] - at_edge.shape[1]) * each
+        # The blocking effect: the mean squared step across edges of blocks, less that elsewhere.
         share = math.log2(self.block_size) / math.log2(min(preds.shape[1:-1]))
         blocking = share * xp.maximum(across / edges - within / others, 0)
         return -10 * xp.log10(_mean_square(preds - target) + blocking)
