@@ -45,6 +45,7 @@ MORE = {
     "training": {"flax"},
     "io": {"orbax"},
     "plot": {"matplotlib"},  # for type checkers only
+    "evaluation": {"pyarrow"},  # for type checkers only
     "cli.digits": {"flax", "optax", "sklearn"},
     "cli.demo": {"flax", "rich"},
     "cli.verification": {"sklearn"},

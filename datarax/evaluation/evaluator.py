@@ -186,21 +186,21 @@ def fold_parts(
             f"fold: start has {now.total} parts, and the source has {len(parts)}; expected the "
             f"same files"
         )
-    merging, before = now.merging or Merging(), now.metric if now.merging is None else None
+    merging = now.merging or Merging(before=now.metric)
     done = set(now.done)
     for index, state in _states(task, parts, [*sorted({*range(len(parts))} - done)], executor):
         merging = merging.with_part(index, jax.tree.structure(empty).unflatten(state.leaves))
         done.add(index)
         whole = now.metric
         if progress is not None or len(done) == len(parts):
-            whole = merging.merged(before)
+            whole = merging.merged()
         now = replace(
             now,
             metric=whole,
             rows=now.rows + state.rows,
             excluded=dict(Counter(now.excluded) + Counter(state.excluded)),
             done=tuple(sorted(done)),
-            merging=merging if before is None else None,
+            merging=merging,
             files=files,
         )
         if progress is not None:

@@ -212,7 +212,7 @@ def _value(literal: str) -> Any:
         return literal if _WORD.fullmatch(literal) else None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """The value of an option as `_value` takes it: in quotes only if they are needed."""
     return str(value) if _value(str(value)) == value else repr(value)
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from datarax._errors import CheckpointError, ConfigurationMismatchError
-from datarax.evaluation.assembly import Configuration, assembled
+from datarax.evaluation.assembly import Configuration, Json, assembled
 from datarax.evaluation.evaluator import Progress
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.output_folder import check_not_held, write_files
@@ -45,7 +45,7 @@ class Outcome(Progress):
     """Whether it was merged of several; then `done` does not say which parts."""
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def asked(self) -> Json:
         """What it was asked for, by the names that messages have."""
         settings = {_NAMES.get(name, name): x for name, x in self.config.as_json().items()}
         return settings | {f"the column of {name}": x for name, x in self.columns.items()}
@@ -261,6 +261,6 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

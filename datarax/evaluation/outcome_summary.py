@@ -8,20 +8,24 @@ from typing import Any
 import jax
 import numpy as np
 
-from datarax.evaluation.assembly import Configuration
+from datarax._typing import PyTree
+from datarax.evaluation.assembly import Configuration, Json
 from datarax.evaluation.outcome import Outcome
 from datarax.evaluation.tasks import Spec, better, built, described
 from datarax.metrics.base import Metric, read
 from datarax.metrics.reading import Reading, flat_items
 from datarax.wrappers.collection import Collection
 
+Number = int | float | np.number
+Values = Mapping[str, PyTree]
+"""What is read of metrics, by name."""
 FORMAT = 1
 """The version of the layout of the summary."""
 
 _NAN = "the result is NaN; --on-invalid exclude leaves such rows out"
 
 
-def head_of(outcome: Outcome, version: str) -> dict[str, Any]:
+def head_of(outcome: Outcome, version: str) -> Json:
     """What the summaries of evaluations and of comparisons begin with."""
     return {
         "format": FORMAT,
@@ -33,7 +37,7 @@ def head_of(outcome: Outcome, version: str) -> dict[str, Any]:
     }
 
 
-def summary_of(outcome: Outcome, version: str) -> dict[str, Any]:
+def summary_of(outcome: Outcome, version: str) -> Json:
     """The summary of an evaluation by this version of datarax; NaN and infinities are None.
 
     Its keys are those of `metrics.json`: see the page on evaluating files.
@@ -62,7 +66,7 @@ def summary_of(outcome: Outcome, version: str) -> dict[str, Any]:
     )
 
 
-def _numbers(config: Configuration, values: Mapping[str, Any]) -> Iterator[tuple[Spec, str, Any]]:
+def _numbers(config: Configuration, values: Values) -> Iterator[tuple[Spec, str, Number]]:
     """Each number of each metric, with its name."""
     for spec in config.specs:
         for name, value in values.items():
@@ -74,10 +78,10 @@ def _numbers(config: Configuration, values: Mapping[str, Any]) -> Iterator[tuple
 
 def _rows(
     config: Configuration,
-    values: Mapping[str, Any],
-    ends: Mapping[str, Mapping[str, Any]],
-    bounds: Mapping[str, Any],
-) -> Iterator[dict[str, Any]]:
+    values: Values,
+    ends: Mapping[str, Values],
+    bounds: Values,
+) -> Iterator[Json]:
     """The rows of the metrics: one for each number that they give."""
     for spec, name, value in _numbers(config, values):
         certain = bounds.get(name) if name == spec.name else None
@@ -92,7 +96,7 @@ def _rows(
         }
 
 
-def _ends(metric: Metric) -> dict[str, dict[str, Any]]:
+def _ends(metric: Metric) -> dict[str, Json]:
     """The ends of intervals and the standard errors of a `Bootstrap`, by the name of the metric."""
     results = read(metric).on_host()
     return {
@@ -106,9 +110,7 @@ def _class_names(config: Configuration) -> list[str]:
     return [str(number) for number in range(config.size or 0)]
 
 
-def _by_class(
-    config: Configuration, classes: list[str], values: Mapping[str, Any]
-) -> dict[str, Any] | None:
+def _by_class(config: Configuration, classes: list[str], values: Values) -> Json | None:
     listed = {spec.name for spec in config.specs}
     columns = []
     for name, value in values.items():
@@ -119,7 +121,7 @@ def _by_class(
     return {"classes": classes, "columns": columns} if columns else None
 
 
-def _slices(config: Configuration, place: int, metric: Collection) -> dict[str, Any]:
+def _slices(config: Configuration, place: int, metric: Collection) -> Json:
     """The values of one slicing, with intervals where there are any."""
     slicing, by = config.slicings[place], f"slice_{place}"
     values = read(metric[by]).on_host()
@@ -145,13 +147,13 @@ def _slices(config: Configuration, place: int, metric: Collection) -> dict[str, 
     return {"by": slicing.by, "rows": rows}
 
 
-def _excluded(rows: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def _excluded(rows: Mapping[str, int]) -> Iterator[Json]:
     for column, number in rows.items():
         reason = f"no value in column {column!r}"
         yield {"reason": reason, "where": column, "rows": number, "effect": "left out"}
 
 
-def _unusable(reading: Reading, config: Configuration) -> Iterator[dict[str, Any]]:
+def _unusable(reading: Reading, config: Configuration) -> Iterator[Json]:
     """What metrics could not use; one row for all metrics that could not use the same."""
     found: dict[tuple[str, int, str], list[str]] = {}
     policies, invalid = dict(reading.policies), jax.device_get(reading.invalid)
@@ -180,7 +182,7 @@ def plain(x: Any) -> Any:
     return None if isinstance(x, float) and not math.isfinite(x) else x
 
 
-def compared_rows(config: Configuration, metric: Collection) -> list[dict[str, Any]]:
+def compared_rows(config: Configuration, metric: Collection) -> list[Json]:
     """The metrics of two models, with their differences and the intervals of those."""
     models = [read(metric[model]).checked("", warns=False) for model in ("a", "b")]
     a, b = (dict(flat_items(each.on_host())) for each in models)

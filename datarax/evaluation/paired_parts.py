@@ -1,17 +1,17 @@
 """The files of two models on the same examples, read together: `datarax compare` folds pairs."""
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax.evaluation.columns import INDEX, Feed
 from datarax.evaluation.encoding import listed
-from datarax.evaluation.table_batches import Batch, Outputs, batches, taken
-from datarax.evaluation.tables import ColumnType, Part
+from datarax.evaluation.table_batches import Batch, batches, taken
+from datarax.evaluation.tables import Outputs, Part, Rows, Types
 
 MODELS = ("a", "b")
 PREDICTED = ("preds", "boxes", "scores", "labels")
@@ -59,7 +59,7 @@ def pairs_of(a: Sequence[Part], b: Sequence[Part]) -> list[Pair]:
 def paired_batches(
     pair: Pair,
     feeds: Sequence[tuple[Feed, ...]],
-    types: Sequence[Mapping[str, ColumnType]],
+    types: Sequence[Types],
     rows: int,
 ) -> Generator[Batch, None, None]:
     """The rows that have values in the files of both models.
@@ -112,7 +112,7 @@ def paired_batches(
     yield Batch({}, 0, dict(excluded))
 
 
-def _together(a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Any) -> Batch:
+def _together(a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Callable[[int], str]) -> Batch:
     """The outputs of both models.
 
     Raises:
@@ -135,7 +135,7 @@ def _together(a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Any) -> Batc
     return Batch(outputs | {INDEX: a[INDEX].astype(np.uint32)}, len(a[INDEX]), {})
 
 
-def _values(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+def _values(x: Rows, y: Rows) -> Iterator[tuple[object, object]]:
     """Pairs of values that may differ. NaN is equal to NaN."""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and x.shape == y.shape:
         same = (x == y) | ((x != x) & (y != y))
@@ -144,10 +144,10 @@ def _values(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
     yield from ((_as_nan(a), _as_nan(b)) for a, b in zip(listed(x), listed(y), strict=True))
 
 
-def _as_nan(x: Any) -> Any:
+def _as_nan(x: object) -> object:
     return "NaN" if isinstance(x, float) and x != x else x
 
 
-def _brief(x: Any) -> str:
+def _brief(x: object) -> str:
     text = repr(x)
     return text if len(text) <= 60 else f"{text[:57]}..."
