@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from datarax._errors import MetricInputError
+from datarax._optional import optional
 from datarax.evaluation.tables import Column, Rows
 
 if TYPE_CHECKING:
@@ -74,8 +76,6 @@ def _even(items: np.ndarray | Ragged) -> np.ndarray:
         return items
     width = int(items.lengths.max(initial=0))
     if (items.lengths != width).any():
-        from datarax._errors import MetricInputError
-
         raise MetricInputError("a column holds lists of lists that have different lengths")
     return items.items.reshape(len(items.lengths), width, *items.items.shape[1:])
 
@@ -90,8 +90,6 @@ def _is_list(column: "pyarrow.Array") -> bool:
 
 
 def _lengths(column: "pyarrow.Array") -> np.ndarray:
-    from datarax._optional import optional
-
     lengths = optional("pyarrow.compute", "parquet", "reading this file").list_value_length(column)
     return np.nan_to_num(_array(lengths)).astype(np.int64)
 
@@ -101,6 +99,4 @@ def _array(column: "pyarrow.Array") -> np.ndarray:
 
 
 def _pyarrow() -> ModuleType:
-    from datarax._optional import optional
-
     return optional("pyarrow", "parquet", "reading this file")

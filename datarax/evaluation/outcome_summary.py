@@ -12,7 +12,7 @@ from datarax._typing import PyTree
 from datarax.evaluation.assembly import Configuration, Json
 from datarax.evaluation.outcome import Outcome
 from datarax.evaluation.tasks import Spec, better, built, described
-from datarax.metrics.base import Metric, read
+from datarax.metrics.base import read
 from datarax.metrics.reading import Reading, flat_items
 from datarax.wrappers.collection import Collection
 
@@ -45,7 +45,6 @@ def summary_of(outcome: Outcome, version: str) -> Json:
     config, metric = outcome.config, outcome.metric
     whole = read(metric["whole"]).checked("", warns=False)  # raises, if the policy is "raise"
     values = dict(flat_items(whole.on_host()))
-    ends = _ends(metric["interval"]) if "interval" in metric else {}
     done = len(outcome.done)
     return plain(
         head_of(outcome, version)
@@ -57,8 +56,8 @@ def summary_of(outcome: Outcome, version: str) -> Json:
                 "complete": done == outcome.total,
             },
             "columns": outcome.columns,
-            "metrics": list(_rows(config, values, ends, whole.bounds)),
-            "by_class": _by_class(config, _class_names(config), values),
+            "metrics": list(_rows(config, values, _ends(metric, "interval"), whole.bounds)),
+            "by_class": _by_class(config, values),
             "slices": [_slices(config, place, metric) for place in range(len(config.slicings))],
             "excluded": [*_excluded(outcome.excluded), *_unusable(whole, config)],
             "confidence": config.confidence,
@@ -96,21 +95,14 @@ def _rows(
         }
 
 
-def _ends(metric: Metric) -> dict[str, Json]:
-    """The ends of intervals and the standard errors of a `Bootstrap`, by the name of the metric."""
-    results = read(metric).on_host()
-    return {
-        name: dict(flat_items(part)) for name, part in results.items() if isinstance(part, dict)
-    }
+def _ends(metric: Collection, member: str) -> dict[str, Values]:
+    """The ends of intervals and the standard errors of a `Bootstrap`, if the member is there."""
+    results = read(metric[member]).on_host() if member in metric else {}
+    return {name: dict(flat_items(x)) for name, x in results.items() if isinstance(x, dict)}
 
 
-def _class_names(config: Configuration) -> list[str]:
-    if config.names is not None:
-        return list(config.names)
-    return [str(number) for number in range(config.size or 0)]
-
-
-def _by_class(config: Configuration, classes: list[str], values: Values) -> Json | None:
+def _by_class(config: Configuration, values: Values) -> Json | None:
+    classes = list(config.names or map(str, range(config.size or 0)))
     listed = {spec.name for spec in config.specs}
     columns = []
     for name, value in values.items():
@@ -124,22 +116,18 @@ def _by_class(config: Configuration, classes: list[str], values: Values) -> Json
 def _slices(config: Configuration, place: int, metric: Collection) -> Json:
     """The values of one slicing, with intervals where there are any."""
     slicing, by = config.slicings[place], f"slice_{place}"
-    values = read(metric[by]).on_host()
-    drawn = f"{by}_interval"
-    ends = read(metric[drawn]).on_host() if drawn in metric else {}
+    values, ends = read(metric[by]).on_host(), _ends(metric, f"{by}_interval")
     rows = []
     for number, name in enumerate(slicing.names):
         of_slice = dict(flat_items(values[str(number)]))
         examples = of_slice.pop("examples")
-        low, high = (
-            dict(flat_items(ends[end][str(number)])) if ends else {} for end in ("lower", "upper")
-        )
         rows.append(
             {
                 "name": name,
                 "examples": examples,
                 "values": {
-                    key: {"value": value, "lower": low.get(key), "upper": high.get(key)}
+                    key: {"value": value}
+                    | {end: ends.get(end, {}).get(f"{number}/{key}") for end in ("lower", "upper")}
                     for _, key, value in _numbers(config, of_slice)
                 },
             }
@@ -186,11 +174,9 @@ def compared_rows(config: Configuration, metric: Collection) -> list[Json]:
     """The metrics of two models, with their differences and the intervals of those."""
     models = [read(metric[model]).checked("", warns=False) for model in ("a", "b")]
     a, b = (dict(flat_items(each.on_host())) for each in models)
-    drawn = read(metric["compared"]).on_host() if "compared" in metric else {}
-    low, high = (dict(flat_items(drawn.get(end, {}))) for end in ("lower", "upper"))
-    rows = []
+    drawn, rows = _ends(metric, "compared"), []
     for spec, name, value in _numbers(config, a):
-        ends = [low.get(name, math.nan), high.get(name, math.nan)]
+        ends = [drawn.get(end, {}).get(name, math.nan) for end in ("lower", "upper")]
         known = all(map(math.isfinite, ends))
         rows.append(
             {
