@@ -92,6 +92,7 @@ def assembled(config: Configuration) -> Collection:
     """
     metrics = {spec.name: _metric(spec, config) for spec in config.specs}
     spread = {"replicas": config.bootstrap, "confidence": config.confidence}
+    # Memory decides: a state of a megabyte would be held once for each of some hundred replicas.
     drawn = _resampled(config, _REPLICA_BYTES)
     # Both models see the same rows: one target, and two sets of predictions.
     if config.compared:
@@ -160,6 +161,7 @@ def _bytes(metric: Metric) -> int:
 
 def _of_model(metric: Metric, model: str) -> Metric:
     """The metric that takes the outputs of one of two models."""
+    # The names are those that `Encoding` gives to the outputs of two models.
     routes = {
         route.argument: f"{route.output}_{model}"
         for route in metric.routes()

@@ -102,6 +102,7 @@ def feeds_of(
     for route in routes:
         if route.output is not None:
             by_output.setdefault(route.output, []).append(route)
+    # A function that gets all outputs may take any of them.
     if not isinstance(given, Encoded) and not any(route.takes_all for route in routes):
         for name in (*given.names, *given.classes):
             if name not in by_output:
@@ -187,6 +188,7 @@ def _matched(output: str, names: str | Sequence[str], tables: Sequence[Table]) -
             raise MetricInputError(
                 f"columns: {output!r} is {names!r}; expected a name, a glob, or a list of names"
             )
+        # The name of a column may itself have the signs of a glob: then that column is meant.
         matched = [name] if name in table.types else []
         if not matched and any(sign in name for sign in "*?["):
             matched = [each for each in table.types if fnmatch.fnmatchcase(each, name)]
@@ -235,6 +237,8 @@ def _type_of(name: str, output: str, tables: Sequence[Table]) -> ColumnType:
                 f"{table.path}: the column {name!r} for the output {output!r} has the type "
                 f"{found.name}; expected numbers, booleans, strings, or lists of them"
             )
+        # Readers of text find types from the first rows of a file. So one file may have integers
+        # where another has floats, or no value.
         # A column without any value takes the type that it has in the other files.
         if agreed is None or agreed.kind == "null":
             agreed, where = found, table.path
@@ -283,6 +287,7 @@ def _feed(
                 )
     # Several columns become one array, of the first of these kinds that one of them has.
     order = ("text", "float", "integer", "boolean")
+    # An image has other numbers of predicted and of true boxes, so each has a mask of its own.
     wanted = {"target_valid" if route.argument in _OF_TARGETS else "valid" for route in routes}
     masks = (name for name, all_ in by_output.items() if {r.argument for r in all_} & wanted)
     return Feed(

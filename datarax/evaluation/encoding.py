@@ -102,6 +102,7 @@ class Encoding:
         return np.where(fits, x, NOT_A_CLASS).astype(np.int32)
 
     def _regression(self, out: Outputs) -> Outputs:
+        # The error is a difference of float64, also where the metrics get floats of 32 bits.
         target = _numbers(out["target"], "target", np.float64)
         out["target"] = target.astype(default_float())
         for name in self.sets:

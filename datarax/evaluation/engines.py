@@ -140,6 +140,7 @@ def engine(name: str, address: str | None = None, workers: int | None = None) ->
     if name == "processes" and address is not None:
         raise MetricInputError("engine: processes of this machine have no address")
     number = workers or cores()
+    # Each worker has its share of the cores: with all, they would take them from each other.
     environment = _environment(max(1, cores() // number))
     opened = {"processes": _processes, "dask": _dask, "ray": _ray}[name]
     with opened(address, number, environment) as executor:

@@ -85,6 +85,7 @@ class Files:
             MetricInputError: a column has too many distinct values.
         """
         counts: dict[str, Counter[Value]] = {output: Counter() for output in outputs}
+        # All columns in one pass: files may be large, and on a slow disk.
         for _, batch in self._read(outputs):
             for output in outputs:
                 counts[output].update(_counted(batch.outputs[output]))
@@ -115,6 +116,7 @@ class Files:
                         f"{path}: the rows of the query {value!r} do not follow each other; sort "
                         f"the rows by the column {self.names[query][0]!r}, in one file"
                     )
+                # Only the ids are kept: there are many fewer queries than rows.
                 seen.add(value)
                 last = value
 

@@ -63,6 +63,7 @@ class _Rows:
             self.place += rows
             return np.ascontiguousarray(self.whole[self.place - rows : self.place])
         shape, size = (rows, *self.shape[1:]), rows * _row_bytes(self.shape, self.dtype)
+        # Members are read as streams, because compressed ones cannot be mapped into memory.
         data = self.file.read(size)
         if len(data) < size:
             raise ValueError("the archive ends in the middle of an array")

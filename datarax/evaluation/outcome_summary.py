@@ -69,6 +69,8 @@ def _numbers(config: Configuration, values: Values) -> Iterator[tuple[Spec, str,
     """Each number of each metric, with its name."""
     for spec in config.specs:
         for name, value in values.items():
+            # A metric that gives several numbers has them below its name; `bool` is a subclass of
+            # `int`.
             of_spec = name == spec.name or name.startswith(f"{spec.name}/")
             number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
             if of_spec and number and not name.endswith("/invalid"):
@@ -83,9 +85,11 @@ def _rows(
 ) -> Iterator[Json]:
     """The rows of the metrics: one for each number that they give."""
     for spec, name, value in _numbers(config, values):
+        # Bounds are of a metric with one number. NumPy's scalars are no JSON.
         certain = bounds.get(name) if name == spec.name else None
         yield {
             "name": name,
+            # As one writes it in Python. The policy is among the settings of the whole summary.
             "metric": repr(built(spec, config.task, config.size, config.scores, "propagate")),
             "value": value,
             **{end: ends.get(end, {}).get(name) for end in ("lower", "upper", "std_error")},
@@ -108,6 +112,7 @@ def _by_class(config: Configuration, values: Values) -> Json | None:
     for name, value in values.items():
         if name == "class/support":
             value = np.asarray(value)[:, -1]  # the last of the counts
+        # Metrics that were asked for with average=None are listed by class too.
         if np.shape(value) == (len(classes),) and (name.startswith("class/") or name in listed):
             columns.append({"name": name.removeprefix("class/"), "values": value.tolist()})
     return {"classes": classes, "columns": columns} if columns else None
@@ -151,6 +156,7 @@ def _unusable(reading: Reading, config: Configuration) -> Iterator[Json]:
         for kind, count in unusable.counts.items():
             if int(count):
                 effect = _NAN if policies[name] == "propagate" else "left out"
+                # Metrics of the same columns mostly refuse the same rows, which are listed once.
                 key = (kind or "cannot be used", int(count), effect)
                 found.setdefault(key, []).append(name)
     for (reason, rows, effect), names in found.items():
@@ -177,6 +183,7 @@ def compared_rows(config: Configuration, metric: Collection) -> list[Json]:
     drawn, rows = _ends(metric, "compared"), []
     for spec, name, value in _numbers(config, a):
         ends = [drawn.get(end, {}).get(name, math.nan) for end in ("lower", "upper")]
+        # Without an interval it is not known whether the difference is more than chance.
         known = all(map(math.isfinite, ends))
         rows.append(
             {

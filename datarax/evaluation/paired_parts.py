@@ -44,6 +44,8 @@ class Pair(NamedTuple):
 
 def pairs_of(a: Sequence[Part], b: Sequence[Part]) -> list[Pair]:
     """Pairs that end where a part of each model ends; one for all if rows are not counted."""
+    # A pair can only end where both models have a part that ends after as many rows. That is known
+    # before the files are read only if all formats count their rows.
     counted = all(part.counted for part in (*a, *b))
     ends = [list(accumulate(part.rows for part in side)) if counted else [] for side in (a, b)]
     shared = sorted(set(ends[0]) & set(ends[1]))
@@ -80,6 +82,8 @@ def paired_batches(
                 read[model] += batch.rows + sum(batch.excluded.values())
                 excluded.update({f"{model}:{name}": n for name, n in batch.excluded.items()})
                 if batch.rows:
+                    # The ids of a file count its rows from its key. Counted from the start of the
+                    # pair, the rows of both models have the same ids.
                     ids = batch.outputs[INDEX].astype(np.int64)
                     yield batch.outputs | {INDEX: (ids - part.key) % 2**32 + start}
 
@@ -90,6 +94,8 @@ def paired_batches(
     held = [next(stream, None) for stream in streams]
     while held[0] and held[1]:
         ids = [x[INDEX] for x in held if x]
+        # Up to `end` both models are read. A row that one of them lacks there had no value, and is
+        # left out of both; rows after `end` wait for the next batch of the other model.
         end = min(x[-1] for x in ids)
         stops = [int(np.searchsorted(x, end, "right")) for x in ids]
         below = (x[:stop] for x, stop in zip(ids, stops, strict=True))
@@ -138,6 +144,7 @@ def _together(a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Callable[[in
 def _values(x: Rows, y: Rows) -> Iterator[tuple[object, object]]:
     """Pairs of values that may differ. NaN is equal to NaN."""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and x.shape == y.shape:
+        # At once for arrays, because the files of two models mostly agree.
         same = (x == y) | ((x != x) & (y != y))
         if same.all():
             return

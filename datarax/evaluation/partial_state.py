@@ -132,7 +132,8 @@ def packed(metric: Metric) -> bytes:
 
 @lru_cache(maxsize=8)
 def _unpacked(data: bytes) -> Metric:
-    # As arrays of NumPy, which are on no device: each thread may use another one.
+    # Cached, because a worker folds many parts into one metric. As arrays of NumPy, which are on no
+    # device: each thread may use another one.
     return jax.tree.map(np.asarray, pickle.loads(zlib.decompress(data)))
 
 
@@ -230,6 +231,9 @@ class Merging:
 
     def with_part(self, index: int, state: Metric) -> "Merging":
         """This, with the state of one more part."""
+        # The tree depends on the number of parts alone, and sums of floats on the order in which
+        # they are added. So the result is the same bit for bit, whoever folds the parts and
+        # whenever they are done.
         nodes, level = dict(self.nodes), 0
         # `index ^ 1` is the sibling. The left one comes first, whichever was done first.
         while (level, index ^ 1) in nodes:

@@ -50,6 +50,7 @@ def planned(
         first.get("preds_a" if request.compared else "preds", ()),
     )
     wide = [f"slice_{place}" for place, each in enumerate(slicings) if not each.values]
+    # One pass over the files counts the values of all these columns.
     counted = dict(scan(wide)) if wide else {}
     size, names, named, scores = None, request.names, False, None
     if task in ("binary", "multiclass", "multilabel"):
@@ -103,6 +104,8 @@ def _predicted(name: str, request: Configuration) -> tuple[str, ...]:
 
 def _scores(request: Configuration, columns: Columns, preds: Rows) -> str:
     """What the columns of predictions hold. It follows from names and shapes, never from values."""
+    # One column of a multiclass task cannot hold scores of several classes. Numbers of a binary
+    # task may be scores or labels, which the metrics take alike; names can only be labels.
     labels = request.task == "multiclass" and np.ndim(preds) == 1 and not _holds_lists(preds)
     labels |= request.task == "binary" and _holds_strings(preds)
     if labels and request.scores in ("logits", "probabilities"):
@@ -133,6 +136,7 @@ def _classes(
             )
         if request.size not in (None, 2) or (names and len(names) != 2):
             raise MetricInputError("the task binary has two classes; use --task multiclass")
+        # Labels that are numbers are 0 and 1 by definition, so no values have to be counted.
         if not _holds_strings(target):
             _same_kind(columns, (*outputs, "target"), first, scores)
             return None, names, False
@@ -152,6 +156,7 @@ def _classes(
             )
         if names and len(names) != wide:
             raise MetricInputError(f"--classes has {len(names)} names; there are {wide} labels")
+        # With a column for each label, the names of the columns are those of the labels.
         own = tuple(columns["target"]) if len(columns["target"]) == wide else None
         return wide, names or own, False
     if scores == "labels":
@@ -167,6 +172,8 @@ def _classes(
         return wide, names, False
     if names is None:
         found = _found(columns, "target", scan)
+        # The names of the columns also say the order of the classes. The sorted values of the
+        # target need not be in that order, so they are taken only where their number is right.
         endings = _endings(columns[outputs[0]])
         names = endings if set(found) <= set(endings) else found
         if len(names) != wide:
@@ -213,7 +220,10 @@ def _labels(
             )
         size = len(names)
     else:
+        # NaN and infinities have no integer. The metrics count them as out of range.
         whole = [int(value) for value in values if value == value and abs(value) < 2**62]
+        # A label that no row has still counts as a class if a greater one occurs; two are the least
+        # that a metric of classes takes.
         names, size = None, max(max(whole, default=1) + 1, 2)
     if size > MOST_CLASSES:
         raise MetricInputError(
@@ -238,6 +248,7 @@ def _slicing(given: Slicing, counts: Counter[Value] | None, first: Rows) -> Slic
     if counts is None:
         kind = next((type(x) for x in listed(first) if x is not None), str)
         return replace(given, values=tuple(_as_value(str(x), kind, given.by) for x in given.values))
+    # NaN and a missing value are one slice, so their counts are added.
     merged: Counter[Value] = Counter()
     for value, number in counts.items():
         merged[known(value)] += number

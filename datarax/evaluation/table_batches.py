@@ -48,6 +48,7 @@ def batches(
             the part was planned; names it.
     """
     held: list[Outputs] = []
+    # The columns of optional outputs do not leave rows out: a missing value is one of their slices.
     needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
     count, place = 0, 0
     excluded: dict[str, int] = {}

@@ -133,6 +133,7 @@ class TableFile(ABC):
 
 def key_of(path: str, number: int = 0) -> int:
     """An id of the first row of a file; it depends on the path as it was given."""
+    # Not `hash`, which differs between processes: the ids decide what a bootstrap draws.
     digest = hashlib.blake2b(f"{path}\0{number}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "little")
 
