@@ -2,19 +2,26 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
 from datarax._optional import optional
 from datarax.evaluation.tables import (
     PART_ROWS,
     ROW_BYTES,
+    Column,
     ColumnType,
     Part,
     TableFile,
+    Types,
     key_of,
     reading,
 )
 
+if TYPE_CHECKING:
+    import pyarrow
+
+RecordBatches: TypeAlias = "Iterator[pyarrow.RecordBatch]"
 # NaN is not among them: it is a number, which the metrics count as invalid.
 _NULLS = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]
 _TEXT_BLOCK = 2**23
@@ -27,7 +34,7 @@ class PyarrowFile(TableFile):
         """The file as one part."""
         return Part(self.file, 0, 1, key_of(self.path), self.file.size // ROW_BYTES + 1)
 
-    def arrow(self, module: str = "") -> Any:
+    def arrow(self, module: str = "") -> ModuleType:
         """A module of pyarrow."""
         return optional(f"pyarrow{module}", "parquet", f"reading {self.path}")
 
@@ -36,15 +43,15 @@ class PyarrowFile(TableFile):
         schema, parts = self.schema_and_parts()
         return ((field.name, column_type(pa, field.type)) for field in schema), parts
 
-    def schema_and_parts(self) -> tuple[Any, list[Part]]:
+    def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
         """The schema of Arrow, and the parts."""
         raise NotImplementedError
 
-    def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
+    def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
         """The record batches of a part, with the columns of `types`."""
         raise NotImplementedError
 
-    def read(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[dict[str, Any]]:
+    def read(self, part: Part, types: Types, rows: int) -> Iterator[dict[str, Column]]:
         with reading(self.path):
             for batch in self.record_batches(part, types, rows):
                 for start in range(0, batch.num_rows, rows):
@@ -55,7 +62,7 @@ class PyarrowFile(TableFile):
 class ParquetFile(PyarrowFile):
     """Parquet: a part is a row group, or a run of small ones."""
 
-    def schema_and_parts(self) -> tuple[Any, list[Part]]:
+    def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
         file = self.arrow(".parquet").ParquetFile(self.path)
         rows = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         cuts, held = [0], 0
@@ -75,9 +82,9 @@ class ParquetFile(PyarrowFile):
             key = (key + number) % 2**32
         return file.schema_arrow, parts
 
-    def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
+    def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
         parquet = self.arrow(".parquet")
-        options: dict[str, Any] = {
+        options = {
             # A row group may be larger than memory: its pages are read as they are needed.
             "pre_buffer": False,
             "buffer_size": 2**20,
@@ -92,7 +99,7 @@ class ParquetFile(PyarrowFile):
 class ArrowFile(PyarrowFile):
     """Arrow IPC, as a file or a stream: a part of a file is a run of record batches."""
 
-    def schema_and_parts(self) -> tuple[Any, list[Part]]:
+    def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
         reader = self._reader()
         # A stream has no index: it can only be read from its start.
         if not hasattr(reader, "num_record_batches"):
@@ -108,7 +115,7 @@ class ArrowFile(PyarrowFile):
         ]
         return reader.schema, parts
 
-    def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
+    def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
         reader = self._reader(types)
         batches = reader
         if hasattr(reader, "num_record_batches"):
@@ -119,7 +126,7 @@ class ArrowFile(PyarrowFile):
             batch.validate(full=True)
             yield batch
 
-    def _reader(self, types: dict[str, ColumnType] | None = None) -> Any:
+    def _reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
         pa = self.arrow()
         ipc = self.arrow(".ipc")
         # It is not mapped into memory: if the file were cut, the next access would end the process.
@@ -140,13 +147,13 @@ class ArrowFile(PyarrowFile):
 class CsvFile(PyarrowFile):
     """CSV with a line of names: one part. Types are found from its first block."""
 
-    def schema_and_parts(self) -> tuple[Any, list[Part]]:
+    def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
         return self._reader().schema, [self.whole()]
 
-    def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
+    def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
         return iter(self._reader(types))
 
-    def _reader(self, types: dict[str, ColumnType] | None = None) -> Any:
+    def _reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
         csv = self.arrow(".csv")
         convert = csv.ConvertOptions(
             null_values=_NULLS,
@@ -162,14 +169,14 @@ class CsvFile(PyarrowFile):
 class JsonLinesFile(PyarrowFile):
     """JSON lines: one part. Types are found from its first block."""
 
-    def schema_and_parts(self) -> tuple[Any, list[Part]]:
+    def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
         return self._reader().schema, [self.whole()]
 
-    def record_batches(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[Any]:
+    def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
         for batch in self._reader(types):
             yield batch.select(list(types))
 
-    def _reader(self, types: dict[str, ColumnType] | None = None) -> Any:
+    def _reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
         json = self.arrow(".json")
         parse = None
         if types is not None:
@@ -180,7 +187,7 @@ class JsonLinesFile(PyarrowFile):
         )
 
 
-def column_type(pa: Any, given: Any) -> ColumnType:
+def column_type(pa: ModuleType, given: "pyarrow.DataType") -> ColumnType:
     """The type of a column of Arrow."""
     types, inner, lists, ragged = pa.types, given, 0, False
     while True:
@@ -199,7 +206,7 @@ def column_type(pa: Any, given: Any) -> ColumnType:
     return ColumnType(_kind(types, inner), lists, ragged, str(given))
 
 
-def _kind(types: Any, inner: Any) -> str:
+def _kind(types: ModuleType, inner: "pyarrow.DataType") -> str:
     if types.is_floating(inner) or types.is_decimal(inner):
         return "float"
     if types.is_integer(inner):
@@ -211,7 +218,7 @@ def _kind(types: Any, inner: Any) -> str:
     return "null" if types.is_null(inner) else "other"
 
 
-def as_schema(pa: Any, types: dict[str, ColumnType]) -> Any:
+def as_schema(pa: ModuleType, types: Types) -> "pyarrow.Schema":
     """The types as those of Arrow that a reader of text is to convert to."""
     kinds = {"float": pa.float64(), "integer": pa.int64(), "boolean": pa.bool_()}
     fields = []

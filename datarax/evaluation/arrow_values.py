@@ -1,18 +1,26 @@
 """Columns of Arrow as arrays of NumPy, or lists of strings; no copy where the layout allows it."""
 
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+from datarax._errors import MetricInputError
+from datarax._optional import optional
+from datarax.evaluation.tables import Column, Rows
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 class Ragged(NamedTuple):
     """Lists of different lengths, end to end."""
 
-    items: Any
+    items: np.ndarray
     lengths: np.ndarray
 
 
-def null_rows(column: Any) -> np.ndarray | None:
+def null_rows(column: Column) -> np.ndarray | None:
     """Which rows have no value, or one within a list that is none; None if all have one."""
     if isinstance(column, np.ndarray):
         return None
@@ -32,7 +40,7 @@ def null_rows(column: Any) -> np.ndarray | None:
     return found if absent is None else absent | found
 
 
-def values(column: Any) -> Any:
+def values(column: Column) -> Rows:
     """The values of a column without nulls: an array, a list of strings, or `Ragged`.
 
     Lists become the axes after the first; strings in lists become lists of strings.
@@ -62,19 +70,17 @@ def values(column: Any) -> Any:
     return _array(column)
 
 
-def _even(items: Any) -> Any:
+def _even(items: np.ndarray | Ragged) -> np.ndarray:
     """Inner lists, which must have one length, as an axis."""
     if not isinstance(items, Ragged):
         return items
     width = int(items.lengths.max(initial=0))
     if (items.lengths != width).any():
-        from datarax._errors import MetricInputError
-
         raise MetricInputError("a column holds lists of lists that have different lengths")
     return items.items.reshape(len(items.lengths), width, *items.items.shape[1:])
 
 
-def _is_list(column: Any) -> bool:
+def _is_list(column: "pyarrow.Array") -> bool:
     types = _pyarrow().types
     return (
         types.is_list(column.type)
@@ -83,18 +89,14 @@ def _is_list(column: Any) -> bool:
     )
 
 
-def _lengths(column: Any) -> np.ndarray:
-    from datarax._optional import optional
-
+def _lengths(column: "pyarrow.Array") -> np.ndarray:
     lengths = optional("pyarrow.compute", "parquet", "reading this file").list_value_length(column)
     return np.nan_to_num(_array(lengths)).astype(np.int64)
 
 
-def _array(column: Any) -> np.ndarray:
+def _array(column: "pyarrow.Array") -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
 
 
-def _pyarrow() -> Any:
-    from datarax._optional import optional
-
+def _pyarrow() -> ModuleType:
     return optional("pyarrow", "parquet", "reading this file")

@@ -1,6 +1,5 @@
 """The one metric that a command folds a file into: the whole, its intervals, and its slices."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
@@ -21,6 +20,10 @@ _SLICE_BYTES = 1 << 18
 _SLICED_REPLICA_BYTES = 1 << 11
 _COARSE_BITS = (12, 10)
 """The bits of metrics that hold scores in bins, where their states are held several times."""
+
+
+Json = dict[str, Any]
+"""An object of JSON."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,12 @@ class Configuration:
     compared: bool = False
     """Whether there are the predictions of two models, `preds_a` and `preds_b`."""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         """A dict that JSON can hold; `of_json` reads it."""
         return asdict(self) | {"specs": [spec.as_json() for spec in self.specs]}
 
     @classmethod
-    def of_json(cls, saved: Mapping[str, Any]) -> Self:
+    def of_json(cls, saved: Json) -> Self:
         """The configuration that `as_json` gave."""
         tuples = {
             "specs": tuple(map(Spec.of_json, saved["specs"])),
@@ -89,6 +92,7 @@ def assembled(config: Configuration) -> Collection:
     """
     metrics = {spec.name: _metric(spec, config) for spec in config.specs}
     spread = {"replicas": config.bootstrap, "confidence": config.confidence}
+    # Memory decides: a state of a megabyte would be held once for each of some hundred replicas.
     drawn = _resampled(config, _REPLICA_BYTES)
     # Both models see the same rows: one target, and two sets of predictions.
     if config.compared:
@@ -157,6 +161,7 @@ def _bytes(metric: Metric) -> int:
 
 def _of_model(metric: Metric, model: str) -> Metric:
     """The metric that takes the outputs of one of two models."""
+    # The names are those that `Encoding` gives to the outputs of two models.
     routes = {
         route.argument: f"{route.output}_{model}"
         for route in metric.routes()

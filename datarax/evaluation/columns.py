@@ -4,13 +4,13 @@ import difflib
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import datarax.metrics
 from datarax._checks import x64_enabled
 from datarax._errors import MetricInputError
 from datarax.evaluation.files import natural
-from datarax.evaluation.tables import ColumnType, Table
+from datarax.evaluation.tables import ColumnType, Outputs, Table, Types
 from datarax.metrics.base import Metric
 from datarax.metrics.language.text_metric import CountedText
 from datarax.metrics.routing import Route
@@ -60,7 +60,7 @@ class Encoded(Columns):
         together: a column whose equal values follow each other. They come in one batch.
     """
 
-    encode: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    encode: Callable[[Outputs], Outputs] = dict
     optional: tuple[str, ...] = ()
     together: str | None = None
 
@@ -74,22 +74,22 @@ class Feed(NamedTuple):
     """ "float", "integer", "boolean" or "text"; "as it is", or "optional" for Python values."""
     ragged: bool
     """Whether its lists may have different lengths."""
-    width: int | None
+    width: int | None = None
     """How many values an item of its lists has, if that is known: 4 for boxes."""
-    mask: str | None
+    mask: str | None = None
     """The output that says which values of ragged lists are real, if the metric takes one."""
-    labels: bool
+    labels: bool = False
     """Whether only metrics of classes take it. Then a label beyond 32 bits counts as out of range,
     instead of raising an error."""
-    classes: tuple[str, ...] | None
+    classes: tuple[str, ...] | None = None
     """The names of the classes of a column of strings."""
-    x64: bool
+    x64: bool = False
     """Whether numbers of 64 bits stay as they are."""
 
 
 def feeds_of(
     metric: Metric, columns: Columns | Mapping[str, Names] | None, tables: Sequence[Table]
-) -> tuple[tuple[Feed, ...], dict[str, ColumnType]]:
+) -> tuple[tuple[Feed, ...], Types]:
     """What feeds each output, and the types of the columns that are needed.
 
     Raises:
@@ -102,6 +102,7 @@ def feeds_of(
     for route in routes:
         if route.output is not None:
             by_output.setdefault(route.output, []).append(route)
+    # A function that gets all outputs may take any of them.
     if not isinstance(given, Encoded) and not any(route.takes_all for route in routes):
         for name in (*given.names, *given.classes):
             if name not in by_output:
@@ -130,8 +131,7 @@ def feeds_of(
             f"{first.path}: none of its columns feeds the metric, which takes "
             f"{', '.join(map(repr, by_output))}; say which with columns="
         )
-    needed = dict.fromkeys(name for names in chosen.values() for name in names)
-    types = {name: _type_of(name, tables, chosen) for name in needed}
+    types = _types_of(chosen, tables)
     feeds = tuple(
         _feed(output, names, types, by_output, given, first.path)
         for output, names in chosen.items()
@@ -139,9 +139,7 @@ def feeds_of(
     return feeds, types
 
 
-def feeds_as_they_are(
-    columns: Encoded, tables: Sequence[Table]
-) -> tuple[tuple[Feed, ...], dict[str, ColumnType]]:
+def feeds_as_they_are(columns: Encoded, tables: Sequence[Table]) -> tuple[tuple[Feed, ...], Types]:
     """The columns that are named, without any change, and their types.
 
     Raises:
@@ -152,19 +150,13 @@ def feeds_as_they_are(
         for output, names in columns.names.items()
         if names is not None
     }
-    needed = dict.fromkeys(name for names in chosen.values() for name in names)
-    types = {name: _type_of(name, tables, chosen) for name in needed}
+    types = _types_of(chosen, tables)
     return tuple(
         Feed(
             output,
             names,
-            kind="optional" if output in columns.optional else "as it is",
-            ragged=any(types[name].ragged for name in names),
-            width=None,
-            x64=x64_enabled(),
-            mask=None,
-            labels=False,
-            classes=None,
+            "optional" if output in columns.optional else "as it is",
+            any(types[name].ragged for name in names),
         )
         for output, names in chosen.items()
     ), types
@@ -196,6 +188,7 @@ def _matched(output: str, names: str | Sequence[str], tables: Sequence[Table]) -
             raise MetricInputError(
                 f"columns: {output!r} is {names!r}; expected a name, a glob, or a list of names"
             )
+        # The name of a column may itself have the signs of a glob: then that column is meant.
         matched = [name] if name in table.types else []
         if not matched and any(sign in name for sign in "*?["):
             matched = [each for each in table.types if fnmatch.fnmatchcase(each, name)]
@@ -217,9 +210,17 @@ def _matched(output: str, names: str | Sequence[str], tables: Sequence[Table]) -
     return tuple(dict.fromkeys(found))
 
 
-def _type_of(name: str, tables: Sequence[Table], chosen: dict[str, tuple[str, ...]]) -> ColumnType:
+def _types_of(chosen: Mapping[str, Sequence[str]], tables: Sequence[Table]) -> Types:
+    """The types of the columns that feed some outputs."""
+    outputs: dict[str, str] = {}
+    for output, names in chosen.items():
+        for name in names:
+            outputs.setdefault(name, output)
+    return {name: _type_of(name, output, tables) for name, output in outputs.items()}
+
+
+def _type_of(name: str, output: str, tables: Sequence[Table]) -> ColumnType:
     """The type of a column in all files: integers in some and floats in others are floats."""
-    output = next(output for output, names in chosen.items() if name in names)
     agreed: ColumnType | None = None
     where = tables[0].path
     for table in tables:
@@ -236,6 +237,8 @@ def _type_of(name: str, tables: Sequence[Table], chosen: dict[str, tuple[str, ..
                 f"{table.path}: the column {name!r} for the output {output!r} has the type "
                 f"{found.name}; expected numbers, booleans, strings, or lists of them"
             )
+        # Readers of text find types from the first rows of a file. So one file may have integers
+        # where another has floats, or no value.
         # A column without any value takes the type that it has in the other files.
         if agreed is None or agreed.kind == "null":
             agreed, where = found, table.path
@@ -255,7 +258,7 @@ def _type_of(name: str, tables: Sequence[Table], chosen: dict[str, tuple[str, ..
 def _feed(
     output: str,
     names: tuple[str, ...],
-    types: dict[str, ColumnType],
+    types: Types,
     by_output: dict[str, list[Route]],
     given: Columns,
     path: str,
@@ -284,6 +287,7 @@ def _feed(
                 )
     # Several columns become one array, of the first of these kinds that one of them has.
     order = ("text", "float", "integer", "boolean")
+    # An image has other numbers of predicted and of true boxes, so each has a mask of its own.
     wanted = {"target_valid" if route.argument in _OF_TARGETS else "valid" for route in routes}
     masks = (name for name, all_ in by_output.items() if {r.argument for r in all_} & wanted)
     return Feed(
@@ -291,15 +295,16 @@ def _feed(
         names,
         next(kind for kind in order if kind in kinds) if classes is None else "integer",
         any(types[name].ragged for name in names),
-        4 if any(route.argument in _BOXES for route in routes) else None,
-        next(masks, None),
-        bool(routes) and all(_is_of_classes(route) for route in routes),
-        None if classes is None else tuple(classes),
-        x64_enabled(),
+        width=4 if any(route.argument in _BOXES for route in routes) else None,
+        mask=next(masks, None),
+        labels=bool(routes) and all(_is_of_classes(route) for route in routes),
+        classes=None if classes is None else tuple(classes),
+        # Told here: the reading thread and other processes have settings of their own.
+        x64=x64_enabled(),
     )
 
 
-def _class_of(route: Route) -> Any:
+def _class_of(route: Route) -> type[Metric] | None:
     return getattr(datarax.metrics, route.metric, None)
 
 

@@ -1,7 +1,7 @@
 """Converts columns of files to the outputs that metrics take: names of classes become numbers."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +9,10 @@ import numpy as np
 
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
+from datarax.evaluation.tables import Outputs, Rows
 
-Rows = Any
-"""One value for each row: an array whose first axis is of rows, or a list."""
-
+Value = str | int | float | bool | None
+"""A value of a column by which rows are sliced; None where there is none."""
 NOT_A_CLASS = -1
 """The label of a value that is no class: metrics count it as out of range."""
 
@@ -23,7 +23,7 @@ class Slicing:
 
     by: str
     """The name of the column."""
-    values: tuple[Any, ...]
+    values: tuple[Value, ...]
     """The value of each slice: strings, numbers, booleans, and None where there is no value."""
     other: bool = False
     """Whether the rows with other values are one more slice; else they are in none."""
@@ -59,7 +59,7 @@ class Encoding:
     sets: tuple[str, ...] = ("preds",)
     """The names of the outputs that hold predictions."""
 
-    def __call__(self, columns: Mapping[str, Rows]) -> dict[str, Any]:
+    def __call__(self, columns: Mapping[str, Rows]) -> Outputs:
         """The outputs of a batch of rows.
 
         Raises:
@@ -76,7 +76,7 @@ class Encoding:
         # The tasks of classes have no method of their own.
         return getattr(self, f"_{self.task}", self._classes)(out)
 
-    def _classes(self, out: dict[str, Any]) -> dict[str, Any]:
+    def _classes(self, out: Outputs) -> Outputs:
         """Of binary, multiclass and multilabel predictions."""
         out["target"] = self._labels(out["target"])
         for name in self.sets:
@@ -101,7 +101,8 @@ class Encoding:
             fits = whole & (x >= limits.min) & (x <= limits.max)
         return np.where(fits, x, NOT_A_CLASS).astype(np.int32)
 
-    def _regression(self, out: dict[str, Any]) -> dict[str, Any]:
+    def _regression(self, out: Outputs) -> Outputs:
+        # The error is a difference of float64, also where the metrics get floats of 32 bits.
         target = _numbers(out["target"], "target", np.float64)
         out["target"] = target.astype(default_float())
         for name in self.sets:
@@ -116,7 +117,7 @@ class Encoding:
             out["error" + name.removeprefix("preds")] = (preds - target).astype(default_float())
         return out
 
-    def _ranking(self, out: dict[str, Any]) -> dict[str, Any]:
+    def _ranking(self, out: Outputs) -> Outputs:
         out["target"] = _numbers(out["target"], "target")
         for name in self.sets:
             out[name] = _numbers(out[name], name)
@@ -128,10 +129,10 @@ class Encoding:
         out["index"] = _hashed(queries)
         return out
 
-    def _text(self, out: dict[str, Any]) -> dict[str, Any]:
+    def _text(self, out: Outputs) -> Outputs:
         return out | {name: listed(out[name]) for name in (*self.sets, "target")}
 
-    def _detection(self, out: dict[str, Any]) -> dict[str, Any]:
+    def _detection(self, out: Outputs) -> Outputs:
         for name in self.sets:
             end = name.removeprefix("preds")
             names = [f"boxes{end}", f"scores{end}", f"labels{end}"]
@@ -139,7 +140,7 @@ class Encoding:
         truth = {name: out[name] for name in ("target_boxes", "target_labels")}
         return out | self._padded(truth, "target_valid")
 
-    def _padded(self, columns: Mapping[str, Rows], valid: str) -> dict[str, Any]:
+    def _padded(self, columns: Mapping[str, Rows], valid: str) -> Outputs:
         """Lists of boxes, scores and labels as arrays, padded to the longest list."""
         given = {
             name: [_of_row(self, x, "boxes" in name, "labels" in name) for x in listed(rows)]
@@ -154,7 +155,7 @@ class Encoding:
                     f"an image has {sizes[row]} {first} and {other[row]} {name}; expected as many"
                 )
         most = 1 << max(max(sizes, default=0) - 1, 0).bit_length()  # few sizes: few programs
-        out: dict[str, Any] = {}
+        out: Outputs = {}
         for name, rows in given.items():
             tail = rows[0].shape[1:] if rows else ((4,) if "boxes" in name else ())
             kind = np.int32 if "labels" in name else np.float32
@@ -165,7 +166,7 @@ class Encoding:
         return out
 
 
-def _of_row(encoding: Encoding, x: Any, boxes: bool, labels: bool) -> np.ndarray:
+def _of_row(encoding: Encoding, x: Rows, boxes: bool, labels: bool) -> np.ndarray:
     """The boxes (D, 4), the scores or the labels (D,) of one image."""
     if labels:
         return encoding._labels(np.asarray(x if x is not None else [], object))
@@ -185,13 +186,13 @@ def listed(values: Rows) -> list[Any]:
     return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 
-def known(value: Any) -> Any:
+def known(value: Value) -> Value:
     """The value by which a row is sliced: None for NaN."""
     # Only NaN differs from itself.
     return None if isinstance(value, float) and value != value else value
 
 
-def shown_value(value: Any) -> str:
+def shown_value(value: Value) -> str:
     """The name of the slice of this value."""
     if value is None:
         return "(no value)"
@@ -206,7 +207,7 @@ def shown_value(value: Any) -> str:
     )
 
 
-def _numbers(x: Rows, name: str, dtype: Any = None) -> np.ndarray:
+def _numbers(x: Rows, name: str, dtype: type[np.floating] | None = None) -> np.ndarray:
     """Numbers as floats."""
     try:
         array = np.asarray(x)
@@ -221,7 +222,7 @@ def _numbers(x: Rows, name: str, dtype: Any = None) -> np.ndarray:
         return array.astype(dtype or default_float())
 
 
-def _hashed(values: Sequence[Any] | np.ndarray) -> np.ndarray:
+def _hashed(values: Rows) -> np.ndarray:
     """A 32-bit number for each value, equal in every process and run."""
     array = np.asarray(values)
     if array.dtype.kind in "iu":

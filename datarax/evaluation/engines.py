@@ -98,7 +98,6 @@ def _call(fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return fn(*args, **kwargs)
 
 
-ENGINES = ("processes", "dask", "ray")
 _DEVICES = r"--xla_force_host_platform_device_count=\S*"
 
 
@@ -135,14 +134,15 @@ def engine(name: str, address: str | None = None, workers: int | None = None) ->
         ...     print(workers.submit(pow, 2, 5).result())
         32
     """
-    if name not in ENGINES:
-        raise MetricInputError(f"engine={name!r}; expected one of {', '.join(map(repr, ENGINES))}")
+    engines = {"processes": _processes, "dask": _dask, "ray": _ray}
+    if name not in engines:
+        raise MetricInputError(f"engine={name!r}; expected one of {', '.join(map(repr, engines))}")
     if name == "processes" and address is not None:
         raise MetricInputError("engine: processes of this machine have no address")
     number = workers or cores()
+    # Each worker has its share of the cores: with all, they would take them from each other.
     environment = _environment(max(1, cores() // number))
-    opened = {"processes": _processes, "dask": _dask, "ray": _ray}[name]
-    with opened(address, number, environment) as executor:
+    with engines[name](address, number, environment) as executor:
         yield executor
 
 

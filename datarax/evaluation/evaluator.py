@@ -152,6 +152,8 @@ def folding_of(
         most = max((part.rows for part in parts), default=1)
         rows = min(batch_size, 1 << max(most - 1, 0).bit_length())
         rows = max(rows // len(devices or [0]), 1) * len(devices or [0])  # as many on each device
+    # An id is that of a row in its file. So what a bootstrap draws does not depend on the size of
+    # the batches, nor on who reads them.
     index = _index(metric, feeds)
     task = Folding(
         packed(metric.reset()),
@@ -186,21 +188,24 @@ def fold_parts(
             f"fold: start has {now.total} parts, and the source has {len(parts)}; expected the "
             f"same files"
         )
-    merging, before = now.merging or Merging(), now.metric if now.merging is None else None
+    merging = now.merging or Merging(before=now.metric)
     done = set(now.done)
     for index, state in _states(task, parts, [*sorted({*range(len(parts))} - done)], executor):
+        # Workers send arrays only. They get the structure of the metric here, so that all states
+        # have one.
         merging = merging.with_part(index, jax.tree.structure(empty).unflatten(state.leaves))
         done.add(index)
+        # To merge all nodes costs as much as folding some rows: it is done where somebody looks.
         whole = now.metric
         if progress is not None or len(done) == len(parts):
-            whole = merging.merged(before)
+            whole = merging.merged()
         now = replace(
             now,
             metric=whole,
             rows=now.rows + state.rows,
             excluded=dict(Counter(now.excluded) + Counter(state.excluded)),
             done=tuple(sorted(done)),
-            merging=merging if before is None else None,
+            merging=merging,
             files=files,
         )
         if progress is not None:
@@ -248,6 +253,7 @@ def _submitted(
             if not waiting:
                 return
             ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            # In the order of the parts, so that neighbours meet early and few states wait.
             for future in sorted(ready, key=waiting.__getitem__):
                 index = waiting.pop(future)
                 yield index, _value(_result(future, parts[index]))
@@ -257,6 +263,7 @@ def _submitted(
 
 
 def _of_part(task: Folding, index: int) -> Folding:
+    # One part warns of what looks like a mistake: the others would repeat it.
     return task if index else replace(task, warns=True)
 
 

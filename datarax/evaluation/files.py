@@ -92,6 +92,7 @@ def _found(source: str | Path) -> list[str]:
         found = [each.as_posix() for each in _in_folder(path)]
         if not found:
             raise MetricInputError(f"{path}: the folder has no file of {_known()}")
+    # Before globs: the name of a file may have the signs of one.
     elif path.exists():
         found = [path.as_posix()]
     else:

@@ -4,19 +4,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from datarax._errors import MetricInputError
-from datarax.evaluation.columns import Encoded, feeds_as_they_are
-from datarax.evaluation.encoding import known, listed
+from datarax.evaluation.columns import Encoded, Names, feeds_as_they_are
+from datarax.evaluation.encoding import Value, known, listed
 from datarax.evaluation.files import Source, paths_of, tables_of
 from datarax.evaluation.identity import FileIdentity
 from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.planning import MOST_VALUES
 from datarax.evaluation.table_batches import TableBatch, batches
-from datarax.evaluation.tables import Part, Table, parts_of
+from datarax.evaluation.tables import Outputs, Part, Rows, Table, parts_of
 
 _FIRST_ROWS = 1000
 _ROWS = 65536
@@ -60,7 +59,7 @@ class Files:
         """The names of the columns of each output."""
         return {feed.output: list(feed.columns) for feed in self.feeds}
 
-    def first_rows(self) -> dict[str, Any]:
+    def first_rows(self) -> Outputs:
         """Some rows of each output, as they are in the files.
 
         Raises:
@@ -79,13 +78,14 @@ class Files:
             )
         raise MetricInputError("no rows to evaluate: the files are empty")
 
-    def value_counts(self, outputs: Sequence[str]) -> dict[str, Counter[Any]]:
+    def value_counts(self, outputs: Sequence[str]) -> dict[str, Counter[Value]]:
         """How often each value is in the columns of some outputs. The files are read once.
 
         Raises:
             MetricInputError: a column has too many distinct values.
         """
-        counts: dict[str, Counter[Any]] = {output: Counter() for output in outputs}
+        counts: dict[str, Counter[Value]] = {output: Counter() for output in outputs}
+        # All columns in one pass: files may be large, and on a slow disk.
         for _, batch in self._read(outputs):
             for output in outputs:
                 counts[output].update(_counted(batch.outputs[output]))
@@ -102,7 +102,7 @@ class Files:
         Raises:
             MetricInputError: the rows of a query do not follow each other, or are in two files.
         """
-        seen: set[Any] = set()
+        seen: set[Value] = set()
         path, last = "", None
         for part, batch in self._read([query]):
             # A query that goes on in the next file is refused: files are folded apart.
@@ -116,11 +116,12 @@ class Files:
                         f"{path}: the rows of the query {value!r} do not follow each other; sort "
                         f"the rows by the column {self.names[query][0]!r}, in one file"
                     )
+                # Only the ids are kept: there are many fewer queries than rows.
                 seen.add(value)
                 last = value
 
     def _read(self, outputs: Sequence[str]) -> Iterator[tuple[Part, TableBatch]]:
-        names: Mapping[str, Any] = {output: self.names[output] for output in outputs}
+        names: Mapping[str, Names] = {output: self.names[output] for output in outputs}
         # Optional, so that rows without a value are counted too: None may be a slice.
         some = replace(self.columns, names=names, optional=tuple(outputs))
         feeds, types = feeds_as_they_are(some, self.tables)
@@ -130,13 +131,13 @@ class Files:
                     yield part, batch
 
 
-def _counted(values: Any) -> Counter[Any]:
+def _counted(values: Rows) -> Counter[Value]:
     if isinstance(values, np.ndarray):
         distinct, numbers = np.unique(values, return_counts=True)
         # `unique` gives one NaN, which becomes None as in the slices.
         values = dict(zip(map(known, distinct.tolist()), numbers.tolist(), strict=True))
         return Counter(values)
-    flat: list[Any] = []
+    flat: list[Value] = []
     for value in listed(values):
         flat += value if isinstance(value, list | tuple | np.ndarray) else [known(value)]
     return Counter(flat)

@@ -5,13 +5,14 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from importlib import resources
 from typing import Any
 
 from datarax._optional import optional
-from datarax.evaluation.html_tables import class_columns, count, metric_row, sliced_metrics
+from datarax.evaluation.html_tables import Values, class_columns, count, metric_row, sliced_metrics
+from datarax.evaluation.pictures import Picture
 
 # What a reader does not see: controls, bidi overrides, lone surrogates, separators of lines.
 # The two joiners stay: scripts and emoji need them.
@@ -68,7 +69,7 @@ def policy(script: str) -> str:
     )
 
 
-def render(summary: Mapping[str, Any], pictures: Sequence[Any] = ()) -> str:
+def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
     """The report as one HTML page: it loads nothing, and is useful without scripts.
 
     The template escapes each text and shows its hidden characters, unless it is `Markup`. Only the

@@ -135,6 +135,7 @@ def metric_row(metric: Values) -> dict[str, Any]:
     least, most = metric.get("bounds") or (None, None)
     exact, decimals = known_decimals(least, most, digits=1), known_decimals(lower, upper)
     decimals = exact if decimals is None else decimals
+    # A dot alone, on an axis made for it, would say nothing.
     axis = Axis.of([value, lower, upper, least, most]) if finite([lower, upper]) else None
     return {
         "description": None,

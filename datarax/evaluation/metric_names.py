@@ -61,6 +61,7 @@ def parsed(text: str, task: str, size: int | None = None) -> list[Spec]:
                 f"the metric {spec.name!r} has no number {number!r}"
                 f"{nearest(number, numbers[spec.name])}"
             )
+        # "rouge/rouge1,rouge/rouge2" names one metric twice, which is computed once.
         if number and spec in specs:
             continue
         if spec.name in [other.name for other in specs]:
@@ -128,6 +129,7 @@ def _spec(text: str, task: str, known: Mapping[str, Spec]) -> tuple[Spec, str]:
     first, *options = _split(text, ":")
     *listed, given = (part.strip() for part in _split(first, "="))
     given, *number = _split(given, "/")
+    # Options in brackets are how results are listed, so that a listed name can be given again.
     inside = _WITH_OPTIONS.fullmatch(given)
     name = inside[1].strip() if inside else given
     if inside:
@@ -180,6 +182,7 @@ def _unknown(name: str, task: str) -> str:
 def _numbers(spec: Spec, task: str, size: int | None) -> list[str]:
     """The names of the numbers that a metric gives, if it gives several."""
     if size is None and TASKS[task].size:
+        # The names of the numbers do not depend on how many classes there are.
         size = 2
     results = built(spec, task, size, None, "propagate").results()
     return [name.removeprefix("/") for name, _ in flat_items({"": results})]
@@ -212,7 +215,7 @@ def _value(literal: str) -> Any:
         return literal if _WORD.fullmatch(literal) else None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """The value of an option as `_value` takes it: in quotes only if they are needed."""
     return str(value) if _value(str(value)) == value else repr(value)
 

@@ -4,12 +4,12 @@ import math
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from datarax._errors import MetricInputError
-from datarax.evaluation.tables import ColumnType, Part, TableFile, key_of, reading
+from datarax.evaluation.tables import Column, ColumnType, Part, TableFile, Types, key_of, reading
 
 _KINDS = {"f": "float", "i": "integer", "u": "integer", "b": "boolean", "U": "text"}
 
@@ -31,7 +31,7 @@ class NpzFile(TableFile):
         key, most = key_of(self.path), max(rows, default=0)
         return columns, [Part(self.file, 0, 1, key, most, counted=len(rows) == 1)]
 
-    def read(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[dict[str, Any]]:
+    def read(self, part: Part, types: Types, rows: int) -> Iterator[dict[str, Column]]:
         with reading(self.path), zipfile.ZipFile(self.path) as archive, ExitStack() as members:
             opened = {name: archive.open(f"{name}.npy") for name in types}
             columns = {
@@ -65,13 +65,14 @@ class _RowReader:
             self.place += rows
             return np.ascontiguousarray(self.whole[self.place - rows : self.place])
         shape, size = (rows, *self.shape[1:]), rows * _row_bytes(self.shape, self.dtype)
+        # Members are read as streams, because compressed ones cannot be mapped into memory.
         data = self.file.read(size)
         if len(data) < size:
             raise ValueError("the archive ends in the middle of an array")
         return np.frombuffer(data, self.dtype).reshape(shape)
 
 
-def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     """The shape of an array, whether it is laid out by column, and its dtype."""
     version = np.lib.format.read_magic(file)
     read = {
@@ -87,6 +88,6 @@ def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, by_column, dtype
 
 
-def _row_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+def _row_bytes(shape: tuple[int, ...], dtype: np.dtype) -> int:
     """How many bytes a row of an array takes; 0 if it has no rows."""
     return math.prod(shape[1:]) * dtype.itemsize if shape else 0

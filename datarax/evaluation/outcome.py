@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from datarax._errors import CheckpointError, ConfigurationMismatchError
-from datarax.evaluation.assembly import Configuration, assembled
+from datarax.evaluation.assembly import Configuration, Json, assembled
 from datarax.evaluation.evaluator import Progress
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.output_folder import check_not_held, write_files
@@ -45,7 +45,7 @@ class Outcome(Progress):
     """Whether it was merged of several; then `done` does not say which parts."""
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def asked(self) -> Json:
         """What it was asked for, by the names that messages have."""
         settings = {_NAMES.get(name, name): x for name, x in self.config.as_json().items()}
         return settings | {f"the column of {name}": x for name, x in self.columns.items()}
@@ -110,6 +110,7 @@ def load_state(folder: Path, name: str = STATE) -> Outcome:
     """
     path = folder / name
     try:
+        # Without pickles: reading a state that somebody else has written runs no code.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             saved = {name: file[name] for name in file.files}
             description = json.loads(saved["description"].tobytes())
@@ -123,6 +124,8 @@ def load_state(folder: Path, name: str = STATE) -> Outcome:
             f"{str(path)!r} was written by another version of datarax; evaluate the files again"
         )
     try:
+        # The checksum covers both: a description beside the arrays of another state would give
+        # wrong values without any error.
         if not np.array_equal(_checksum(saved["description"], saved["state"]), saved["sha256"]):
             raise ValueError("its checksum is wrong")
         config = Configuration.of_json(description["config"])
@@ -144,8 +147,11 @@ def resumed(folder: Path, fresh: Outcome) -> Outcome:
         ConfigurationMismatchError: it is not; says in what they differ.
         CheckpointError: as of `load_state`.
     """
+    # A new run deletes the partial state when it starts, and any run when it has written all. So if
+    # it is there, it is newer than the finished one.
     found = load_state(folder, PARTIAL if (folder / PARTIAL).exists() else STATE)
     problem = fresh.difference(found) or different(found.files, fresh.files)
+    # Of merged folders it is not known which parts of these files are done.
     if found.merged:
         problem = "it was merged of several folders"
     elif not problem and found.total != fresh.total:
@@ -165,6 +171,7 @@ def merged(folders: Sequence[Path], *, duplicates: bool = False, title: str = ""
         CheckpointError: as of `load_state`; a process writes to a folder; or one has the state of
             an evaluation that was stopped, and an earlier result.
     """
+    # All are read before any is merged, so a folder that is refused costs no merge.
     total, *others = (load_state(folder, _only_state(folder)) for folder in folders)
     if total.config.compared:
         raise ConfigurationMismatchError(
@@ -190,6 +197,7 @@ def merged(folders: Sequence[Path], *, duplicates: bool = False, title: str = ""
             files=(*total.files, *other.files),
             rows=total.rows + other.rows,
             excluded=dict(Counter(total.excluded) + Counter(other.excluded)),
+            # Parts of different folders have no common numbering: only how many are done is kept.
             done=tuple(range(len(total.done) + len(other.done))),
             total=total.total + other.total,
         )
@@ -230,6 +238,7 @@ def _twice(seen: Mapping[FileIdentity, Path], files: Sequence[FileIdentity]) -> 
 
 def files_of(outcome: Outcome, summary: Mapping[str, Any]) -> dict[str, bytes]:
     """The contents of the state, the summary, the pictures and the report, by name of file."""
+    # Here, because a comparison writes neither, and the figures import the plots.
     from datarax.evaluation.html_report import render
     from datarax.evaluation.pictures import pictures
 
@@ -248,6 +257,7 @@ def write_outcome(folder: Path, files: Mapping[str, bytes]) -> None:
         OSError: they cannot be written; those that were there stay.
     """
     write_files(folder, files)
+    # Last: a crash before this line leaves a state from which --resume continues.
     (folder / PARTIAL).unlink(missing_ok=True)
 
 
@@ -261,6 +271,6 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -8,20 +8,24 @@ from typing import Any
 import jax
 import numpy as np
 
-from datarax.evaluation.assembly import Configuration
+from datarax._typing import PyTree
+from datarax.evaluation.assembly import Configuration, Json
 from datarax.evaluation.outcome import Outcome
 from datarax.evaluation.tasks import Spec, better, built, described
-from datarax.metrics.base import Metric, read
+from datarax.metrics.base import read
 from datarax.metrics.reading import Reading, flat_items
 from datarax.wrappers.collection import Collection
 
+Number = int | float | np.number
+Values = Mapping[str, PyTree]
+"""What is read of metrics, by name."""
 FORMAT = 1
 """The version of the layout of the summary."""
 
 _NAN = "the result is NaN; --on-invalid exclude leaves such rows out"
 
 
-def head_of(outcome: Outcome, version: str) -> dict[str, Any]:
+def head_of(outcome: Outcome, version: str) -> Json:
     """What the summaries of evaluations and of comparisons begin with."""
     return {
         "format": FORMAT,
@@ -33,7 +37,7 @@ def head_of(outcome: Outcome, version: str) -> dict[str, Any]:
     }
 
 
-def summary_of(outcome: Outcome, version: str) -> dict[str, Any]:
+def summary_of(outcome: Outcome, version: str) -> Json:
     """The summary of an evaluation by this version of datarax; NaN and infinities are None.
 
     Its keys are those of `metrics.json`: see the page on evaluating files.
@@ -41,7 +45,6 @@ def summary_of(outcome: Outcome, version: str) -> dict[str, Any]:
     config, metric = outcome.config, outcome.metric
     whole = read(metric["whole"]).checked("", warns=False)  # raises, if the policy is "raise"
     values = dict(flat_items(whole.on_host()))
-    ends = _ends(metric["interval"]) if "interval" in metric else {}
     done = len(outcome.done)
     return plain(
         head_of(outcome, version)
@@ -53,8 +56,8 @@ def summary_of(outcome: Outcome, version: str) -> dict[str, Any]:
                 "complete": done == outcome.total,
             },
             "columns": outcome.columns,
-            "metrics": list(_rows(config, values, ends, whole.bounds)),
-            "by_class": _by_class(config, _class_names(config), values),
+            "metrics": list(_rows(config, values, _ends(metric, "interval"), whole.bounds)),
+            "by_class": _by_class(config, values),
             "slices": [_slices(config, place, metric) for place in range(len(config.slicings))],
             "excluded": [*_excluded(outcome.excluded), *_unusable(whole, config)],
             "confidence": config.confidence,
@@ -62,10 +65,12 @@ def summary_of(outcome: Outcome, version: str) -> dict[str, Any]:
     )
 
 
-def _numbers(config: Configuration, values: Mapping[str, Any]) -> Iterator[tuple[Spec, str, Any]]:
+def _numbers(config: Configuration, values: Values) -> Iterator[tuple[Spec, str, Number]]:
     """Each number of each metric, with its name."""
     for spec in config.specs:
         for name, value in values.items():
+            # A metric that gives several numbers has them below its name; `bool` is a subclass of
+            # `int`.
             of_spec = name == spec.name or name.startswith(f"{spec.name}/")
             number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
             if of_spec and number and not name.endswith("/invalid"):
@@ -74,15 +79,17 @@ def _numbers(config: Configuration, values: Mapping[str, Any]) -> Iterator[tuple
 
 def _rows(
     config: Configuration,
-    values: Mapping[str, Any],
-    ends: Mapping[str, Mapping[str, Any]],
-    bounds: Mapping[str, Any],
-) -> Iterator[dict[str, Any]]:
+    values: Values,
+    ends: Mapping[str, Values],
+    bounds: Values,
+) -> Iterator[Json]:
     """The rows of the metrics: one for each number that they give."""
     for spec, name, value in _numbers(config, values):
+        # Bounds are of a metric with one number. NumPy's scalars are no JSON.
         certain = bounds.get(name) if name == spec.name else None
         yield {
             "name": name,
+            # As one writes it in Python. The policy is among the settings of the whole summary.
             "metric": repr(built(spec, config.task, config.size, config.scores, "propagate")),
             "value": value,
             **{end: ends.get(end, {}).get(name) for end in ("lower", "upper", "std_error")},
@@ -92,52 +99,40 @@ def _rows(
         }
 
 
-def _ends(metric: Metric) -> dict[str, dict[str, Any]]:
-    """The ends of intervals and the standard errors of a `Bootstrap`, by the name of the metric."""
-    results = read(metric).on_host()
-    return {
-        name: dict(flat_items(part)) for name, part in results.items() if isinstance(part, dict)
-    }
+def _ends(metric: Collection, member: str) -> dict[str, Values]:
+    """The ends of intervals and the standard errors of a `Bootstrap`, if the member is there."""
+    results = read(metric[member]).on_host() if member in metric else {}
+    return {name: dict(flat_items(x)) for name, x in results.items() if isinstance(x, dict)}
 
 
-def _class_names(config: Configuration) -> list[str]:
-    if config.names is not None:
-        return list(config.names)
-    return [str(number) for number in range(config.size or 0)]
-
-
-def _by_class(
-    config: Configuration, classes: list[str], values: Mapping[str, Any]
-) -> dict[str, Any] | None:
+def _by_class(config: Configuration, values: Values) -> Json | None:
+    classes = list(config.names or map(str, range(config.size or 0)))
     listed = {spec.name for spec in config.specs}
     columns = []
     for name, value in values.items():
         if name == "class/support":
             value = np.asarray(value)[:, -1]  # the last of the counts
+        # Metrics that were asked for with average=None are listed by class too.
         if np.shape(value) == (len(classes),) and (name.startswith("class/") or name in listed):
             columns.append({"name": name.removeprefix("class/"), "values": value.tolist()})
     return {"classes": classes, "columns": columns} if columns else None
 
 
-def _slices(config: Configuration, place: int, metric: Collection) -> dict[str, Any]:
+def _slices(config: Configuration, place: int, metric: Collection) -> Json:
     """The values of one slicing, with intervals where there are any."""
     slicing, by = config.slicings[place], f"slice_{place}"
-    values = read(metric[by]).on_host()
-    drawn = f"{by}_interval"
-    ends = read(metric[drawn]).on_host() if drawn in metric else {}
+    values, ends = read(metric[by]).on_host(), _ends(metric, f"{by}_interval")
     rows = []
     for number, name in enumerate(slicing.names):
         of_slice = dict(flat_items(values[str(number)]))
         examples = of_slice.pop("examples")
-        low, high = (
-            dict(flat_items(ends[end][str(number)])) if ends else {} for end in ("lower", "upper")
-        )
         rows.append(
             {
                 "name": name,
                 "examples": examples,
                 "values": {
-                    key: {"value": value, "lower": low.get(key), "upper": high.get(key)}
+                    key: {"value": value}
+                    | {end: ends.get(end, {}).get(f"{number}/{key}") for end in ("lower", "upper")}
                     for _, key, value in _numbers(config, of_slice)
                 },
             }
@@ -145,13 +140,13 @@ def _slices(config: Configuration, place: int, metric: Collection) -> dict[str, 
     return {"by": slicing.by, "rows": rows}
 
 
-def _excluded(rows: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def _excluded(rows: Mapping[str, int]) -> Iterator[Json]:
     for column, number in rows.items():
         reason = f"no value in column {column!r}"
         yield {"reason": reason, "where": column, "rows": number, "effect": "left out"}
 
 
-def _unusable(reading: Reading, config: Configuration) -> Iterator[dict[str, Any]]:
+def _unusable(reading: Reading, config: Configuration) -> Iterator[Json]:
     """What metrics could not use; one row for all metrics that could not use the same."""
     found: dict[tuple[str, int, str], list[str]] = {}
     policies, invalid = dict(reading.policies), jax.device_get(reading.invalid)
@@ -161,6 +156,7 @@ def _unusable(reading: Reading, config: Configuration) -> Iterator[dict[str, Any
         for kind, count in unusable.counts.items():
             if int(count):
                 effect = _NAN if policies[name] == "propagate" else "left out"
+                # Metrics of the same columns mostly refuse the same rows, which are listed once.
                 key = (kind or "cannot be used", int(count), effect)
                 found.setdefault(key, []).append(name)
     for (reason, rows, effect), names in found.items():
@@ -180,15 +176,14 @@ def plain(x: Any) -> Any:
     return None if isinstance(x, float) and not math.isfinite(x) else x
 
 
-def compared_rows(config: Configuration, metric: Collection) -> list[dict[str, Any]]:
+def compared_rows(config: Configuration, metric: Collection) -> list[Json]:
     """The metrics of two models, with their differences and the intervals of those."""
     models = [read(metric[model]).checked("", warns=False) for model in ("a", "b")]
     a, b = (dict(flat_items(each.on_host())) for each in models)
-    drawn = read(metric["compared"]).on_host() if "compared" in metric else {}
-    low, high = (dict(flat_items(drawn.get(end, {}))) for end in ("lower", "upper"))
-    rows = []
+    drawn, rows = _ends(metric, "compared"), []
     for spec, name, value in _numbers(config, a):
-        ends = [low.get(name, math.nan), high.get(name, math.nan)]
+        ends = [drawn.get(end, {}).get(name, math.nan) for end in ("lower", "upper")]
+        # Without an interval it is not known whether the difference is more than chance.
         known = all(map(math.isfinite, ends))
         rows.append(
             {

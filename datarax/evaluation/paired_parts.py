@@ -1,17 +1,17 @@
 """The files of two models on the same examples, read together: `datarax compare` folds pairs."""
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax.evaluation.columns import INDEX, Feed
 from datarax.evaluation.encoding import listed
-from datarax.evaluation.table_batches import Outputs, TableBatch, batches, taken
-from datarax.evaluation.tables import ColumnType, Part
+from datarax.evaluation.table_batches import TableBatch, batches, taken
+from datarax.evaluation.tables import Outputs, Part, Rows, Types
 
 MODELS = ("a", "b")
 PREDICTED = ("preds", "boxes", "scores", "labels")
@@ -44,6 +44,8 @@ class Pair(NamedTuple):
 
 def pairs_of(a: Sequence[Part], b: Sequence[Part]) -> list[Pair]:
     """Pairs that end where a part of each model ends; one for all if rows are not counted."""
+    # A pair can only end where both models have a part that ends after as many rows. That is known
+    # before the files are read only if all formats count their rows.
     counted = all(part.counted for part in (*a, *b))
     ends = [list(accumulate(part.rows for part in side)) if counted else [] for side in (a, b)]
     shared = sorted(set(ends[0]) & set(ends[1]))
@@ -59,7 +61,7 @@ def pairs_of(a: Sequence[Part], b: Sequence[Part]) -> list[Pair]:
 def paired_batches(
     pair: Pair,
     feeds: Sequence[tuple[Feed, ...]],
-    types: Sequence[Mapping[str, ColumnType]],
+    types: Sequence[Types],
     rows: int,
 ) -> Generator[TableBatch, None, None]:
     """The rows that have values in the files of both models.
@@ -80,6 +82,8 @@ def paired_batches(
                 read[model] += batch.rows + sum(batch.excluded.values())
                 excluded.update({f"{model}:{name}": n for name, n in batch.excluded.items()})
                 if batch.rows:
+                    # The ids of a file count its rows from its key. Counted from the start of the
+                    # pair, the rows of both models have the same ids.
                     ids = batch.outputs[INDEX].astype(np.int64)
                     yield batch.outputs | {INDEX: (ids - part.key) % 2**32 + start}
 
@@ -90,6 +94,8 @@ def paired_batches(
     held = [next(stream, None) for stream in streams]
     while held[0] and held[1]:
         ids = [x[INDEX] for x in held if x]
+        # Up to `end` both models are read. A row that one of them lacks there had no value, and is
+        # left out of both; rows after `end` wait for the next batch of the other model.
         end = min(x[-1] for x in ids)
         stops = [int(np.searchsorted(x, end, "right")) for x in ids]
         below = (x[:stop] for x, stop in zip(ids, stops, strict=True))
@@ -112,7 +118,9 @@ def paired_batches(
     yield TableBatch({}, 0, dict(excluded))
 
 
-def _together(a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Any) -> TableBatch:
+def _together(
+    a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Callable[[int], str]
+) -> TableBatch:
     """The outputs of both models.
 
     Raises:
@@ -135,19 +143,20 @@ def _together(a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Any) -> Tabl
     return TableBatch(outputs | {INDEX: a[INDEX].astype(np.uint32)}, len(a[INDEX]), {})
 
 
-def _values(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+def _values(x: Rows, y: Rows) -> Iterator[tuple[object, object]]:
     """Pairs of values that may differ. NaN is equal to NaN."""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and x.shape == y.shape:
+        # At once for arrays, because the files of two models mostly agree.
         same = (x == y) | ((x != x) & (y != y))
         if same.all():
             return
     yield from ((_as_nan(a), _as_nan(b)) for a, b in zip(listed(x), listed(y), strict=True))
 
 
-def _as_nan(x: Any) -> Any:
+def _as_nan(x: object) -> object:
     return "NaN" if isinstance(x, float) and x != x else x
 
 
-def _brief(x: Any) -> str:
+def _brief(x: object) -> str:
     text = repr(x)
     return text if len(text) <= 60 else f"{text[:57]}..."

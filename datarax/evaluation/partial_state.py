@@ -22,7 +22,7 @@ from datarax._xp import fetched
 from datarax.algebra.state import walk
 from datarax.evaluation.paired_parts import Pair
 from datarax.evaluation.table_batches import TableBatch, whole_queries
-from datarax.evaluation.tables import Part
+from datarax.evaluation.tables import Outputs, Part
 from datarax.metrics.base import Metric
 from datarax.wrappers.best import Best
 from datarax.wrappers.decayed import Decayed
@@ -43,7 +43,7 @@ def read_ahead(items: Generator[T, None, None], depth: int = 3) -> Generator[T, 
     ready: queue.Queue[Any] = queue.Queue(depth)
     stopped = threading.Event()
 
-    def offer(item: Any) -> bool:
+    def offer(item: object) -> bool:
         while not stopped.is_set():
             try:
                 # With a timeout: if nobody takes items any more, the thread must notice `stopped`.
@@ -92,7 +92,7 @@ class Folding:
 
     metric: bytes
     """The empty metric, pickled and compressed, as its arrays are mostly zeros."""
-    read: Callable[[Any], Generator[TableBatch, None, None]]
+    read: Callable[..., Generator[TableBatch, None, None]]
     """The batches of a part."""
     rows: int | None
     """The rows of a batch. `None`: all rows of a part are one batch."""
@@ -100,7 +100,7 @@ class Folding:
     warns: bool = False
     """Whether the first batch warns of values that look like a mistake, such as scores that are no
     probabilities."""
-    encode: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    encode: Callable[[Outputs], Outputs] | None = None
     """Makes the outputs from the columns; None if the columns are the outputs."""
     together: str | None = None
     """The column whose equal values come in one batch."""
@@ -132,7 +132,8 @@ def packed(metric: Metric) -> bytes:
 
 @lru_cache(maxsize=8)
 def _unpacked(data: bytes) -> Metric:
-    # As arrays of NumPy, which are on no device: each thread may use another one.
+    # Cached, because a worker folds many parts into one metric. As arrays of NumPy, which are on no
+    # device: each thread may use another one.
     return jax.tree.map(np.asarray, pickle.loads(zlib.decompress(data)))
 
 
@@ -185,7 +186,7 @@ def _folded(task: Folding, part: Work, stopped: Callable[[], bool]) -> PartState
     return PartState(tuple(map(np.asarray, jax.tree.leaves(metric))), rows, dict(excluded))
 
 
-def _on_devices(metric: Metric, given: dict[str, Any], devices: tuple[Any, ...]) -> Metric:
+def _on_devices(metric: Metric, given: Outputs, devices: tuple[Any, ...]) -> Metric:
     """The metric updated by one compiled program: each device folds some of the rows."""
     mesh = Mesh(np.array(devices), ("rows",))
     everywhere, split = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), ("rows",)))
@@ -225,9 +226,14 @@ class Merging:
     """The states of the finished parts, merged where both halves of a node are there."""
 
     nodes: dict[Node, Metric] = field(default_factory=dict)
+    before: Metric | None = None
+    """The state of parts whose nodes are not known, as they were saved merged."""
 
     def with_part(self, index: int, state: Metric) -> "Merging":
         """This, with the state of one more part."""
+        # The tree depends on the number of parts alone, and sums of floats on the order in which
+        # they are added. So the result is the same bit for bit, whoever folds the parts and
+        # whenever they are done.
         nodes, level = dict(self.nodes), 0
         # `index ^ 1` is the sibling. The left one comes first, whichever was done first.
         while (level, index ^ 1) in nodes:
@@ -237,15 +243,13 @@ class Merging:
         nodes[level, index] = state
         return replace(self, nodes=nodes)
 
-    def merged(self, before: Metric | None) -> Metric:
-        """All states merged, the last parts first, and then into `before`, if it is given."""
+    def merged(self) -> Metric:
+        """All states merged, the last parts first, and then into `before`."""
         # The first part of the node (k, i) is i * 2**k.
         places = sorted(self.nodes, key=lambda node: node[1] << node[0], reverse=True)
         states = [self.nodes[place] for place in places]
-        return reduce(
-            lambda whole, state: state.merge(whole),
-            states if before is None else [*states, before],
-        )
+        states += [] if self.before is None else [self.before]
+        return reduce(lambda whole, state: state.merge(whole), states)
 
 
 def check_foldable(metric: Metric) -> None:

@@ -110,7 +110,7 @@ def pictures(metric: Metric, *, names: Sequence[str] | None = None) -> list[Pict
     members = list(_members(metric))
     found = []
     for kind in _KINDS:
-        groups: dict[Any, list[tuple[str, Metric]]] = {}
+        groups: dict[tuple[int, ...], list[tuple[str, Metric]]] = {}
         for path, each in members:
             if kind.shows(each):
                 # Metrics of one statistic would give the same figure.
@@ -137,7 +137,7 @@ def _members(metric: Metric, path: str = "") -> Iterator[tuple[str, Metric]]:
         yield path, metric
 
 
-def _state(metric: Metric) -> Any:
+def _state(metric: Metric) -> tuple[int, ...]:
     """Equal for metrics that share a state."""
     statistic: Any = getattr(metric, "statistic", metric)
     # Members of a collection that share a statistic hold the very same arrays.

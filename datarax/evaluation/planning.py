@@ -9,8 +9,9 @@ import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax.evaluation.assembly import Configuration
-from datarax.evaluation.encoding import Rows, Slicing, known, listed
+from datarax.evaluation.encoding import Slicing, Value, known, listed
 from datarax.evaluation.metric_names import defaults, parsed
+from datarax.evaluation.tables import Outputs, Rows
 from datarax.evaluation.tasks import TASKS
 
 MOST_CLASSES = 10_000
@@ -27,7 +28,7 @@ def planned(
     request: Configuration,
     metrics: str | None,
     columns: Columns,
-    first: Mapping[str, Any],
+    first: Outputs,
     scan: Scan,
 ) -> Configuration:
     """The configuration for files with these columns.
@@ -49,6 +50,7 @@ def planned(
         first.get("preds_a" if request.compared else "preds", ()),
     )
     wide = [f"slice_{place}" for place, each in enumerate(slicings) if not each.values]
+    # One pass over the files counts the values of all these columns.
     counted = dict(scan(wide)) if wide else {}
     size, names, named, scores = None, request.names, False, None
     if task in ("binary", "multiclass", "multilabel"):
@@ -100,8 +102,10 @@ def _predicted(name: str, request: Configuration) -> tuple[str, ...]:
     return (f"{name}_a", f"{name}_b") if request.compared else (name,)
 
 
-def _scores(request: Configuration, columns: Columns, preds: Any) -> str:
+def _scores(request: Configuration, columns: Columns, preds: Rows) -> str:
     """What the columns of predictions hold. It follows from names and shapes, never from values."""
+    # One column of a multiclass task cannot hold scores of several classes. Numbers of a binary
+    # task may be scores or labels, which the metrics take alike; names can only be labels.
     labels = request.task == "multiclass" and np.ndim(preds) == 1 and not _holds_lists(preds)
     labels |= request.task == "binary" and _holds_strings(preds)
     if labels and request.scores in ("logits", "probabilities"):
@@ -119,7 +123,7 @@ def _scores(request: Configuration, columns: Columns, preds: Any) -> str:
 
 
 def _classes(
-    request: Configuration, columns: Columns, first: Mapping[str, Any], scores: str, scan: Scan
+    request: Configuration, columns: Columns, first: Outputs, scores: str, scan: Scan
 ) -> tuple[int | None, tuple[str, ...] | None, bool]:
     """The number of classes or labels, their names, and whether columns hold the names."""
     task, outputs = request.task, _predicted("preds", request)
@@ -132,6 +136,7 @@ def _classes(
             )
         if request.size not in (None, 2) or (names and len(names) != 2):
             raise MetricInputError("the task binary has two classes; use --task multiclass")
+        # Labels that are numbers are 0 and 1 by definition, so no values have to be counted.
         if not _holds_strings(target):
             _same_kind(columns, (*outputs, "target"), first, scores)
             return None, names, False
@@ -151,6 +156,7 @@ def _classes(
             )
         if names and len(names) != wide:
             raise MetricInputError(f"--classes has {len(names)} names; there are {wide} labels")
+        # With a column for each label, the names of the columns are those of the labels.
         own = tuple(columns["target"]) if len(columns["target"]) == wide else None
         return wide, names or own, False
     if scores == "labels":
@@ -166,6 +172,8 @@ def _classes(
         return wide, names, False
     if names is None:
         found = _found(columns, "target", scan)
+        # The names of the columns also say the order of the classes. The sorted values of the
+        # target need not be in that order, so they are taken only where their number is right.
         endings = _endings(columns[outputs[0]])
         names = endings if set(found) <= set(endings) else found
         if len(names) != wide:
@@ -177,9 +185,7 @@ def _classes(
     return wide, names, True
 
 
-def _same_kind(
-    columns: Columns, outputs: Sequence[str], first: Mapping[str, Any], scores: str
-) -> None:
+def _same_kind(columns: Columns, outputs: Sequence[str], first: Outputs, scores: str) -> None:
     """Raises if some columns of labels hold names and others numbers."""
     named = [output for output in outputs if _holds_strings(_flat(first[output]))]
     others = [output for output in outputs if output not in named and _flat(first[output])]
@@ -194,7 +200,7 @@ def _labels(
     request: Configuration,
     columns: Columns,
     outputs: Sequence[str],
-    first: Mapping[str, Any],
+    first: Outputs,
     scan: Scan,
 ) -> tuple[int, tuple[str, ...] | None, bool]:
     """The same where all that is known of the classes is in columns of labels."""
@@ -214,7 +220,10 @@ def _labels(
             )
         size = len(names)
     else:
+        # NaN and infinities have no integer. The metrics count them as out of range.
         whole = [int(value) for value in values if value == value and abs(value) < 2**62]
+        # A label that no row has still counts as a class if a greater one occurs; two are the least
+        # that a metric of classes takes.
         names, size = None, max(max(whole, default=1) + 1, 2)
     if size > MOST_CLASSES:
         raise MetricInputError(
@@ -235,11 +244,12 @@ def _found(columns: Columns, output: str, scan: Scan) -> tuple[str, ...]:
     return found
 
 
-def _slicing(given: Slicing, counts: Counter[Any] | None, first: Rows) -> Slicing:
+def _slicing(given: Slicing, counts: Counter[Value] | None, first: Rows) -> Slicing:
     if counts is None:
         kind = next((type(x) for x in listed(first) if x is not None), str)
-        return replace(given, values=tuple(_as_value(x, kind, given.by) for x in given.values))
-    merged: Counter[Any] = Counter()
+        return replace(given, values=tuple(_as_value(str(x), kind, given.by) for x in given.values))
+    # NaN and a missing value are one slice, so their counts are added.
+    merged: Counter[Value] = Counter()
     for value, number in counts.items():
         merged[known(value)] += number
     if not merged:
@@ -249,7 +259,7 @@ def _slicing(given: Slicing, counts: Counter[Any] | None, first: Rows) -> Slicin
     return Slicing(given.by, tuple(ranked[:MOST_SLICES]), len(ranked) > MOST_SLICES)
 
 
-def _as_value(text: str, kind: type, column: str) -> Any:
+def _as_value(text: str, kind: type, column: str) -> Value:
     """A value of `--slice-by column=a,b` as the column has it."""
     if text == "(no value)":
         return None
@@ -272,7 +282,7 @@ def _endings(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name[start:] for name in names)
 
 
-def _same_width(first: Mapping[str, Any], request: Configuration) -> None:
+def _same_width(first: Outputs, request: Configuration) -> None:
     target = first["target"]
     for output in _predicted("preds", request):
         if np.shape(first[output])[1:] != np.shape(target)[1:]:
@@ -282,23 +292,23 @@ def _same_width(first: Mapping[str, Any], request: Configuration) -> None:
             )
 
 
-def _width(x: Any) -> int:
+def _width(x: Rows) -> int:
     return np.shape(x)[1] if np.ndim(x) > 1 else 1
 
 
-def _flat(values: Any) -> list[Any]:
+def _flat(values: Rows) -> list[Any]:
     return [x for each in listed(values) for x in (each if _is_list(each) else [each])]
 
 
-def _is_list(x: Any) -> bool:
+def _is_list(x: object) -> bool:
     return isinstance(x, list | tuple | np.ndarray)
 
 
-def _holds_lists(values: Any) -> bool:
+def _holds_lists(values: Rows) -> bool:
     return any(_is_list(x) for x in listed(values)[:100])
 
 
-def _holds_strings(values: Any) -> bool:
+def _holds_strings(values: Rows) -> bool:
     if isinstance(values, np.ndarray) and values.dtype.kind not in "OUS":
         return False
     return any(isinstance(x, str) for x in listed(values))

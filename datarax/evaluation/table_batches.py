@@ -10,10 +10,9 @@ from datarax.evaluation.arrow_values import Ragged, null_rows, values
 from datarax.evaluation.columns import Feed
 from datarax.evaluation.files import open_table
 from datarax.evaluation.identity import unchanged
-from datarax.evaluation.tables import ColumnType, Part, reading
+from datarax.evaluation.tables import Column, Outputs, Part, Rows, Types, reading
 
 READ_ROWS = 2**16
-Outputs = dict[str, Any]
 
 
 class TableBatch(NamedTuple):
@@ -29,7 +28,7 @@ class TableBatch(NamedTuple):
 def batches(
     part: Part,
     feeds: tuple[Feed, ...],
-    types: Mapping[str, ColumnType],
+    types: Types,
     rows: int | None,
     index: str | None = None,
 ) -> Generator[TableBatch, None, None]:
@@ -49,11 +48,12 @@ def batches(
             the part was planned; names it.
     """
     held: list[Outputs] = []
+    # The columns of optional outputs do not leave rows out: a missing value is one of their slices.
     needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
     count, place = 0, 0
     excluded: dict[str, int] = {}
     with unchanged(part.file):
-        for table in open_table(part.file).read(part, dict(types), rows or READ_ROWS):
+        for table in open_table(part.file).read(part, types, rows or READ_ROWS):
             size = len(next(iter(table.values())))
             # By the place in the file, before rows are left out: the same for any batch size.
             ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
@@ -103,7 +103,7 @@ def whole_queries(found: Iterable[TableBatch], together: str) -> Generator[Table
         yield TableBatch(held, len(held[together]), {})
 
 
-def _outputs(feeds: tuple[Feed, ...], table: Mapping[str, Any]) -> dict[str, Any]:
+def _outputs(feeds: tuple[Feed, ...], table: Mapping[str, Column]) -> Outputs:
     """All outputs, and the masks of those with lists of different lengths."""
     outputs, masks = {}, {}
     for feed in feeds:
@@ -120,7 +120,7 @@ def _outputs(feeds: tuple[Feed, ...], table: Mapping[str, Any]) -> dict[str, Any
     return {mask: real for mask, (_, real) in masks.items()} | outputs
 
 
-def output_of(feed: Feed, table: Mapping[str, Any]) -> dict[str, Any]:
+def output_of(feed: Feed, table: Mapping[str, Column]) -> Outputs:
     """The output that some columns give, and its mask if its lists have different lengths."""
     if feed.kind == "optional":
         columns = [_objects(table[name]) for name in feed.columns]
@@ -145,12 +145,12 @@ def output_of(feed: Feed, table: Mapping[str, Any]) -> dict[str, Any]:
     return {feed.output: stacked(arrays)}
 
 
-def _objects(column: Any) -> list[Any]:
+def _objects(column: Column) -> list[Any]:
     """The values of a column as Python objects, None where there is no value."""
     return column.tolist() if isinstance(column, np.ndarray) else column.to_pylist()
 
 
-def _as_they_are(columns: list[Any]) -> Any:
+def _as_they_are(columns: list[Rows]) -> Rows:
     """Columns as one array, or as a list of strings, of arrays or of lists, one entry a row."""
     columns = [
         np.split(column.items, np.cumsum(column.lengths)[:-1])
@@ -173,7 +173,7 @@ def stacked(columns: list[np.ndarray]) -> np.ndarray:
     return np.stack(columns, -1)
 
 
-def _complete(table: Mapping[str, Any], excluded: dict[str, int]) -> np.ndarray | None:
+def _complete(table: Mapping[str, Column], excluded: dict[str, int]) -> np.ndarray | None:
     """The rows that have a value in all columns; None if all have. Counts the others."""
     keep: np.ndarray | None = None
     for name, column in table.items():
@@ -188,11 +188,11 @@ def _complete(table: Mapping[str, Any], excluded: dict[str, int]) -> np.ndarray 
     return keep
 
 
-def _kept(column: Any, keep: np.ndarray) -> Any:
+def _kept(column: Column, keep: np.ndarray) -> Column:
     return column[keep] if isinstance(column, np.ndarray) else column.filter(keep)
 
 
-def _as_numbers(column: Any, feed: Feed, name: str) -> np.ndarray:
+def _as_numbers(column: np.ndarray, feed: Feed, name: str) -> np.ndarray:
     """A column in the dtype that JAX has for its kind."""
     if feed.kind == "float":
         # Half precision stays: metrics know how far it is rounded.
@@ -205,7 +205,7 @@ def _as_numbers(column: Any, feed: Feed, name: str) -> np.ndarray:
     return column.astype(np.bool_, copy=False)
 
 
-def _as_int32(column: Any, feed: Feed, name: str) -> np.ndarray:
+def _as_int32(column: np.ndarray, feed: Feed, name: str) -> np.ndarray:
     """Integers of 32 bits. A label beyond them is out of range, and so stays out of range."""
     if column.dtype == np.int32:
         return column
@@ -224,13 +224,13 @@ def _as_int32(column: Any, feed: Feed, name: str) -> np.ndarray:
     return column.astype(np.int32)
 
 
-def _numbered(column: Any, classes: tuple[str, ...]) -> np.ndarray:
+def _numbered(column: Rows, classes: tuple[str, ...]) -> np.ndarray:
     """The number of each string among the classes; -1 if it is none of them."""
     number = {name: i for i, name in enumerate(classes)}
     return np.array([number.get(each, -1) for each in column], np.int32)
 
 
-def _padded_lists(feed: Feed, columns: list[Any]) -> dict[str, Any]:
+def _padded_lists(feed: Feed, columns: list[Rows]) -> Outputs:
     """Lists of different lengths, padded to a power of two, and the mask of what is real."""
     name = feed.columns[0]
     if len(columns) > 1:
@@ -278,7 +278,7 @@ def joined(pieces: Sequence[Outputs]) -> Outputs:
     return {name: _together([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
-def _together(pieces: list[Any]) -> Any:
+def _together(pieces: list[Rows]) -> Rows:
     if isinstance(pieces[0], list):
         return [each for piece in pieces for each in piece]
     if pieces[0].ndim > 1:  # of lists that were padded to different lengths

@@ -4,11 +4,22 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from datarax._errors import DataraxError, MetricInputError
 from datarax.evaluation.identity import FileIdentity
 
+if TYPE_CHECKING:
+    import pyarrow
+
+Column: TypeAlias = "np.ndarray | pyarrow.Array"
+"""A column as a reader gives it."""
+Rows = Any
+"""One value for each row: an array whose first axis is of rows, or a list."""
+Outputs = dict[str, Rows]
+"""Some rows, by the names of outputs."""
 PART_ROWS = 2**20
 """Parts have about this many rows, if the format lets a file be cut."""
 ROW_BYTES = 8
@@ -27,6 +38,10 @@ class ColumnType(NamedTuple):
     """Whether the lists may have different lengths."""
     name: str
     """As the format calls it, for errors."""
+
+
+Types = dict[str, ColumnType]
+"""What columns hold, by name."""
 
 
 class Part(NamedTuple):
@@ -60,7 +75,7 @@ class Table(NamedTuple):
     """One file: its columns, and the parts in which it is read."""
 
     file: FileIdentity
-    types: dict[str, ColumnType]
+    types: Types
     parts: tuple[Part, ...]
 
     @property
@@ -101,7 +116,7 @@ class TableFile(ABC):
             raise MetricInputError(f"{self.path}: the file is empty")
         with reading(self.path):
             columns, parts = self.layout()
-            types: dict[str, ColumnType] = {}
+            types: Types = {}
             for name, found in columns:
                 # It is an error only if the column is asked for.
                 types[name] = found._replace(kind="doubled") if name in types else found
@@ -112,12 +127,13 @@ class TableFile(ABC):
         """The names and types of its columns, and its parts."""
 
     @abstractmethod
-    def read(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[dict[str, Any]]:
+    def read(self, part: Part, types: Types, rows: int) -> Iterator[dict[str, Column]]:
         """The columns of `types`, as arrays of Arrow or NumPy, of up to `rows` rows at a time."""
 
 
 def key_of(path: str, number: int = 0) -> int:
     """An id of the first row of a file; it depends on the path as it was given."""
+    # Not `hash`, which differs between processes: the ids decide what a bootstrap draws.
     digest = hashlib.blake2b(f"{path}\0{number}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "little")
 

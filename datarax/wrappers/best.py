@@ -2,7 +2,7 @@
 
 import functools
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import jax
 import numpy as np
@@ -73,12 +73,16 @@ class BestValue(ElementwiseState):
 
 
 @functools.cache
-def _empty(dtype: str) -> tuple[tuple[str, Any], ...]:
-    arrays = {"value": np.asarray(np.nan, dtype), "step": np.int32(-1), "count": np.int32(0)}
-    found = {name: np.array(x) for name, x in arrays.items()}
-    for array in found.values():
+def _empty(dtype: str) -> dict[str, np.ndarray]:
+    # Read-only, because all empty states have the same arrays: so they are known to be untouched.
+    arrays = {
+        "value": np.full((), np.nan, dtype),
+        "step": np.full((), -1, np.int32),
+        "count": np.full((), 0, np.int32),
+    }
+    for array in arrays.values():
         array.flags.writeable = False
-    return tuple(found.items())
+    return arrays
 
 
 class Best(Wrapper):

@@ -113,9 +113,17 @@ class Resampled(WithArgument):
                 {name: x for name, x in each.items() if name not in left_out}
                 for each in (value, replicas)
             )
+
+        def of_each(f: Callable[[jax.Array, jax.Array], jax.Array]) -> PyTree:
+            return jax.tree.map(
+                lambda one, x: f(as_floats(one), as_floats(x)), value, replicas, is_leaf=is_wide
+            )
+
+        tail = (1 - self.confidence) / 2
         return {
-            name: _of_leaves(lambda value, x, f=f: f(value, x), value, replicas)
-            for name, f in spread_of(self.confidence).items()
+            "lower": of_each(lambda one, x: _quantile(x, tail, one)),
+            "upper": of_each(lambda one, x: _quantile(x, 1 - tail, one)),
+            "std_error": of_each(_deviation),
         }
 
     def with_metric(self, metric: Metric) -> Self:
@@ -280,14 +288,7 @@ def extremes_of(metric: Metric) -> frozenset[str]:
 
 def _refuse_extremes(metric: Metric, caller: str) -> None:
     """Raises if a metric has no result whose replicas say how uncertain it is."""
-    members: list[Metric] = [metric]
-    while any(isinstance(each, Collection) for each in members):
-        members = [
-            inner
-            for each in members
-            for inner in (each.values() if isinstance(each, Collection) else [each])
-        ]
-    if all(each.is_extreme for each in members):
+    if _all_extreme(metric):
         raise MetricInputError(
             f"{caller}({metric!r}): resampling gives no valid interval of a value that maxima and "
             f"minima of the data make up, because no replica can go beyond the data. Leave out "
@@ -295,20 +296,10 @@ def _refuse_extremes(metric: Metric, caller: str) -> None:
         )
 
 
-def spread_of(confidence: float) -> dict[str, Callable[[jax.Array, jax.Array], jax.Array]]:
-    """By name, functions of a value and its replicas (replicas, ...), which are floats."""
-    tail = (1 - confidence) / 2
-    return {
-        "lower": lambda value, x: _quantile(x, tail, value),
-        "upper": lambda value, x: _quantile(x, 1 - tail, value),
-        "std_error": _deviation,
-    }
-
-
-def _of_leaves(f: Callable[..., jax.Array], value: PyTree, replicas: PyTree) -> PyTree:
-    return jax.tree.map(
-        lambda x, y: f(as_floats(x), as_floats(y)), value, replicas, is_leaf=is_wide
-    )
+def _all_extreme(metric: Metric) -> bool:
+    if isinstance(metric, Collection):
+        return all(map(_all_extreme, metric.values()))
+    return metric.is_extreme
 
 
 def as_floats(x: PyTree) -> jax.Array:

@@ -82,21 +82,14 @@ class Compare(Resampled):
         index = given.pop(INDEX, None)
         routes = self.metric.routes()
         names = {name for route in routes for name in (route.argument, route.output)}
+        # An argument of the metric may itself end in _a or _b.
+        twice = [name for name in given if name not in names and name[-2:] in ("_a", "_b")]
         if not any(route.takes_all for route in routes):
-            self._check_names(given, names)
+            self._check_pairs(twice, given, names)
+        shared = {name: x for name, x in given.items() if name not in twice}
         calls = {}
         for model in _MODELS:
-            ending = f"_{model}"
-            own = {
-                name.removesuffix(ending): x
-                for name, x in given.items()
-                if name.endswith(ending) and name not in names
-            }
-            shared = {
-                name: x
-                for name, x in given.items()
-                if name in names or name[-2:] not in ("_a", "_b")
-            }
+            own = {name[:-2]: given[name] for name in twice if name.endswith(f"_{model}")}
             if not own:
                 raise MetricInputError(
                     f"Compare.update needs what differs between the two models twice, with _a and "
@@ -105,19 +98,18 @@ class Compare(Resampled):
             calls[model] = self.metric.calls((), shared | own)
         return calls if index is None else with_argument(calls, INDEX, index)
 
-    def _check_names(self, given: Mapping[str, PyTree], names: set[str | None]) -> None:
-        """Raises unless arguments that end in _a or _b come in pairs, and are known."""
-        for name in given:
-            base = name[:-2]
-            if name in names or name[-2:] not in ("_a", "_b"):
-                continue
-            missing = [f"{base}_{model}" for model in _MODELS if f"{base}_{model}" not in given]
-            if base not in names or missing:
-                known = ", ".join(sorted(each for each in names if each))
-                raise MetricInputError(
-                    f"Compare.update got {', '.join(given)}; expected pairs such as preds_a and "
-                    f"preds_b of the arguments of {type(self.metric).__name__}: {known}"
-                )
+    def _check_pairs(
+        self, twice: list[str], given: Mapping[str, PyTree], names: set[str | None]
+    ) -> None:
+        """Raises unless arguments that are given twice come in pairs, and are known."""
+        bases = {name[:-2] for name in twice}
+        if bases <= names and len(twice) == 2 * len(bases):
+            return
+        known = ", ".join(sorted(each for each in names if each))
+        raise MetricInputError(
+            f"Compare.update got {', '.join(given)}; expected pairs such as preds_a and preds_b of "
+            f"the arguments of {type(self.metric).__name__}: {known}"
+        )
 
     def _by_name(self, args: tuple[PyTree, ...]) -> dict[str, PyTree]:
         """Positional arguments by name: the first argument of the metric is given for both."""

@@ -189,18 +189,13 @@ class PerDevice(Metric):
             NotAddressableError: there are several processes, and only this process holds an array.
         """
 
-        def divisible(call: Call) -> Call:
+        def placed(call: Call) -> Call:
             with naming(call.path, call.args, call.kwargs):
                 call = _divisible(call, self.device_count)
                 _refuse_split(call, self.device_count)
-                return call
+            return jax.tree.map(partial(self._placed, rows=call.rows), call)
 
-        calls = jax.tree.map(divisible, self.copies.calls(args, kwargs), is_leaf=is_call)
-        calls = jax.tree.map(
-            lambda call: jax.tree.map(partial(self._placed, rows=call.rows), call),
-            calls,
-            is_leaf=is_call,
-        )
+        calls = jax.tree.map(placed, self.copies.calls(args, kwargs), is_leaf=is_call)
         try:
             return self.with_parts({"copies": _update(self, calls)})
         except MetricInputError:
