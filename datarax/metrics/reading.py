@@ -23,7 +23,7 @@ from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.state import State, walk
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
-from datarax.statistics.invalid_counts import NOT_SAMPLED, InvalidCounts, sum_of_counts
+from datarax.statistics.invalid_counts import NOT_SAMPLED, Count, InvalidCounts, sum_of_counts
 
 OVERFLOWED = "sum of weights beyond the range of floats"
 """The kind of what is counted if a sum of weights has overflowed: then there is no result."""
@@ -34,13 +34,13 @@ OVERFLOWED = "sum of weights beyond the range of floats"
 class Unusable:
     """The data that a metric could not use."""
 
-    counts: dict[str, jax.Array]
+    counts: dict[str, Count]
     """How many values or examples, by kind: "NaN", "infinite", "out of range" and so on."""
     example: jax.Array
     """The largest value that is out of range; -inf if it is not known."""
 
     @property
-    def total(self) -> jax.Array:
+    def total(self) -> PyTree:
         """The count over all kinds."""
         return sum_of_counts(self.counts.values())
 
@@ -88,7 +88,7 @@ class Unusable:
 
 def unusable(metric: State) -> Unusable:
     """What a metric and all its states could not use."""
-    counts: dict[str, list[jax.Array]] = {}
+    counts: dict[str, list[Count]] = {}
     example = xp.asarray(-np.inf, default_float())
     overflows: list[jax.Array] = []
     # Every state reports its own counts, so nothing is counted twice.
