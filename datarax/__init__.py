@@ -1,7 +1,7 @@
 """Metrics for JAX and Flax programs that run on many devices and processes."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from datarax._errors import AxisNotBoundError as AxisNotBoundError
 from datarax._errors import CheckpointError as CheckpointError
@@ -101,7 +101,7 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _PACKAGES:
         return import_module(f"datarax.{name}")
     if name not in _LAZY:
@@ -118,7 +118,7 @@ def _hint(name: str) -> str:
     """What a name of no class here may mean, for the end of a message."""
     metrics = vars(import_module("datarax.metrics"))
     suggestion = import_module("datarax.metrics.other_names").suggestion
-    own = "" if name in metrics else suggestion(name, __dir__())
+    own = "" if name in metrics else suggestion(name, dict.fromkeys(__dir__()))
     return own or suggestion(name, metrics, "datarax.metrics.")
 
 

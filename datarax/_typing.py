@@ -8,6 +8,10 @@ import numpy as np
 ArrayLike = jax.Array | np.ndarray[Any, Any] | np.generic | bool | int | float
 """What `jax.numpy` takes for an array of numbers; lists of numbers are accepted too."""
 
+Array = jax.Array | np.ndarray
+"""An array of NumPy or JAX. Formulas, which take either, say `jax.Array`; this is for code that
+one of the two alone would not type."""
+
 Weights = ArrayLike | None
 """How much each example counts: booleans or numbers that broadcast against the leading axes."""
 

@@ -25,9 +25,9 @@ from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.partial_state import (
     Failure,
+    Folding,
     Merging,
     PartState,
-    Task,
     Work,
     check_foldable,
     fold_part,
@@ -155,7 +155,7 @@ def folding_of(
     # An id is that of a row in its file. So what a bootstrap draws does not depend on the size of
     # the batches, nor on who reads them.
     index = _index(metric, feeds)
-    task = Task(
+    task = Folding(
         packed(metric.reset()),
         partial(batches, feeds=feeds, types=types, rows=rows, index=index),
         rows,
@@ -169,7 +169,7 @@ def folding_of(
 
 def fold_parts(
     metric: Metric,
-    task: Task,
+    task: Folding,
     parts: Sequence[Work],
     files: tuple[FileIdentity, ...],
     *,
@@ -214,7 +214,7 @@ def fold_parts(
 
 
 def _states(
-    task: Task, parts: Sequence[Work], todo: Sequence[int], executor: Executor | None
+    task: Folding, parts: Sequence[Work], todo: Sequence[int], executor: Executor | None
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
     if executor is not None:
@@ -236,7 +236,7 @@ def _states(
 
 
 def _submitted(
-    task: Task,
+    task: Folding,
     parts: Sequence[Work],
     todo: Sequence[int],
     executor: Executor,
@@ -262,7 +262,7 @@ def _submitted(
             future.cancel()
 
 
-def _of_part(task: Task, index: int) -> Task:
+def _of_part(task: Folding, index: int) -> Folding:
     # One part warns of what looks like a mistake: the others would repeat it.
     return task if index else replace(task, warns=True)
 

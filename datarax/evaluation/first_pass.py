@@ -14,7 +14,7 @@ from datarax.evaluation.files import Source, paths_of, tables_of
 from datarax.evaluation.identity import FileIdentity
 from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.planning import MOST_VALUES
-from datarax.evaluation.table_batches import Batch, batches
+from datarax.evaluation.table_batches import TableBatch, batches
 from datarax.evaluation.tables import Outputs, Part, Rows, Table, parts_of
 
 _FIRST_ROWS = 1000
@@ -120,7 +120,7 @@ class Files:
                 seen.add(value)
                 last = value
 
-    def _read(self, outputs: Sequence[str]) -> Iterator[tuple[Part, Batch]]:
+    def _read(self, outputs: Sequence[str]) -> Iterator[tuple[Part, TableBatch]]:
         names: Mapping[str, Names] = {output: self.names[output] for output in outputs}
         # Optional, so that rows without a value are counted too: None may be a slice.
         some = replace(self.columns, names=names, optional=tuple(outputs))

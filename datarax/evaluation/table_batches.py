@@ -15,7 +15,7 @@ from datarax.evaluation.tables import Column, Outputs, Part, Rows, Types, readin
 READ_ROWS = 2**16
 
 
-class Batch(NamedTuple):
+class TableBatch(NamedTuple):
     """Some rows of a part."""
 
     outputs: Outputs
@@ -31,7 +31,7 @@ def batches(
     types: Types,
     rows: int | None,
     index: str | None = None,
-) -> Generator[Batch, None, None]:
+) -> Generator[TableBatch, None, None]:
     """The batches of a part: `rows` rows each, but for the last.
 
     A row that has no value in one of the columns is left out, and counted under the first of them.
@@ -77,15 +77,15 @@ def batches(
             # Readers give pieces of any size. All batches but the last have one shape.
             while rows and count >= rows:
                 whole = joined(held)
-                yield Batch(taken(whole, slice(rows)), rows, excluded)
+                yield TableBatch(taken(whole, slice(rows)), rows, excluded)
                 excluded = {}
                 count -= rows
                 held = [taken(whole, slice(rows, None))] if count else []
     if count or excluded:
-        yield Batch(joined(held) if held else {}, count, excluded)
+        yield TableBatch(joined(held) if held else {}, count, excluded)
 
 
-def whole_queries(found: Iterable[Batch], together: str) -> Generator[Batch, None, None]:
+def whole_queries(found: Iterable[TableBatch], together: str) -> Generator[TableBatch, None, None]:
     """The same rows in batches that never split the rows of one query, which follow each other.
 
     The documents of a query are ranked together.
@@ -98,9 +98,9 @@ def whole_queries(found: Iterable[Batch], together: str) -> Generator[Batch, Non
         others = np.flatnonzero(ids != ids[-1]) if len(ids) else ids
         start = int(others[-1]) + 1 if others.size else 0
         held = taken(rows, slice(start, None))
-        yield Batch(taken(rows, slice(0, start)), start, batch.excluded)
+        yield TableBatch(taken(rows, slice(0, start)), start, batch.excluded)
     if held:
-        yield Batch(held, len(held[together]), {})
+        yield TableBatch(held, len(held[together]), {})
 
 
 def _outputs(feeds: tuple[Feed, ...], table: Mapping[str, Column]) -> Outputs:

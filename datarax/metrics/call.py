@@ -1,11 +1,12 @@
 """`Call`: the arguments of one update of one metric, which a wrapper may change."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import jax
 import numpy as np
 from jax.core import Tracer
+
+from datarax._typing import ArrayLike, PyTree
 
 
 @jax.tree_util.register_dataclass
@@ -13,8 +14,8 @@ from jax.core import Tracer
 class Call:
     """The arguments of `update` for one metric that is not a wrapper: a pytree of arrays."""
 
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[PyTree, ...]
+    kwargs: dict[str, PyTree]
     metric: str = field(metadata={"static": True})
     """The name of the class of the metric."""
     takes: tuple[str, ...] = field(metadata={"static": True})
@@ -30,25 +31,25 @@ class Call:
     """The integer argument that groups rows: all rows with one value must be in one update."""
 
     @property
-    def by_name(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def by_name(self) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
         """The arguments, all by name if the names of all positional ones are known."""
         if len(self.args) > len(self.takes):
             return self.args, self.kwargs
         return (), dict(zip(self.takes, self.args, strict=False)) | self.kwargs
 
     @property
-    def unweighted(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def unweighted(self) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
         """The arguments as `by_name` has them, without the weights."""
         args, kwargs = self.by_name
         return args, {name: x for name, x in kwargs.items() if name != "weights"}
 
 
-def is_call(x: Any) -> bool:
+def is_call(x: object) -> bool:
     """Whether `x` is a `Call`, for `is_leaf` of the functions of `jax.tree`."""
     return isinstance(x, Call)
 
 
-def with_argument(calls: Any, name: str, value: Any) -> Any:
+def with_argument(calls: PyTree, name: str, value: PyTree) -> PyTree:
     """A tree of `Call`s, each with one more argument: of each row, or one for all."""
 
     def one(call: Call) -> Call:
@@ -59,7 +60,7 @@ def with_argument(calls: Any, name: str, value: Any) -> Any:
     return jax.tree.map(one, calls, is_leaf=is_call)
 
 
-def taken_from(calls: Any, name: str) -> tuple[Any, Any]:
+def taken_from(calls: PyTree, name: str) -> tuple[PyTree, PyTree]:
     """What `with_argument` added, None if nothing, and the calls without it."""
 
     def one(call: Call) -> Call:
@@ -71,7 +72,7 @@ def taken_from(calls: Any, name: str) -> tuple[Any, Any]:
     return first.kwargs.get(name), jax.tree.map(one, calls, is_leaf=is_call)
 
 
-def is_numbers(x: Any) -> bool:
+def is_numbers(x: object) -> bool:
     """Whether `x` is a list of numbers or of such lists, which becomes an array."""
     return isinstance(x, list | tuple) and all(
         is_numbers(item) or isinstance(item, bool | int | float | np.generic) for item in x
@@ -96,7 +97,7 @@ def split_over(call: Call, devices: int) -> int | None:
     return int(each[counts > 1][0]) if (counts > 1).any() else None
 
 
-def _is_known(x: Any) -> bool:
+def _is_known(x: ArrayLike) -> bool:
     return not isinstance(x, jax.Array) or (
         not isinstance(x, Tracer) and x.is_fully_addressable and not x.is_deleted()
     )

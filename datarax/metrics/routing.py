@@ -5,10 +5,11 @@ import inspect
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
-from datarax._checks import updated
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError
+from datarax._typing import PyTree
+from datarax._update_context import update_context
 from datarax.algebra.fields import listed_arguments
 
 Outputs = tuple[tuple[str, str | None], ...]
@@ -23,7 +24,7 @@ _WEIGHTS_END = ("mask", "masks", "weight", "weights")
 # A name this similar to an argument is taken for a misspelling of it. Two adjacent letters that are
 # swapped, and one letter too many or too few, are above it for names of five letters or more.
 _SIMILAR = 0.8
-_NONE: Mapping[str, Any] = MappingProxyType({})
+_NONE: Mapping[str, PyTree] = MappingProxyType({})
 
 
 class Route(NamedTuple):
@@ -65,14 +66,18 @@ class naming:
 
     __slots__ = ("args", "kwargs", "name", "token")
 
-    def __init__(self, name: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NONE):
+    def __init__(
+        self, name: str, args: tuple[PyTree, ...] = (), kwargs: Mapping[str, PyTree] = _NONE
+    ):
         self.name, self.args, self.kwargs = name, args, kwargs
 
     def __enter__(self) -> None:
-        self.token = updated.set(joined(updated.get(), self.name))
+        context = update_context.get()
+        name = joined(context.metric, self.name)
+        self.token = update_context.set(context._replace(metric=name))
 
-    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
-        updated.reset(self.token)
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        update_context.reset(self.token)
         if isinstance(error, DataraxError):
             start, text = "metric '", str(error)
             if text.startswith(start):  # from a metric of an inner collection
@@ -86,7 +91,7 @@ class naming:
             error.add_note(f"This was raised in the update of the metric {self.name!r}.")
 
 
-def refuse_ignored(routes: list[Route], outputs: Mapping[str, Any], caller: str) -> None:
+def refuse_ignored(routes: list[Route], outputs: Mapping[str, PyTree], caller: str) -> None:
     """Raises if an output would be ignored although its name shows that it is meant for a metric.
 
     `routes` are those of all metrics that get the outputs. If one of them takes all, no output is
@@ -120,7 +125,10 @@ def refuse_ignored(routes: list[Route], outputs: Mapping[str, Any], caller: str)
 
 
 def refuse_unknown_arguments(
-    metric: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    metric: str,
+    signature: inspect.Signature,
+    args: tuple[PyTree, ...],
+    kwargs: Mapping[str, PyTree],
 ) -> None:
     """Raises if `update` of the metric, which has this signature, cannot be called with these.
 
@@ -153,7 +161,7 @@ def is_taken_for_weights(name: str) -> bool:
     return _letters(name) in _WEIGHTS or name.lower().endswith(_WEIGHTS_END)
 
 
-def _batch_mean_hint(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+def _batch_mean_hint(args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> str:
     """A hint if weights of the examples are given together with one value for the whole batch."""
     data = (*args, *(x for name, x in kwargs.items() if name != "weights"))
     if _size(kwargs.get("weights")) <= 1 or not data or any(_size(x) != 1 for x in data):
@@ -184,7 +192,7 @@ def _similar(name: str, output: str | None) -> bool:
     return difflib.SequenceMatcher(None, a, b).ratio() >= _SIMILAR
 
 
-def _size(x: Any) -> int:
+def _size(x: PyTree) -> int:
     """The number of values of an array or a number; 0 for anything else."""
     return 1 if isinstance(x, bool | int | float) else getattr(x, "size", 0)
 

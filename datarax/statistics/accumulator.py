@@ -11,6 +11,7 @@ from jax.core import Tracer
 
 from datarax._checks import numeric, x64_enabled
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import ArrayLike, PyTree
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, Travel
@@ -38,11 +39,11 @@ class Constant(NamedTuple):
     dtype: str
     """The name of the dtype. A default dtype is stored as "float" or "int", so that the constant is
     the same with x64 and without."""
-    values: tuple[Any, ...]
+    values: tuple[bool | int | float, ...]
     """The elements in row-major order, or a single one if all are equal."""
 
     @classmethod
-    def of(cls, array: np.ndarray[Any, Any]) -> "Constant":
+    def of(cls, array: np.ndarray) -> "Constant":
         """The constant that equals an array."""
         dtype = array.dtype.name
         for kind in (float, int):
@@ -54,7 +55,7 @@ class Constant(NamedTuple):
             values = values[:1]
         return cls(array.shape, dtype, tuple(values.tolist()))
 
-    def array(self) -> np.ndarray[Any, Any]:
+    def array(self) -> np.ndarray:
         """The array, read-only."""
         values = np.asarray(self.values, xp.dtype(self.dtype))
         if values.size == 1:
@@ -62,11 +63,11 @@ class Constant(NamedTuple):
         return values.reshape(self.shape)
 
     def __repr__(self) -> str:
-        values: Any = self.values[0] if len(self.values) == 1 else list(self.values)
+        values = repr(self.values[0] if len(self.values) == 1 else list(self.values))
         if len(self.values) > 16:
             digest = hashlib.sha256(repr(self.values).encode()).hexdigest()[:8]
             values = f"{len(self.values)} values (sha256 {digest})"
-        named = f"{values}" if self.dtype in ("float", "int") else f"{self.dtype}({values})"
+        named = values if self.dtype in ("float", "int") else f"{self.dtype}({values})"
         return named if self.shape == () else f"{named} of shape {self.shape}"
 
 
@@ -146,7 +147,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         """The record of the merge table for this accumulator."""
         return merge_op(MetricReduceOp(self.reduce_op), self.dtype)
 
-    def update(self, value: Any, *, where: Any = None) -> Self:
+    def update(self, value: ArrayLike | Exact, *, where: ArrayLike | None = None) -> Self:
         """A new accumulator with `value` folded in.
 
         Args:
@@ -163,9 +164,10 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
             return self.replace(parts=self._row.pairwise(self.parts, _parts(value, self)))
         # JAX would reject or wrap a Python integer that does not fit 32 bits.
         if isinstance(value, int | np.integer) and not isinstance(value, bool):
-            value = _python_int(int(value), self)
-            if isinstance(value, tuple):
-                return self.replace(parts=self._row.pairwise(self.parts, value))
+            number = _python_int(int(value), self)
+            if isinstance(number, tuple):
+                return self.replace(parts=self._row.pairwise(self.parts, number))
+            value = number
         x = numeric(value, "MetricAccumulator: value")
         batch = x.ndim - len(self.shape)
         if batch < 0 or x.shape[batch:] != self.shape:
@@ -252,11 +254,11 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
         """A copy of this sum of floats that holds `value`."""
         return self.with_parts({"parts": (value.high, value.low)})
 
-    def described(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def described(self) -> tuple[dict[str, PyTree], dict[str, PyTree]]:
         config, parts = super().described()
         return config | {"dtype": self.dtype.name}, parts  # it differs with x64
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         return self.with_parts({"parts": self._row.pairwise(self.parts, other.parts)})
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
@@ -273,7 +275,7 @@ class MetricAccumulator(ElementwiseState, kw_only=False):
     def repeats(self) -> bool:
         return self._row.to_mesh is not None or has_wide(self.dtype)
 
-    def with_rows(self, rows: Any, target: Target) -> Generator[Packed, Any, Self]:
+    def with_rows(self, rows: Self, target: Target) -> Generator[Packed, PyTree, Self]:
         row = self._row
         if row.to_mesh is not None and row.from_mesh is not None:
             how, arrays = row.to_mesh(rows.parts)
@@ -311,7 +313,7 @@ def _is_neutral(start: Constant, op: MetricReduceOp, dtype: np.dtype) -> bool:
     return np.array_equal(start.array(), np.broadcast_to(neutral, start.shape))
 
 
-def _checked_initial(value: Any) -> np.ndarray[Any, Any]:
+def _checked_initial(value: ArrayLike) -> np.ndarray:
     """The initial value as a NumPy array of booleans, integers or floats without NaN."""
     if isinstance(value, Tracer):
         raise MetricTypeError(
@@ -327,7 +329,7 @@ def _checked_initial(value: Any) -> np.ndarray[Any, Any]:
     return start
 
 
-def _initial_parts(acc: MetricAccumulator, start: np.ndarray[Any, Any]) -> Parts:
+def _initial_parts(acc: MetricAccumulator, start: np.ndarray) -> Parts:
     """The initial value in the form of the parts: a value, two limbs, or a double-float."""
     if len(acc.parts) == 1:
         return (xp.asarray(start, acc.dtype),)
@@ -336,7 +338,7 @@ def _initial_parts(acc: MetricAccumulator, start: np.ndarray[Any, Any]) -> Parts
     return xp.asarray(start), xp.zeros(start.shape, acc.dtype)
 
 
-def _python_int(value: int, acc: MetricAccumulator) -> Any:
+def _python_int(value: int, acc: MetricAccumulator) -> ArrayLike | Parts:
     """Converts a Python integer of any size, which JAX may not be able to do.
 
     Returns the two limbs for a scalar sum of integers if 32 bits are too few; else an array or a

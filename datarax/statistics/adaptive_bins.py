@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from datarax._errors import MetricInputError
+from datarax._typing import PyTree
 from datarax._xp import at, lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
@@ -23,6 +24,9 @@ from datarax.statistics.scatter_counts import ScatterCounts, extreme_at, flushed
 
 _BLOCK = 1 << 17
 """On the host, so many values are added at a time: their temporary arrays stay in the cache."""
+
+Tables = dict[str, PyTree]
+"""The arrays of a state that are laid out by its bins, by name."""
 
 
 class Contents(NamedTuple):
@@ -82,10 +86,10 @@ class AdaptiveBins(LeafState):
             raise MetricInputError(f"bits={bits!r}; expected an integer from {least} to {most}")
         super().__post_init__()
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         nothing = np.full((2, self.size), np.inf)
         slots = self.slots
-        empty: dict[str, Any] = {
+        empty: dict[str, PyTree] = {
             "counts": ScatterCounts((self.rows, self.size, slots)),
             "reach": MetricAccumulator(nothing, MetricReduceOp.min),
         }
@@ -104,7 +108,7 @@ class AdaptiveBins(LeafState):
         """The bins of the values so far."""
         return self.grid_of(self.reach.value)
 
-    def grid_of(self, reach: Any) -> DyadicGrid:
+    def grid_of(self, reach: jax.Array) -> DyadicGrid:
         """The bins of values of this reach."""
         return DyadicGrid.of(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
 
@@ -134,7 +138,7 @@ class AdaptiveBins(LeafState):
         place = xp.where(counted, place, self.size * slots * max(2, self.rows))  # ignored
         # Without a barrier, the compiler would compute the places again for each scatter.
         place = lax.optimization_barrier(place)
-        changes: dict[str, Any] = {}
+        changes: dict[str, PyTree] = {}
         if self.keeps_extremes:
             changes["extremes"] = bins.extremes_with(place, x)
         if row is not None:
@@ -186,17 +190,17 @@ class AdaptiveBins(LeafState):
             return self, self.grid
         old, new = self.both_grids(reach)
 
-        def join_one(carry: Any) -> Any:
+        def join_one(carry: PyTree) -> PyTree:
             # The scale of each class is a part of the carry: the compiler would compute what does
             # not change in a loop before the loop, even if there are no rounds.
             left, scale, tables = carry
             # The index is unsigned, because JAX looks for negative ones.
             i = xp.argmax(left).astype(xp.uint32)
 
-            def cut(tree: Any, axis: int) -> Any:
+            def cut(tree: PyTree, axis: int) -> PyTree:
                 return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, i, 1, axis), tree)
 
-            def paste(tree: Any, part: Any, axis: int) -> Any:
+            def paste(tree: PyTree, part: PyTree, axis: int) -> PyTree:
                 return jax.tree.map(
                     lambda x, y: lax.dynamic_update_slice_in_dim(x, y, i, axis),
                     *replicated((tree, part)),
@@ -230,18 +234,18 @@ class AdaptiveBins(LeafState):
         scales = zip(old.scale, new.scale, strict=True)
         return old.with_scale(*(xp.where(old.has_values, x, y) for x, y in scales)), new
 
-    def tables(self) -> dict[str, Any]:
+    def tables(self) -> Tables:
         """The arrays that are laid out by the bins."""
         tables = {"recent": self.counts.recent, "flushed": self.counts.flushed}
         if self.keeps_extremes:
             tables["extremes"] = self.extremes.parts
         return tables
 
-    def with_tables(self, tables: dict[str, Any], reach: jax.Array, flushed: Any) -> Self:
+    def with_tables(self, tables: Tables, reach: jax.Array, flushed: jax.Array | bool) -> Self:
         """A copy that holds these tables, for bins of this reach; says if all are `flushed`."""
         counts = {n: tables[n] for n in ("recent", "flushed")}
         counts["pending"] = xp.where(flushed, 0, self.counts.pending)
-        changes: dict[str, Any] = {
+        changes: dict[str, PyTree] = {
             "counts": self.counts.with_parts(counts),
             "reach": self.reach.with_parts({"parts": (reach,)}),
         }
@@ -249,7 +253,7 @@ class AdaptiveBins(LeafState):
             changes["extremes"] = self.extremes.with_parts({"parts": tables["extremes"]})
         return self.with_parts(changes)
 
-    def joined(self, tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[str, Any]:
+    def joined(self, tables: Tables, old: DyadicGrid, new: DyadicGrid) -> Tables:
         """The tables of an old grid on a new one, whose bins are unions of the old ones."""
         place = places_of(old, new)
 
@@ -264,7 +268,7 @@ class AdaptiveBins(LeafState):
         joined = self.joined(tables, self.grid, self.grid_of(end))
         return self.with_tables(joined, reach.parts[0], True)
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         reach = self.reach.combine(other.reach)
         a, b = self.aligned(reach), other.aligned(reach)
         return a.with_parts({n: part.combine(getattr(b, n)) for n, part in a.children().items()})
@@ -287,7 +291,7 @@ class AdaptiveBins(LeafState):
         return self.counts.to_mesh() + (self.extremes.to_mesh() if self.keeps_extremes else [])
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
-        changes: dict[str, Any] = {"counts": self.counts.from_mesh(arrays[:2])}
+        changes: dict[str, PyTree] = {"counts": self.counts.from_mesh(arrays[:2])}
         if self.keeps_extremes:
             changes["extremes"] = self.extremes.from_mesh(arrays[2:])
         return self.with_parts(changes)
@@ -323,7 +327,7 @@ class AdaptiveBins(LeafState):
         return (grid.shift == 0)[:, None] & (xp.abs(lowest) >= start[:, None])
 
 
-def _with_ends(x: jax.Array, low: Any, high: Any) -> jax.Array:
+def _with_ends(x: jax.Array, low: float, high: float) -> jax.Array:
     return xp.concatenate([xp.full_like(x[:, :1], low), x, xp.full_like(x[:, :1], high)], -1)
 
 
@@ -341,9 +345,7 @@ def places_of(old: DyadicGrid, new: DyadicGrid) -> tuple[jax.Array, jax.Array]:
     return lax.broadcasted_iota(xp.uint32, place.shape, 0), place
 
 
-def joined_counts(
-    tables: dict[str, Any], count: Callable[[jax.Array], jax.Array]
-) -> dict[str, Any]:
+def joined_counts(tables: Tables, count: Callable[[jax.Array], jax.Array]) -> Tables:
     """The tables of counts, added up by `count`, which takes integers."""
     flushed = sum_doubles(flushed_total(tables["recent"], tables["flushed"]), count)
     return {
@@ -352,7 +354,7 @@ def joined_counts(
     }
 
 
-def joined_extremes(tables: dict[str, Any], place: tuple[jax.Array, jax.Array]) -> dict[str, Any]:
+def joined_extremes(tables: Tables, place: tuple[jax.Array, jax.Array]) -> Tables:
     """The table of extremes in other places, if there is one."""
     if "extremes" not in tables:
         return {}
@@ -371,10 +373,10 @@ class WideBins(AdaptiveBins):
     extremes: Greatest = state()  # type: ignore[reportIncompatibleVariableOverride]
     """The maxima of -x and of x in each bin, (2, size, slots)."""
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         return super().empty() | {"extremes": Greatest((2, self.size, self.slots))}
 
-    def grid_of(self, reach: Any) -> DyadicGrid:
+    def grid_of(self, reach: jax.Array) -> DyadicGrid:
         return WideGrid.of(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
 
     def as_binned(self, x: Any, counted: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
@@ -400,7 +402,7 @@ class WideBins(AdaptiveBins):
         table = both.map(folded).reshape(*table.shape)
         return self.extremes.with_parts({"parts": tuple(table)})
 
-    def joined(self, tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[str, Any]:
+    def joined(self, tables: Tables, old: DyadicGrid, new: DyadicGrid) -> Tables:
         place = places_of(old, new)
 
         def count(x: jax.Array) -> jax.Array:
@@ -422,7 +424,7 @@ class WideBins(AdaptiveBins):
         )
 
 
-def joined_doubles(tables: dict[str, Any], place: tuple[jax.Array, jax.Array]) -> dict[str, Any]:
+def joined_doubles(tables: Tables, place: tuple[jax.Array, jax.Array]) -> Tables:
     """The table of extremes in other places."""
 
     def greatest(x: jax.Array) -> jax.Array:

@@ -1,13 +1,13 @@
 """`Buffer`: keeps rows up to a capacity, counts those that do not fit; of pairs, of features."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
 
 from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
@@ -39,14 +39,14 @@ class Rows(LeafState, kw_only=False):
     lost: Limbs = state()
     """How many rows did not fit."""
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         return {
             "data": zeros((self.capacity, *self.shape), self.dtype),
             "filled": zeros((), "int32"),
             "lost": (zeros((), "int32"), zeros((), "uint32")),
         }
 
-    def append(self, rows: jax.Array, keep: jax.Array, lost: Any = None) -> Self:
+    def append(self, rows: jax.Array, keep: jax.Array, lost: Limbs | None = None) -> Self:
         """Appends the rows marked in `keep`, in order, and counts those that do not fit.
 
         `lost` is a further count to add: that of the rows which another state has lost.
@@ -76,10 +76,10 @@ class Rows(LeafState, kw_only=False):
         """How many rows did not fit."""
         return Exact(*map(xp.asarray, self.lost))
 
-    def unusable(self) -> dict[str, Any]:
+    def unusable(self) -> dict[str, ArrayLike | Exact]:
         return {"beyond the capacity": self.overflow}
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         return self.append(xp.asarray(other.data), other.is_filled, other.lost)
 
     def canonical(self) -> Self:
@@ -141,7 +141,7 @@ class WeightedRows(Rows):
 class KeepsRows:
     """What states have that keep rows, up to a capacity, in a state called `rows`."""
 
-    rows: Any
+    rows: Rows
 
     @property
     def filled(self) -> jax.Array:
@@ -181,7 +181,7 @@ class Buffer(KeepsRows, State, kw_only=False):
         self.shape, self.dtype = tuple(self.shape), np.dtype(self.dtype).name
         self.rows = Rows(self.capacity, self.shape, self.dtype)
 
-    def update(self, values: Any, *, weights: Any = None) -> Self:
+    def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Appends rows of shape (N, *shape); rows of weight zero are left out."""
         x = numeric(values, "values")
         if x.ndim != 1 + len(self.shape) or x.shape[1:] != self.shape:
@@ -250,7 +250,7 @@ class PairBuffer(KeepsRows, State, kw_only=False):
 class SampledRows(WeightedRows):
     """Rows with their weights, which stand for those that do not fit."""
 
-    def unusable(self) -> dict[str, Any]:
+    def unusable(self) -> dict[str, ArrayLike | Exact]:
         return {NOT_SAMPLED: self.overflow}
 
 

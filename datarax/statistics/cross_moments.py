@@ -1,11 +1,11 @@
 """Moments of predictions, targets and errors, up to the second, and the covariance."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 
 from datarax._checks import default_float, numeric
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.state import State
@@ -42,7 +42,7 @@ class TwoMoments(CentralMoments):
     co: Parts | DoubleFloat | tuple[()] = state()
     """The co-moment; empty if it is not kept."""
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         zero = zeros(self.shape, default_float().name)
         co = (zero, zero) if self.crossed else ()
         return self.empty_of((2, *self.shape)) | {"co": co}
@@ -87,14 +87,14 @@ class TwoMoments(CentralMoments):
             return held
         return held.with_parts({"co": self._co * number})
 
-    def _where(self, some: jax.Array, other: Any) -> Self:
+    def _where(self, some: jax.Array, other: Self) -> Self:
         # The co-moment has no axis of the two variables. Their weights are equal.
-        def chosen(x: jax.Array, y: Any) -> jax.Array:
+        def chosen(x: jax.Array, y: jax.Array) -> jax.Array:
             return xp.where(some if x.ndim == some.ndim else some[0], x, y)
 
         return jax.tree.map(chosen, self, other)
 
-    def plus(self, other: Any, total: DoubleFloat, apart: Apart) -> Self:
+    def plus(self, other: Self, total: DoubleFloat, apart: Apart) -> Self:
         merged = super().plus(other, total, apart)
         if not self.crossed:
             return merged

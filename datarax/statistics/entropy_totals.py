@@ -5,10 +5,10 @@ from typing import NamedTuple, Self
 from datarax._checks import as_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._update_context import check_values
 from datarax._xp import special, xp
 from datarax.algebra.state import State
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import not_distribution, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_logits
 from datarax.statistics.scaled_total import ScaledTotal

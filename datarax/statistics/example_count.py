@@ -1,10 +1,11 @@
 """`ExampleCount`: whether there are no examples, one, or several."""
 
 from collections.abc import Generator
-from typing import Any, Self
+from typing import Self
 
 import jax
 
+from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
@@ -35,7 +36,7 @@ class ExampleCount(LeafState):
     number: jax.Array = state()
     """0, 1, or 2 for any number of more than one."""
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         return {"number": zeros((), "int32")}
 
     def of(self, w: jax.Array) -> Self:
@@ -52,7 +53,7 @@ class ExampleCount(LeafState):
         """Whether there is exactly one example."""
         return xp.asarray(self.number) == 1
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         return self._holding(self.number + other.number)
 
     def canonical(self) -> Self:
@@ -65,7 +66,7 @@ class ExampleCount(LeafState):
     def repeats(self) -> bool:
         return True
 
-    def with_rows(self, rows: Any, target: Target) -> Generator[Packed, Any, Self]:
+    def with_rows(self, rows: Self, target: Target) -> Generator[Packed, PyTree, Self]:
         total = yield Packed("sum", rows.number)
         return self.combine(self._holding(total))
 

@@ -1,19 +1,19 @@
 """The least and the greatest value."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
 
 from datarax._checks import default_float, is_integer, numeric
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
-from datarax.numerics.exact import exact
+from datarax.numerics.exact import Exact, exact
 from datarax.numerics.limbs import as_double
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
@@ -34,7 +34,7 @@ class Greatest(ElementwiseState, kw_only=False):
 
     parts: Parts = state()
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         dtype = np.dtype(default_float())
         return {
             "parts": (
@@ -61,7 +61,7 @@ class Greatest(ElementwiseState, kw_only=False):
     def weighted_by(self, factor: ScaledDouble) -> Self:
         return self
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         a, b = self.double, other.double
         return self.with_parts({"parts": tuple(where(a < b, b, a))})
 
@@ -96,16 +96,16 @@ class Extremes(State):
         )
 
     @property
-    def minimum(self) -> Any:
+    def minimum(self) -> jax.Array | Exact:
         """The least value, as `maximum`."""
         return _nan_without_data(-self.negated.double)
 
     @property
-    def maximum(self) -> Any:
+    def maximum(self) -> jax.Array | Exact:
         """The greatest value, without rounding: an `Exact`, or a float64; NaN without data."""
         return _nan_without_data(self.greatest.double)
 
 
-def _nan_without_data(x: DoubleFloat) -> Any:
+def _nan_without_data(x: DoubleFloat) -> jax.Array | Exact:
     # Infinite values are excluded, so an infinity here is the identity: no data.
     return exact(x.map(lambda part: nan_where(~xp.isfinite(x.high), part)))

@@ -1,13 +1,13 @@
 """`FeatureMoments`: the mean and the covariance of features, the statistic of Fréchet distances."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
 
 from datarax._checks import as_float, default_float, numeric, positive_int
 from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
@@ -43,7 +43,7 @@ class CoMoments(CentralMoments):
     co: Parts | DoubleFloat = state()
     """`sum(w * outer(x - mean, x - mean))`, (F, F), a double-float in the units of the elements."""
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         zero = zeros((*self.shape, *self.shape), default_float().name)
         return self.empty_of(self.shape) | {"co": (zero, zero)}
 
@@ -79,11 +79,11 @@ class CoMoments(CentralMoments):
     def _with_weights_times(self, number: DoubleFloat) -> Self:
         return super()._with_weights_times(number).with_co(self.co_double * number)
 
-    def _where(self, some: jax.Array, other: Any) -> Self:
+    def _where(self, some: jax.Array, other: Self) -> Self:
         # All elements have the same weight.
         return jax.tree.map(lambda x, y: xp.where(some[0], x, y), self, other)
 
-    def plus(self, other: Any, total: DoubleFloat, apart: Apart) -> Self:
+    def plus(self, other: Self, total: DoubleFloat, apart: Apart) -> Self:
         between = _outer(apart.means) * apart.factor[0]
         co = self.co_double + other.co_double + between
         return super().plus(other, total, apart).with_co(co)

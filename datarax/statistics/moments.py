@@ -9,6 +9,7 @@ import numpy as np
 
 from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
@@ -57,10 +58,10 @@ class CentralMoments(ElementwiseState, kw_only=False):
     weight_exponent: jax.Array = state()
     """The exponent of the unit of the weights."""
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         return self.empty_of(self.shape)
 
-    def empty_of(self, shape: tuple[int, ...]) -> dict[str, Any]:
+    def empty_of(self, shape: tuple[int, ...]) -> dict[str, PyTree]:
         """The arrays of the empty state, of this shape."""
         zero = zeros(shape, default_float().name)
         least = _least_exponents(shape, default_float().name)
@@ -146,7 +147,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         powers = [p * factor for p, factor in zip(powers, factors, strict=True)]
         return self.holding(count * weight_unit, mean * unit, powers, self.exponents)
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         first, second = self.exponents, other.exponents
         exponents = xp.maximum(first[0], second[0]), xp.maximum(first[1], second[1])
         a, b = self.in_units(exponents), other.in_units(exponents)
@@ -213,7 +214,7 @@ _LEAST_COUNT = 2.0**-60  # in its unit; the low parts of the sums of powers are 
 
 
 @lru_cache(maxsize=4096)
-def _least_exponents(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+def _least_exponents(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """The exponents of empty moments, read-only; the same array each time."""
     array = np.full(shape, xp.finfo(dtype).minexp, np.int32)
     array.flags.writeable = False
@@ -263,7 +264,7 @@ def unit_exponent(greatest: jax.Array, digits: int) -> jax.Array:
 
 
 def in_unit_of_greatest(
-    w: jax.Array, axes: tuple[int, ...], dtype: Any
+    w: jax.Array, axes: tuple[int, ...], dtype: np.dtype
 ) -> tuple[jax.Array, jax.Array]:
     """Weights as floats in a unit in which the greatest is near 1, and the unit's exponent.
 
@@ -354,7 +355,7 @@ class Moments(State, kw_only=False):
         self.shape = tuple(self.shape)
         self.central = CentralMoments(self.shape, self.order)
 
-    def update(self, values: Any, *, weights: Any = None) -> Self:
+    def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of shape (..., *shape); `weights` broadcast against the leading axes.
 
         Examples that hold a NaN or an infinity are excluded, and counted in `invalid`.

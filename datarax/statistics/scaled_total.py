@@ -2,19 +2,20 @@
 
 from collections.abc import Generator, Sequence
 from functools import lru_cache
-from typing import Any, Self
+from typing import Self
 
 import jax
 import numpy as np
 
 from datarax._checks import default_float, is_integer, x64_enabled
+from datarax._typing import Array, PyTree
 from datarax._xp import all_finite, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.row_merge import Packed, Target, merged_in_pairs
 from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, split, stack, where
-from datarax.numerics.exact import exact
+from datarax.numerics.exact import Exact, exact
 from datarax.numerics.limbs import float_parts
 from datarax.numerics.scaled_double import ScaledDouble, scaled_power
 from datarax.numerics.scaling import (
@@ -59,7 +60,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         self.shape = tuple(self.shape)
         super().__post_init__()
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         zero = zeros(self.shape, default_float().name)
         return {"parts": (zero, zero), "exponent": _no_exponent(self.shape)}
 
@@ -97,7 +98,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         top = xp.where(xp.isfinite(greatest), top, xp.int32(INFINITE))
         return self._summed(sum_floats(scaled, axes), top)
 
-    def plus(self, *terms: tuple[Any, Any]) -> Self:
+    def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Self:
         """This stack of sums with those of several `(x, w)` added: to the first that of the first.
 
         As `combine(stacked([one.of(x, w), ...]))`, where `one` is an empty sum.
@@ -186,13 +187,14 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         return self.double.high
 
     @property
-    def exact(self) -> Any:
+    def exact(self) -> jax.Array | Exact:
         """The sum without rounding: an `Exact` that holds both parts of the double-float."""
         return exact(self.double)
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: "ScaledTotal") -> Self:
         if on_host(self.parts, self.exponent, other.parts, other.exponent) and not x64_enabled():
-            x = np.add(*other.parts, dtype=np.float64)
+            high, low = other.parts
+            x = np.add(high, low, dtype=np.float64)
             return self._plus_on_host(x, other.exponent)
         a, b = xp.asarray(self.exponent), xp.asarray(other.exponent)
         # The power underflows to zero where the lower sum is negligible.
@@ -202,7 +204,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         )
         return self._holding(x + y, xp.maximum(a, b)).stored()
 
-    def _plus_on_host(self, x: Any, unit: Any = None) -> Self:
+    def _plus_on_host(self, x: Array, unit: Array | None = None) -> Self:
         """The sum with `x * 2**unit` added, in NumPy."""
         high, low = self.parts
         own = np.add(high, low, dtype=np.float64)
@@ -236,7 +238,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
     def repeats(self) -> bool:
         return has_wide(self.parts[0].dtype)
 
-    def with_rows(self, rows: Any, target: Target) -> Generator[Packed, Any, Self]:
+    def with_rows(self, rows: Self, target: Target) -> Generator[Packed, PyTree, Self]:
         if not has_wide(self.parts[0].dtype):
             return merged_in_pairs(self, rows, target)
         # The rows of one state are added up in units of the greatest power among them, or more.
@@ -258,7 +260,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         return self._holding(where(near, self.double, apart), exponent).stored()
 
 
-def _host_sum(x: Any, w: Any, axes: int) -> Any:
+def _host_sum(x: Array, w: Array | None, axes: int) -> np.ndarray:
     """The sum of `w * x` but for the last `axes` axes, in NumPy.
 
     The products of float32 numbers, and any sum of them, are in the range of float64.
@@ -309,7 +311,7 @@ def _empty_total(shape: tuple[int, ...], x64: bool) -> ScaledTotal:
 
 
 @lru_cache(maxsize=4096)
-def _no_exponent(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _no_exponent(shape: tuple[int, ...]) -> np.ndarray:
     """The exponents of empty sums, read-only; the same array each time."""
     array = np.full(shape, NOTHING, np.int32)
     array.flags.writeable = False

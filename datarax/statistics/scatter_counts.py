@@ -11,6 +11,7 @@ import numpy as np
 
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
+from datarax._typing import PyTree
 from datarax._xp import at, lax, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
@@ -19,7 +20,7 @@ from datarax.algebra.row_merge import Packed, Target
 from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide
-from datarax.numerics.exact import exact
+from datarax.numerics.exact import Exact, exact
 from datarax.numerics.limbs import double_from_int
 from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.numerics.sums import split_for_sum
@@ -28,6 +29,10 @@ from datarax.statistics.accumulator import MetricAccumulator
 _FULL = 2**31 - 1  # the greatest int32
 _INTO_FLAT = lax.ScatterDimensionNumbers((), (0,), (0,))
 _CHUNK = 2**14  # cells that are flushed at a time
+
+Doubles = tuple[jax.Array, jax.Array]
+Table = tuple[jax.Array, Doubles]
+"""The recent counts, and the flushed ones as the two parts of double-floats."""
 
 
 class ScatterCounts(LeafState, kw_only=False):
@@ -62,7 +67,7 @@ class ScatterCounts(LeafState, kw_only=False):
             )
         super().__post_init__()
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         return {
             "recent": zeros(self.shape, "int32"),
             "pending": zeros((), "int32"),
@@ -100,7 +105,9 @@ class ScatterCounts(LeafState, kw_only=False):
         recent = xp.asarray(self.recent).reshape(-1)
         return self._counted(recent, xp.asarray(self.pending), place, weights)
 
-    def _counted(self, recent: Any, pending: Any, place: jax.Array, weights: jax.Array) -> Self:
+    def _counted(
+        self, recent: jax.Array, pending: jax.Array, place: jax.Array, weights: jax.Array
+    ) -> Self:
         """A copy with boolean weights added to the flat counts `recent`."""
         recent = add_at(recent, place, weights).reshape(self.shape)
         return self.with_parts({"recent": recent, "pending": pending + xp.int32(place.size)})
@@ -140,7 +147,7 @@ class ScatterCounts(LeafState, kw_only=False):
         return self.double.high
 
     @property
-    def exact(self) -> Any:
+    def exact(self) -> jax.Array | Exact:
         """The table without rounding: an `Exact` that holds both parts of the double-floats."""
         return exact(self.double)
 
@@ -151,7 +158,7 @@ class ScatterCounts(LeafState, kw_only=False):
     def repeats(self) -> bool:
         return has_wide(self.flushed[0].dtype)
 
-    def with_rows(self, rows: Any, target: Target) -> Generator[Packed, Any, Self]:
+    def with_rows(self, rows: "RowOfCells", target: Target) -> Generator[Packed, PyTree, Self]:
         yield from ()
         place, counts, size = target.place, target.counts, target.size
         cells = math.prod(self.shape)
@@ -189,7 +196,7 @@ class ScatterCounts(LeafState, kw_only=False):
             }
         )
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         return self.holding(self.double + other.double)
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
@@ -229,18 +236,18 @@ class RowOfCells:
         return RowOfCells()
 
 
-def flushed_total(recent: Any, flushed: Any) -> DoubleFloat:
+def flushed_total(recent: jax.Array, flushed: Doubles) -> DoubleFloat:
     """The table `flushed + recent` as double-floats."""
     recent, flushed = jax.tree.map(xp.asarray, (recent, flushed))
     return DoubleFloat(*flushed) + double_from_int(recent, flushed[0].dtype)
 
 
-def _flush_where(full: jax.Array, table: Any) -> Any:
+def _flush_where(full: jax.Array, table: Table) -> Table:
     """Flushes a flat table, the pair of recent and flushed counts, if `full` is true."""
     size = table[0].size
     chunk, once = max(1, min(size, _CHUNK)), full.astype(xp.int32)
 
-    def flush(i: jax.Array, table: Any) -> Any:
+    def flush(i: jax.Array, table: Table) -> Table:
         # The last chunk may overlap the one before it, whose recent counts are zero by then.
         start = xp.minimum(i * xp.int32(chunk), xp.int32(size - chunk))
         start = start.astype(xp.uint32)  # JAX looks for negative indices
@@ -307,7 +314,7 @@ def scatter_floats(place: jax.Array, values: jax.Array, size: int) -> DoubleFloa
     return DoubleFloat.of(scattered(upper)) + scattered(lower)
 
 
-def host_sum(place: Any, weights: Any, size: int) -> DoubleFloat:
+def host_sum(place: jax.Array, weights: jax.Array, size: int) -> DoubleFloat:
     """On the host, the sum of the weights at each of `size` flat indices; all are in range."""
     # Without any index, NumPy counts in integers, whatever the weights are.
     return DoubleFloat.of(np.bincount(place, weights, size).astype(np.float64))

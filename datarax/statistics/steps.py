@@ -1,13 +1,13 @@
 """Statistics of values with step numbers: the value of the last step, and totals that decay."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 import numpy as np
 
 from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import beside, lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
@@ -24,7 +24,7 @@ from datarax.statistics.moments import Parts
 _FIRST = -(2**31)
 
 
-def _none(dtype: Any) -> Any:
+def _none(dtype: str | np.dtype) -> np.ndarray:
     """The maximum of no values."""
     return identity(MetricReduceOp.max, (), np.dtype(dtype))[0]
 
@@ -35,7 +35,7 @@ class Newest(ElementwiseState):
     step: jax.Array = state()
     value: jax.Array = state()
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         return {"step": _none("int32"), "value": _none(default_float())}
 
     def of(self, x: jax.Array, step: jax.Array, counts: jax.Array) -> Self:
@@ -49,7 +49,7 @@ class Newest(ElementwiseState):
     def weighted_by(self, factor: ScaledDouble) -> Self:
         return self
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         a, b = self, other
         greater = xp.where(a.step < b.step, b.value, xp.maximum(a.value, b.value))
         return self.with_parts(
@@ -69,7 +69,7 @@ class DecayedSums(ElementwiseState, kw_only=False):
     total: Parts = state()
     weight: Parts = state()
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         zero = zeros((), np.dtype(default_float()).name)
         return {"step": _none("int32"), "total": (zero, zero), "weight": (zero, zero)}
 
@@ -108,7 +108,7 @@ class DecayedSums(ElementwiseState, kw_only=False):
         )
         return self._holding(xp.asarray(self.step), total, weight)
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         newest = xp.maximum(self.step, other.step)
         mine, others = (each._decay_since(newest, xp.asarray(each.step)) for each in (self, other))
         return self._holding(

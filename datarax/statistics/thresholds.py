@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -11,15 +11,15 @@ from jax.core import Tracer
 
 from datarax._checks import is_integer, real, warn
 from datarax._errors import MetricInputError, ScoresWarning
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import Array, ArrayLike, Weights
+from datarax._update_context import update_context
 from datarax._xp import xp
-from datarax.statistics.argument_checks import kept
 
 HIGHEST_SCORE = "with num_classes=, where the class of the highest score is predicted"
 """Why a threshold has no effect."""
 
 
-def checked_threshold(threshold: Any, from_logits: bool) -> float:
+def checked_threshold(threshold: float, from_logits: bool) -> float:
     """The threshold as a float.
 
     Raises:
@@ -67,6 +67,9 @@ def of_probabilities(threshold: float, from_logits: bool) -> float | None:
     return threshold if not from_logits and 0 < threshold < 1 else None
 
 
+OfArray = Callable[[Array], Array]
+
+
 class _Given(NamedTuple):
     """The arguments of an update as they were given, and which examples are left out."""
 
@@ -109,7 +112,7 @@ def check_known(
         )
 
 
-def check_one_hot(preds: Any, target: Any, size: int | None, name: str) -> None:
+def check_one_hot(preds: ArrayLike, target: ArrayLike, size: int | None, name: str) -> None:
     """Checks that labels that are known outside `jit` are not one-hot along axis -1 or 1.
 
     Args:
@@ -122,7 +125,7 @@ def check_one_hot(preds: Any, target: Any, size: int | None, name: str) -> None:
     Raises:
         MetricInputError: predictions and targets both hold a single 1 along an axis, and else 0.
     """
-    if kept() != "all" or not (_is_known(preds) and _is_known(target)):
+    if update_context.get().checks != "all" or not (_is_known(preds) and _is_known(target)):
         return
     shape = np.shape(target)
     # A program runs its check for every batch, also for one of other shapes.
@@ -141,7 +144,7 @@ def check_one_hot(preds: Any, target: Any, size: int | None, name: str) -> None:
             )
 
 
-def _is_one_hot(x: Any, axis: int) -> bool:
+def _is_one_hot(x: ArrayLike, axis: int) -> bool:
     x = np.asarray(x)
     return bool(((x == 0) | (x == 1)).all() and (x.sum(axis) == 1).all()) and x.size > 0
 
@@ -254,7 +257,9 @@ def check_losses(
 
 
 def _refuse_other_labels(labels: ArrayLike, name: str, given: _Given) -> None:
-    other = _first(labels, _is_other, given) if kept() == "all" else None
+    if update_context.get().checks != "all":
+        return
+    other = _first(labels, _is_other, given)
     if other is not None:
         hint = "For labels of several classes, a metric needs num_classes="
         if not other.is_integer():
@@ -265,12 +270,12 @@ def _refuse_other_labels(labels: ArrayLike, name: str, given: _Given) -> None:
         )
 
 
-def _is_other(x: Any, /) -> Any:
+def _is_other(x: Array, /) -> Array:
     """The finite numbers other than 0 and 1."""
     return (x != 0) & (x != 1) & (abs(x) < np.inf)
 
 
-def _is_outside(x: Any, /) -> Any:
+def _is_outside(x: Array, /) -> Array:
     """The finite numbers below 0 or above 1."""
     return ((x < 0) | (x > 1)) & (abs(x) < np.inf)
 
@@ -280,7 +285,7 @@ class _Below(NamedTuple):
 
     limit: float
 
-    def __call__(self, x: Any, /) -> Any:
+    def __call__(self, x: Array, /) -> Array:
         return (x < self.limit) & (abs(x) < np.inf)
 
 
@@ -289,21 +294,21 @@ class _OtherThanOne(NamedTuple):
 
     tolerance: float
 
-    def __call__(self, x: Any, /) -> Any:
+    def __call__(self, x: Array, /) -> Array:
         return abs(x - 1) > self.tolerance
 
 
-def _tolerance(x: Any) -> float:
+def _tolerance(x: ArrayLike) -> float:
     """The root of the eps of a dtype; that of float32 for a finer one and for integers."""
     return max(_eps(x), 2.0**-23) ** 0.5
 
 
-def _eps(x: Any) -> float:
-    dtype = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+def _eps(x: ArrayLike) -> float:
+    dtype = (x if isinstance(x, jax.Array) else np.asarray(x)).dtype
     return float(xp.finfo(dtype).eps) if xp.issubdtype(dtype, xp.floating) else 0.0
 
 
-def _are_probabilities(preds: Any, counted: np.ndarray[Any, Any]) -> bool:
+def _are_probabilities(preds: ArrayLike, counted: np.ndarray) -> bool:
     """Whether all rows that are counted are distributions."""
     tolerance = max(_tolerance(0.0), 4 * _eps(preds))
     if _is_on_accelerator(preds):
@@ -316,7 +321,7 @@ def _are_probabilities(preds: Any, counted: np.ndarray[Any, Any]) -> bool:
     )
 
 
-def _distributions(x: Any, counted: Any, tolerance: float) -> Any:
+def _distributions(x: Array, counted: np.ndarray, tolerance: float) -> ArrayLike:
     is_one = abs(_row_sums(x) - 1) <= tolerance
     return ((is_one & (x.min(-1) >= 0)) | ~counted).all()
 
@@ -327,7 +332,7 @@ _distributions_on_device = jax.jit(
 )
 
 
-def _row_sums(x: Any, /) -> Any:
+def _row_sums(x: Array, /) -> Array:
     """The sum of each row along the last axis."""
     if isinstance(x, jax.Array):
         return xp.sum(x, -1)
@@ -337,24 +342,24 @@ def _row_sums(x: Any, /) -> Any:
         return x @ np.ones(x.shape[-1], x.dtype)
 
 
-def _same(x: Any, /) -> Any:
+def _same(x: Array, /) -> Array:
     return x
 
 
 @lru_cache(maxsize=64)
-def _any_on_device(condition: Callable[[Any], Any], of: Callable[[Any], Any]) -> Any:
+def _any_on_device(condition: OfArray, of: OfArray) -> Callable[[ArrayLike], Array]:
     return jax.jit(lambda x: xp.any(condition(of(x.astype(xp.float32)))))
 
 
-def _is_on_accelerator(x: Any) -> bool:
+def _is_on_accelerator(x: ArrayLike) -> bool:
     return isinstance(x, jax.Array) and any(d.platform != "cpu" for d in x.devices())
 
 
 def _first(
-    x: Any,
-    condition: Callable[[Any], Any],
+    x: ArrayLike,
+    condition: OfArray,
     given: _Given,
-    of: Callable[[Any], Any] = _same,
+    of: OfArray = _same,
 ) -> float | None:
     """The first number for which a condition holds, of those that count; None if there is none.
 
@@ -372,14 +377,14 @@ def _first(
     if of is _same and x.dtype.kind in "iu" and x.size and x.min() >= 0 and x.max() <= 1:
         return None
     x = of(x)
-    found = condition(x)
+    found = np.asarray(condition(x))
     if not found.any():
         return None
     found = _counted(found, given)
     return float(x[found][0]) if found.any() else None
 
 
-def _counted(mask: np.ndarray[Any, Any], given: _Given) -> np.ndarray[Any, Any]:
+def _counted(mask: np.ndarray, given: _Given) -> np.ndarray:
     """The examples of a mask that are not left out."""
     if given.ignore_index is not None and given.target is not None:
         mask = mask & (_numbers(given.target) != given.ignore_index)
@@ -389,13 +394,13 @@ def _counted(mask: np.ndarray[Any, Any], given: _Given) -> np.ndarray[Any, Any]:
     return mask
 
 
-def _numbers(x: Any) -> np.ndarray[Any, Any]:
+def _numbers(x: ArrayLike) -> np.ndarray:
     """An array of NumPy's own dtypes: of floats for bfloat16 and narrow integers."""
     x = np.asarray(x)
     return x if x.dtype.kind in "biuf" else x.astype(np.float32)
 
 
-def _is_known(x: Any) -> bool:
+def _is_known(x: ArrayLike | None) -> bool:
     """Whether all values of an array are known on this process."""
     if isinstance(x, Tracer):
         return False

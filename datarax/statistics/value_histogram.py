@@ -224,15 +224,17 @@ def _at_rank(
 
 
 @read_on_host
-def _least_pinball_loss(seen: ValueHistogram, q: DoubleFloat, method: str) -> Any:
+def _least_pinball_loss(
+    seen: ValueHistogram, q: DoubleFloat, method: str
+) -> tuple[tuple[DoubleFloat, ...], jax.Array]:
     bins = seen.bins.contents()
     weights = bins.weights[0, 0]
     some = weights.high > 0
     # In a unit in which no difference overflows, nor a sum. Weights are in units of the greatest.
     weights = weights * power_of_two_near_reciprocal(xp.max(weights.high))
     # Values are relative to one near the quantile, subtracted before they are rounded.
-    near: Any = _quantiles_of(bins, q, method)[1]
-    ends: Any = bins.ends
+    near = _quantiles_of(bins, q, method)[1]
+    ends = bins.ends
     if ends is None:
         ends = stack([DoubleFloat.of(x) for x in (bins.least, bins.greatest)])
     exponent = exponent_of(xp.max(xp.where(some, xp.abs(ends.high[:, 0]), 0)))

@@ -6,7 +6,6 @@ import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -271,7 +270,7 @@ def _saving(s: Subject) -> None:
         raise Unequal(f"a state_dict() in which {field} differs was accepted")
 
 
-def _check_plain(node: Any, path: str) -> None:
+def _check_plain(node: object, path: str) -> None:
     if isinstance(node, dict | list):
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
             _check_plain(value, f"{path}[{key!r}]")
@@ -279,10 +278,10 @@ def _check_plain(node: Any, path: str) -> None:
         raise Unequal(f"{path} is a {type(node).__name__}")
 
 
-def _altered(saved: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _altered(saved: dict[str, PyTree]) -> Iterator[tuple[str, dict[str, PyTree]]]:
     """For each field of a state dict's configuration: a copy in which its value is different."""
 
-    def fields(node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    def fields(node: PyTree, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for key, value in node.items() if isinstance(node, dict) else ():
             if key == "type":
                 yield (*path, key)
@@ -291,7 +290,7 @@ def _altered(saved: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             else:
                 yield from fields(value, (*path, key))
 
-    def altered(node: Any, path: tuple[str, ...]) -> Any:
+    def altered(node: PyTree, path: tuple[str, ...]) -> PyTree:
         return {**node, path[0]: altered(node[path[0]], path[1:])} if path else "another"
 
     for path in fields(saved, ()):
@@ -312,7 +311,7 @@ def _copies(s: Subject) -> None:
 
 
 def _is_importable(cls: type) -> bool:
-    found: Any = sys.modules.get(cls.__module__)
+    found: object = sys.modules.get(cls.__module__)
     for name in cls.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is cls

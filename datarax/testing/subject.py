@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -195,12 +194,12 @@ class Subject:
                 error.member = key or None
                 raise
 
-    def weighted(self, weights: ArrayLike, calls: PyTree) -> list[Any]:
+    def weighted(self, weights: ArrayLike, calls: PyTree) -> list[PyTree]:
         """The calls with these weights added, as float32."""
         w = jnp.asarray(weights, jnp.float32)
         return [(args, {**kwargs, "weights": w}) for args, kwargs in calls]
 
-    def repeats(self) -> tuple[np.ndarray[Any, Any], Any]:
+    def repeats(self) -> tuple[np.ndarray, PyTree]:
         """The weights 2, 0, 2, 0, ..., and the calls with each example repeated that often.
 
         If the number of examples is odd, the last weight is 1, so that the size stays the same.
@@ -233,17 +232,17 @@ def _as_call(batch: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), (args, kwargs))
 
 
-def on_host(function: Callable[..., Any], *trees: PyTree) -> PyTree:
+def on_host(function: Callable[..., np.ndarray], *trees: PyTree) -> PyTree:
     """Trees of JAX arrays mapped by a function of NumPy arrays, so that nothing is compiled."""
     return jax.tree.map(lambda *xs: jax.device_put(function(*map(np.asarray, xs))), *trees)
 
 
-def described(x: Any) -> str:
+def described(x: jax.Array) -> str:
     """The dtype and shape of an array, like `float32[8, 3]`."""
     return f"{x.dtype}{list(x.shape)}"
 
 
-def numbers(state: Metric) -> dict[str, Any]:
+def numbers(state: Metric) -> dict[str, jax.Array | Exact]:
     """The numbers of a state by path; a double-float or a pair of limbs is one `Exact`."""
     states = opened(_canonical(state))
     leaves = jax.tree_util.tree_leaves_with_path(states, is_leaf=_is_two_parts)
@@ -258,7 +257,7 @@ def _canonical(state: Metric) -> Metric:
     return state.canonical()
 
 
-def _is_two_parts(x: Any) -> bool:
+def _is_two_parts(x: PyTree) -> bool:
     if type(x) is not tuple or len(x) != 2 or not all(hasattr(part, "dtype") for part in x):
         return False
     kinds = [("int32", "uint32"), ("float32", "float32"), ("float64", "float64")]

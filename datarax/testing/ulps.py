@@ -1,12 +1,10 @@
 """Comparison of numbers in units in the last place."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from datarax._typing import PyTree
+from datarax._typing import ArrayLike, PyTree
 from datarax.numerics.exact import Exact
 
 
@@ -54,12 +52,14 @@ def assert_within_ulps(
         _compare(a, b, ulps, atol, name + jax.tree_util.keystr(path))
 
 
-def flatten(tree: PyTree) -> tuple[list[tuple[Any, Any]], Any]:
+def flatten(tree: PyTree) -> tuple[list[tuple[PyTree, PyTree]], PyTree]:
     """Pairs of path and leaf, and the structure; an `Exact` is a leaf."""
     return jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: isinstance(x, Exact))
 
 
-def _compare(got: Any, want: Any, ulps: float, atol: float, name: str) -> None:
+def _compare(
+    got: ArrayLike | Exact, want: ArrayLike | Exact, ulps: float, atol: float, name: str
+) -> None:
     a, b = np.asarray(got), np.asarray(want)
     if a.shape != b.shape:
         raise Unequal(f"{name} has the shape {a.shape}, expected {b.shape}")
@@ -88,11 +88,11 @@ def _compare(got: Any, want: Any, ulps: float, atol: float, name: str) -> None:
     raise Unequal(message)
 
 
-def _is_whole(x: np.ndarray[Any, Any]) -> bool:
+def _is_whole(x: np.ndarray) -> bool:
     return x.dtype == np.bool_ or jnp.issubdtype(x.dtype, jnp.integer)
 
 
-def _unit(magnitude: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+def _unit(magnitude: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The unit in the last place of magnitudes in a float dtype; NaN if a magnitude is not finite.
 
     For other dtypes, it is the unit of float32.

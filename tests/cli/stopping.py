@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from datarax.cli import compare_command, evaluate_command, merge_command
+from datarax.cli import compare, evaluate, merge
 from datarax.evaluation import evaluator, files, partial_state
 from datarax.evaluation.npz_files import NpzFile
 
@@ -56,8 +56,8 @@ def computes(*_):
 
 
 if HOW == "results":
-    evaluate_command.summary_of = merge_command.summary_of = computes
-    compare_command.compared_rows = computes
+    evaluate.summary_of = merge.summary_of = computes
+    compare.compared_rows = computes
 elif HOW == "compile":
     evaluator.fold_part = compiles
 else:

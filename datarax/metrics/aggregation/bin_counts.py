@@ -1,7 +1,7 @@
 """`BinCounts`: the weight of the values in bins with given edges."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class BinCounts(State, kw_only=False):
         return self.replace(counts=self.counts.add(place, w), invalid=self.invalid.update(invalid))
 
 
-def _thresholds(edges: Sequence[float], dtype: Any) -> tuple[Any, Any]:
+def _thresholds(edges: Sequence[float], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     """The edges rounded to the dtype of the values, so that each value stays in its exact bin.
 
     A value is at or above an edge exactly if it is at or above the least float that is not below

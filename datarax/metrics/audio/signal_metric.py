@@ -1,13 +1,13 @@
 """What the metrics of pairs of signals share: one `update`."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 import jax
 
 from datarax._checks import as_float, default_float, numeric, same_shape
 from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore
@@ -16,7 +16,7 @@ from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
 
 
-def in_float64(function: Callable[..., Any], *arrays: jax.Array) -> Any:
+def in_float64(function: Callable[..., PyTree], *arrays: jax.Array) -> PyTree:
     """`function(*arrays)` in float64, although x64 is disabled; its floats rounded at the end.
 
     On devices without float64, such as TPUs, in float32. `function` returns a pytree of arrays.

@@ -1,7 +1,6 @@
 """The classification report: precision, recall and F1 of all classes, and their averages."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 
@@ -87,7 +86,7 @@ class ClassificationReport(CountMetric):
         occurs = support.high + counts.fp.high > 0
         if self.num_labels is not None:
             occurs = xp.ones_like(occurs)
-        values: dict[str, Any] = {
+        values: dict[str, PyTree] = {
             name: {column: x[i] for column, x in by_class.items()} | {"support": exact(support[i])}
             for i, name in enumerate(self.class_names)
         }

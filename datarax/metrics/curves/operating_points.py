@@ -1,7 +1,5 @@
 """Single thresholds: the best rate under a condition on another rate, and the equal error rate."""
 
-from typing import Any
-
 import jax
 
 from datarax._typing import PyTree
@@ -52,7 +50,7 @@ class OperatingPoint(ScoreMetric):
 def _with_infinity(groups: Groups) -> Groups:
     """Adds an empty group above all others, with an infinite threshold."""
 
-    def padded(x: PyTree, value: float) -> Any:
+    def padded(x: PyTree, value: float) -> PyTree:
         return jax.tree.map(lambda x: xp.concatenate([x, xp.full_like(x[:, :1], value)], -1), x)
 
     return Groups(*map(padded, groups, (0, 0, 0, 0, 1, xp.inf)))

@@ -99,7 +99,7 @@ class ScoreMetric(Metric):
         return jax.tree.map(lambda x: x[0], values) if self.is_binary else values
 
 
-def fraction(value: Any, name: str, *, above: float = -1.0, below: float = 2.0) -> float:
+def fraction(value: float, name: str, *, above: float = -1.0, below: float = 2.0) -> float:
     """Checks that a configuration value is from 0 to 1, above `above` and below `below`.
 
     The defaults of `above` and `below` are outside 0 to 1, and exclude nothing.

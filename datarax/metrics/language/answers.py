@@ -1,7 +1,6 @@
 """Answers to questions, compared as in SQuAD."""
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ class TextExactMatch(TextMean):
     normalize: bool = True
     """Whether texts are normalized so; if not, they must be equal as they are."""
 
-    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         normal = squad_words if self.normalize else str
         equal = [
             any(normal(text) == normal(other) for other in others)
@@ -55,7 +54,7 @@ class TokenF1(TextMean):
 
     higher_is_better = True
 
-    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         scores = [
             max(token_f1(squad_words(text), squad_words(other)) for other in others)
             for text, others in zip(preds, references, strict=True)

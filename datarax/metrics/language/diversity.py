@@ -1,7 +1,7 @@
 """How diverse generated texts are."""
 
 from hashlib import blake2b
-from typing import Any, Self
+from typing import Self
 
 import jax
 import numpy as np
@@ -24,7 +24,7 @@ from datarax.metrics.language.text_tokens import check_tokenizer, sacrebleu_toke
 from datarax.metrics.language.translation import bleu
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.distinct import Distinct
-from datarax.statistics.invalid_counts import not_finite
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.weighted_total import WeightedTotal
 
 
@@ -75,7 +75,7 @@ class SelfBLEU(TextMean):
         """
         return self.apply(self.calls((preds,), {"weights": weights}))
 
-    def counts_of(self, preds: Texts, *, weights: Weights = None) -> dict[str, Any]:  # type: ignore[override]
+    def counts_of(self, preds: Texts, *, weights: Weights = None) -> dict[str, PyTree]:  # type: ignore[override]
         texts = checked_texts(preds, "preds")
         if len(texts) == 1:
             raise MetricInputError("SelfBLEU.update got one text; expected at least two")
@@ -94,7 +94,7 @@ class SelfBLEU(TextMean):
         return super().apply(Call((), {**calls.kwargs, **scores}, calls.metric, calls.takes, ()))
 
 
-def counts_among(sequences: Sequences, order: int) -> np.ndarray[Any, Any]:
+def counts_among(sequences: Sequences, order: int) -> np.ndarray:
     """The counts of BLEU of each sequence, with all others as references."""
     lengths = sequences.lengths
     rows = np.argsort(lengths, kind="stable")
@@ -156,7 +156,7 @@ class DistinctN(CountedText):
         self.distinct = Distinct(16)
 
     @property
-    def invalid(self) -> Any:
+    def invalid(self) -> InvalidCounts:
         """The weights that could not be used."""
         return self.totals.invalid
 
@@ -172,7 +172,7 @@ class DistinctN(CountedText):
         """
         return self.apply(self.calls((preds,), {"weights": weights}))
 
-    def counts_of(self, preds: Texts, *, weights: Weights = None) -> dict[str, Any]:
+    def counts_of(self, preds: Texts, *, weights: Weights = None) -> dict[str, PyTree]:
         (preds,) = unread_where_zero(weights, preds)
         texts = checked_texts(preds, "preds")
         words = [(text.lower() if self.lowercase else text).split() for text in texts]
@@ -195,7 +195,7 @@ class DistinctN(CountedText):
         return xp.where(total > 0, share, xp.nan)
 
 
-def hashed_grams(words: list[list[str]], n: int) -> tuple[Any, Any]:
+def hashed_grams(words: list[list[str]], n: int) -> tuple[np.ndarray, np.ndarray]:
     """A hash of 64 bits of each n-gram, and how many each text has.
 
     Returns:
@@ -225,7 +225,7 @@ def word_hash(word: str) -> int:
     return int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
-def mixed64(x: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def mixed64(x: np.ndarray) -> np.ndarray:
     """Mixes the bits of `x`: every bit of the result depends on every bit of `x`."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)

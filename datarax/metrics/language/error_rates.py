@@ -1,6 +1,6 @@
 """Error rates of recognized speech and text: of words, of characters, of information."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class WER(TextRatio):
 
     several: ClassVar[bool] = False
 
-    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         distance = optional("rapidfuzz.distance", "text", "WER").Levenshtein.distance
         pairs = numbered_words(preds, references)
         return np.array([(distance(text, other), len(other)) for text, other in pairs], np.int32)
@@ -54,7 +54,7 @@ class CER(TextRatio):
 
     several: ClassVar[bool] = False
 
-    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         distance = optional("rapidfuzz.distance", "text", "CER").Levenshtein.distance
         pairs = [
             (text.strip(), other.strip()) for text, (other,) in zip(preds, references, strict=True)
@@ -68,7 +68,7 @@ class Alignment(TextMetric):
     several: ClassVar[bool] = False
     width: ClassVar[int] = 3  # type: ignore[assignment]
 
-    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         editops = optional("rapidfuzz.distance", "text", type(self).__name__).Levenshtein.editops
         counts = []
         for text, other in numbered_words(preds, references):
@@ -111,7 +111,7 @@ class MER(TextRatio):
 
     several: ClassVar[bool] = False
 
-    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         editops = optional("rapidfuzz.distance", "text", "MER").Levenshtein.editops
         counts = []
         for text, other in numbered_words(preds, references):

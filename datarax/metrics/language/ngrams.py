@@ -1,11 +1,11 @@
 """How often each n-gram occurs in many texts: counted on the host, for all texts at once."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
-Integers = np.ndarray[Any, np.dtype[np.int64]]
+Integers = np.ndarray
 
 
 class Sequences(NamedTuple):

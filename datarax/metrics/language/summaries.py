@@ -1,7 +1,5 @@
 """ROUGE: how much of a reference a summary has."""
 
-from typing import Any
-
 import numpy as np
 
 from datarax._errors import MetricInputError
@@ -56,16 +54,17 @@ class ROUGE(TextMetric):
     def width(self) -> int:
         return len(self.rouge_keys)
 
-    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         others, owner = flat(references)
         words = [rouge_words(text) for text in (*preds, *others)]
         sequences = Sequences.of(words)
         size = len(preds)
         orders = [int(key[5:]) for key in self.rouge_keys if key not in _OF_SEQUENCES]
-        scores = {
-            f"rouge{n}": _f_scores(table.split(size), gram_totals(sequences.lengths, n), owner)
-            for n, table in enumerate(grams(sequences, max(orders, default=0)), 1)
-        }
+        scores = {}
+        for n, table in enumerate(grams(sequences, max(orders, default=0)), 1):
+            of_texts, of_others = table.split(size)
+            common = of_texts.matches(of_others, owner)
+            scores[f"rouge{n}"] = _f(common, gram_totals(sequences.lengths, n), owner)
         if "rougeL" in self.rouge_keys:
             length = optional("rapidfuzz.distance", "text", "ROUGE").LCSseq.similarity
             own = [words[i] for i in owner]
@@ -86,12 +85,7 @@ class ROUGE(TextMetric):
         return {key: quotient(self.sums[i], self.sums[-1]) for i, key in enumerate(self.rouge_keys)}
 
 
-def _f_scores(tables: Any, totals: Integers, owner: Integers) -> np.ndarray[Any, Any]:
-    texts, others = tables
-    return _f(texts.matches(others, owner), totals, owner)
-
-
-def _f(common: Integers, totals: Integers, owner: Integers) -> np.ndarray[Any, Any]:
+def _f(common: Integers, totals: Integers, owner: Integers) -> np.ndarray:
     """The F-score of each reference: 2 common / (own + reference), 0 where one is empty."""
     size = len(totals) - len(owner)
     both = totals[:size][owner] + totals[size:]

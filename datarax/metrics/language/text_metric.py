@@ -1,7 +1,7 @@
 """`TextMetric`: the base of metrics of strings, which are counted on the host."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
@@ -10,12 +10,12 @@ from jax.core import Tracer
 from datarax._checks import kind, numeric, warn
 from datarax._errors import MetricInputError, MetricTypeError, ReferencesWarning
 from datarax._typing import PyTree, Weights
+from datarax._update_context import update_context
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_numbers
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.argument_checks import kept
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.scaled_total import ScaledTotal, quotient
@@ -33,16 +33,16 @@ class CountedText(Metric):
 
     tasks = ("text",)
 
-    def update(self, *args: Any, **kwargs: Any) -> Self:
+    def update(self, *args: PyTree, **kwargs: PyTree) -> Self:
         return self.apply(self.calls(args, kwargs))
 
-    def calls(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> Call:
         self.refuse_unknown_arguments(args, kwargs)
         given = self.counts_of(*args, **kwargs)
         arrays = {name: x for name, x in given.items() if x is not None}
         return Call((), arrays, type(self).__name__, tuple(given), ())
 
-    def counts_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def counts_of(self, *args: PyTree, **kwargs: PyTree) -> dict[str, PyTree]:
         """What `apply` takes, by name: arrays of one row for each text, and `weights`."""
         raise TypeError(f"{type(self).__name__} does not define counts_of()")
 
@@ -69,7 +69,7 @@ class TextMetric(CountedText):
         """How many numbers there are for each text."""
         raise TypeError(f"{type(self).__name__} does not define width")
 
-    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         """The numbers of each text, (N, width): int32, or float32."""
         raise TypeError(f"{type(self).__name__} does not define numbers()")
 
@@ -91,7 +91,7 @@ class TextMetric(CountedText):
 
     def counts_of(
         self, preds: Texts, target: References, *, weights: Weights = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, PyTree]:
         given = target
         preds, target = unread_where_zero(weights, preds, target)
         texts = checked_texts(preds, "preds")
@@ -119,7 +119,7 @@ class TextMetric(CountedText):
         return self.sums.double.map(lambda x: x[columns])
 
     @property
-    def is_empty(self) -> Any:
+    def is_empty(self) -> jax.Array:
         """Whether there are no texts."""
         return self.sum(-1).high == 0
 
@@ -149,7 +149,7 @@ class TextRatio(TextMetric):
         return self.sum(0), self.sum(1)
 
 
-def checked_texts(texts: Any, name: str) -> list[str]:
+def checked_texts(texts: PyTree, name: str) -> list[str]:
     """A list of strings.
 
     Raises:
@@ -168,18 +168,18 @@ def checked_texts(texts: Any, name: str) -> list[str]:
     return list(texts)
 
 
-def _kind(x: Any) -> str:
+def _kind(x: PyTree) -> str:
     return f"an array of {x.dtype}" if hasattr(x, "dtype") else kind(x)
 
 
-def _hint(x: Any) -> str:
+def _hint(x: PyTree) -> str:
     """What to do if a number, a list of numbers or an array is given for a text or for texts."""
     if isinstance(x, int | float) or hasattr(x, "dtype") or (x and is_numbers(x)):
         return ". Decode token ids to strings first, as batch_decode of a tokenizer does"
     return ""
 
 
-def checked_references(target: Any, size: int, several: bool, metric: str) -> list[list[str]]:
+def checked_references(target: PyTree, size: int, several: bool, metric: str) -> list[list[str]]:
     """The references of each text.
 
     Raises:
@@ -220,11 +220,13 @@ _TRANSPOSED = (
 )
 
 
-def _warn_of_two_readings(target: Any, size: int, metric: str) -> None:
+def _warn_of_two_readings(target: PyTree, size: int, metric: str) -> None:
     """Warns if the references of N texts are N lists of N, which may be meant in two ways."""
     if size < 2 or not isinstance(target, list | tuple) or len(target) != size:
         return
-    if kept() != "none" and all(isinstance(x, list) and len(x) == size for x in target):
+    if update_context.get().checks == "none":
+        return
+    if all(isinstance(x, list) and len(x) == size for x in target):
         warn(
             f"{metric}: {size} preds and {size} lists of {size} references can be read in two "
             f"ways. target[0] is taken for the references of preds[0], and so on. If "
@@ -234,14 +236,14 @@ def _warn_of_two_readings(target: Any, size: int, metric: str) -> None:
         )
 
 
-def unread_where_zero(weights: Any, *lists: Any) -> tuple[Any, ...]:
+def unread_where_zero(weights: Weights, *lists: PyTree) -> tuple[PyTree, ...]:
     """The lists with an empty text in the place of those whose weight is zero."""
     if weights is None or isinstance(weights, Tracer) or np.ndim(weights) != 1:
         return lists
     known = np.asarray(weights)
     zero = np.flatnonzero(known == 0)
 
-    def without(texts: Any) -> Any:
+    def without(texts: PyTree) -> PyTree:
         texts = _as_list(texts)
         if not isinstance(texts, list | tuple) or len(texts) != len(known):
             return texts
@@ -253,7 +255,7 @@ def unread_where_zero(weights: Any, *lists: Any) -> tuple[Any, ...]:
     return tuple(map(without, lists))
 
 
-def _as_list(x: Any) -> Any:
+def _as_list(x: PyTree) -> PyTree:
     # An update outside `jit` makes an array of an empty list.
     if getattr(x, "shape", None) == (0,):
         return []
@@ -261,7 +263,7 @@ def _as_list(x: Any) -> Any:
     return np.asarray(x).tolist() if is_known else x
 
 
-def flat(references: list[list[str]]) -> tuple[list[str], np.ndarray[Any, Any]]:
+def flat(references: list[list[str]]) -> tuple[list[str], np.ndarray]:
     """All references, and the number of the text of each."""
     owner = np.repeat(np.arange(len(references)), [len(each) for each in references])
     return [text for each in references for text in each], owner

@@ -1,6 +1,6 @@
 """Scores of translations by corpus: BLEU, chrF and TER."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from datarax._checks import positive_int, real, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._optional import optional
-from datarax._typing import PyTree
+from datarax._typing import Array, PyTree
 from datarax._xp import xp
 from datarax.metrics.language.ngrams import Integers, Sequences, gram_totals, grams
 from datarax.metrics.language.text_metric import TextMetric, TextRatio, flat
@@ -17,6 +17,7 @@ from datarax.metrics.language.text_tokens import (
     check_tokenizer,
     sacrebleu_tokenizer,
 )
+from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.scaled_total import quotient
 
 Smoothing = Literal["exp", "floor", "add-k", "none"]
@@ -77,7 +78,7 @@ class BLEU(TextMetric):
     def width(self) -> int:
         return 2 + 2 * self.max_order
 
-    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         words = sacrebleu_tokenizer(self.tokenize, self.lowercase, "BLEU")
         texts, owner = flat(references)
         sequences = Sequences.of(map(words, [*preds, *texts]))
@@ -98,7 +99,7 @@ class BLEU(TextMetric):
         return xp.where(self.is_empty, xp.nan, score)
 
 
-def bleu_counts(sequences: Sequences, owner: Integers, order: int) -> np.ndarray[Any, Any]:
+def bleu_counts(sequences: Sequences, owner: Integers, order: int) -> np.ndarray:
     """The counts of BLEU of each text: its length and its closest reference's, matches, n-grams.
 
     Args:
@@ -195,7 +196,7 @@ class CHRF(TextMetric):
     def width(self) -> int:
         return 3 * (self.char_order + self.word_order)
 
-    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         others, owner = flat(references)
         texts = [text.lower() if self.lowercase else text for text in [*preds, *others]]
         bare = texts if self.whitespace else ["".join(text.split()) for text in texts]
@@ -204,7 +205,7 @@ class CHRF(TextMetric):
             words = Sequences.of(map(apart_from_punctuation, texts))
             tables += _pairs(words, owner, self.word_order)
         counts = np.stack(tables, 1)  # (references, orders, 3)
-        score = f_score(counts.astype(np.float64), self.beta, self.eps_smoothing, np)
+        score = f_score(counts.astype(np.float64), self.beta, self.eps_smoothing)
         # The first of the best references of each text.
         best = np.lexsort((-score, owner))
         chosen = best[np.searchsorted(owner[best], np.arange(len(preds)))]
@@ -212,7 +213,7 @@ class CHRF(TextMetric):
 
     def compute(self) -> PyTree:
         counts = self.each_sum(slice(0, self.width)).to_float().reshape(-1, 3)
-        score = f_score(counts, self.beta, self.eps_smoothing, xp)
+        score = f_score(counts, self.beta, self.eps_smoothing)
         return xp.where(self.is_empty, xp.nan, score)
 
 
@@ -229,8 +230,8 @@ def _pairs(sequences: Sequences, owner: Integers, order: int) -> list[Integers]:
     return tables
 
 
-def f_score(counts: Any, beta: float, smoothed: bool, xp: Any) -> Any:
-    """The score of counts (..., orders, 3), with NumPy or `jax.numpy`."""
+def f_score(counts: Array, beta: float, smoothed: bool) -> jax.Array:
+    """The score of counts (..., orders, 3)."""
     own, reference, match = counts[..., 0], counts[..., 1], counts[..., 2]
     some, others = own > 0, reference > 0
     # Weighted counts may be below 1: they are divided by as they are, unless they are zero.
@@ -283,7 +284,7 @@ class TER(TextRatio):
             refuse_ignored(self, "asian_support", "without normalized=True or no_punct=True")
         super().__post_init__()
 
-    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray[Any, Any]:
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
         options = ("normalized", "no_punct", "asian_support", "case_sensitive")
         config = {name: getattr(self, name) for name in options}
         score = optional("sacrebleu.metrics", "text", "TER").TER(**config).sentence_score
@@ -293,5 +294,5 @@ class TER(TextRatio):
     def compute(self) -> PyTree:
         return 100 * quotient(self.sums[0], self.sums[1])
 
-    def as_ratio(self) -> Any:
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
         return 100 * self.sum(0), self.sum(1)

@@ -1,10 +1,11 @@
 """Discounted cumulative gain, of graded relevance."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 
 from datarax._checks import choice
+from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.metrics.ranking.queries import Queries, ranked_queries
 from datarax.metrics.ranking.query_metric import QueryMetric, RelevanceMean, checked_k
@@ -43,7 +44,7 @@ class DCG(RelevanceMean):
         self.k = checked_k(self.k)
         choice(self.gain, ("linear", "exponential"), "gain")
 
-    def ranked(self, *given: Any) -> Queries:
+    def ranked(self, *given: PyTree) -> Queries:
         return ranked_queries(*given, greatest=_GREATEST[self.gain])
 
     def gains(self, relevance: jax.Array) -> jax.Array:

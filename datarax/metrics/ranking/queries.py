@@ -1,6 +1,6 @@
 """Validates batches of queries and their documents, and ranks the documents of each query."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -32,7 +32,7 @@ class Queries(NamedTuple):
     flat: bool
     """Whether the batch was given in the flat form."""
 
-    def by_row(self, x: Any) -> jax.Array:
+    def by_row(self, x: jax.Array | DoubleFloat) -> jax.Array:
         """What is at the first place of each query, by row."""
         x = x.to_float() if isinstance(x, DoubleFloat) else x
         return x[0] if self.flat else x[:, 0]

@@ -1,6 +1,6 @@
 """`QueryMetric`: the mean over queries of a score of the ranking of their documents."""
 
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, TypeVar
 
 import jax
 
@@ -55,11 +55,11 @@ class RankedMean(Metric):
         """What a query without a score counts as."""
         return "skip"
 
-    def ranked(self, *given: Any) -> Queries:
+    def ranked(self, *given: PyTree) -> Queries:
         """The checked and ranked batch of an update, from all of its arguments in order."""
         return ranked_queries(*given)
 
-    def scored(self, *given: Any) -> tuple[Queries, jax.Array]:
+    def scored(self, *given: PyTree) -> tuple[Queries, jax.Array]:
         """The batch of an update, where queries without a score have weight zero; and the scores.
 
         The scores are by row, and finite.
@@ -79,7 +79,7 @@ class RankedMean(Metric):
         # The score of an invalid query may be any number.
         return queries._replace(weight=w), xp.where(w.astype(xp.bool_), value, 0)
 
-    def with_batch(self, *given: Any) -> Self:
+    def with_batch(self, *given: PyTree) -> Self:
         """The metric updated with all arguments of `update`, in order."""
         queries, scores = self.scored(*given)
         statistic = self.statistic.add(scores, queries.weight, queries.invalid)
@@ -160,7 +160,10 @@ class QueryMetric(RelevanceMean):
         return ranking.relevant == 0
 
 
-def checked_k(k: Any, *, required: bool = False) -> Any:
+K = TypeVar("K", int, int | None)
+
+
+def checked_k(k: K, *, required: bool = False) -> K:
     """A number of documents as a Python number; None for all, unless it is required.
 
     Raises:

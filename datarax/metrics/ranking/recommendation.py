@@ -1,6 +1,6 @@
 """What is recommended, whatever is relevant: novelty, diversity, and coverage of the catalogue."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
@@ -74,7 +74,7 @@ class Novelty(RankedMean):
         """
         return self.with_batch(preds, popularity, valid, query, weights)
 
-    def ranked(self, *given: Any) -> Queries:
+    def ranked(self, *given: PyTree) -> Queries:
         return ranked_queries(*given, least=_LEAST, greatest=1.0, name="popularity")
 
     def undefined(self, ranking: Ranking) -> jax.Array:
@@ -141,7 +141,7 @@ class IntraListDiversity(RankedMean):
     def undefined(self, ranking: Ranking) -> jax.Array:
         return xp.minimum(ranking.documents, xp.int32(min(self.k, 2))) < 2
 
-    def scored(self, *given: Any) -> tuple[Queries, jax.Array]:
+    def scored(self, *given: PyTree) -> tuple[Queries, jax.Array]:
         preds, embeddings, *rest = given
         preds = numeric(preds, "preds")
         x = replicated(as_float(numeric(embeddings, "embeddings")))
@@ -202,7 +202,7 @@ class CatalogCoverage(Metric):
     k: int
     """How many items are recommended to each user."""
 
-    seen: Any = state()
+    seen: MetricAccumulator = state()
     invalid = InvalidCounts()
     together_by: ClassVar[str | None] = "query"
 

@@ -1,11 +1,11 @@
 """`DevianceTotal`: the deviances of targets from predictions, and from their own mean."""
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 
 from datarax._checks import numeric
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.numerics.double_float import DoubleFloat, stack
@@ -41,7 +41,7 @@ class DevianceMoments(CentralMoments):
     """`sum(w * deviance(x, mean))`, in units of `2**deviance_exponent`."""
     deviance_exponent: jax.Array = state()
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         none = ScaledTotal(self.shape).empty()
         parts = {"deviance": none["parts"], "deviance_exponent": none["exponent"]}
         return super().empty() | parts
@@ -90,7 +90,7 @@ class DevianceMoments(CentralMoments):
         part, exponents = tweedie_deviance(mean, x, self.power, apart)
         return xp.where(apart == 0, 0, part), exponents
 
-    def plus(self, other: Any, total: DoubleFloat, apart: Apart) -> Self:
+    def plus(self, other: Self, total: DoubleFloat, apart: Apart) -> Self:
         merged = super().plus(other, total, apart)
         deviances = self.total.combine(other.total)
         mean, (unit, weight_unit) = merged._mean, self.exponents

@@ -1,11 +1,11 @@
 """`JointHistogram`: pairs of values in the bins of both, the statistic of correlations of ranks."""
 
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 
 from datarax._checks import numeric
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.memo import computed_once
@@ -15,7 +15,13 @@ from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import DyadicGrid
 from datarax.numerics.limbs import as_double
-from datarax.statistics.adaptive_bins import WideBins, joined_counts, joined_doubles, places_of
+from datarax.statistics.adaptive_bins import (
+    Tables,
+    WideBins,
+    joined_counts,
+    joined_doubles,
+    places_of,
+)
 from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.scatter_counts import ScatterCounts
@@ -38,11 +44,11 @@ class JointBins(WideBins):
 
     bits_allowed: ClassVar[tuple[int, int]] = 6, 13
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         return super().empty() | {"counts": ScatterCounts((self.slots, self.slots))}
 
     @folding
-    def add(self, x: Any, w: jax.Array, row: None = None) -> Self:
+    def add(self, x: DoubleFloat, w: jax.Array, row: None = None) -> Self:
         """Adds pairs (N, 2) of finite values, each with its weight (N,)."""
         x, w, self = replicated((x, w, self))
         counted = xp.broadcast_to(w.astype(xp.bool_)[:, None], x.shape)
@@ -59,7 +65,7 @@ class JointBins(WideBins):
     def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:
         old, new = self.both_grids(reach)
 
-        def join(carry: Any) -> Any:
+        def join(carry: PyTree) -> PyTree:
             left, scale, tables = carry
             return ~left, new.scale, self.joined(tables, old.with_scale(*scale), new)
 
@@ -69,7 +75,7 @@ class JointBins(WideBins):
         _, scale, tables = lax.while_loop(lambda carry: carry[0], join, carry)
         return self.with_tables(tables, reach, full), new.with_scale(*scale)
 
-    def joined(self, tables: dict[str, Any], old: DyadicGrid, new: DyadicGrid) -> dict[str, Any]:
+    def joined(self, tables: Tables, old: DyadicGrid, new: DyadicGrid) -> Tables:
         place = places_of(old, new)
 
         def count(x: jax.Array) -> jax.Array:

@@ -1,7 +1,6 @@
 """Features of inputs: what a network makes of them, or what is given."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 
@@ -13,7 +12,7 @@ Features = Callable[[jax.Array], jax.Array] | None
 """Maps inputs (N, ...) to features (N, F), each row by itself; None if inputs are features."""
 
 
-def check_function(features: Any) -> None:
+def check_function(features: object) -> None:
     """Raises unless `features` can be called and hashed."""
     if not callable(features):
         raise MetricTypeError(f"features={kind(features)}; expected a function of an array")

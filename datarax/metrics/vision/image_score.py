@@ -1,6 +1,6 @@
 """Means over images of a score of each image: the base of the metrics of image quality."""
 
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite
 class ImageMean(MeanScore):
     """The weighted mean of a score of each image; a subclass defines `image_scores`."""
 
-    spatial_dims: ClassVar[Any] = 2
+    spatial_dims: ClassVar[int] = 2
     least_size: ClassVar[int] = 1
     """How many pixels an image needs along each spatial axis."""
 
@@ -121,7 +121,7 @@ class RangedScore(ImageScore):
         both = stack([as_double(x) for x in images])
         return both.evaluated(lambda x: self.scores(x[0] / unit, x[1] / unit))
 
-    def _range_of(self, dtypes: set[Any]) -> float:
+    def _range_of(self, dtypes: set[np.dtype]) -> float:
         if dtypes == {xp.dtype("uint8")} or dtypes == {xp.dtype("uint16")}:
             return float(xp.iinfo(dtypes.pop()).max)
         raise MetricInputError(

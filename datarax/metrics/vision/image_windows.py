@@ -1,13 +1,13 @@
 """Weighted means over the windows of images, and the variances within them."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from datarax._xp import beside, lax, xp
 
-Taps = np.ndarray[Any, Any]
+Taps = np.ndarray
 """The weights of a window along one axis, in float64."""
 
 
@@ -33,7 +33,7 @@ def window_means(x: jax.Array, taps: Taps, axes: tuple[int, ...]) -> jax.Array:
     for axis in axes:
         size = x.shape[axis] - len(taps) + 1
 
-        def add(i: jax.Array, total: jax.Array, x: Any = x, axis: int = axis) -> jax.Array:
+        def add(i: jax.Array, total: jax.Array, x: jax.Array = x, axis: int = axis) -> jax.Array:
             return total + lax.dynamic_slice_in_dim(x, i, total.shape[axis], axis) * weights[i]
 
         # A loop: unrolled, the program would be long, and convolutions are slow on CPUs.
