@@ -47,6 +47,7 @@ MORE = {
     "io": {"orbax"},
     # For type checkers, and where the package is there already.
     "plot": {"matplotlib"},
+    "evaluation": {"pyarrow"},
     "io.console_writer": {"rich"},
     "io.parquet_writer": {"pyarrow"},
     "io.tensorboard_writer": {"tensorboardX"},

@@ -36,6 +36,7 @@ class ProcessExecutor(ThreadPoolExecutor):
 
     def __init__(self, workers: int, environment: dict[str, str]):
         super().__init__(workers, "datarax-process")
+        self.in_flight = 2 * workers + 2  # how many calls it should hold at a time
         context = multiprocessing.get_context("spawn")  # JAX has threads: never fork
         # `_held` closes when this executor is killed or this process ends; workers end with it.
         alive, self._held = context.Pipe(duplex=False)

@@ -20,7 +20,7 @@ from datarax._errors import (
 )
 from datarax.algebra.state import walk
 from datarax.evaluation.columns import INDEX, Columns, Encoded, Feed, Names, feeds_of
-from datarax.evaluation.engines import cores
+from datarax.evaluation.engines import ProcessExecutor, cores
 from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.partial_state import (
@@ -218,7 +218,9 @@ def _states(
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
     if executor is not None:
-        yield from _submitted(task, parts, todo, executor)
+        # Some states wait for those of parts before them: the fewer parts, the less memory.
+        most = executor.in_flight if isinstance(executor, ProcessExecutor) else IN_FLIGHT
+        yield from _submitted(task, parts, todo, executor, most)
         return
     # One thread for every two cores: while it computes, another one reads its next rows.
     wanted = -(-sum(parts[index].rows for index in todo) // THREAD_ROWS)
@@ -226,7 +228,7 @@ def _states(
     if threads > 1:
         pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
         try:
-            yield from _submitted(task, parts, todo, pool, stopped.is_set)
+            yield from _submitted(task, parts, todo, pool, 2 * threads, stopped.is_set)
         finally:
             stopped.set()  # parts that are being folded end early
             pool.shutdown(cancel_futures=True)
@@ -240,14 +242,15 @@ def _submitted(
     parts: Sequence[Work],
     todo: Sequence[int],
     executor: Executor,
+    most: int,
     *stopped: Callable[[], bool],
 ) -> Iterator[tuple[int, PartState]]:
-    """The states of parts from an executor, which need not be of this process."""
+    """The states of parts from an executor of any process, which holds at most so many at a time."""
     waiting: dict[Future[PartState | Failure], int] = {}
     left = iter(todo)
     try:
         while True:
-            for index in islice(left, IN_FLIGHT - len(waiting)):
+            for index in islice(left, most - len(waiting)):
                 call = (fold_part, _of_part(task, index), parts[index], *stopped)
                 waiting[executor.submit(*call)] = index
             if not waiting:
