@@ -52,7 +52,6 @@ MORE = {
     "io.parquet_writer": {"pyarrow"},
     "io.tensorboard_writer": {"tensorboardX"},
     "io.wandb_writer": {"wandb"},
-    "evaluation": {"pyarrow"},
     "cli.digits": {"flax", "optax", "sklearn"},
     "cli.demo": {"flax", "sklearn"},
     "cli.console_tables": {"rich"},

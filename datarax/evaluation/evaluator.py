@@ -245,7 +245,7 @@ def _submitted(
     most: int,
     *stopped: Callable[[], bool],
 ) -> Iterator[tuple[int, PartState]]:
-    """The states of parts from an executor of any process, which holds at most so many at a time."""
+    """The states of parts from an executor, which holds at most so many at a time."""
     waiting: dict[Future[PartState | Failure], int] = {}
     left = iter(todo)
     try:
