@@ -118,7 +118,7 @@ def _hint(name: str) -> str:
     """What a name of no class here may mean, for the end of a message."""
     metrics = vars(import_module("datarax.metrics"))
     suggestion = import_module("datarax.metrics.other_names").suggestion
-    own = "" if name in metrics else suggestion(name, __dir__())
+    own = "" if name in metrics else suggestion(name, dict.fromkeys(__dir__()))
     return own or suggestion(name, metrics, "datarax.metrics.")
 
 

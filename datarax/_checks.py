@@ -3,7 +3,6 @@
 import inspect
 import math
 import warnings
-from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike
+from datarax._update_context import update_context
 from datarax._xp import on_host, xp
 
 _PLAIN = {np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32)} | {
@@ -182,14 +182,10 @@ def real(value: Any, name: str, *, nan: bool = False) -> float:
     return number
 
 
-updated: ContextVar[str] = ContextVar("updated", default="")
-"""The name of the metric of a collection that is being updated."""
-
-
 def warn(message: str, category: type[Warning]) -> None:
     """A warning that points at the line outside of datarax that led to it."""
-    if updated.get():
-        message = f"metric {updated.get()!r}: {message}"
+    if metric := update_context.get().metric:
+        message = f"metric {metric!r}: {message}"
     frame, depth = inspect.currentframe(), 1
     while frame and frame.f_globals.get("__name__", "").split(".")[0] == "datarax":
         frame, depth = frame.f_back, depth + 1

@@ -9,18 +9,28 @@ What NumPy does in another way is written out here: loops, sorts by several keys
 scatters, which are `at(x)[index].add(y)` instead of `x.at[index].add(y)`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import numpy as np
 from jax.core import Tracer
 from jax.sharding import SingleDeviceSharding
+from jax.typing import DTypeLike
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from datarax._typing import ArrayLike, PyTree
+
+R = TypeVar("R")
+Function = TypeVar("Function", bound=Callable[..., object])
+Host = np.ndarray
+"""An array on the host; a number of NumPy stands for one of shape ()."""
+Parts = tuple[Host, ...]
+Axes = int | tuple[int, ...] | None
+Index = PyTree
+"""An index of an array: an integer, a slice, `...`, an array of integers, or a tuple of these."""
 
 # Types of what neither is a JAX array nor a pytree that may hold some, and types of JAX arrays. A
 # dispatch looks each argument up; a type is added when it is first seen.
@@ -28,7 +38,7 @@ _HOST: set[type] = {np.ndarray, int, float, bool, type(None)}
 _DEVICE: set[type] = set()
 
 
-def on_host(*values: Any) -> bool:
+def on_host(*values: object) -> bool:
     """Whether no argument is, or as a pytree holds, a JAX array."""
     for x in values:  # noqa: SIM110 - `all` takes twice as long
         if type(x) not in _HOST and not _is_on_host(x):
@@ -36,15 +46,15 @@ def on_host(*values: Any) -> bool:
     return True
 
 
-def _is_on_host(x: Any) -> bool:
+def _is_on_host(x: object) -> bool:
     """`on_host` of an object whose type is not in `_HOST`."""
     cls = type(x)
     if cls in _DEVICE:
         return False
     if hasattr(cls, "is_on_host"):  # a state, for example, knows it
-        return x.is_on_host
+        return x.is_on_host  # type: ignore[attr-defined]
     if isinstance(x, tuple | list):
-        parts: Iterable[Any] = x
+        parts: Iterable[object] = x
     elif issubclass(cls, jax.Array | Tracer):
         _DEVICE.add(cls)
         return False
@@ -56,22 +66,22 @@ def _is_on_host(x: Any) -> bool:
     return on_host(*parts)
 
 
-def all_finite(x: Any) -> bool:
+def all_finite(x: Host | jax.Array) -> bool:
     """Whether an array on the host holds no NaN and no infinity."""
     return np.count_nonzero(np.isfinite(x)) == x.size  # faster than `all` of NumPy
 
 
-def is_traced(tree: Any) -> bool:
+def is_traced(tree: PyTree) -> bool:
     """Whether any array of a pytree is traced."""
     return any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
 
 
-def is_addressable(x: Any) -> bool:
+def is_addressable(x: object) -> bool:
     """Whether this process can read the whole array."""
     return not isinstance(x, jax.Array) or x.is_fully_addressable
 
 
-def fetched(tree: Any) -> Any:
+def fetched(tree: PyTree) -> PyTree:
     """A pytree with NumPy arrays in place of JAX arrays; one transfer for all.
 
     Of an array that all processes hold, the copy of this process.
@@ -89,7 +99,7 @@ def fetched(tree: Any) -> Any:
     return structure.unflatten(leaves)
 
 
-def is_near(values: Iterable[Any]) -> bool:
+def is_near(values: Iterable[object]) -> bool:
     """Whether each is no JAX array, or one on a single CPU device of this process."""
     return all(not isinstance(x, jax.Array) or _is_on_one_cpu(x) for x in values)
 
@@ -105,7 +115,7 @@ def read_on_host(method: Function) -> Function:
     """Wraps a method, or a function, of a state: outside `jit` it gets the state on the host."""
 
     @wraps(method)
-    def read(state: Any, *args: Any, **kwargs: Any) -> Any:
+    def read(state: PyTree, *args: object, **kwargs: object) -> object:
         if is_traced(state):
             return method(state, *args, **kwargs)
         with np.errstate(all="ignore"):
@@ -114,7 +124,7 @@ def read_on_host(method: Function) -> Function:
     return read  # type: ignore[return-value]
 
 
-def in_x64(function: Callable[..., Any], *arrays: Any) -> Any:
+def in_x64(function: Callable[..., R], *arrays: PyTree) -> R:
     """`function(*arrays)` with 64-bit types, which NumPy has without x64.
 
     The function uses no other arrays: those may be traced.
@@ -125,7 +135,7 @@ def in_x64(function: Callable[..., Any], *arrays: Any) -> Any:
         return function(*arrays)
 
 
-def x64(*values: Any) -> AbstractContextManager[Any]:
+def x64(*values: PyTree) -> AbstractContextManager[object]:
     """A block with 64-bit types, which NumPy has without it."""
     return nullcontext() if on_host(*values) else jax.enable_x64(True)
 
@@ -133,10 +143,10 @@ def x64(*values: Any) -> AbstractContextManager[Any]:
 class _Either:
     """The functions of two modules under the names of both, each dispatched on its arguments."""
 
-    def __init__(self, host: str, device: str, own: dict[str, Callable[..., Any]]):
+    def __init__(self, host: str, device: str, own: dict[str, Callable[..., PyTree]]):
         self._host, self._device, self._own = host, device, own
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> PyTree:
         # The modules are imported when they are first used: SciPy takes a tenth of a second.
         device = getattr(import_module(self._device), name)
         host = self._own.get(name) or getattr(import_module(self._host), name, device)
@@ -154,10 +164,10 @@ _OF_DTYPES = ("issubdtype", "finfo", "iinfo", "broadcast_shapes", "promote_types
 """Functions of dtypes and shapes alone. Those of JAX know bfloat16. They are asked often."""
 
 
-def _either(host: Callable[..., Any], device: Callable[..., Any]) -> Callable[..., Any]:
+def _either(host: Callable[..., R], device: Callable[..., R]) -> Callable[..., R]:
     types, is_on_host = _HOST, _is_on_host
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> R:
         # `on_host`, written out: this is called for each operation.
         for x in args:
             if type(x) not in types and not is_on_host(x):
@@ -173,115 +183,100 @@ def _either(host: Callable[..., Any], device: Callable[..., Any]) -> Callable[..
 class _At:
     """`x.at` of JAX, for both: indices out of range are dropped."""
 
-    def __init__(self, x: Any, index: Any = None):
+    def __init__(self, x: ArrayLike, index: Index = ()):
         self._x, self._index = x, index
 
-    def __getitem__(self, index: Any) -> "_At":
+    def __getitem__(self, index: Index) -> "_At":
         return _At(self._x, index)
 
-    def set(self, y: Any, **how: Any) -> Any:
+    def set(self, y: ArrayLike, **how: str) -> jax.Array:
         return self._changed("set", y, how)
 
-    def add(self, y: Any, **how: Any) -> Any:
+    def add(self, y: ArrayLike, **how: str) -> jax.Array:
         return self._changed("add", y, how)
 
-    def max(self, y: Any, **how: Any) -> Any:
+    def max(self, y: ArrayLike, **how: str) -> jax.Array:
         return self._changed("max", y, how)
 
-    def multiply(self, y: Any, **how: Any) -> Any:
+    def multiply(self, y: ArrayLike, **how: str) -> jax.Array:
         return self._changed("multiply", y, how)
 
-    def _changed(self, what: str, y: Any, how: dict[str, Any]) -> Any:
+    def _changed(self, what: str, y: ArrayLike, how: dict[str, str]) -> PyTree:
         index = self._index if isinstance(self._index, tuple) else (self._index,)
         if not on_host(self._x, y, *index):
             return getattr(jax.numpy.asarray(self._x).at[self._index], what)(y, **how)
-        x, index = np.asarray(self._x), tuple(index)
-        spare = [(0, int(k)) for k in _scattered(index, x.ndim)]
-        # Indices out of range get a spare cell at the end, which is cut off.
-        padded = np.pad(x, spare)
-        safe = _within(index, x.shape)
+        x = np.asarray(self._x)
+        scattered = _axes_of(index, x.ndim)
+        # Indices out of range get a spare cell at the end of their axis, which is cut off.
+        spare, safe = np.zeros((x.ndim, 2), int), list(index)
+        for i, axis in scattered:
+            each, n = np.asarray(index[i]).astype(np.int64), x.shape[axis]
+            each = np.where(each < 0, each + n, each)
+            safe[i] = np.where((each < 0) | (each >= n), n, each)
+            spare[axis, 1] = 1
+        padded, places = np.pad(x, spare), tuple(safe)
         if what == "set":
-            padded[safe] = y
+            padded[places] = y
         else:
-            {"add": np.add, "max": np.maximum, "multiply": np.multiply}[what].at(padded, safe, y)
+            {"add": np.add, "max": np.maximum, "multiply": np.multiply}[what].at(padded, places, y)
         return padded[tuple(slice(n) for n in x.shape)]
 
 
-def _axes_of(index: tuple[Any, ...], ndim: int) -> list[tuple[int, int]]:
+def _axes_of(index: tuple[Index, ...], ndim: int) -> list[tuple[int, int]]:
     """For each entry of an index that is an array: its place in the index, and its axis."""
-    if Ellipsis in [each if each is Ellipsis else None for each in index]:
-        at = next(i for i, each in enumerate(index) if each is Ellipsis)
-        after = len(index) - at - 1
-        axes = [*range(at), None, *range(ndim - after, ndim)]
-    else:
-        axes = list(range(len(index)))
+    at = next((i for i, each in enumerate(index) if each is Ellipsis), len(index))
     return [
-        (i, axis)
-        for i, (each, axis) in enumerate(zip(index, axes, strict=True))
-        if axis is not None and not isinstance(each, slice)
+        (i, i if i < at else ndim - len(index) + i)
+        for i, each in enumerate(index)
+        if each is not Ellipsis and not isinstance(each, slice)
     ]
 
 
-def _scattered(index: tuple[Any, ...], ndim: int) -> list[bool]:
-    of_arrays = {axis for _, axis in _axes_of(index, ndim)}
-    return [axis in of_arrays for axis in range(ndim)]
-
-
-def _within(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    safe = list(index)
-    for i, axis in _axes_of(index, len(shape)):
-        each, n = np.asarray(index[i]), shape[axis]
-        wrapped = np.where(each < 0, each.astype(np.int64) + n, each.astype(np.int64))
-        safe[i] = np.where((wrapped < 0) | (wrapped >= n), n, wrapped)
-    return tuple(safe)
-
-
-def at(x: Any) -> Any:
+def at(x: ArrayLike) -> _At:
     """`x.at` of a NumPy or a JAX array: `at(x)[index].add(y)` is a new array."""
     return _At(x)
 
 
-def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: int = 0) -> Callable[..., Any]:
+def vmap(
+    function: Callable[..., R], in_axes: int | tuple[int | None, ...] = 0, out_axes: int = 0
+) -> Callable[..., R]:
     """`jax.vmap`; on the host a loop."""
 
-    def call(*args: Any) -> Any:
+    def call(*args: PyTree) -> R:
         if not on_host(*args):
             return jax.vmap(function, in_axes, out_axes)(*args)
         axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
-        given: list[Any] = []
+        given: list[tuple[PyTree, PyTree, list[Host]]] = []
         for x, axis in zip(args, axes, strict=True):
             leaves, structure = jax.tree.flatten(x)
             if axis:
                 leaves = [np.moveaxis(leaf, axis, 0) for leaf in leaves]
-            given.append((x, None, ()) if axis is None else (x, structure, leaves))
+            given.append((x, None, []) if axis is None else (x, structure, leaves))
         size = next(len(leaf) for _, _, leaves in given for leaf in leaves)
         if size == 0:  # the result of one row of zeros says which arrays there are
             given = [(x, form, _zeros_of_one(leaves)) for x, form, leaves in given]
-        results = []
-        for i in range(size or 1):
-            results.append(
-                function(
-                    *(
-                        structure.unflatten([leaf[i] for leaf in leaves]) if structure else x
-                        for x, structure, leaves in given
-                    )
+
+        def of_row(i: int) -> R:
+            return function(
+                *(
+                    structure.unflatten([leaf[i] for leaf in leaves]) if structure else x
+                    for x, structure, leaves in given
                 )
             )
-        flat = [jax.tree.leaves(result) for result in results]
-        stacked = [xp.stack(leaves, out_axes) for leaves in zip(*flat, strict=True)]
-        if size == 0:
-            stacked = [np.delete(x, 0, out_axes) for x in stacked]
-        return jax.tree.structure(results[0]).unflatten(stacked)
+
+        results = [of_row(i) for i in range(size or 1)]
+        stacked = jax.tree.map(lambda *x: xp.stack(x, out_axes), *results)
+        return stacked if size else jax.tree.map(lambda x: np.delete(x, 0, out_axes), stacked)
 
     return call
 
 
-def _zeros_of_one(arrays: Iterable[Any]) -> list[Any]:
+def _zeros_of_one(arrays: Iterable[Host]) -> list[Host]:
     """Zeros of the shapes of arrays without rows, but with one row."""
     return [np.zeros((1, *np.shape(x)[1:]), np.asarray(x).dtype) for x in arrays]
 
 
-def beside(x: Any, constant: Any) -> Any:
+def beside(x: object, constant: Host) -> Host | jax.Array:
     """A NumPy array where the array `x` is, so that `x` may index it, or a loop run over it."""
     return constant if on_host(x) else jax.numpy.asarray(constant)
 
@@ -289,27 +284,24 @@ def beside(x: Any, constant: Any) -> Any:
 # What differs from `jax.numpy`.
 
 
-def _without(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _without(function: Callable[..., R], *names: str) -> Callable[..., R]:
     """A function of NumPy that ignores arguments which say how a device computes."""
 
-    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **{k: v for k, v in kwargs.items() if k not in names})
+    def call(*args: object, **kwargs: object) -> R:
+        return function(*args, **{k: v for k, v in kwargs.items() if k not in names})
 
-        return call
-
-    return wrap
+    return call
 
 
-def _asarray(x: Any, dtype: Any = None, **kwargs: Any) -> Any:
+def _asarray(x: ArrayLike, dtype: DTypeLike | None = None, **kwargs: PyTree) -> jax.Array:
     # JAX 0.8 loses the sharding of a JAX array within `vmap`.
     if isinstance(x, jax.Array) and dtype in (None, x.dtype) and not kwargs:
         return x
     return jax.numpy.asarray(x, dtype, **kwargs)
 
 
-def _vectorize(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
+def _vectorize(function: Callable[..., R], **kwargs: PyTree) -> Callable[..., PyTree]:
+    def call(*args: Host) -> PyTree:
         if not on_host(*args):
             return jax.numpy.vectorize(function, **kwargs)(*args)
         run = np.vectorize(function, **kwargs)
@@ -321,46 +313,52 @@ def _vectorize(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any
     return call
 
 
-def _nanmean(x: Any, axis: Any = None, **kwargs: Any) -> Any:
+def _nanmean(x: Host, axis: Axes = None, **kwargs: PyTree) -> Host:
     """NaN of no numbers, without a warning."""
     some = ~np.isnan(x)
     total = np.sum(np.where(some, x, 0), axis, **kwargs)
     return total / np.sum(some, axis, keepdims=kwargs.get("keepdims", False))
 
 
-def _mean(x: Any, axis: Any = None, **kwargs: Any) -> Any:
+def _mean(x: Host, axis: Axes = None, **kwargs: PyTree) -> Host:
     total = np.sum(x, axis, **kwargs)
     return total / (np.size(x) / max(np.size(total), 1) if np.size(total) else 1)
 
 
-def _max(x: Any, axis: Any = None, **kwargs: Any) -> Any:
+def _max(x: Host, axis: Axes = None, **kwargs: PyTree) -> Host:
     if axis == -1 and np.ndim(x) == 2 and not kwargs and 0 < x.shape[1] < 64:
         # Along short rows NumPy takes five times as long as over them.
         return np.maximum.reduce(np.ascontiguousarray(x.T), 0)
     return np.max(x, axis, **kwargs)
 
 
-def _clip(x: Any, low: Any, high: Any) -> Any:
+def _clip(x: Host, low: Host, high: Host) -> Host:
     return np.minimum(np.maximum(x, low), high)
 
 
-def _stack(arrays: Any, axis: int = 0) -> Any:
+def _stack(arrays: Sequence[Host], axis: int = 0) -> Host:
     return np.array(arrays) if axis == 0 else np.stack(arrays, axis)
 
 
-def _broadcast_to(x: Any, shape: Any) -> Any:
+def _broadcast_to(x: ArrayLike, shape: int | Sequence[int]) -> Host:
     x, shape = np.asarray(x), (shape,) if isinstance(shape, int) else tuple(shape)
     return x if x.shape == shape else np.broadcast_to(x, shape)
 
 
-def _unstack(x: Any, *, axis: int = 0) -> tuple[Any, ...]:
+def _unstack(x: Host, *, axis: int = 0) -> tuple[Host, ...]:
     return tuple(np.moveaxis(x, axis, 0))
 
 
 # The functions of `jax.lax` that formulas use.
 
 
-def _scan(f: Any, init: Any, xs: Any = None, length: int | None = None, **_: Any) -> Any:
+def _scan(
+    f: Callable[..., tuple[PyTree, PyTree]],
+    init: PyTree,
+    xs: PyTree = None,
+    length: int | None = None,
+    **_: object,
+) -> tuple[PyTree, PyTree]:
     count = length if xs is None else len(jax.tree.leaves(xs)[0])
     if not count and xs is not None:
         leaves, structure = jax.tree.flatten(xs)
@@ -374,27 +372,29 @@ def _scan(f: Any, init: Any, xs: Any = None, length: int | None = None, **_: Any
     return carry, stacked
 
 
-def _map(f: Any, xs: Any, **_: Any) -> Any:
+def _map(f: Callable[[PyTree], PyTree], xs: PyTree, **_: object) -> PyTree:
     return _scan(lambda _, x: (None, f(x)), None, xs)[1]
 
 
-def _fori_loop(lower: Any, upper: Any, body: Any, init: Any, **_: Any) -> Any:
+def _fori_loop(lower: Host, upper: Host, body: Callable[..., R], init: R, **_: object) -> R:
     for i in range(int(lower), int(upper)):
         init = body(np.int32(i), init)
     return init
 
 
-def _while_loop(condition: Any, body: Any, init: Any) -> Any:
+def _while_loop(condition: Callable[[R], Host], body: Callable[[R], R], init: R) -> R:
     while condition(init):
         init = body(init)
     return init
 
 
-def _cond(predicate: Any, true: Any, false: Any, *operands: Any) -> Any:
+def _cond(predicate: Host, true: Callable[..., R], false: Callable[..., R], *operands: object) -> R:
     return true(*operands) if predicate else false(*operands)
 
 
-def _sort(operand: Any, dimension: int = -1, num_keys: int = 1, is_stable: bool = True) -> Any:
+def _sort(
+    operand: PyTree, dimension: int = -1, num_keys: int = 1, is_stable: bool = True
+) -> PyTree:
     if not isinstance(operand, tuple | list):
         return np.sort(operand, dimension, kind="stable")
     # The key that counts most is the last one.
@@ -402,8 +402,8 @@ def _sort(operand: Any, dimension: int = -1, num_keys: int = 1, is_stable: bool 
     return type(operand)([np.take_along_axis(np.asarray(x), order, dimension) for x in operand])
 
 
-def _cumulative(function: np.ufunc) -> Callable[..., Any]:
-    def call(x: Any, axis: int = 0, reverse: bool = False) -> Any:
+def _cumulative(function: np.ufunc) -> Callable[..., Host]:
+    def call(x: Host, axis: int = 0, reverse: bool = False) -> Host:
         x = np.asarray(x)
         if reverse:
             return np.flip(function.accumulate(np.flip(x, axis), axis, x.dtype), axis)
@@ -412,7 +412,9 @@ def _cumulative(function: np.ufunc) -> Callable[..., Any]:
     return call
 
 
-def _reduce(operands: Any, initial: Any, function: Any, axes: Any) -> Any:
+def _reduce(
+    operands: Parts, initial: Parts, function: Callable[[Parts, Parts], Parts], axes: Sequence[int]
+) -> Parts:
     """`lax.reduce`, in pairs."""
     axes = tuple(axes)
     front = [np.moveaxis(x, axes, range(len(axes))) for x in operands]
@@ -427,20 +429,20 @@ def _reduce(operands: Any, initial: Any, function: Any, axes: Any) -> Any:
     return tuple(x[0] for x in parts)
 
 
-def _associative_scan(function: Any, x: Any) -> Any:
+def _associative_scan(function: Callable[[Host, Host], Host], x: Host) -> Host:
     out = [x[0]] if len(x) else []
     for each in x[1:]:
         out.append(function(out[-1], each))
     return np.stack(out) if out else x
 
 
-def _clz(x: Any) -> Any:
+def _clz(x: Host) -> Host:
     """The leading zeros of unsigned integers of up to 32 bits."""
     x = np.asarray(x)
     return (8 * x.itemsize - np.frexp(x.astype(np.float64))[1]).astype(x.dtype)
 
 
-def _bitcast_convert_type(x: Any, dtype: Any) -> Any:
+def _bitcast_convert_type(x: Host, dtype: DTypeLike) -> Host:
     x, dtype = np.asarray(x), np.dtype(dtype)
     if x.itemsize == dtype.itemsize:
         return x.view(dtype)
@@ -449,7 +451,7 @@ def _bitcast_convert_type(x: Any, dtype: Any) -> Any:
     return np.ascontiguousarray(x).view(dtype)[..., 0]
 
 
-def _reduce_precision(x: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+def _reduce_precision(x: Host, exponent_bits: int, mantissa_bits: int) -> Host:
     x = np.asarray(x)
     kept = np.finfo(x.dtype).nmant - mantissa_bits
     bits = x.view(f"u{x.itemsize}")
@@ -459,38 +461,38 @@ def _reduce_precision(x: Any, exponent_bits: int, mantissa_bits: int) -> Any:
     return np.where(np.isfinite(x), rounded, x)
 
 
-def _top_k(x: Any, k: int) -> tuple[Any, Any]:
+def _top_k(x: Host, k: int) -> tuple[Host, Host]:
     order = np.argsort(-x, -1, kind="stable")[..., :k]
     return np.take_along_axis(x, order, -1), order.astype(np.int32)
 
 
-def _dynamic_slice_in_dim(x: Any, start: Any, size: int, axis: int = 0) -> Any:
-    start = int(np.clip(start, 0, x.shape[axis] - size))
-    return x[(slice(None),) * (axis % x.ndim) + (slice(start, start + size),)]
+def _dynamic_slice_in_dim(x: Host, start: Host, size: int, axis: int = 0) -> Host:
+    first = int(np.clip(start, 0, x.shape[axis] - size))
+    return x[(slice(None),) * (axis % x.ndim) + (slice(first, first + size),)]
 
 
-def _dynamic_update_slice_in_dim(x: Any, update: Any, start: Any, axis: int) -> Any:
+def _dynamic_update_slice_in_dim(x: Host, update: Host, start: Host, axis: int) -> Host:
     out, size = np.array(x), np.shape(update)[axis]
-    start = int(np.clip(start, 0, x.shape[axis] - size))
-    out[(slice(None),) * (axis % out.ndim) + (slice(start, start + size),)] = update
+    first = int(np.clip(start, 0, x.shape[axis] - size))
+    out[(slice(None),) * (axis % out.ndim) + (slice(first, first + size),)] = update
     return out
 
 
-def _dynamic_update_index_in_dim(x: Any, update: Any, index: Any, axis: int) -> Any:
+def _dynamic_update_index_in_dim(x: Host, update: Host, index: Host, axis: int) -> Host:
     return _dynamic_update_slice_in_dim(x, np.expand_dims(update, axis), index, axis)
 
 
-def _slice_in_dim(x: Any, start: int, limit: Any, stride: int = 1, axis: int = 0) -> Any:
+def _slice_in_dim(x: Host, start: int, limit: int | None, stride: int = 1, axis: int = 0) -> Host:
     return x[(slice(None),) * (axis % x.ndim) + (slice(start, limit, stride),)]
 
 
-def _broadcasted_iota(dtype: Any, shape: tuple[int, ...], dimension: int) -> Any:
+def _broadcasted_iota(dtype: DTypeLike, shape: tuple[int, ...], dimension: int) -> Host:
     line = np.arange(shape[dimension], dtype=dtype)
     line = np.expand_dims(line, [a for a in range(len(shape)) if a != dimension % len(shape)])
     return np.broadcast_to(line, shape)
 
 
-def _expand_dims(x: Any, axes: Iterable[int]) -> Any:
+def _expand_dims(x: Host, axes: Iterable[int]) -> Host:
     axes = tuple(axes)
     if not axes:
         return x
@@ -500,7 +502,7 @@ def _expand_dims(x: Any, axes: Iterable[int]) -> Any:
     return np.reshape(x, shape)
 
 
-def _of_first(x: Any, *_: Any, **__: Any) -> Any:
+def _of_first(x: R) -> R:
     return x
 
 
@@ -529,8 +531,7 @@ _LAX = {
     "expand_dims": _expand_dims,
     "squeeze": lambda x, axes: np.squeeze(x, tuple(axes)),
     "integer_pow": lambda x, power: x**power,
-    "complex": lambda x, y: x + 1j * y,
-    "dot": _without("precision", "preferred_element_type")(np.dot),
+    "dot": _without(np.dot, "precision", "preferred_element_type"),
     "erf": lambda x: import_module("scipy.special").erf(x),
     "erfc": lambda x: import_module("scipy.special").erfc(x),
     "stop_gradient": _of_first,
@@ -538,9 +539,9 @@ _LAX = {
 }
 
 _NUMPY = {
-    "einsum": _without("precision", "preferred_element_type")(np.einsum),
-    "matmul": _without("precision", "preferred_element_type")(np.matmul),
-    "searchsorted": _without("method")(np.searchsorted),
+    "einsum": _without(np.einsum, "precision", "preferred_element_type"),
+    "matmul": _without(np.matmul, "precision", "preferred_element_type"),
+    "searchsorted": _without(np.searchsorted, "method"),
     "broadcast_to": _broadcast_to,
     "stack": _stack,
     "unstack": _unstack,
@@ -552,7 +553,7 @@ _NUMPY = {
 
 
 @cache
-def _modules() -> tuple[Any, Any, Any]:
+def _modules() -> tuple[_Either, _Either, _Either]:
     numbers = _Either("numpy", "jax.numpy", _NUMPY)
     vars(numbers)["vectorize"] = _vectorize
     vars(numbers)["asarray"] = _either(np.asarray, _asarray)
@@ -567,6 +568,6 @@ if TYPE_CHECKING:
     import jax.numpy as xp
     from jax import lax
 
-    special: Any
+    special: PyTree
 else:
     xp, lax, special = _modules()

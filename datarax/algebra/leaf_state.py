@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import numpy as np
 
+from datarax._checks import x64_enabled
 from datarax._errors import MetricTypeError
 from datarax._xp import xp
 from datarax.algebra.row_merge import Packed, Target, merged_in_pairs
@@ -149,7 +150,14 @@ class LeafState(State):
             return empty if xp.shape(now) == empty.shape else np.broadcast_to(empty, xp.shape(now))
 
         empty = self.empty()
-        return self.with_parts({n: jax.tree.map(shaped, empty[n], getattr(self, n)) for n in empty})
+        now = {name: getattr(self, name) for name in empty}
+        if jax.tree.structure(empty) != jax.tree.structure(now):  # a number has fewer parts in x64
+            raise MetricTypeError(
+                f"cannot reset a {type(self).__name__}: it was made "
+                f"{'without' if x64_enabled() else 'with'} jax_enable_x64, which has "
+                f"changed since; make a new metric instead"
+            )
+        return self.with_parts(jax.tree.map(shaped, empty, now))
 
 
 class Travel(NamedTuple):

@@ -4,12 +4,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
-# What was computed in the reading that is under way, by method, structure and arrays.
-_memo: ContextVar[dict[Any, Any] | None] = ContextVar("memo", default=None)
+Value = TypeVar("Value")
+
+_Memo = dict[tuple[Any, ...], list[tuple[list[Any], Any]]]
+"""By method, its arguments and the structure of the state: arrays of a state, and the value."""
+
+# What was computed in the reading that is under way. A context variable holds it, because no
+# argument can: a formula, the `compute` of a metric, takes none.
+_memo: ContextVar[_Memo | None] = ContextVar("memo", default=None)
 
 
 @contextmanager
@@ -25,7 +31,7 @@ def one_reading() -> Iterator[None]:
         _memo.reset(token)
 
 
-def computed_once(method: Callable[..., Any]) -> Callable[..., Any]:
+def computed_once(method: Callable[..., Value]) -> Callable[..., Value]:
     """Wraps a method of a pytree: metrics that share a statistic share the value.
 
     Arguments are by position, and hashable.
@@ -35,15 +41,18 @@ def computed_once(method: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(method)
-    def once(self: Any, *args: Any) -> Any:
+    def once(self: Any, *args: Any) -> Value:
         memo = _memo.get()
         if memo is None:
             return method(self, *args)
-        # Each metric is made anew from its arrays, so these tell whether two states are the same.
-        leaves, treedef = jax.tree.flatten(self)
-        key = (method, args, treedef, tuple(map(id, leaves)))
-        if key not in memo:
-            memo[key] = leaves, method(self, *args)  # the arrays are kept, and so are their ids
-        return memo[key][1]
+        arrays, structure = jax.tree.flatten(self)
+        known = memo.setdefault((method, args, structure), [])
+        for others, value in known:
+            # Each metric is made anew from its arrays, so two states are the same if these are.
+            if all(x is y for x, y in zip(arrays, others, strict=True)):
+                return value
+        value = method(self, *args)
+        known.append((arrays, value))
+        return value
 
     return once

@@ -1,9 +1,7 @@
 """Merges the states of many rows into stacked states: by place, by repetition, or both."""
 
 import math
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -193,40 +191,3 @@ def merged_in_pairs(stacked: Any, rows: Any, target: Target) -> Any:
     last = at(xp.full(target.places, -1, xp.int32))[place].max(index, mode="drop")
     merged = combine(stacked, jax.tree.map(lambda x: x[last], rows))
     return chosen(last >= 0, merged, jax.tree.map(xp.asarray, stacked))
-
-
-_counts: ContextVar[jax.Array | None] = ContextVar("counts", default=None)
-_counting_invalid: ContextVar[bool] = ContextVar("counting_invalid", default=True)
-
-
-@contextmanager
-def repeating(counts: jax.Array) -> Iterator[None]:
-    """A block in which each row of a batch counts several times.
-
-    `counts` (rows, replicas) says how often, in each of the replicas of a state.
-    """
-    token = _counts.set(counts)
-    try:
-        yield
-    finally:
-        _counts.reset(token)
-
-
-def repetitions() -> Any:
-    """The counts of `repeating`; None outside."""
-    return _counts.get()
-
-
-@contextmanager
-def invalid_uncounted(uncounted: bool = True) -> Iterator[None]:
-    """A block in which the rows that cannot be used are left out, and are not counted."""
-    token = _counting_invalid.set(not uncounted)
-    try:
-        yield
-    finally:
-        _counting_invalid.reset(token)
-
-
-def counting_invalid() -> bool:
-    """Whether rows that cannot be used are counted here."""
-    return _counting_invalid.get()

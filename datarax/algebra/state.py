@@ -51,6 +51,7 @@ class _StateType(type):
     if not TYPE_CHECKING:  # a checker takes the type of an instance from its constructor
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            register_with_flax()
             self: Any = object.__new__(cls)
             # A state in a class body is a template: each instance gets a new state with the same
             # fields. The template itself may have the wrong dtypes, because x64 may have been
@@ -249,6 +250,7 @@ class State(Saveable, metaclass=_StateType):
 
     def with_parts(self, parts: dict[str, Any]) -> Self:
         """A copy with these attributes changed, without the checks of `replace`."""
+        register_with_flax()
         copy: Any = object.__new__(type(self))
         children = set(self._children)
         attributes = vars(copy)

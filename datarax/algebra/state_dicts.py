@@ -2,11 +2,6 @@
 
 import re
 import sys
-from collections.abc import Iterator
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
@@ -199,50 +194,25 @@ def _loaded_part(like: Any, saved: Any, where: str) -> Any:
     return np.array(array)  # a copy: the caller may change its array later
 
 
-_FLAX = "flax.serialization"
+_unregistered: list[type[Saveable]] = []
 
 
-def register_with_flax(cls: type[Saveable]) -> None:
-    """Registers a class, if Flax is loaded; if it is not, all classes are registered later."""
-    flax: Any = sys.modules.get(_FLAX)
-    if flax is not None and not flax.is_serializable(cls):  # a user may have registered it
-        flax.register_serialization_state(
-            cls, lambda state: state.state_dict(), lambda state, saved: state.load_state_dict(saved)
-        )
+def register_with_flax(*classes: type[Saveable]) -> None:
+    """Registers these classes with `flax.serialization`, or later if Flax is not loaded yet.
 
-
-class _RegisterAll(MetaPathFinder):
-    """Finds the module of Flax as Python does, and registers all classes when it is executed."""
-
-    searching = False
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if fullname != _FLAX or self.searching:
-            return None
-        self.searching = True
-        try:
-            spec = find_spec(fullname)
-        finally:
-            self.searching = False
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def execute_and_register(module: ModuleType) -> None:
-            execute(module)
-            sys.meta_path.remove(self)
-            for cls in _subclasses(Saveable):
-                register_with_flax(cls)
-
-        spec.loader.exec_module = execute_and_register
-        return spec
-
-
-def _subclasses(cls: type[Saveable]) -> Iterator[type[Saveable]]:
-    for each in cls.__subclasses__():
-        yield each
-        yield from _subclasses(each)
-
-
-if _FLAX not in sys.modules:
-    sys.meta_path.insert(0, _RegisterAll())
+    Flax is not imported for that: it takes a second. The classes that wait are registered by the
+    next call that finds Flax: when a class is defined, when a state is made or updated, and when
+    `datarax.training`, which imports Flax, is imported.
+    """
+    _unregistered.extend(classes)
+    flax: Any = sys.modules.get("flax.serialization")
+    if not hasattr(flax, "to_bytes"):  # not loaded, or not wholly
+        return
+    while _unregistered:
+        cls = _unregistered.pop()
+        if not flax.is_serializable(cls):  # a user may have registered it
+            flax.register_serialization_state(
+                cls,
+                lambda state: state.state_dict(),
+                lambda state, saved: state.load_state_dict(saved),
+            )

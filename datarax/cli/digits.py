@@ -5,8 +5,7 @@ global arrays, by the reducers in an evaluation under `shard_map`, and by the re
 evaluation under `pmap`.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -14,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from datarax import Collection, per_device
-from datarax.cli.verification import Predictions
 from datarax.distributed import (
     all_gather,
     global_batch,
@@ -37,7 +36,7 @@ BATCH_SIZE = 128
 NUM_CLASSES = 10
 
 Arrays = dict[str, jax.Array]
-Evaluation = Callable[[nnx.State, "Batch"], tuple[Arrays, Arrays, jax.Array]]
+Evaluation = Callable[[nnx.State, "Batch"], Arrays]
 
 # How each metric of a summary is reduced. The default is the mean.
 REDUCTIONS = {"examples": "sum", "worst_loss": "max", "least_confidence": "min"}
@@ -76,24 +75,19 @@ def shuffled(data: Examples, epoch: int) -> Examples:
     return Examples(*(x[order] for x in data))
 
 
-def num_batches(data: Examples) -> int:
-    """The number of batches in a pass over the data, the last partial one included."""
-    return -(-len(data.labels) // BATCH_SIZE)
-
-
 def batches(data: Examples) -> Iterator[Examples]:
     """Batches of `BATCH_SIZE` examples, in order; the last batch may be smaller."""
     for start in range(0, len(data.labels), BATCH_SIZE):
         yield Examples(*(x[start : start + BATCH_SIZE] for x in data))
 
 
-def place(batch: Examples, mesh: Mesh) -> Batch:
+def place(batch: Examples, mesh: Mesh, rows: int = BATCH_SIZE) -> Batch:
     """A batch as global arrays that are sharded over all processes.
 
-    Every batch has the same number of rows; a smaller one is padded at its end. In the last batch
+    Every batch has the same number of `rows`; a smaller one is padded at its end. In the last batch
     of a pass, a process may have no example.
     """
-    share = padded(BATCH_SIZE, mesh) // jax.process_count()
+    share = padded(rows, mesh) // jax.process_count()
     start = share * jax.process_index()
     own = Examples(*(x[start : start + share] for x in batch))
     (images, labels), mask = global_batch(own, mesh, AXIS, rows=share)
@@ -156,10 +150,11 @@ def summary(logits: jax.Array, batch: Batch) -> Arrays:
     return reduce_custom(examples, REDUCTIONS, weights=batch.mask)
 
 
-def total(summaries: Arrays) -> dict[str, float]:
-    """Summaries that are stacked along a leading axis as one, weighted by their examples."""
-    metrics = reduce_custom(summaries, REDUCTIONS, weights=by_examples(summaries))
-    return {name: value.item() for name, value in metrics.items()}
+def total(summaries: Sequence[Arrays]) -> dict[str, float]:
+    """The summaries of several batches as one, weighted by their examples."""
+    stacked = {name: jnp.stack([each[name] for each in summaries]) for name in summaries[0]}
+    reduced = reduce_custom(stacked, REDUCTIONS, weights=by_examples(stacked))
+    return {name: value.item() for name, value in reduced.items()}
 
 
 def by_examples(metrics: Arrays) -> Arrays:
@@ -200,17 +195,16 @@ def train_step(
 def make_evaluations(model: Classifier, mesh: Mesh) -> tuple[Evaluation, Evaluation]:
     """The evaluation of a batch by the reducers, in `shard_map` and in `pmap`.
 
-    It returns the summary of the rows of all devices; and, of each device along a leading axis, the
-    summary and the logits. All devices have all of them. Arguments and results of `pmap` have one
-    more leading axis, of the devices.
+    It returns the summary and the logits of the rows of all devices, on each device. Arguments and
+    results of `pmap` have one more leading axis, of the devices.
     """
     graphdef = nnx.graphdef(model)
 
-    def on_device(state: nnx.State, batch: Batch) -> tuple[Arrays, Arrays, jax.Array]:
+    def on_device(state: nnx.State, batch: Batch) -> Arrays:
         logits = nnx.merge(graphdef, state)(batch.images)
         mine = summary(logits, batch)
         every = reduce_custom_collective(mine, REDUCTIONS, AXIS, weights=by_examples(mine))
-        return every, *all_gather((mine, logits), AXIS)
+        return {"logits": all_gather(logits, AXIS).reshape(-1, NUM_CLASSES)} | every
 
     sharded = jax.shard_map(on_device, mesh=mesh, in_specs=(P(), P(AXIS)), out_specs=P())
     devices = list(mesh.devices.flat)
@@ -219,26 +213,27 @@ def make_evaluations(model: Classifier, mesh: Mesh) -> tuple[Evaluation, Evaluat
 
 
 def run_steps(
-    step: Callable[[Batch], Arrays], data: Examples, mesh: Mesh, after_step: Callable[[], None]
-) -> tuple[Arrays, Predictions]:
-    """Runs a step for each batch; returns the stacked results, and the predictions.
-
-    The step returns the logits of its rows, and what else it finds.
-    """
-    outputs = []
+    step: Callable[[Batch], Arrays], data: Examples, mesh: Mesh
+) -> tuple[list[Arrays], np.ndarray]:
+    """Runs a step for each batch; returns what it found, and the logits of all examples."""
+    found, logits = [], []
     for batch in batches(data):
         # On CPU, several steps with a collective in flight may deadlock, so wait for each.
-        outputs.append(jax.block_until_ready(step(place(batch, mesh))))
-        after_step()
-    # Replicated, so that every process has all logits for the check.
-    results = jax.block_until_ready(_stacked(outputs, NamedSharding(mesh, P())))
-    logits = np.asarray(results.pop("logits")).reshape(len(outputs), -1, NUM_CLASSES)
-    real = [x[: len(batch.labels)] for x, batch in zip(logits, batches(data), strict=True)]
-    mask = np.ones(len(data.labels), bool)
-    return results, Predictions(np.concatenate(real), data.labels, mask)
+        out = jax.block_until_ready(step(place(batch, mesh)))
+        # Rows of padding come last. Every process has all logits, for the check.
+        logits.append(process_allgather(out.pop("logits"), tiled=True)[: len(batch.labels)])
+        found.append(out)
+    return found, np.concatenate(logits)
 
 
-@partial(jax.jit, static_argnums=1)
-def _stacked(outputs: list[Arrays], places: NamedSharding) -> Arrays:
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *outputs)
-    return jax.lax.with_sharding_constraint(stacked, places)
+def run_pmap(
+    evaluate: Evaluation, model: Classifier, data: Examples, mesh: Mesh
+) -> tuple[dict[str, float], np.ndarray]:
+    """Evaluates all data in one step of `pmap`; returns the summary, and the logits."""
+    batch = place(data, mesh, len(data.labels))
+    # `pmap` takes the rows of the devices of this process along a leading axis.
+    mine = jax.tree.map(lambda x: np.stack([each.data for each in x.addressable_shards]), batch)
+    out = evaluate(jax.tree.map(np.asarray, nnx.state(model)), mine)
+    out = jax.tree.map(lambda x: np.asarray(x.addressable_data(0))[0], jax.block_until_ready(out))
+    logits = out.pop("logits")[: len(data.labels)]
+    return {name: value.item() for name, value in out.items()}, logits

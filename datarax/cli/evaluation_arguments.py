@@ -71,7 +71,7 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
         "many millions of rows (default: on the CPU, in NumPy)",
     )
     _add_running(evaluate, integer)
-    evaluate.set_defaults(run=_runs("evaluate_command"), parser=evaluate, command="evaluate")
+    evaluate.set_defaults(run=_runs("evaluate"), parser=evaluate, command="evaluate")
 
     compare = _command(
         commands,
@@ -101,7 +101,7 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
         help="folder for metrics.json and the state to resume from",
     )
     _add_running(compare, integer)
-    compare.set_defaults(run=_runs("compare_command"), parser=compare, command="compare")
+    compare.set_defaults(run=_runs("compare"), parser=compare, command="compare")
 
     merge = _command(
         commands,
@@ -126,7 +126,7 @@ def add_commands(commands: Any, integer: Callable[..., Callable[[str], int]]) ->
         metavar="MODULE",
         help="module of your own metrics that the folders hold; may be repeated",
     )
-    merge.set_defaults(run=_runs("merge_command"), parser=merge, command="merge")
+    merge.set_defaults(run=_runs("merge"), parser=merge, command="merge")
 
 
 def _command(commands: Any, name: str, summary: str, text: str) -> argparse.ArgumentParser:

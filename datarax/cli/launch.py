@@ -73,26 +73,22 @@ def run(target: Callable[..., int], count: int, *args: Any, limit: float) -> int
 
 def _wait(children: Sequence[BaseProcess], limit: float) -> int:
     deadline = time.monotonic() + limit
-    while True:
+    while time.monotonic() < deadline:
         interrupts.raise_if_any()
         codes = [child.exitcode for child in children]
         for rank, code in enumerate(codes):
             if code:
-                print(f"process {rank} of {len(codes)} {_ended(code)}", file=sys.stderr)
+                how = f"exited with {code}"
+                if code < 0:
+                    how = f"was ended by {signal.Signals(-code).name}"
+                print(f"process {rank} of {len(codes)} {how}", file=sys.stderr)
                 return 1
         if None not in codes:
             return 0
-        left = deadline - time.monotonic()
-        if left <= 0:
-            print(f"stopped: not finished after {limit:g} s", file=sys.stderr)
-            return 1
-        running = zip(children, codes, strict=True)
-        sentinels = [child.sentinel for child, code in running if code is None]
-        connection.wait(sentinels, min(left, _INTERRUPT_SECONDS))
-
-
-def _ended(code: int) -> str:
-    return f"exited with {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+        running = [child.sentinel for child in children if child.exitcode is None]
+        connection.wait(running, _INTERRUPT_SECONDS)
+    print(f"stopped: not finished after {limit:g} s", file=sys.stderr)
+    return 1
 
 
 def _child(target: Callable[..., int], rank: int, *args: Any) -> None:

@@ -9,10 +9,10 @@ class Ragged(NamedTuple):
     """Lists of different lengths, end to end."""
 
     items: Any
-    lengths: np.ndarray[Any, Any]
+    lengths: np.ndarray
 
 
-def null_rows(column: Any) -> np.ndarray[Any, Any] | None:
+def null_rows(column: Any) -> np.ndarray | None:
     """Which rows have no value, or one within a list that is none; None if all have one."""
     if isinstance(column, np.ndarray):
         return None
@@ -83,14 +83,14 @@ def _is_list(column: Any) -> bool:
     )
 
 
-def _lengths(column: Any) -> np.ndarray[Any, Any]:
+def _lengths(column: Any) -> np.ndarray:
     from datarax._optional import optional
 
     lengths = optional("pyarrow.compute", "parquet", "reading this file").list_value_length(column)
     return np.nan_to_num(_array(lengths)).astype(np.int64)
 
 
-def _array(column: Any) -> np.ndarray[Any, Any]:
+def _array(column: Any) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
 
 

@@ -34,7 +34,7 @@ class Slicing:
         shown = tuple(shown_value(value) for value in self.values)
         return (*shown, "other") if self.other else shown
 
-    def ids(self, values: Rows) -> np.ndarray[Any, Any]:
+    def ids(self, values: Rows) -> np.ndarray:
         """The number of the slice of each row."""
         places = {value: place for place, value in enumerate(self.values)}
         # A row of place -1 is in no slice.
@@ -84,7 +84,7 @@ class Encoding:
             out[name] = self._labels(out[name]) if labels else _numbers(out[name], name)
         return out
 
-    def _labels(self, x: Rows) -> np.ndarray[Any, Any]:
+    def _labels(self, x: Rows) -> np.ndarray:
         """Labels as int32: names by their place among the classes, numbers as they are."""
         if not isinstance(x, np.ndarray) or x.dtype.kind in "OUS":
             places = {name: place for place, name in enumerate(self.classes)}
@@ -165,7 +165,7 @@ class Encoding:
         return out
 
 
-def _of_row(encoding: Encoding, x: Any, boxes: bool, labels: bool) -> np.ndarray[Any, Any]:
+def _of_row(encoding: Encoding, x: Any, boxes: bool, labels: bool) -> np.ndarray:
     """The boxes (D, 4), the scores or the labels (D,) of one image."""
     if labels:
         return encoding._labels(np.asarray(x if x is not None else [], object))
@@ -206,7 +206,7 @@ def shown_value(value: Any) -> str:
     )
 
 
-def _numbers(x: Rows, name: str, dtype: Any = None) -> np.ndarray[Any, Any]:
+def _numbers(x: Rows, name: str, dtype: Any = None) -> np.ndarray:
     """Numbers as floats."""
     try:
         array = np.asarray(x)
@@ -221,7 +221,7 @@ def _numbers(x: Rows, name: str, dtype: Any = None) -> np.ndarray[Any, Any]:
         return array.astype(dtype or default_float())
 
 
-def _hashed(values: Sequence[Any] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _hashed(values: Sequence[Any] | np.ndarray) -> np.ndarray:
     """A 32-bit number for each value, equal in every process and run."""
     array = np.asarray(values)
     if array.dtype.kind in "iu":

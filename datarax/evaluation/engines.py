@@ -1,51 +1,100 @@
 """`engine`: an executor by its name, on this machine or on a cluster."""
 
+import multiprocessing
 import os
+import queue
 import re
 import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import jax
 
 from datarax._errors import MetricInputError
 from datarax._optional import optional
-from datarax.evaluation.process_executor import ProcessExecutor
 
-RETRIES = 3
+T = TypeVar("T")
+TRIES = 3
+"""How many processes a call may end before it fails."""
+
+
+class ProcessExecutor(ThreadPoolExecutor):
+    """Spawned processes. A call whose process dies runs again in a new one.
+
+    Each process is a pool of its own, so it is known which call a process that dies was at.
+
+    Args:
+        workers: how many processes.
+        environment: of each process.
+    """
+
+    def __init__(self, workers: int, environment: dict[str, str]):
+        super().__init__(workers, "datarax-process")
+        context = multiprocessing.get_context("spawn")  # JAX has threads: never fork
+        # `_held` closes when this executor is killed or this process ends; workers end with it.
+        alive, self._held = context.Pipe(duplex=False)
+        begin = partial(begin_worker, environment, alive)
+        self._new_pool = partial(ProcessPoolExecutor, 1, context, begin)
+        # The pool that was used last comes first, so that few calls start few processes.
+        self._idle = queue.LifoQueue[ProcessPoolExecutor]()
+        for _ in range(workers):
+            self._idle.put(self._new_pool())
+        self._killed = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        return super().submit(self._run, partial(fn, *args, **kwargs))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the processes, after what they are doing."""
+        super().shutdown(wait, cancel_futures=cancel_futures)
+        if wait:
+            while not self._idle.empty():
+                self._idle.get().shutdown()
+            self._held.close()
+
+    def kill(self) -> None:
+        """Ends the processes at once, also those that are still starting."""
+        self._killed = True
+        self._held.close()
+        self.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self, call: Callable[[], T]) -> T:
+        pool, tries = self._idle.get(), TRIES
+        try:
+            while True:
+                try:
+                    return pool.submit(call).result()
+                except BrokenProcessPool:
+                    pool, tries = self._new_pool(), tries - 1
+                    if self._killed or not tries:
+                        raise
+        finally:
+            self._idle.put(pool)
 
 
 class RayExecutor(Executor):
     """Runs each call as a task of Ray, again on another worker if its worker dies."""
 
     def __init__(self, ray: Any):
-        self._ray = ray
+        self._cancel = ray.cancel
         # Ray retries if a worker dies. An error of the call itself comes back at once.
-        self._call = ray.remote(max_retries=RETRIES)(_call)
-        self._refs: dict[Future[Any], Any] = {}
+        self._call = ray.remote(max_retries=TRIES)(_call)
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         ref = self._call.remote(fn, args, kwargs)
-        future = ref.future()
-        # `cancel` needs the reference, which a future does not give.
-        self._refs[future] = ref
-        future.add_done_callback(self._refs.pop)
+        future: Future[T] = ref.future()
+        # Ray does not look at the future: the task would go on.
+        future.add_done_callback(lambda done: done.cancelled() and self._cancel(ref))
         return future
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Waits for the tasks, or cancels them."""
-        for future, ref in list(self._refs.items()):
-            if cancel_futures:
-                self._ray.cancel(ref)
-            elif wait:
-                future.exception()
 
-
-def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call(fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
     return fn(*args, **kwargs)
 
 
@@ -126,7 +175,7 @@ def _environment(threads: int) -> dict[str, str]:
 
 @contextmanager
 def _processes(_: str | None, workers: int, environment: dict[str, str]) -> Iterator[Executor]:
-    executor = ProcessExecutor(workers, begin_worker, environment)
+    executor = ProcessExecutor(workers, environment)
     try:
         yield executor
     except BaseException:

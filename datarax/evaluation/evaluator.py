@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
+from itertools import islice
 from threading import Event
 from typing import Any, TypeVar, overload
 
@@ -25,28 +25,27 @@ from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.partial_state import (
     Failure,
+    Folding,
     Merging,
     PartState,
-    Task,
     Work,
     check_foldable,
     fold_part,
     packed,
 )
-from datarax.evaluation.process_executor import ProcessExecutor
 from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.table_batches import batches
-from datarax.evaluation.tables import Part, Table
-from datarax.evaluation.whole_queries import parts_of
+from datarax.evaluation.tables import Table, parts_of
 from datarax.metrics.base import Metric
 from datarax.wrappers.collection import Collection
 
 IN_FLIGHT = 256
-"""The most parts that an executor of the caller holds at a time."""
+"""The most parts that an executor holds at a time, and so the most states that wait here."""
 THREAD_ROWS = 2**20
 """How many rows there must be for each thread: for fewer, it costs more than it saves."""
 
 M = TypeVar("M", bound=Metric)
+Devices = Sequence[Any] | None
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def fold(
     *,
     batch_size: int = 65536,
     executor: Executor | None = None,
-    devices: Sequence[Any] | None = None,
+    devices: Devices = None,
     start: Progress | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Progress:
@@ -128,60 +127,47 @@ def fold(
     positive_int(batch_size, "batch_size")
     check_foldable(metric)
     _check_devices(devices, executor)
-    tables = tables_of(source)
-    return fold_tables(
-        tables,
-        metric,
-        columns,
-        batch_size=batch_size,
-        executor=executor,
-        devices=devices,
-        start=start,
-        progress=progress,
-    )
+    folding = folding_of(tables_of(source), metric, columns, batch_size, devices)
+    return folding(executor=executor, start=start, progress=progress)
 
 
-def fold_tables(
+def folding_of(
     tables: Sequence[Table],
     metric: Metric,
-    columns: Columns | Mapping[str, Names] | None = None,
-    *,
-    batch_size: int = 65536,
-    executor: Executor | None = None,
-    devices: Sequence[Any] | None = None,
-    start: Progress | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> Progress:
-    """The same of files whose parts are planned already; they must not have changed since."""
+    columns: Columns | Mapping[str, Names] | None,
+    batch_size: int,
+    devices: Devices,
+) -> Callable[..., Progress]:
+    """`fold_parts` for all parts of these files, which must not have changed since."""
     feeds, types = feeds_of(metric, columns, tables)
-    encoded = columns if isinstance(columns, Encoded) else None
-    together = encoded and encoded.together
-    parts = parts_of(tables, together)
-    rows: int | None = batch_size
-    if encoded is None and _keeps_groups(metric, feeds):
-        parts, rows = _whole_files(parts), None
-    else:
+    encode, together = None, None
+    if isinstance(columns, Encoded):
+        encode, together = columns.encode, columns.together
+    # A metric of groups needs all rows of a file in one update, unless the encoding sees to it.
+    at_once = encode is None and _keeps_groups(metric, feeds)
+    parts = parts_of(tables, whole=at_once or together is not None)
+    rows = None
+    if not at_once:
         # Small files need no large batches; a power of two, so that many sizes share a program.
         most = max((part.rows for part in parts), default=1)
         rows = min(batch_size, 1 << max(most - 1, 0).bit_length())
         rows = max(rows // len(devices or [0]), 1) * len(devices or [0])  # as many on each device
     index = _index(metric, feeds)
-    task = Task(
+    task = Folding(
         packed(metric.reset()),
         partial(batches, feeds=feeds, types=types, rows=rows, index=index),
         rows,
         x64_enabled(),
-        encode=encoded and encoded.encode,
+        encode=encode,
         together=together,
         devices=tuple(devices or ()),
     )
-    files = tuple(table.file for table in tables)
-    return fold_parts(metric, task, parts, files, executor=executor, start=start, progress=progress)
+    return partial(fold_parts, metric, task, parts, tuple(table.file for table in tables))
 
 
 def fold_parts(
     metric: Metric,
-    task: Task,
+    task: Folding,
     parts: Sequence[Work],
     files: tuple[FileIdentity, ...],
     *,
@@ -189,7 +175,7 @@ def fold_parts(
     start: Progress | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Progress:
-    """The same of parts of files, or pairs of them, and the task that folds each."""
+    """`fold` of parts of files, or pairs of them, and the task that folds each."""
     empty = metric.reset()
     now = start or Progress(empty, total=len(parts), merging=Merging())
     problem = different(now.files, files) if now.files else None
@@ -223,52 +209,42 @@ def fold_parts(
 
 
 def _states(
-    task: Task, parts: Sequence[Work], todo: Sequence[int], executor: Executor | None
+    task: Folding, parts: Sequence[Work], todo: Sequence[int], executor: Executor | None
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
-    if executor is None:
-        # One thread for every two cores: while it computes, another one reads its next rows.
-        wanted = -(-sum(parts[index].rows for index in todo) // THREAD_ROWS)
-        threads = 1 if task.devices else min(len(todo), wanted, cores() // 2)
-        if threads > 1:
-            yield from _on_threads(task, parts, todo, threads)
-            return
-        for index in todo:
-            yield index, _value(fold_part(_of_part(task, index), parts[index]))
+    if executor is not None:
+        yield from _submitted(task, parts, todo, executor)
         return
-    own = isinstance(executor, ProcessExecutor)
-    most = 2 * executor.workers + 2 if own else IN_FLIGHT
-    yield from _submitted(task, parts, todo, executor, most)
-
-
-def _on_threads(
-    task: Task, parts: Sequence[Work], todo: Sequence[int], threads: int
-) -> Iterator[tuple[int, PartState]]:
-    pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
-    try:
-        yield from _submitted(task, parts, todo, pool, 2 * threads, stopped.is_set)
-    finally:
-        stopped.set()  # parts that are being folded end early
-        pool.shutdown(cancel_futures=True)
+    # One thread for every two cores: while it computes, another one reads its next rows.
+    wanted = -(-sum(parts[index].rows for index in todo) // THREAD_ROWS)
+    threads = 1 if task.devices else min(len(todo), wanted, cores() // 2)
+    if threads > 1:
+        pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
+        try:
+            yield from _submitted(task, parts, todo, pool, stopped.is_set)
+        finally:
+            stopped.set()  # parts that are being folded end early
+            pool.shutdown(cancel_futures=True)
+        return
+    for index in todo:
+        yield index, _value(fold_part(_of_part(task, index), parts[index]))
 
 
 def _submitted(
-    task: Task,
+    task: Folding,
     parts: Sequence[Work],
     todo: Sequence[int],
     executor: Executor,
-    most: int,
-    *args: Any,
+    *stopped: Callable[[], bool],
 ) -> Iterator[tuple[int, PartState]]:
-    """The states of parts from an executor, which holds at most so many at a time."""
-    waiting: dict[Future[Any], int] = {}
+    """The states of parts from an executor, which need not be of this process."""
+    waiting: dict[Future[PartState | Failure], int] = {}
     left = iter(todo)
     try:
         while True:
-            while len(waiting) < most and (index := next(left, None)) is not None:
-                waiting[executor.submit(fold_part, _of_part(task, index), parts[index], *args)] = (
-                    index
-                )
+            for index in islice(left, IN_FLIGHT - len(waiting)):
+                call = (fold_part, _of_part(task, index), parts[index], *stopped)
+                waiting[executor.submit(*call)] = index
             if not waiting:
                 return
             ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
@@ -280,11 +256,11 @@ def _submitted(
             future.cancel()
 
 
-def _of_part(task: Task, index: int) -> Task:
+def _of_part(task: Folding, index: int) -> Folding:
     return task if index else replace(task, warns=True)
 
 
-def _result(future: Future[Any], part: Work) -> PartState | Failure:
+def _result(future: Future[PartState | Failure], part: Work) -> PartState | Failure:
     try:
         return future.result()
     except Exception as error:  # of the executor: those of the evaluation are values
@@ -313,16 +289,7 @@ def _keeps_groups(metric: Metric, feeds: Sequence[Feed]) -> bool:
     return any(route.argument in groups and route.output in fed for route in metric.routes())
 
 
-def _whole_files(parts: Sequence[Part]) -> list[Part]:
-    """One part for each file."""
-    whole = []
-    for _, group in groupby(parts, lambda part: part.path):
-        first, *rest = group
-        whole.append(first._replace(stop=(rest or [first])[-1].stop))
-    return whole
-
-
-def _check_devices(devices: Sequence[Any] | None, executor: Executor | None) -> None:
+def _check_devices(devices: Devices, executor: Executor | None) -> None:
     if devices is None:
         return
     if not devices or not all(isinstance(each, jax.Device) for each in devices):
@@ -345,7 +312,7 @@ def evaluate(
     columns: Columns | Mapping[str, Names] | None = None,
     batch_size: int = 65536,
     executor: Executor | None = None,
-    devices: Sequence[Any] | None = None,
+    devices: Devices = None,
     progress: bool = True,
 ) -> M: ...
 
@@ -358,7 +325,7 @@ def evaluate(
     columns: Columns | Mapping[str, Names] | None = None,
     batch_size: int = 65536,
     executor: Executor | None = None,
-    devices: Sequence[Any] | None = None,
+    devices: Devices = None,
     progress: bool = True,
 ) -> Collection: ...
 
@@ -370,7 +337,7 @@ def evaluate(
     columns: Columns | Mapping[str, Names] | None = None,
     batch_size: int = 65536,
     executor: Executor | None = None,
-    devices: Sequence[Any] | None = None,
+    devices: Devices = None,
     progress: bool = True,
 ) -> Metric:
     """The metric with all rows of some files folded in.

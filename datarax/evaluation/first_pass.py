@@ -15,9 +15,8 @@ from datarax.evaluation.files import Source, paths_of, tables_of
 from datarax.evaluation.identity import FileIdentity
 from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.planning import MOST_VALUES
-from datarax.evaluation.table_batches import Batch, batches
-from datarax.evaluation.tables import Part, Table
-from datarax.evaluation.whole_queries import parts_of
+from datarax.evaluation.table_batches import TableBatch, batches
+from datarax.evaluation.tables import Part, Table, parts_of
 
 _FIRST_ROWS = 1000
 _ROWS = 65536
@@ -54,7 +53,7 @@ class Files:
     @property
     def parts(self) -> list[Part]:
         """The parts that are evaluated one by one."""
-        return parts_of(self.tables, self.columns.together)
+        return parts_of(self.tables, whole=self.columns.together is not None)
 
     @property
     def names(self) -> dict[str, list[str]]:
@@ -120,7 +119,7 @@ class Files:
                 seen.add(value)
                 last = value
 
-    def _read(self, outputs: Sequence[str]) -> Iterator[tuple[Part, Batch]]:
+    def _read(self, outputs: Sequence[str]) -> Iterator[tuple[Part, TableBatch]]:
         names: Mapping[str, Any] = {output: self.names[output] for output in outputs}
         # Optional, so that rows without a value are counted too: None may be a slice.
         some = replace(self.columns, names=names, optional=tuple(outputs))

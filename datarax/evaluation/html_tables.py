@@ -86,7 +86,7 @@ class Range(NamedTuple):
         return cls(NO_DATA if NO_DATA in ends else " to ".join(ends), upper - lower)
 
 
-class Reading(NamedTuple):
+class DrawnReading(NamedTuple):
     """A value and its interval: as text, and as a dot on a track."""
 
     value: float | None
@@ -106,7 +106,7 @@ class Reading(NamedTuple):
         *,
         bounds: Iterable[float | None] = (),
         reference: float | None = None,
-    ) -> "Reading":
+    ) -> "DrawnReading":
         """The dot is hollow if the interval holds the `reference`."""
         value, lower, upper = (found.get(key) for key in ("value", "lower", "upper"))
         lines = []
@@ -141,7 +141,7 @@ def metric_row(metric: Values) -> dict[str, Any]:
         "better": None,
         **metric,
         "value": value,
-        "reading": Reading.of(metric, decimals, axis, bounds=(least, most)),
+        "reading": DrawnReading.of(metric, decimals, axis, bounds=(least, most)),
         "certain": Range.of(*outward(least, most, exact), exact),
     }
 
@@ -170,7 +170,7 @@ class SlicedMetric(NamedTuple):
     overall: str
     """The value over all rows, or nothing."""
     intervals: bool
-    readings: list[Reading]
+    readings: list[DrawnReading]
 
     @classmethod
     def of(cls, name: str, rows: Sequence[Values], overall: float | None) -> "SlicedMetric":
@@ -183,7 +183,7 @@ class SlicedMetric(NamedTuple):
         ends = [v.get(key) for v in values for key in ("value", "lower", "upper")]
         axis = Axis.of([*ends, reference])
         text = "" if reference is None else shown(reference, usual)
-        readings = [Reading.of(v, usual, axis, reference=reference) for v in values]
+        readings = [DrawnReading.of(v, usual, axis, reference=reference) for v in values]
         return cls(name, axis, text, bool(decimals), readings)
 
 

@@ -34,7 +34,9 @@ class NpzFile(TableFile):
     def read(self, part: Part, types: dict[str, ColumnType], rows: int) -> Iterator[dict[str, Any]]:
         with reading(self.path), zipfile.ZipFile(self.path) as archive, ExitStack() as members:
             opened = {name: archive.open(f"{name}.npy") for name in types}
-            columns = {name: _Rows(members.enter_context(file)) for name, file in opened.items()}
+            columns = {
+                name: _RowReader(members.enter_context(file)) for name, file in opened.items()
+            }
             numbers = {name: column.shape[0] for name, column in columns.items()}
             if len(set(numbers.values())) > 1:
                 shown = ", ".join(f"{name!r} {number}" for name, number in numbers.items())
@@ -46,7 +48,7 @@ class NpzFile(TableFile):
                 left -= size
 
 
-class _Rows:
+class _RowReader:
     """An array of an archive, which is read some rows at a time."""
 
     def __init__(self, file: IO[bytes]):
@@ -58,7 +60,7 @@ class _Rows:
             self.whole = flat.reshape(self.shape, order="F")
             self.place = 0
 
-    def next(self, rows: int) -> np.ndarray[Any, Any]:
+    def next(self, rows: int) -> np.ndarray:
         if self.whole is not None:
             self.place += rows
             return np.ascontiguousarray(self.whole[self.place - rows : self.place])

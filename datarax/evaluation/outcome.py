@@ -102,7 +102,7 @@ def _state(outcome: Outcome) -> bytes:
     return file.getvalue()
 
 
-def _checksum(*arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _checksum(*arrays: np.ndarray) -> np.ndarray:
     found = hashlib.sha256(b"".join(array.tobytes() for array in arrays))
     return np.frombuffer(found.digest(), np.uint8)
 

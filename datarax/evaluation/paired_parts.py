@@ -10,9 +10,8 @@ import numpy as np
 from datarax._errors import MetricInputError
 from datarax.evaluation.columns import INDEX, Feed
 from datarax.evaluation.encoding import listed
-from datarax.evaluation.table_batches import Batch, batches
+from datarax.evaluation.table_batches import Outputs, TableBatch, batches, taken
 from datarax.evaluation.tables import ColumnType, Part
-from datarax.evaluation.whole_queries import Outputs, taken
 
 MODELS = ("a", "b")
 PREDICTED = ("preds", "boxes", "scores", "labels")
@@ -62,7 +61,7 @@ def paired_batches(
     feeds: Sequence[tuple[Feed, ...]],
     types: Sequence[Mapping[str, ColumnType]],
     rows: int,
-) -> Generator[Batch, None, None]:
+) -> Generator[TableBatch, None, None]:
     """The rows that have values in the files of both models.
 
     Their ids are their places. Rows that are left out are counted by "a:column" or "b:column".
@@ -110,10 +109,10 @@ def paired_batches(
             f"{named(0)} has {a:,} rows and {named(1)} has {b:,}: row {min(a, b) + 1:,} is in one "
             f"of them only"
         )
-    yield Batch({}, 0, dict(excluded))
+    yield TableBatch({}, 0, dict(excluded))
 
 
-def _together(a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Any) -> Batch:
+def _together(a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Any) -> TableBatch:
     """The outputs of both models.
 
     Raises:
@@ -133,7 +132,7 @@ def _together(a: Outputs, b: Outputs, feeds: Sequence[Feed], named: Any) -> Batc
     outputs = {name: x for name, x in a.items() if name not in (*PREDICTED, "key")}
     for model, each in zip(MODELS, (a, b), strict=True):
         outputs |= {f"{name}_{model}": x for name, x in each.items() if name in PREDICTED}
-    return Batch(outputs | {INDEX: a[INDEX].astype(np.uint32)}, len(a[INDEX]), {})
+    return TableBatch(outputs | {INDEX: a[INDEX].astype(np.uint32)}, len(a[INDEX]), {})
 
 
 def _values(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:

@@ -17,14 +17,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from datarax._errors import DataraxError, MetricInputError
+from datarax._update_context import in_update
 from datarax._xp import fetched
 from datarax.algebra.state import walk
 from datarax.evaluation.paired_parts import Pair
-from datarax.evaluation.table_batches import Batch
+from datarax.evaluation.table_batches import TableBatch, whole_queries
 from datarax.evaluation.tables import Part
-from datarax.evaluation.whole_queries import whole_queries
 from datarax.metrics.base import Metric
-from datarax.statistics.argument_checks import keeping
 from datarax.wrappers.best import Best
 from datarax.wrappers.decayed import Decayed
 from datarax.wrappers.window import Window
@@ -88,12 +87,12 @@ Work = Part | Pair
 
 
 @dataclass(frozen=True)
-class Task:
+class Folding:
     """How each part is folded: the metric, the columns, the batches. Workers get it pickled."""
 
     metric: bytes
     """The empty metric, pickled and compressed, as its arrays are mostly zeros."""
-    read: Callable[[Any], Generator[Batch, None, None]]
+    read: Callable[[Any], Generator[TableBatch, None, None]]
     """The batches of a part."""
     rows: int | None
     """The rows of a batch. `None`: all rows of a part are one batch."""
@@ -114,7 +113,7 @@ class Task:
 class PartState(NamedTuple):
     """The result of folding a part."""
 
-    leaves: tuple[np.ndarray[Any, Any], ...]
+    leaves: tuple[np.ndarray, ...]
     """The arrays of the metric."""
     rows: int
     excluded: dict[str, int]
@@ -137,7 +136,7 @@ def _unpacked(data: bytes) -> Metric:
     return jax.tree.map(np.asarray, pickle.loads(zlib.decompress(data)))
 
 
-def fold_part(task: Task, part: Work, stopped: Callable[[], bool] = bool) -> PartState | Failure:
+def fold_part(task: Folding, part: Work, stopped: Callable[[], bool] = bool) -> PartState | Failure:
     """Folds a part into an empty metric. It runs in any process.
 
     `stopped` is asked before each batch whether to give up.
@@ -158,7 +157,7 @@ def fold_part(task: Task, part: Work, stopped: Callable[[], bool] = bool) -> Par
         return Failure(_portable(_with_place(error, part)))
 
 
-def _folded(task: Task, part: Work, stopped: Callable[[], bool]) -> PartState:
+def _folded(task: Folding, part: Work, stopped: Callable[[], bool]) -> PartState:
     metric = _unpacked(task.metric)
     rows, excluded, names = 0, Counter[str](), {}
     read = task.read(part)
@@ -175,7 +174,7 @@ def _folded(task: Task, part: Work, stopped: Callable[[], bool]) -> PartState:
             # The arguments, each with the name of its output: the same for all batches.
             names = names or metric.arguments_from({name: name for name in outputs})
             given = {argument: outputs[name] for argument, name in names.items()}
-            with keeping("warnings" if task.warns and not rows else "none"):
+            with in_update(checks="warnings" if task.warns and not rows else "none"):
                 # A shorter batch on the devices would compile one more program.
                 arrays = all(isinstance(x, np.ndarray) for x in given.values())
                 if task.devices and arrays and batch.rows == task.rows:

@@ -15,9 +15,9 @@ from datarax.metrics.curves.area_under_curve import AUROC, AveragePrecision
 from datarax.metrics.curves.score_metric import ScoreMetric
 from datarax.metrics.probabilistic.calibration import CalibrationError, CalibrationMetric
 from datarax.metrics.reading import unusable
-from datarax.plot.calibration_bars import reliability
 from datarax.plot.canvas import svg
 from datarax.plot.matrices import confusion_matrix
+from datarax.plot.reliability_diagram import reliability
 from datarax.plot.score_bars import score_histogram
 from datarax.plot.score_curves import precision_recall, roc
 from datarax.statistics.scores import Scores

@@ -1,6 +1,6 @@
 """A part of a file as batches: a dict of arrays, or lists of strings, by the name of the output."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +13,13 @@ from datarax.evaluation.identity import unchanged
 from datarax.evaluation.tables import ColumnType, Part, reading
 
 READ_ROWS = 2**16
+Outputs = dict[str, Any]
 
 
-class Batch(NamedTuple):
+class TableBatch(NamedTuple):
     """Some rows of a part."""
 
-    outputs: dict[str, Any]
+    outputs: Outputs
     """By output, an array or a list of strings, with one entry a row."""
     rows: int
     excluded: dict[str, int]
@@ -31,7 +32,7 @@ def batches(
     types: Mapping[str, ColumnType],
     rows: int | None,
     index: str | None = None,
-) -> Generator[Batch, None, None]:
+) -> Generator[TableBatch, None, None]:
     """The batches of a part: `rows` rows each, but for the last.
 
     A row that has no value in one of the columns is left out, and counted under the first of them.
@@ -47,7 +48,7 @@ def batches(
         MetricInputError: the file is damaged, its values do not fit, or it is not as it was when
             the part was planned; names it.
     """
-    held: list[dict[str, Any]] = []
+    held: list[Outputs] = []
     needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
     count, place = 0, 0
     excluded: dict[str, int] = {}
@@ -75,13 +76,31 @@ def batches(
             count += size
             # Readers give pieces of any size. All batches but the last have one shape.
             while rows and count >= rows:
-                whole = _joined(held)
-                yield Batch(_cut(whole, 0, rows), rows, excluded)
+                whole = joined(held)
+                yield TableBatch(taken(whole, slice(rows)), rows, excluded)
                 excluded = {}
                 count -= rows
-                held = [_cut(whole, rows, None)] if count else []
+                held = [taken(whole, slice(rows, None))] if count else []
     if count or excluded:
-        yield Batch(_joined(held) if held else {}, count, excluded)
+        yield TableBatch(joined(held) if held else {}, count, excluded)
+
+
+def whole_queries(found: Iterable[TableBatch], together: str) -> Generator[TableBatch, None, None]:
+    """The same rows in batches that never split the rows of one query, which follow each other.
+
+    The documents of a query are ranked together.
+    """
+    held: Outputs = {}
+    for batch in found:
+        rows = joined([held, batch.outputs]) if held and batch.rows else batch.outputs or held
+        ids = np.asarray(rows.get(together, ()))
+        # The last query may go on in the next batch: its rows are held back.
+        others = np.flatnonzero(ids != ids[-1]) if len(ids) else ids
+        start = int(others[-1]) + 1 if others.size else 0
+        held = taken(rows, slice(start, None))
+        yield TableBatch(taken(rows, slice(0, start)), start, batch.excluded)
+    if held:
+        yield TableBatch(held, len(held[together]), {})
 
 
 def _outputs(feeds: tuple[Feed, ...], table: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,7 +165,7 @@ def _as_they_are(columns: list[Any]) -> Any:
     return list(map(list, zip(*columns, strict=True)))
 
 
-def stacked(columns: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def stacked(columns: list[np.ndarray]) -> np.ndarray:
     """Several columns as the last axis."""
     shapes = {column.shape for column in columns}
     if len(shapes) > 1:
@@ -154,9 +173,9 @@ def stacked(columns: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     return np.stack(columns, -1)
 
 
-def _complete(table: Mapping[str, Any], excluded: dict[str, int]) -> np.ndarray[Any, Any] | None:
+def _complete(table: Mapping[str, Any], excluded: dict[str, int]) -> np.ndarray | None:
     """The rows that have a value in all columns; None if all have. Counts the others."""
-    keep: np.ndarray[Any, Any] | None = None
+    keep: np.ndarray | None = None
     for name, column in table.items():
         absent = null_rows(column)
         if absent is None:
@@ -169,11 +188,11 @@ def _complete(table: Mapping[str, Any], excluded: dict[str, int]) -> np.ndarray[
     return keep
 
 
-def _kept(column: Any, keep: np.ndarray[Any, Any]) -> Any:
+def _kept(column: Any, keep: np.ndarray) -> Any:
     return column[keep] if isinstance(column, np.ndarray) else column.filter(keep)
 
 
-def _as_numbers(column: Any, feed: Feed, name: str) -> np.ndarray[Any, Any]:
+def _as_numbers(column: Any, feed: Feed, name: str) -> np.ndarray:
     """A column in the dtype that JAX has for its kind."""
     if feed.kind == "float":
         # Half precision stays: metrics know how far it is rounded.
@@ -186,7 +205,7 @@ def _as_numbers(column: Any, feed: Feed, name: str) -> np.ndarray[Any, Any]:
     return column.astype(np.bool_, copy=False)
 
 
-def _as_int32(column: Any, feed: Feed, name: str) -> np.ndarray[Any, Any]:
+def _as_int32(column: Any, feed: Feed, name: str) -> np.ndarray:
     """Integers of 32 bits. A label beyond them is out of range, and so stays out of range."""
     if column.dtype == np.int32:
         return column
@@ -205,7 +224,7 @@ def _as_int32(column: Any, feed: Feed, name: str) -> np.ndarray[Any, Any]:
     return column.astype(np.int32)
 
 
-def _numbered(column: Any, classes: tuple[str, ...]) -> np.ndarray[Any, Any]:
+def _numbered(column: Any, classes: tuple[str, ...]) -> np.ndarray:
     """The number of each string among the classes; -1 if it is none of them."""
     number = {name: i for i, name in enumerate(classes)}
     return np.array([number.get(each, -1) for each in column], np.int32)
@@ -242,7 +261,18 @@ def _padded_lists(feed: Feed, columns: list[Any]) -> dict[str, Any]:
     return given if real is None or feed.mask is None else {feed.mask: real} | given
 
 
-def _joined(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+def taken(outputs: Outputs, rows: slice | np.ndarray) -> Outputs:
+    """Some rows of all outputs."""
+    return {
+        name: [x[place] for place in rows]
+        if isinstance(x, list) and isinstance(rows, np.ndarray)
+        else x[rows]
+        for name, x in outputs.items()
+    }
+
+
+def joined(pieces: Sequence[Outputs]) -> Outputs:
+    """The rows of several batches, one after the other."""
     if len(pieces) == 1:
         return pieces[0]
     return {name: _together([piece[name] for piece in pieces]) for name in pieces[0]}
@@ -262,7 +292,3 @@ def _together(pieces: list[Any]) -> Any:
             for x in pieces
         ]
     return np.concatenate(pieces)
-
-
-def _cut(outputs: dict[str, Any], start: int, stop: int | None) -> dict[str, Any]:
-    return {name: x[start:stop] for name, x in outputs.items()}

@@ -69,6 +69,22 @@ class Table(NamedTuple):
         return self.file.path
 
 
+def parts_of(tables: Sequence[Table], *, whole: bool) -> list[Part]:
+    """The parts of files; the `whole` files where rows that are needed together may be in several.
+
+    Those of one file follow each other.
+    """
+    if not whole:
+        return [part for table in tables for part in table.parts]
+    return [
+        table.parts[0]._replace(
+            stop=table.parts[-1].stop, rows=sum(part.rows for part in table.parts)
+        )
+        for table in tables
+        if table.parts
+    ]
+
+
 class TableFile(ABC):
     """A file of columns, which is read in parts."""
 

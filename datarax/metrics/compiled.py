@@ -11,6 +11,7 @@ from jax.core import Tracer
 from datarax._checks import x64_enabled
 from datarax._errors import TracedValueError
 from datarax._typing import PyTree
+from datarax._update_context import ArgumentCheck, Recorder, in_update, update_context
 from datarax._xp import fetched, is_near, on_host, xp
 from datarax.algebra.donated import refuse_donated
 from datarax.algebra.replication import folding, folding_on_host
@@ -18,7 +19,6 @@ from datarax.algebra.state import walk
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.call import is_numbers
 from datarax.metrics.routing import naming
-from datarax.statistics.argument_checks import ArgumentCheck, kept, recording
 
 # What a program raises when it is traced if it needs the values of its arguments.
 _NEEDS_VALUES = (
@@ -101,7 +101,7 @@ class _Program:
         self.checks: dict[ArgumentCheck, None] = {}
 
         def updated(metric: Any, leaves: list[Any]) -> Any:
-            with recording(leaves, self.checks):
+            with in_update(metric="", recorder=Recorder((*leaves, None), self.checks)):
                 args, kwargs = structure.unflatten(leaves)
                 return update(metric, *args, **kwargs)
 
@@ -116,9 +116,12 @@ class _Program:
             self.as_written = True
             return self.update(metric, *args, **kwargs)
         # Shapes and dtypes were checked when the program was traced. Nothing waits for the result.
-        for check, places, config, name in self.checks if kept() != "none" else ():
+        if update_context.get().checks == "none":
+            return result
+        given = (*leaves, None)
+        for check, places, config, name in self.checks:
             with naming(name):
-                check(*(None if i is None else leaves[i] for i in places), *config)
+                check(*(given[i] for i in places), *config)
         return result
 
 

@@ -2,10 +2,10 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 # In lower case, without underscores and the parts in `_PARTS`. A name that differs from that of its
-# class in these only needs no entry.
+# class in these only, or that is its `short_name`, needs no entry.
 _KNOWN_AS = {
     "acc": "Accuracy",
     "ami": "AdjustedMutualInfo",
@@ -20,7 +20,6 @@ _KNOWN_AS = {
     "bce": "LogLoss",
     "crossentropy": "LogLoss",
     "crps": "ContinuousRankedProbabilityScore",
-    "ece": "CalibrationError",
     "eer": "EqualErrorRate",
     "em": "TextExactMatch, or ExactMatch of rows of labels",
     "ema": "ExponentialMovingAverage",
@@ -28,12 +27,8 @@ _KNOWN_AS = {
     "kappa": "CohenKappa",
     "kendall": "KendallTau",
     "ks": "KolmogorovSmirnov",
-    "mae": "MeanAbsoluteError",
     "map": "MeanAveragePrecision of boxes, or RetrievalMAP",
-    "mape": "MeanAbsolutePercentageError",
-    "mcc": "MatthewsCorrCoef",
     "miou": "MeanIoU",
-    "mse": "MeanSquaredError",
     "msle": "MeanSquaredLogError",
     "nll": "LogLoss",
     "nmi": "NormalizedMutualInfo",
@@ -57,12 +52,12 @@ _KNOWN_AS = {
 _PARTS = ("binary", "multiclass", "multilabel", "score", "metric", "curve")
 
 
-def suggestion(name: str, exported: Iterable[str], module: str = "") -> str:
+def suggestion(name: str, exported: Mapping[str, object], module: str = "") -> str:
     """What to write in place of a name, for the end of a message; empty if nothing is like it.
 
     Args:
         name: the name that is not exported.
-        exported: the names that are.
+        exported: what is exported, by name.
         module: what is put before the name, for a name of another module.
     """
     # Of those that differ in such parts only, the shortest.
@@ -70,7 +65,9 @@ def suggestion(name: str, exported: Iterable[str], module: str = "") -> str:
     names = {_plain(each): each for each in longest}
     plain = _plain(name)
     meant = names.get(plain)
-    known = _KNOWN_AS.get(plain, "")
+    classes = {each: x for each, x in exported.items() if isinstance(x, type)}
+    short = {vars(x).get("short_name"): each for each, x in classes.items()}
+    known = _KNOWN_AS.get(plain) or short.get(plain, "")
     if re.split(r"\W", known)[0] in names.values():
         meant = known
     if meant is None:

@@ -7,9 +7,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from datarax._checks import updated
 from datarax._errors import DataraxError, MetricInputError, MetricTypeError
 from datarax._typing import PyTree
+from datarax._update_context import update_context
 from datarax.algebra.fields import listed_arguments
 
 Outputs = tuple[tuple[str, str | None], ...]
@@ -72,10 +72,12 @@ class naming:
         self.name, self.args, self.kwargs = name, args, kwargs
 
     def __enter__(self) -> None:
-        self.token = updated.set(joined(updated.get(), self.name))
+        context = update_context.get()
+        name = joined(context.metric, self.name)
+        self.token = update_context.set(context._replace(metric=name))
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        updated.reset(self.token)
+        update_context.reset(self.token)
         if isinstance(error, DataraxError):
             start, text = "metric '", str(error)
             if text.startswith(start):  # from a metric of an inner collection

@@ -12,9 +12,10 @@ from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import lax, on_host, vmap, xp
 from datarax.algebra.pytrees import leaf_states, map_leaf_states
-from datarax.algebra.row_merge import Target, invalid_uncounted, merge_rows
+from datarax.algebra.row_merge import Target, merge_rows
 from datarax.distributed.collectives import replicated
 from datarax.metrics.call import Call, is_call
+from datarax.statistics.invalid_counts import with_invalid_of
 
 AT_ONCE = 2**13
 """The most rows whose states are held at a time; at most 2**16, see `Packed`."""
@@ -107,19 +108,22 @@ def updated_at(stacked: Any, calls: PyTree, target: Target) -> Any:
     )
     if on_host(stacked, *jax.tree.leaves((calls, target))):
         # In NumPy each row, or each state, is an update: the fewer ones are chosen.
-        if rowwise and 0 < rows < target.size:
-            return _merged_rows(stacked, empty, calls, target)
-        return _one_by_one(stacked, calls, target)
-    unweighted = [call.metric for call in several if "weights" not in call.takes]
-    if unweighted and not rowwise:
-        raise MetricInputError(
-            f"{unweighted[0]}.update takes no weights, which tell how often each row counts, and "
-            f"its state cannot be held for each row either"
-        )
-    cells = sum(math.prod(x.shape) for x in jax.tree.leaves([s.for_row() for s in states]))
-    if rowwise and (unweighted or rows * cells <= 8 * target.size * (rows + cells)):
+        merges, update = rowwise and 0 < rows < target.size, _one_by_one
+    else:
+        unweighted = [call.metric for call in several if "weights" not in call.takes]
+        if unweighted and not rowwise:
+            raise MetricInputError(
+                f"{unweighted[0]}.update takes no weights, which tell how often each row counts, "
+                f"and its state cannot be held for each row either"
+            )
+        cells = sum(math.prod(x.shape) for x in jax.tree.leaves([s.for_row() for s in states]))
+        is_small = rows * cells <= 8 * target.size * (rows + cells)
+        merges, update = rowwise and (bool(unweighted) or is_small), _weighted
+    if merges:
         return _merged_rows(stacked, empty, calls, target)
-    return _weighted(stacked, calls, target)
+    updated = update(stacked, calls, target)
+    # What cannot be used is known of the data, and need not be of each replica.
+    return updated if target.counts is None else with_invalid_of(stacked, updated)
 
 
 def _one_by_one(stacked: Any, calls: PyTree, target: Target) -> Any:
@@ -140,8 +144,7 @@ def _one_by_one(stacked: Any, calls: PyTree, target: Target) -> Any:
             index = np.repeat(index, target.counts[index, i // target.places])
         if not index.size:
             return one
-        with invalid_uncounted(target.counts is not None):
-            return one.apply(jax.tree.map(lambda call: chosen(call, index), calls, is_leaf=is_call))
+        return one.apply(jax.tree.map(lambda call: chosen(call, index), calls, is_leaf=is_call))
 
     return jax.tree.map(lambda *x: np.stack(x), *map(updated, range(target.size)))
 
@@ -163,8 +166,7 @@ def _weighted(stacked: Any, calls: PyTree, target: Target) -> Any:
         def weighted(call: Call) -> Call:
             return reweighted(call, factor)
 
-        with invalid_uncounted(target.counts is not None):
-            return one.apply(jax.tree.map(weighted, calls, is_leaf=is_call))
+        return one.apply(jax.tree.map(weighted, calls, is_leaf=is_call))
 
     return vmap(update)(stacked, xp.arange(target.size, dtype=xp.uint32))
 
@@ -198,9 +200,7 @@ def _merged_rows(stacked: Any, empty: Any, call: Call, target: Target) -> Any:
     places = target.places
 
     def fold(stacked: Any, call: Call, place: jax.Array, counts: Any) -> Any:
-        # What cannot be used is known of the data, and need not be of each replica.
-        with invalid_uncounted(counts is not None):
-            states = row_states(empty, call)
+        states = row_states(empty, call, counts_invalid=counts is None)
         part = Target(place, places, counts)
         return map_leaf_states(lambda leaves: merge_rows(leaves, states, part), stacked)
 
@@ -219,7 +219,7 @@ def _merged_rows(stacked: Any, empty: Any, call: Call, target: Target) -> Any:
     return lax.scan(lambda state, part: (fold(state, *part), None), stacked, given)[0]
 
 
-def row_states(empty: Any, call: Call) -> list[Any]:
+def row_states(empty: Any, call: Call, *, counts_invalid: bool = True) -> list[Any]:
     """The leaf states of a metric that is updated with one row, stacked by rows.
 
     None for a leaf state that the update does not change.
@@ -228,8 +228,10 @@ def row_states(empty: Any, call: Call) -> list[Any]:
     before = leaf_states(template)
 
     def one(call: Call) -> list[Any]:
-        after = leaf_states(template.apply(call))
-        return [None if _same(x, y) else y for x, y in zip(before, after, strict=True)]
+        after = template.apply(call)
+        after = after if counts_invalid else with_invalid_of(template, after)
+        pairs = zip(before, leaf_states(after), strict=True)
+        return [None if _same(x, y) else y for x, y in pairs]
 
     return vmap(one)(call)
 

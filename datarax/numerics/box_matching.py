@@ -41,7 +41,7 @@ class Truth(NamedTuple):
     """Whether the area of the box is one of `AREAS`, (G, A)."""
 
 
-class Outcome(NamedTuple):
+class DetectionMatches(NamedTuple):
     """The outcomes of the detections of an image."""
 
     rank: jax.Array
@@ -63,7 +63,7 @@ def in_areas(area: DoubleFloat) -> jax.Array:
     return xp.stack([(area >= low) & (area <= high) for low, high in AREAS.values()], -1)
 
 
-def match(found: Found, truth: Truth) -> Outcome:
+def match(found: Found, truth: Truth) -> DetectionMatches:
     """Matches the detections of an image, one after the other, to the boxes of their classes.
 
     A detection takes the box with the greatest overlap among the boxes that count and are not
@@ -96,7 +96,7 @@ def match(found: Found, truth: Truth) -> Outcome:
     free = xp.broadcast_to(truth.valid, (len(AREAS), len(IOU_THRESHOLDS), size))
     best = lax.scan(step, free, (xp.where(same, reached, 0), order))[1]
     outside = ~in_areas(area_of(found.boxes))[..., None]
-    return Outcome(rank, best > size, xp.where(best > 0, best <= size, outside))
+    return DetectionMatches(rank, best > size, xp.where(best > 0, best <= size, outside))
 
 
 def _overlap(found: jax.Array, truth: jax.Array, crowd: jax.Array) -> DoubleFloat:
@@ -115,7 +115,7 @@ def _ranks(x: DoubleFloat) -> jax.Array:
     return xp.sum(below, -1, dtype=xp.int32) + 1
 
 
-def pack(outcome: Outcome) -> jax.Array:
+def pack(outcome: DetectionMatches) -> jax.Array:
     """The outcome of each detection as an integer below 2**20 for each range of areas: (D, A)."""
     bits = xp.concatenate([outcome.matched, outcome.ignored], -1).astype(xp.int32)
     shifts = lax.broadcasted_iota(xp.int32, bits.shape, bits.ndim - 1)

@@ -7,13 +7,17 @@ result, in units of `u**2`, with `u = 2**-24` (`2**-53` for float64 parts).
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
+from datarax._typing import ArrayLike, PyTree
 from datarax._xp import all_finite, in_x64, lax, on_host, xp
 from datarax.numerics import pairs
+
+Operator = Callable[[PyTree, PyTree], PyTree]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -37,23 +41,28 @@ class DoubleFloat:
         1.0 0.0
     """
 
-    __slots__ = ("_high", "_low", "_wide")
+    __slots__ = ("_parts", "_wide")
     # NumPy arrays defer to this class in mixed arithmetic.
     __array_priority__ = 200
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
-    def __init__(self, high: Any, low: Any):
-        self._high, self._low = high, low
-        self._wide = _joined(high, low) if is_one(high) else None
+    def __init__(self, high: ArrayLike, low: ArrayLike):
+        self._hold((high, low), _joined(high, low) if is_one(high) else None)
 
-    @classmethod
-    def _of_wide(cls, wide: jax.Array) -> "DoubleFloat":
-        self = object.__new__(cls)
-        self._high, self._low, self._wide = None, None, wide
+    def _hold(self, parts: PyTree, wide: jax.Array | None) -> "DoubleFloat":
+        """Holds both parts, the number in one array of float64, or both forms."""
+        self._parts, self._wide = parts, wide
         return self
 
     @classmethod
-    def of(cls, x: Any, dtype: Any = None) -> "DoubleFloat":
+    def _made(cls, number: jax.Array | pairs.Pair) -> "DoubleFloat":
+        """A double-float from one array of float64, or from its two parts."""
+        if isinstance(number, tuple):
+            return cls(*number)
+        return object.__new__(cls)._hold(None, number)
+
+    @classmethod
+    def of(cls, x: "Operand", dtype: DTypeLike | None = None) -> "DoubleFloat":
         """Converts a float array, or numbers of another type with parts in `dtype`.
 
         It is exact for floats, and for integers of up to 32 bits.
@@ -62,56 +71,49 @@ class DoubleFloat:
             return x
         if isinstance(x, int | float) and dtype is not None:
             if has_wide(dtype):
-                return cls._of_wide(np.asarray(x, np.float64))  # type: ignore[arg-type]
+                return cls._made(xp.asarray(x, np.float64))
             number = float(x)
             high = np.asarray(number, dtype)
             rest = number - float(high) if math.isfinite(number) else 0.0
             return cls(high, np.asarray(rest, dtype))
         x = xp.asarray(x)
         if is_one(x, dtype):
-            return cls._of_wide(_as_wide(x))
+            return cls._made(_cast(x, np.float64))
         x = x if dtype is None else x.astype(dtype)
         return cls(x, xp.zeros_like(x))
 
     @property
-    def held_arrays(self) -> tuple[Any, ...]:
-        """The arrays that it is made of: one, or two."""
-        return (self._high, self._low) if self._wide is None else (self._wide,)
-
-    @property
     def is_on_host(self) -> bool:
         """Whether no array is a JAX array."""
-        return on_host(*self.held_arrays)
+        return on_host(self._wide, *(self._parts or ()))
 
-    def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
-        return tuple(self), None  # type: ignore[return-value]
+    def tree_flatten(self) -> tuple[pairs.Pair, None]:
+        high, low = self
+        return (high, low), None
 
     @classmethod
-    def tree_unflatten(cls, _: None, parts: Any) -> "DoubleFloat":
+    def tree_unflatten(cls, _: None, parts: PyTree) -> "DoubleFloat":
         # JAX may pass any objects as parts, so nothing is computed here.
-        self = object.__new__(cls)
-        self._high, self._low = parts
-        self._wide = None
-        return self
+        return object.__new__(cls)._hold(tuple(parts), None)
 
     @property
-    def high(self) -> Any:
+    def high(self) -> jax.Array:
         """The nearest float."""
-        return self._high if self._high is not None or self._wide is None else _narrow(self._wide)
+        return self._parts[0] if self._parts else _cast(self._number, np.float32)
 
     @property
-    def low(self) -> Any:
+    def low(self) -> jax.Array:
         """The rest, rounded to a float; 0 if `high` is not finite."""
-        return self._low if self._low is not None or self._wide is None else _rest(self._wide)
+        return self._parts[1] if self._parts else in_x64(split, self._number)[1]
 
     @property
     def _number(self) -> jax.Array:
         """The number in one array of float64, if the parts are float32."""
-        return _joined(self._high, self._low) if self._wide is None else self._wide
+        return _joined(*self._parts) if self._wide is None else self._wide
 
     @property
     def _is_wide(self) -> bool:
-        return self._wide is not None or is_one(self._high)
+        return self._wide is not None or is_one(self._parts[0])
 
     def to_float(self) -> jax.Array:
         """The nearest float: on the host of float64, on devices of the dtype of the parts."""
@@ -119,7 +121,7 @@ class DoubleFloat:
 
     # Arithmetic. That of float64 parts is in `pairs`.
 
-    def to_integer(self, dtype: Any) -> jax.Array:
+    def to_integer(self, dtype: DTypeLike) -> jax.Array:
         """Whole numbers below 2**53 as integers, which wrap; -inf becomes the least integer.
 
         Only for double-floats that are one array.
@@ -129,41 +131,40 @@ class DoubleFloat:
             whole = xp.where(xp.isneginf(self._number), least, self._number)
             return whole.astype(xp.int64).astype(dtype)
 
-    def _with(self, other: Any, wide: Any, pair: Any) -> "DoubleFloat":
+    def _with(self, other: "Operand", wide: Operator, pair: Operator) -> PyTree:
+        """The result of `wide` of two arrays of float64, or of `pair` of the parts of both."""
         other = self._operand(other)
-        if self._wide is not None and other._wide is not None:
-            return self._of_wide(in_x64(wide, self._wide, other._wide))
-        if not (self._is_wide and other._is_wide):
-            return DoubleFloat(*pair(tuple(self), tuple(other)))
-        return self._of_wide(in_x64(wide, self._number, other._number))
+        if self._is_wide and other._is_wide:
+            return in_x64(wide, self._number, other._number)
+        return pair(tuple(self), tuple(other))
 
-    def __add__(self, other: Any) -> "DoubleFloat":
+    def __add__(self, other: "Operand") -> "DoubleFloat":
         """The sum, within 3 units."""
-        return self._with(other, operator.add, pairs.add)
+        return self._made(self._with(other, operator.add, pairs.add))
 
     __radd__ = __add__
 
     def __neg__(self) -> "DoubleFloat":
         return self.map(operator.neg)
 
-    def __sub__(self, other: Any) -> "DoubleFloat":
+    def __sub__(self, other: "Operand") -> "DoubleFloat":
         """The difference, within 3 units."""
-        return self._with(other, operator.sub, pairs.subtract)
+        return self._made(self._with(other, operator.sub, pairs.subtract))
 
-    def __rsub__(self, other: Any) -> "DoubleFloat":
+    def __rsub__(self, other: "Operand") -> "DoubleFloat":
         return self._operand(other) - self
 
-    def __mul__(self, other: Any) -> "DoubleFloat":
+    def __mul__(self, other: "Operand") -> "DoubleFloat":
         """The product, within 5 units; a product with a power of two is exact."""
-        return self._with(other, operator.mul, pairs.multiply)
+        return self._made(self._with(other, operator.mul, pairs.multiply))
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> "DoubleFloat":
+    def __truediv__(self, other: "Operand") -> "DoubleFloat":
         """The quotient, within 10 units, its `high` within 0.51 ulp; NaN where the divisor is 0."""
-        return self._with(other, _quotient, pairs.divide)
+        return self._made(self._with(other, _quotient, pairs.divide))
 
-    def __rtruediv__(self, other: Any) -> "DoubleFloat":
+    def __rtruediv__(self, other: "Operand") -> "DoubleFloat":
         return self._operand(other) / self
 
     def sum(self, axis: int | tuple[int, ...] = -1) -> "DoubleFloat":
@@ -175,40 +176,34 @@ class DoubleFloat:
         axes = tuple(a % self.ndim for a in axes)
         return DoubleFloat(*lax.reduce((self.high, self.low), (zero, zero), pairs.add, axes))
 
-    def _operand(self, other: Any) -> "DoubleFloat":
+    def _operand(self, other: "Operand") -> "DoubleFloat":
         return other if isinstance(other, DoubleFloat) else DoubleFloat.of(other, self.dtype)
 
     # Comparisons are exact.
 
-    def _compared(self, other: Any, wide: Any, pair: Any) -> jax.Array:
-        other = self._operand(other)
-        if not (self._is_wide and other._is_wide):
-            return pair(tuple(self), tuple(other))
-        return in_x64(wide, self._number, other._number)
+    def __lt__(self, other: "Operand") -> jax.Array:
+        return self._with(other, operator.lt, pairs.less)
 
-    def __lt__(self, other: Any) -> jax.Array:
-        return self._compared(other, operator.lt, pairs.less)
-
-    def __gt__(self, other: Any) -> jax.Array:
+    def __gt__(self, other: "Operand") -> jax.Array:
         return self._operand(other) < self
 
-    def __le__(self, other: Any) -> jax.Array:
-        return self._compared(other, operator.le, pairs.less_or_equal)
+    def __le__(self, other: "Operand") -> jax.Array:
+        return self._with(other, operator.le, pairs.less_or_equal)
 
-    def __ge__(self, other: Any) -> jax.Array:
+    def __ge__(self, other: "Operand") -> jax.Array:
         return self._operand(other) <= self
 
-    def __eq__(self, other: Any) -> Any:
-        return self._compared(other, operator.eq, pairs.equal)
+    def __eq__(self, other: "Operand") -> jax.Array:  # type: ignore[override]
+        return self._with(other, operator.eq, pairs.equal)
 
-    def __ne__(self, other: Any) -> Any:
+    def __ne__(self, other: "Operand") -> jax.Array:  # type: ignore[override]
         return ~(self == other)
 
     # Attributes and methods of an array.
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return xp.shape(self._high if self._wide is None else self._wide)
+        return xp.shape(self._parts[0] if self._wide is None else self._wide)
 
     @property
     def ndim(self) -> int:
@@ -217,19 +212,16 @@ class DoubleFloat:
     @property
     def dtype(self) -> np.dtype:
         """The dtype of the parts."""
-        return np.dtype(np.float32 if self._is_wide else self._high.dtype)
+        return np.dtype(np.float32 if self._is_wide else self._parts[0].dtype)
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> "DoubleFloat":
         """Applies `function` to the number, or to both parts, whose dtypes differ.
 
         It may move or select elements, negate or scale them by powers of two.
         """
-        if not self._is_wide:
-            return DoubleFloat(function(self.high), function(self.low))
-        with jax.enable_x64(True):
-            return self._of_wide(function(self._number))
+        return _together(function, self)
 
-    def computed(self, function: Callable[[Any, Callable[[Any, Any], Any]], Any]) -> "DoubleFloat":
+    def computed(self, function: Callable[[PyTree, Operator], PyTree]) -> "DoubleFloat":
         """`function(number, add)`: the number is an array or a pair of arrays, which `add` adds.
 
         For loops, whose carry is then one array where it can be.
@@ -237,7 +229,7 @@ class DoubleFloat:
         if not self._is_wide:
             return DoubleFloat(*function(tuple(self), pairs.add))
         with jax.enable_x64(True):
-            return self._of_wide(function(self._number, operator.add))
+            return self._made(function(self._number, operator.add))
 
     def evaluated(self, function: Callable[[jax.Array], jax.Array]) -> jax.Array:
         """`function` of the number, rounded to a float: of the nearest float where it is a pair."""
@@ -245,19 +237,16 @@ class DoubleFloat:
             return function(self.high)
         with jax.enable_x64(True):
             value = function(self._number)
-        return value if on_host(value) else _narrow(value)
+        return value if on_host(value) else _cast(value, np.float32)
 
-    def __getitem__(self, index: Any) -> "DoubleFloat":
+    def __getitem__(self, index: PyTree) -> "DoubleFloat":
         return self.map(lambda x: x[index])
 
     def __iter__(self) -> Iterator[jax.Array]:
         """Unpacks into `high, low`."""
-        if self._wide is not None and on_host(self._wide):
-            return iter(split(self._wide))
-        if self._high is not None or self._wide is None:
-            parts: Any = self._high, self._low
-            return iter(parts)
-        return iter(in_x64(_split_on_device, self._wide))
+        if self._parts and (self._wide is None or not on_host(self._wide)):
+            return iter(self._parts)
+        return iter(in_x64(split, self._number))
 
     def reshape(self, *shape: int) -> "DoubleFloat":
         return self.map(lambda x: x.reshape(shape))
@@ -269,64 +258,45 @@ class DoubleFloat:
         return f"DoubleFloat({self.high}, {self.low})"
 
 
+Operand = DoubleFloat | ArrayLike
+
+
 def has_float64() -> bool:
     """Whether the devices compute with float64; TPUs only emulate a part of it."""
     return jax.default_backend() in ("cpu", "gpu")
 
 
-def has_wide(dtype: Any) -> bool:
+def has_wide(dtype: DTypeLike) -> bool:
     """Whether double-floats of such parts are one array on the devices."""
     return dtype == np.float32 and has_float64()
 
 
-def is_one(x: Any, dtype: Any = None) -> bool:
+def is_one(x: PyTree, dtype: DTypeLike | None = None) -> bool:
     """Whether double-floats of such parts are one array: also on the host of a TPU."""
-    dtype = x.dtype if dtype is None else dtype
+    dtype = np.dtype(x.dtype if dtype is None else dtype)
     if not on_host(x):
         return has_wide(dtype)
     # A formula on the host computes with float64, but parts are float64 only where x64 is enabled.
     return dtype == np.float32 or (dtype == np.float64 and not jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
 
-def _as_wide(x: Any) -> jax.Array:
-    if isinstance(x, np.ndarray | np.generic):
-        return x.astype(np.float64)  # type: ignore[return-value]
-    with jax.enable_x64(True):
-        return x.astype(xp.float64)
+def _cast(x: jax.Array, dtype: DTypeLike) -> jax.Array:
+    return in_x64(lambda x: x.astype(dtype), x)
 
 
-def _joined(high: Any, low: Any) -> jax.Array:
+def _joined(high: PyTree, low: PyTree) -> jax.Array:
     if on_host(high, low):
-        return np.add(high, low, dtype=np.float64)
-    high, low = _as_wide(high), _as_wide(low)
-    return in_x64(operator.add, high, low)
+        return xp.asarray(np.add(high, low, dtype=np.float64))
+    return in_x64(operator.add, _cast(high, np.float64), _cast(low, np.float64))
 
 
-def _narrow(wide: Any) -> jax.Array:
-    if on_host(wide):
-        return wide.astype(np.float32)
-    return in_x64(lambda x: x.astype(xp.float32), wide)
-
-
-def split(wide: Any) -> tuple[Any, Any]:
-    """The two parts of float64 numbers, on the host."""
+def split(wide: jax.Array) -> pairs.Pair:
+    """The two parts of float64 numbers; on devices, where x64 is enabled."""
     high = wide.astype(np.float32)
-    low = (wide - high).astype(np.float32)
-    return high, low if all_finite(low) else np.where(np.isfinite(low), low, np.float32(0))
-
-
-def _rest(wide: Any) -> jax.Array:
-    if on_host(wide):
-        return split(wide)[1]
-
-    return in_x64(_split_on_device, wide)[1]
-
-
-def _split_on_device(wide: Any) -> tuple[Any, Any]:
-    """The two parts of float64 numbers, on a device."""
-    high = wide.astype(xp.float32)
-    low = (wide - high.astype(xp.float64)).astype(xp.float32)
-    return high, xp.where(xp.isfinite(high), low, xp.float32(0))
+    low = (wide - high.astype(np.float64)).astype(np.float32)
+    if on_host(low) and all_finite(low):  # mostly; `where` takes longer
+        return high, low
+    return high, xp.where(xp.isfinite(high), low, np.float32(0))
 
 
 def _quotient(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -353,8 +323,6 @@ def concatenate(doubles: Sequence[DoubleFloat], axis: int = 0) -> DoubleFloat:
 
 def _together(function: Callable[..., jax.Array], *doubles: DoubleFloat) -> DoubleFloat:
     if not all(x._is_wide for x in doubles):
-        return DoubleFloat(
-            function(*(x.high for x in doubles)), function(*(x.low for x in doubles))
-        )
+        return DoubleFloat(*(function(*parts) for parts in zip(*doubles, strict=True)))
     with jax.enable_x64(True):
-        return DoubleFloat._of_wide(function(*(x._number for x in doubles)))
+        return DoubleFloat._made(function(*(x._number for x in doubles)))

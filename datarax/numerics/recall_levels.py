@@ -28,7 +28,7 @@ def _slack() -> np.ndarray:
 _SLACK = _slack()
 
 
-class Ranking(NamedTuple):
+class RankedDetections(NamedTuple):
     """Detections (n,), sorted by class, and in each class by score, lowest first.
 
     Unused rows come last, with a class that there is not.
@@ -53,7 +53,7 @@ class Ranking(NamedTuple):
 
 
 def average_precision(
-    ranking: Ranking, right: jax.Array, wrong: jax.Array, support: DoubleFloat
+    ranking: RankedDetections, right: jax.Array, wrong: jax.Array, support: DoubleFloat
 ) -> tuple[DoubleFloat, DoubleFloat]:
     """The average precision of each class, and its recall: (T, C).
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from datarax._xp import lax, on_host, xp
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, is_one
 from datarax.numerics.sums import Add, suffix_scan
 
 
@@ -21,7 +21,7 @@ def run_sums(x: jax.Array | DoubleFloat, first: jax.Array, last: jax.Array) -> D
         first: which elements begin a run, of the shape of `x`.
         last: which elements end a run.
     """
-    if on_host(x, first, last) and len(DoubleFloat.of(x).held_arrays) == 1:
+    if on_host(x, first, last) and is_one(x):
         return DoubleFloat.of(x).map(lambda number: _on_host(number, first, last))
     axis, size = x.ndim - 1, x.shape[-1]
     place = lax.broadcasted_iota(xp.int32, x.shape, axis)

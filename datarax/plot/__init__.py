@@ -1,9 +1,9 @@
 """Figures of metrics, from computed values."""
 
-from datarax.plot.calibration_bars import reliability as reliability
 from datarax.plot.health_maps import expert_load as expert_load
 from datarax.plot.health_maps import health as health
 from datarax.plot.matrices import confusion_matrix as confusion_matrix
+from datarax.plot.reliability_diagram import reliability as reliability
 from datarax.plot.runs import history as history
 from datarax.plot.runs import quantiles as quantiles
 from datarax.plot.score_bars import score_histogram as score_histogram

@@ -1,10 +1,11 @@
 """What all figures share: axes, colours, and labels that do not overlap."""
 
+import hashlib
 import io
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,13 +17,14 @@ from datarax._optional import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
-import hashlib
-from typing import TYPE_CHECKING
+    from matplotlib.gridspec import SubplotSpec
+    from matplotlib.image import AxesImage
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+Style = dict[str, Any]
+"""Arguments of a call of Matplotlib that say how something looks."""
 
 INK = "#010203"
 """The colour of text and axes. It looks black, and no other artist has it: `svg` replaces it."""
@@ -37,20 +39,19 @@ MOST_NAMED = 10
 """How many series have a colour and a line in the legend."""
 
 
-def axes_of(ax: Any, width: float = 5.2, height: float = 4.2) -> "Axes":
+def axes_of(ax: "Axes | None", width: float = 5.2, height: float = 4.2) -> "Axes":
     """The axes to draw in: those given, or those of a new figure of this size in inches."""
-    kind_of_axes = optional("matplotlib.axes", "plot", "datarax.plot").Axes
     if ax is None:
         return new_axes(new_figure(width, height))
-    if not isinstance(ax, kind_of_axes):
+    if not isinstance(ax, optional("matplotlib.axes", "plot", "datarax.plot").Axes):
         raise MetricTypeError(f"ax: expected matplotlib.axes.Axes or None; got {kind(ax)}")
     return ax
 
 
 def new_figure(width: float, height: float) -> "Figure":
     """A figure that pyplot does not know, so that nobody has to close it."""
-    kind_of_figure = optional("matplotlib.figure", "plot", "datarax.plot").Figure
-    figure = kind_of_figure(figsize=(width, height), layout="constrained")
+    module = optional("matplotlib.figure", "plot", "datarax.plot")
+    figure: Figure = module.Figure(figsize=(width, height), layout="constrained")
     # Jupyter shows figures by itself only after pyplot has made one. It asks other objects.
     vars(figure)["_repr_png_"] = partial(_png, figure)
     return figure
@@ -62,17 +63,17 @@ def _png(figure: "Figure") -> bytes:
     return file.getvalue()
 
 
-def new_axes(figure: "Figure", *place: Any) -> "Axes":
+def new_axes(figure: "Figure", *place: "int | SubplotSpec") -> "Axes":
     """Axes of a figure; text and lines are in ink unless the user's style has a colour for them."""
     return inked(figure.add_subplot(*place))
 
 
 def inked(ax: "Axes", ink: str | None = None) -> "Axes":
     """The axes, with text and lines in the given colour or that of the user's style."""
-    colors = optional("matplotlib.colors", "plot", "datarax.plot")
     if ink is None:
-        given = ax.xaxis.label.get_color()
-        ink = INK if colors.to_hex(given) == "#000000" else str(given)
+        from matplotlib.colors import to_hex
+
+        ink = INK if to_hex(ink_of(ax)) == "#000000" else ink_of(ax)
     ax.tick_params(which="both", color=ink, labelcolor=ink)
     for each in (ax.xaxis.label, ax.yaxis.label, ax.title):
         each.set_color(ink)
@@ -89,28 +90,27 @@ def figure_of(ax: "Axes") -> "Figure":
     return figure
 
 
-def ink_of(ax: "Axes") -> Any:
+def ink_of(ax: "Axes") -> str:
     """The colour of the labels of the axes."""
-    return ax.xaxis.label.get_color()
+    return str(ax.xaxis.label.get_color())
 
 
-def grid(ax: "Axes", axis: Any = "both") -> None:
+def grid(ax: "Axes", axis: Literal["both", "x", "y"] = "both") -> None:
     ax.grid(visible=True, axis=axis, color=ink_of(ax), alpha=0.15, linewidth=0.6)
     ax.set_axisbelow(True)
 
 
-def line_style(i: int) -> dict[str, Any]:
-    """Colour and dashes of the series `i`. No two of the first twenty are alike in both."""
+def line_style(i: int, count: int = 1) -> Style:
+    """Colour and dashes of the series `i`, of which no two of the first twenty are alike in both.
+
+    Of a `count` that is too great to tell them apart, all are light lines.
+    """
+    if count > MOST_NAMED:
+        return {"color": COLORS[0], "linewidth": 0.8, "alpha": max(0.12, min(0.5, 12 / count))}
     return {"color": COLORS[i % len(COLORS)], "linestyle": LINES[i % len(LINES)]}
 
 
-def faint_style(i: int, count: int) -> dict[str, Any]:
-    """The style of one of so many series that they cannot be told apart."""
-    alpha = max(0.12, min(0.5, 12 / count))
-    return {"color": COLORS[0], "linewidth": 0.8, "alpha": alpha}
-
-
-def legend(ax: "Axes", **more: Any) -> None:
+def legend(ax: "Axes", **more: object) -> None:
     """A legend right of the axes, where it covers nothing."""
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
     ax.legend(**place | {"frameon": False, "labelcolor": ink_of(ax), "fontsize": "small"} | more)
@@ -128,25 +128,28 @@ def say(ax: "Axes", message: str) -> None:
     )
 
 
-def opacity(least: float = 0.0) -> Any:
+def opacity(least: float = 0.0) -> "Colormap":
     """A colour map from transparent, or this opacity, to opaque, of one colour.
 
     It is readable on light and on dark pages. Its darkest colour has a contrast of 4.4 to black
     text and of 4.7 to white text.
     """
-    colors = optional("matplotlib.colors", "plot", "datarax.plot")
-    r, g, b = colors.to_rgb("#3a78b5")
-    ends = [(r, g, b, least), (r, g, b, 1.0)]
-    return colors.LinearSegmentedColormap.from_list("datarax", ends)
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
+    color = "#3a78b5"
+    ends = [to_rgba(color, least), to_rgba(color)]
+    return LinearSegmentedColormap.from_list("datarax", ends)
 
 
-def color_bar(ax: "Axes", image: Any, label: str) -> Any:
+def color_bar(ax: "Axes", image: "AxesImage", label: str) -> "Colorbar":
     """A scale for an image, at its right."""
+    from matplotlib import ticker
+    from matplotlib.colors import LogNorm
+
     bar = figure_of(ax).colorbar(image, ax=ax, label=label, shrink=0.8, pad=0.02)
-    log_scale = optional("matplotlib.colors", "plot", "datarax.plot").LogNorm
-    if isinstance(image.norm, log_scale) and image.norm.vmax > 6 * image.norm.vmin:
+    low, high = image.get_clim()
+    if isinstance(image.norm, LogNorm) and low and high and high > 6 * low:
         # Matplotlib's labels at 2, 3, 4 and 6 overlap on a scale of more than this.
-        ticker = optional("matplotlib.ticker", "plot", "datarax.plot")
         bar.minorlocator = ticker.LogLocator(subs=(2, 4))
         # Up to two decades all of them get a label, as there may be one power of ten alone.
         bar.minorformatter = ticker.LogFormatterSciNotation(minor_thresholds=(2, 2))
@@ -159,7 +162,7 @@ def color_bar(ax: "Axes", image: Any, label: str) -> Any:
     return bar
 
 
-def shortened(name: Any, most: int = 24) -> str:
+def shortened(name: object, most: int = 24) -> str:
     """A label of at most so many characters."""
     text = str(name).replace("\n", " ")
     text = text if len(text) <= most else text[: most - 1] + "…"
@@ -173,7 +176,12 @@ def inches(ax: "Axes") -> tuple[float, float]:
 
 
 def name_ticks(
-    ax: "Axes", names: Sequence[Any], axis: str, *, size: float = 8.0, room: float | None = None
+    ax: "Axes",
+    names: Sequence[object],
+    axis: Literal["x", "y"],
+    *,
+    size: float = 8.0,
+    room: float | None = None,
 ) -> None:
     """Names at 0, 1, 2, ... of an axis: all, or as many of them as do not touch.
 
@@ -196,7 +204,7 @@ def name_ticks(
     steps = [factor * 10**power for power in range(6) for factor in (1, 2, 5)]
     step = next((s for s in steps if points * s >= needed), len(labels))
     places = np.arange(0, len(labels), max(step, 1))
-    target: Any = ax.xaxis if axis == "x" else ax.yaxis
+    target = ax.xaxis if axis == "x" else ax.yaxis
     target.set_ticks(places, [labels[i] for i in places], fontsize=size)
     if upright:
         ax.tick_params(axis="x", rotation=90)
@@ -214,14 +222,16 @@ def svg(figure: "Figure") -> str:
     different pictures differ, so that they can be on one page. Text is drawn as paths, so that it
     does not depend on the fonts of the page.
     """
-    matplotlib = optional("matplotlib", "plot", "datarax.plot")
+    from matplotlib import rc_context
+
     layout = figure.get_layout_engine()
     if layout is not None:
         for _ in range(3):  # it is found step by step; drawing makes the last one
             layout.execute(figure)
     file = io.StringIO()
-    settings = {"svg.hashsalt": "datarax", "svg.fonttype": "path", "image.composite_image": False}
-    with matplotlib.rc_context(settings):
+    with rc_context(
+        {"svg.hashsalt": "datarax", "svg.fonttype": "path", "image.composite_image": False}
+    ):
         none = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(file, format="svg", transparent=True, metadata=none)
     text = file.getvalue()

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,8 +13,12 @@ from datarax._errors import MetricInputError, MetricTypeError
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import flat_items
 
+M = TypeVar("M", bound=Metric)
+Record = dict[str, Any]
+"""Results by name."""
 
-def wrong_kind(figure: str, expected: str, given: Any) -> MetricTypeError:
+
+def wrong_kind(figure: str, expected: str, given: object) -> MetricTypeError:
     """The error for something that the figure cannot show."""
     return MetricTypeError(f"datarax.plot.{figure}: expected {expected}; got {kind(given)}")
 
@@ -34,26 +38,26 @@ def chosen(figure: str, name: str | None, found: Sequence[str]) -> str:
     )
 
 
-def results_of(given: Any) -> Any:
+def results_of(given: object) -> Any:
     """The results of a metric; anything else as it is."""
     return given.results() if isinstance(given, Metric) else given
 
 
-def of_statistic(kind: Any, metric: Any) -> Any:
+def of_statistic(kind: type[M], metric: Metric) -> M:
     """A metric of another kind that reads the statistic of this one, under its policy."""
     names = (kind.fields.keys() & metric.fields.keys()) - {"outputs"}
     same = kind(**{name: getattr(metric, name) for name in sorted(names)})
-    return same.replace(statistic=metric.statistic)
+    return same.replace(statistic=metric.children()["statistic"])
 
 
-def fields_of(given: Any) -> dict[str, Any] | None:
+def fields_of(given: Any) -> Record | None:
     """A named tuple or a mapping as a dict with string keys, or None."""
     if hasattr(given, "_asdict"):
         given = given._asdict()
     return {str(name): x for name, x in given.items()} if isinstance(given, Mapping) else None
 
 
-def array_of(x: Any, figure: str, expected: str) -> np.ndarray:
+def array_of(x: object, figure: str, expected: str) -> np.ndarray:
     """Numbers as a float array; None, as in JSON, is NaN."""
     try:
         return np.asarray(x, dtype=float)
@@ -81,7 +85,7 @@ class Run(NamedTuple):
 
     steps: np.ndarray
     """Of shape (steps,), as floats."""
-    records: list[dict[str, Any]]
+    records: list[Record]
     """The results of each step, by flat names."""
 
     def column(self, name: str) -> np.ndarray:
@@ -123,7 +127,7 @@ def run_of(given: Any, figure: str, x: str = "step") -> Run:
     return Run(np.array([step for step, _ in rows], float), [record for _, record in rows])
 
 
-def _row(given: Any, figure: str, x: str) -> tuple[float, dict[str, Any]]:
+def _row(given: object, figure: str, x: str) -> tuple[float, Record]:
     if isinstance(given, Mapping):
         if x not in given:
             raise MetricInputError(
@@ -144,7 +148,7 @@ def _row(given: Any, figure: str, x: str) -> tuple[float, dict[str, Any]]:
     return number, dict(flat_items(record))
 
 
-def _read_lines(path: Path) -> list[Any]:
+def _read_lines(path: Path) -> list[object]:
     records = []
     for i, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
@@ -156,7 +160,7 @@ def _read_lines(path: Path) -> list[Any]:
     return records
 
 
-def _number(x: Any) -> float:
+def _number(x: object) -> float:
     """A number, or NaN for anything else."""
     if isinstance(x, bool) or x is None or isinstance(x, str):
         return np.nan
@@ -167,8 +171,8 @@ def _number(x: Any) -> float:
     return float(array) if array.ndim == 0 else np.nan
 
 
-def is_number(x: Any) -> bool:
+def is_number(x: object) -> bool:
     """Whether a result is one number, or None in the place of NaN."""
     if x is None:
         return True
-    return not isinstance(x, bool | str) and not isinstance(x, Mapping) and np.ndim(x) == 0
+    return not isinstance(x, bool | str) and not isinstance(x, Mapping) and np.asarray(x).ndim == 0

@@ -1,10 +1,9 @@
 """The figures of the health of a run: the load of experts, and norms by group over steps."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from datarax._optional import optional
 from datarax.plot.canvas import (
     COLORS,
     HATCH,
@@ -39,7 +38,7 @@ _EXPERTS = "an ExpertLoad or its results, with 'share' of shape (E,) or (L, E)"
 _FIRST = "grad_norm", "update_norm", "param_norm"
 
 
-def expert_load(metric: Any, ax: "Axes | None" = None) -> "Figure":
+def expert_load(metric: object, ax: "Axes | None" = None) -> "Figure":
     """The share of the assignments that each expert gets.
 
     A line is the even load. With several layers, a heat map shows shares in units of the even load.
@@ -91,11 +90,11 @@ def expert_load(metric: Any, ax: "Axes | None" = None) -> "Figure":
     return figure_of(ax)
 
 
-def _values(x: Any) -> np.ndarray:
+def _values(x: object) -> np.ndarray:
     return array_of(x, "expert_load", _EXPERTS).ravel()
 
 
-def _spread(x: Any) -> str:
+def _spread(x: object) -> str:
     """A number, or the least and the greatest one."""
     values = _values(x)
     low, high = (number(float(end(values))) for end in (np.nanmin, np.nanmax))
@@ -125,7 +124,7 @@ def _layers(ax: "Axes", times: np.ndarray) -> None:
 
 
 def health(
-    metric: Any, ax: "Axes | None" = None, *, name: str | None = None, x: str = "step"
+    metric: object, ax: "Axes | None" = None, *, name: str | None = None, x: str = "step"
 ) -> "Figure":
     """A heat map of the health of a model: a number of each group of parameters, over steps.
 
@@ -221,7 +220,8 @@ def _by_name(run: Run) -> dict[str, dict[str, str]]:
 def _steps_map(
     ax: "Axes", steps: np.ndarray, values: np.ndarray, given: np.ndarray, name: str
 ) -> None:
-    colors = optional("matplotlib.colors", "plot", "datarax.plot")
+    from matplotlib.colors import LogNorm
+
     usable = np.isfinite(values) & (values > 0)
     ax.set(xlim=(-0.5, max(len(steps), 1) - 0.5), ylim=(len(values) - 0.5, -0.5))
     if not given.any() or not (usable.any() or (values == 0).any()):
@@ -240,7 +240,7 @@ def _steps_map(
     image = ax.imshow(
         *(shown,),
         cmap=opacity(0.1),
-        norm=colors.LogNorm(low, high),
+        norm=LogNorm(low, high),
         interpolation="none",
         aspect="auto",
     )
@@ -252,11 +252,12 @@ def _steps_map(
 
 def _cross_out(ax: "Axes", cells: np.ndarray) -> None:
     """Hatches cells that have no number."""
-    patches = optional("matplotlib.patches", "plot", "datarax.plot")
+    from matplotlib.patches import Rectangle
+
     for i, row in enumerate(cells):
         # Neighbours in a row are one patch.
         ends = np.flatnonzero(np.diff(np.concatenate([[False], row, [False]]).astype(int)))
         for start, end in zip(ends[::2], ends[1::2], strict=True):
             box = (float(start) - 0.5, i - 0.5), float(end - start), 1.0
             look = {"facecolor": "none", "edgecolor": COLORS[4], "hatch": HATCH, "linewidth": 0.5}
-            ax.add_patch(patches.Rectangle(*box, **look))
+            ax.add_patch(Rectangle(*box, **look))

@@ -1,13 +1,12 @@
 """The figure of a confusion matrix."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from datarax._checks import choice
 from datarax._errors import MetricInputError
-from datarax._optional import optional
 from datarax.metrics.classification.confusion_matrix import ConfusionMatrix
 from datarax.plot.canvas import (
     axes_of,
@@ -40,7 +39,7 @@ _LABELS = {
 
 
 def confusion_matrix(
-    metric: Any,
+    metric: object,
     ax: "Axes | None" = None,
     *,
     normalize: Literal["true", "pred", "all"] | None = None,
@@ -100,9 +99,9 @@ def confusion_matrix(
     return figure if ax is None else figure_of(ax)
 
 
-def _table(given: Any) -> np.ndarray:
+def _table(given: object) -> np.ndarray:
     results = results_of(given)
-    if np.ndim(results) == 0 or isinstance(results, str | dict):
+    if isinstance(results, str | dict) or np.ndim(results) == 0:
         raise wrong_kind("confusion_matrix", _EXPECTED, given)
     table = array_of(results, "confusion_matrix", _EXPECTED)
     square = table.ndim in (2, 3) and table.shape[-1] == table.shape[-2]
@@ -121,6 +120,8 @@ def _share(table: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
 def _draw(
     ax: "Axes", table: np.ndarray, names: list[str], normalize: str | None, label: str | None
 ) -> None:
+    from matplotlib.colors import PowerNorm
+
     ax.set(xlabel="predicted class", ylabel="target class")
     if not np.nansum(table) > 0:
         name_ticks(ax, names, "x")
@@ -133,7 +134,7 @@ def _draw(
     by_row = label == _LABELS[None]
     shades = _share(table, _SUMS["true"]) if by_row or label is None else values
     most = max(float(np.nanmax(shades)), np.finfo(float).tiny)
-    scale = optional("matplotlib.colors", "plot", "datarax.plot").PowerNorm(0.5, 0, most)
+    scale = PowerNorm(0.5, 0, most)
     image = ax.imshow(shades, cmap=opacity(), norm=scale, interpolation="none")
     for side in ax.spines.values():
         side.set_visible(True)

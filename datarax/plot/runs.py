@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from datarax.plot.canvas import (
     MARKERS,
     MOST_NAMED,
     axes_of,
-    faint_style,
     figure_of,
     grid,
     ink_of,
@@ -39,7 +38,7 @@ _MOST_PANELS = 20
 
 
 def history(
-    records: Any,
+    records: object,
     ax: "Axes | None" = None,
     *,
     names: Sequence[str] | None = None,
@@ -142,7 +141,7 @@ def _panel(
         value, lower, upper = (run.column(key) for key in columns[name])
         seen = np.isfinite(value)
         shown |= bool(seen.any())
-        style = faint_style(i, len(names)) if many else line_style(i)
+        style = line_style(i, len(names))
         if len(run.steps) <= 40 and not many:
             style |= {"marker": MARKERS[i % len(MARKERS)], "markersize": 3.5}
         elif not many and seen.sum() and not (seen[1:] & seen[:-1]).any():
@@ -173,7 +172,7 @@ def _steps_axis(ax: "Axes", x: str) -> None:
 
 
 def quantiles(
-    metric: Any,
+    metric: object,
     ax: "Axes | None" = None,
     *,
     q: Sequence[float] | None = None,
@@ -223,7 +222,7 @@ def quantiles(
     return figure_of(ax)
 
 
-def _own_q(given: Any) -> Sequence[float] | None:
+def _own_q(given: object) -> Sequence[float] | None:
     """The quantiles that a metric says, or the first metric of pairs."""
     if isinstance(given, list | tuple) and given and isinstance(given[0], list | tuple):
         given = given[0][-1]

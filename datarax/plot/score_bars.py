@@ -1,7 +1,7 @@
 """The figure of the scores of positives and negatives."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from datarax.plot.canvas import (
     COLORS,
     HATCH,
     MOST_NAMED,
+    Style,
     axes_of,
     color_bar,
     figure_of,
@@ -32,7 +33,7 @@ _EXPECTED = "a metric of scores, such as AUROC, AveragePrecision or ROC, which h
 
 
 def score_histogram(
-    metric: Any,
+    metric: object,
     ax: "Axes | None" = None,
     *,
     bins: int = 40,
@@ -129,7 +130,7 @@ def _rows(ax: "Axes", shares: np.ndarray, edges: np.ndarray, names: list[str]) -
             share = shares[kind, i]
             if np.isnan(share).any():
                 continue
-            look: dict[str, Any] = {"facecolor": COLORS[0], "alpha": 0.55, "linewidth": 0}
+            look: Style = {"facecolor": COLORS[0], "alpha": 0.55, "linewidth": 0}
             if kind:
                 look = {"facecolor": "none", "edgecolor": ink, "hatch": HATCH, "linewidth": 1.0}
             ax.stairs(

@@ -1,7 +1,7 @@
 """The figures of curves over the thresholds of scores."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from datarax.metrics.curves.curve_points import ROC, CurveMetric, PrecisionRecal
 from datarax.metrics.curves.score_metric import ScoreMetric
 from datarax.plot.canvas import (
     MOST_NAMED,
+    Style,
     axes_of,
-    faint_style,
     figure_of,
     grid,
     ink_of,
@@ -47,7 +47,9 @@ class Curves(NamedTuple):
     """The value of the given metric for each class, if it is the area under this curve."""
 
 
-def roc(metric: Any, ax: "Axes | None" = None, *, names: Sequence[str] | None = None) -> "Figure":
+def roc(
+    metric: object, ax: "Axes | None" = None, *, names: Sequence[str] | None = None
+) -> "Figure":
     """ROC curves: the true positive rate over the false positive rate.
 
     All points lie on the exact curve. Between two of them there may be more thresholds, which share
@@ -78,7 +80,7 @@ def roc(metric: Any, ax: "Axes | None" = None, *, names: Sequence[str] | None = 
     ax = axes_of(ax, 4.6 if len(names) == 1 else 6.6)
     for i in range(len(curves.x)):
         x, y, ties = _without_repeats(curves.x[i], curves.y[i], curves.ties[i])
-        style = _style(i, len(names))
+        style = line_style(i, len(names))
         ax.plot(x, y, label=_label(names[i], curves.areas, i), **style)
         # The curve rises from each point to the next, somewhere within their rectangle.
         if len(names) <= MOST_NAMED:
@@ -97,7 +99,7 @@ def roc(metric: Any, ax: "Axes | None" = None, *, names: Sequence[str] | None = 
 
 
 def precision_recall(
-    metric: Any, ax: "Axes | None" = None, *, names: Sequence[str] | None = None
+    metric: object, ax: "Axes | None" = None, *, names: Sequence[str] | None = None
 ) -> "Figure":
     """Precision over recall.
 
@@ -132,7 +134,7 @@ def precision_recall(
     for i in range(len(curves.x)):
         # The thresholds ascend; without repeats they do so from the last point to the first.
         x, y, ties = _without_repeats(curves.x[i], curves.y[i], curves.ties[i])
-        style = _style(i, len(names))
+        style = line_style(i, len(names))
         ax.plot(x, y, label=_label(names[i], curves.areas, i), drawstyle="steps-post", **style)
         if len(names) <= MOST_NAMED:
             _band(ax, *_precision_band(x[::-1], y[::-1], ties[::-1]), style)
@@ -146,7 +148,11 @@ def precision_recall(
 
 
 def _curves(
-    given: Any, figure: str, kind: type[CurveMetric], pair: tuple[str, str], area: type[ScoreMetric]
+    given: object,
+    figure: str,
+    kind: type[CurveMetric],
+    pair: tuple[str, str],
+    area: type[ScoreMetric],
 ) -> Curves:
     """The points of what is given, as a curve metric of this kind gives them."""
     expected = f"{kind.__name__}, its results, or another metric of scores such as {area.__name__}"
@@ -170,7 +176,7 @@ def _curves(
     return Curves(x, y, _ties(metric, thresholds), areas)
 
 
-def _ties(metric: Any, thresholds: np.ndarray) -> np.ndarray:
+def _ties(metric: CurveMetric | None, thresholds: np.ndarray) -> np.ndarray:
     """Which points are followed by the next threshold that there is, without others between.
 
     From the point of a lower threshold to that of a higher one there is one group of scores. If the
@@ -241,17 +247,11 @@ def _precision_at(at: np.ndarray, recall: np.ndarray, precision: np.ndarray) -> 
     return precision[np.minimum(place, len(recall) - 1)]
 
 
-def _style(i: int, count: int) -> dict[str, Any]:
-    return line_style(i) if count <= MOST_NAMED else faint_style(i, count)
-
-
 def _label(name: str, areas: np.ndarray | None, i: int) -> str:
     return shortened(name) if areas is None else f"{shortened(name)}  {number(areas[i])}"
 
 
-def _band(
-    ax: "Axes", x: np.ndarray, low: np.ndarray, high: np.ndarray, style: dict[str, Any]
-) -> None:
+def _band(ax: "Axes", x: np.ndarray, low: np.ndarray, high: np.ndarray, style: Style) -> None:
     # Elsewhere it is thinner than the line, and thousands of points would be drawn for nothing.
     visible = high - low > 1e-3
     if visible.any():

@@ -29,7 +29,7 @@ _PARTS = ("value", "lower", "upper", "std_error", "slices")
 
 
 def slices(
-    metric: Any, ax: "Axes | None" = None, *, name: str | None = None, sort: bool = True
+    metric: object, ax: "Axes | None" = None, *, name: str | None = None, sort: bool = True
 ) -> "Figure":
     """The value of each slice as a dot with its interval, and that of all data as a line.
 
@@ -95,7 +95,7 @@ def slices(
 
 
 def _rows(
-    given: Any, name: str | None
+    given: object, name: str | None
 ) -> tuple[dict[str, float], dict[str, dict[str, float]], str]:
     """The numbers of all data, those of each slice, and the name of the result."""
     results = fields_of(results_of(given))

@@ -22,9 +22,9 @@ from datarax._checks import (
 )
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._update_context import check_values
 from datarax._xp import all_finite, lax, on_host, xp
 from datarax.numerics.limbs import difference, is_wide
-from datarax.statistics.argument_checks import check_values
 from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, not_logits, out_of_range
 from datarax.statistics.thresholds import (
     check_binary_logits,

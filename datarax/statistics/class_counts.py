@@ -11,7 +11,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
-from datarax.algebra.row_merge import invalid_uncounted, repeating, repetitions
+from datarax.algebra.replication import folding
 from datarax.algebra.state import State
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
@@ -87,12 +87,14 @@ class TaskCounts(State):
         self, w: jax.Array, count: Callable[[jax.Array], jax.Array], invalid: Invalid
     ) -> Self:
         """A copy with a batch of weights `w` counted, by `count`, which takes integer weights."""
-        repeats = repetitions()
-        total = sum_by_digits(w, count) if repeats is None else _replicated(w, count, repeats)
         return self.replace(
-            cells=self.cells.plus(total),
+            cells=self.cells.plus(sum_by_digits(w, count)),
             invalid=self.invalid.update(invalid),
         )
+
+
+_Examples = tuple[jax.Array, Callable[[jax.Array], jax.Array], Invalid]
+"""The weights of a batch, what counts it for integer weights, and what cannot be used."""
 
 
 class PredictionCounts(TaskCounts):
@@ -122,11 +124,26 @@ class PredictionCounts(TaskCounts):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the labels are not integers.
         """
+        return self.counted(*self._examples(preds, target, weights))
+
+    @folding
+    def with_repeated(
+        self, repeats: jax.Array, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None
+    ) -> Self:
+        """Updates a stack of states at once: the state r counts row i `repeats[i, r]` times.
+
+        The rows that cannot be used are not counted.
+        """
+        w, count, _ = self._examples(preds, target, weights)
+        return self.replace(cells=self.cells.plus(_replicated(w, count, repeats)))
+
+    def _examples(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> _Examples:
+        """The arguments of `counted`."""
         if self.num_classes is None:
             return self._binary(preds, target, weights)
         return self._multiclass(numeric(preds, "preds"), numeric(target, "target"), weights)
 
-    def _binary(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> Self:
+    def _binary(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> _Examples:
         preds, positive, w, invalid, _ = examples(
             preds,
             target,
@@ -140,9 +157,9 @@ class PredictionCounts(TaskCounts):
         if self.num_labels is None:  # one class, the positive one
             chosen, positive, w = (x[..., None] for x in (chosen, positive, w))
             invalid = invalid[..., None]
-        return self.counted(w, lambda w: self.of_labels(chosen, positive, w), invalid)
+        return w, lambda w: self.of_labels(chosen, positive, w), invalid
 
-    def _multiclass(self, preds: jax.Array, target: jax.Array, weights: Weights) -> Self:
+    def _multiclass(self, preds: jax.Array, target: jax.Array, weights: Weights) -> _Examples:
         seen = predictions(preds, target, weights, self.size, self.top_k, self.ignore_index)
         chosen, target, w, invalid = seen
         # With top_k, one example adds to k predicted classes, but to one target.
@@ -150,15 +167,7 @@ class PredictionCounts(TaskCounts):
             hit = chosen[..., 0] == target
         else:
             hit = xp.any(chosen == target[..., None], -1)
-        return self.counted(w, lambda w: self.of_classes(chosen, hit, target, w), invalid)
-
-    def with_repeated(self, counts: jax.Array, *args: ArrayLike, **kwargs: Weights) -> Self:
-        """Updates a stack of states at once: the state r counts row i `counts[i, r]` times.
-
-        The rows that cannot be used are not counted.
-        """
-        with repeating(counts), invalid_uncounted():
-            return self.update(*args, **kwargs)
+        return w, lambda w: self.of_classes(chosen, hit, target, w), invalid
 
 
 class ClassCounts(PredictionCounts):

@@ -25,7 +25,7 @@ from datarax.numerics.box_matching import (
 )
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.recall_levels import Ranking
+from datarax.numerics.recall_levels import RankedDetections
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range, rows_weight
 from datarax.statistics.buffer import KeepsRows, WeightedRows
@@ -155,9 +155,9 @@ RANKS = (1, 10, MOST_DETECTIONS)
 
 
 class Ranked(NamedTuple):
-    """The detections that are kept, in the order of a `Ranking`."""
+    """The detections that are kept, in the order of a `RankedDetections`."""
 
-    ranking: Ranking
+    ranking: RankedDetections
     tier: jax.Array
     """The place in `RANKS` of the least number of detections that includes it."""
     words: jax.Array
@@ -304,7 +304,7 @@ class Detections(KeepsRows, State, kw_only=False):
         order = xp.lexsort((score, label // len(RANKS)))
         score, label, w = score[order], label[order], w[order]
         return Ranked(
-            Ranking.of(label // len(RANKS), score),
+            RankedDetections.of(label // len(RANKS), score),
             label % len(RANKS),
             xp.stack(words)[:, order].astype(xp.int32),
             w,

@@ -9,7 +9,6 @@ import numpy as np
 
 from datarax._checks import as_float, is_integer
 from datarax._xp import all_finite, lax, on_host, xp
-from datarax.algebra.row_merge import counting_invalid
 from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact
@@ -142,8 +141,6 @@ class InvalidCounts(State):
 
     def update(self, invalid: Invalid | jax.Array) -> Self:
         """Folds in a batch of rows: from `rows_weight`, or a mask of those out of range."""
-        if not counting_invalid():
-            return self
         if not isinstance(invalid, Invalid):
             invalid = out_of_range(xp.asarray(invalid, xp.bool_))
         if invalid.is_empty:
@@ -171,6 +168,19 @@ class InvalidCounts(State):
     def example(self) -> Any:
         """The largest value out of range; -inf if there is none, or it is not known."""
         return self.largest.value
+
+
+def with_invalid_of(before: State, after: State) -> State:
+    """The state `after` an update, with the counts of invalid rows that it had `before`."""
+    if isinstance(after, InvalidCounts):
+        return before
+    parts = jax.tree.map(
+        lambda x, y: with_invalid_of(x, y) if isinstance(y, State) else y,
+        before.children(),
+        after.children(),
+        is_leaf=lambda x: isinstance(x, State),
+    )
+    return after.with_parts(parts)
 
 
 def sum_of_counts(counts: Iterable[Any]) -> Any:

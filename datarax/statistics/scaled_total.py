@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -221,7 +221,7 @@ class ScaledTotal(ElementwiseState, kw_only=False):
         if not all_finite(part):
             exponent = np.where(np.isfinite(part), exponent, np.int32(INFINITE))
         top = np.maximum(self.exponent, exponent)
-        total = np.ldexp(own, self.exponent - top) + np.ldexp(part, exponent - top)
+        total: Any = np.ldexp(own, self.exponent - top) + np.ldexp(part, exponent - top)
         return self.with_parts({"parts": split(total), "exponent": top})
 
     def weighted_by(self, factor: ScaledDouble) -> Self:

@@ -8,6 +8,7 @@ import numpy as np
 from datarax._checks import as_float, default_float, is_integer, numeric, positive_int
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
+from datarax._update_context import check_values
 from datarax._xp import lax, special, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
@@ -20,7 +21,6 @@ from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.special import softmax_log_odds
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins
-from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import check_task, examples, is_class
 from datarax.statistics.buffer import KeepsRows, Rows
 from datarax.statistics.invalid_counts import InvalidCounts

@@ -12,8 +12,8 @@ from jax.core import Tracer
 from datarax._checks import is_integer, real, warn
 from datarax._errors import MetricInputError, ScoresWarning
 from datarax._typing import Array, ArrayLike, Weights
+from datarax._update_context import update_context
 from datarax._xp import xp
-from datarax.statistics.argument_checks import kept
 
 HIGHEST_SCORE = "with num_classes=, where the class of the highest score is predicted"
 """Why a threshold has no effect."""
@@ -125,7 +125,7 @@ def check_one_hot(preds: ArrayLike, target: ArrayLike, size: int | None, name: s
     Raises:
         MetricInputError: predictions and targets both hold a single 1 along an axis, and else 0.
     """
-    if kept() != "all" or not (_is_known(preds) and _is_known(target)):
+    if update_context.get().checks != "all" or not (_is_known(preds) and _is_known(target)):
         return
     shape = np.shape(target)
     # A program runs its check for every batch, also for one of other shapes.
@@ -257,7 +257,9 @@ def check_losses(
 
 
 def _refuse_other_labels(labels: ArrayLike, name: str, given: _Given) -> None:
-    other = _first(labels, _is_other, given) if kept() == "all" else None
+    if update_context.get().checks != "all":
+        return
+    other = _first(labels, _is_other, given)
     if other is not None:
         hint = "For labels of several classes, a metric needs num_classes="
         if not other.is_integer():

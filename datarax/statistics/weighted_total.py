@@ -7,12 +7,12 @@ import jax
 from datarax._checks import as_float, is_integer, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
+from datarax._update_context import check_values
 from datarax._xp import special, xp
 from datarax.algebra.fields import state
 from datarax.algebra.state import State
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import not_distribution, on_leading_axes, rows_weight
 from datarax.statistics.invalid_counts import (
     Invalid,

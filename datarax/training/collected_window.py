@@ -1,4 +1,4 @@
-"""`Window`: one window of a collector, from its dispatch until its results are on the host."""
+"""`CollectedWindow`: a window of a collector, until its results are on the host."""
 
 import contextlib
 import threading
@@ -24,7 +24,7 @@ from datarax.metrics.base import Metric, Reading, read
 from datarax.training.agreement import Barrier
 
 
-class Window(NamedTuple):
+class CollectedWindow(NamedTuple):
     name: str
     step: Any
     reading: "Future[Reading]"

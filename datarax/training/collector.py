@@ -24,7 +24,7 @@ from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric
 from datarax.training.agreement import Barrier, agree
 from datarax.training.collected_window import (
-    Window,
+    CollectedWindow,
     check_joint,
     emptied,
     is_empty,
@@ -143,8 +143,8 @@ class AsyncMetricCollector:
         self._timeout, self._limit, self._bounds = timeout, max_in_flight, bounds
         self._bound = self._was_bound = self._agreed = False
         self._warned_of_waiting = self._warned_of_unread = False
-        self._windows: deque[Window] = deque()
-        self._finished: deque[Window | _Written] = deque()
+        self._windows: deque[CollectedWindow] = deque()
+        self._finished: deque[CollectedWindow | _Written] = deque()
         self._count = 0
         # The last window and its arrays, which must not be kept alive; None for NumPy arrays.
         self._last_metric: weakref.ref[Metric] | None = None
@@ -265,7 +265,7 @@ class AsyncMetricCollector:
             reading = reading_of(current, self._thread)
             empty = emptied(current)
         reached = 0 if self._barrier is None else self._barrier.round - 1
-        window = Window(name, step, reading, self._barrier, reached, self._count)
+        window = CollectedWindow(name, step, reading, self._barrier, reached, self._count)
         self._windows.append(window)
         self._count += 1
         leaves = jax.tree.leaves(current)
@@ -347,7 +347,7 @@ class AsyncMetricCollector:
         errors: list[Exception] = []
         finished, self._finished = self._finished, deque(maxlen=_KEPT)
         for window in finished:
-            if isinstance(window, Window):
+            if isinstance(window, CollectedWindow):
                 try:
                     results = self._read(window)
                     self._finished.append(_Written(window.step, results))
@@ -425,7 +425,7 @@ class AsyncMetricCollector:
             self._wait_to_schedule(self._windows[0])
             self._finish_oldest()
 
-    def _wait_to_schedule(self, window: Window) -> None:
+    def _wait_to_schedule(self, window: CollectedWindow) -> None:
         if not self._warned_of_waiting and not window.is_ready():
             self._warned_of_waiting = True
             _log.warning(
@@ -448,7 +448,7 @@ class AsyncMetricCollector:
         else:
             barrier.arrive(self._timeout)
 
-    def _read(self, window: Window | _Written) -> PyTree:
+    def _read(self, window: CollectedWindow | _Written) -> PyTree:
         if isinstance(window, _Written):
             return window.results
         with naming_window(window.name):

@@ -12,7 +12,6 @@ from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import fetched, on_host, vmap, xp
 from datarax.algebra.fields import state
-from datarax.algebra.row_merge import invalid_uncounted
 from datarax.metrics.base import Metric
 from datarax.metrics.reading import Reading
 from datarax.metrics.row_updates import by_rows, rows_of
@@ -176,8 +175,7 @@ def _wilson(p: jax.Array, n: jax.Array, z: float) -> tuple[jax.Array, jax.Array]
 
 def _terms_of_rows(empty: Metric, call: Any) -> Any:
     """The numerator and the denominator of each row, of a call by rows."""
-    with invalid_uncounted():
-        return vmap(lambda call: empty.apply(call).as_ratio())(call)
+    return vmap(lambda call: empty.apply(call).as_ratio())(call)
 
 
 _terms = jax.jit(_terms_of_rows)

@@ -113,6 +113,16 @@ def test_update_leaves_the_old_state_alone(case):
     assert_equal(state.reset().merge(state), state)
 
 
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("cls", [Accuracy, Mean, Std])
+def test_a_reset_says_that_x64_has_changed(cls, first):
+    with jax.enable_x64(first):
+        state = cls()
+    said = f"it was made {'with' if first else 'without'} jax_enable_x64"
+    with jax.enable_x64(not first), pytest.raises(MetricTypeError, match=said):
+        state.reset()
+
+
 def _name(state):
     return next(name for name, (empty, _) in STATES.items() if empty is state)
 

@@ -2,21 +2,38 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
 from sklearn import metrics as sklearn_metrics
 from sklearn.calibration import calibration_curve
 
-from datarax.cli.verification import Predictions, difference
-
 REPLICAS = 2000
 CONFIDENCE = 0.95
 
 
+class Predictions(NamedTuple):
+    """Logits (N, C) and labels (N,) of some examples."""
+
+    logits: np.ndarray
+    labels: np.ndarray
+
+
+def random_predictions(rng: np.random.Generator, rows: int = 50) -> Predictions:
+    return Predictions(rng.normal(0, 4, (rows, 10)).astype(np.float32), rng.integers(0, 10, rows))
+
+
+def difference(a: float, b: float) -> float:
+    """The absolute difference of two numbers; 0 if both are NaN, infinite if only one is."""
+    if a == b or (math.isnan(a) and math.isnan(b)):
+        return 0.0
+    found = abs(a - b)
+    return math.inf if math.isnan(found) else found
+
+
 def quality_reference(predictions: Predictions, num_bins: int = 15) -> dict[str, Any]:
-    """What scikit-learn finds for predictions without padding."""
+    """What scikit-learn finds for predictions."""
     logits, labels = predictions.logits.astype(np.float64), predictions.labels
     probs, chosen = softmax(logits, axis=1), logits.argmax(axis=1)
     confidence, right = probs.max(axis=1), chosen == labels

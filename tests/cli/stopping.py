@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from datarax.cli import compare_command
+from datarax.cli import compare
 from datarax.evaluation import evaluator, files, outcome, partial_state
 from datarax.evaluation.npz_files import NpzFile
 
@@ -56,7 +56,7 @@ def computes(*_):
 
 
 if HOW == "results":
-    outcome.summary_of = compare_command.compared_rows = computes
+    outcome.summary_of = compare.compared_rows = computes
 elif HOW == "compile":
     evaluator.fold_part = compiles
 else:

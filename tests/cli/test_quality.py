@@ -14,15 +14,16 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from datarax import Bootstrap, Collection, Metric, Sliced, per_device
 from datarax.cli import digits
-from datarax.cli.verification import TOLERANCE, Predictions
+from datarax.cli.demo import TOLERANCE
 from datarax.metrics import AUROC, F1, Accuracy, CalibrationError, Recall, Sum
 from tests.cli.quality import (
     REPLICAS,
+    Predictions,
     interval_differences,
     quality_differences,
     quality_reference,
+    random_predictions,
 )
-from tests.cli.test_verification import random_predictions
 from tests.helpers import make_mesh, place
 
 SLICES = {"digit": list("0123456789"), "ink": ["light", "medium", "heavy"]}
@@ -88,7 +89,7 @@ def poisson_intervals(rng: np.random.Generator, predictions: Predictions, ids: n
 def test_intervals_against_plain_bootstraps(rng):
     rows = 300
     logits = rng.normal(0, 1, (rows, 3)) + 2 * np.eye(3)[np.arange(rows) % 3]
-    predictions = Predictions(logits, np.arange(rows) % 3, np.ones(rows, bool))
+    predictions = Predictions(logits, np.arange(rows) % 3)
     ids = rng.integers(0, 2, rows)
     reported = poisson_intervals(rng, predictions, ids)
 
@@ -118,7 +119,7 @@ def classified() -> tuple[Predictions, dict[str, np.ndarray]]:
     model = LogisticRegression(C=0.02).fit(train.images, train.labels)
     logits = model.decision_function(test.images).astype(np.float32)
     ids = {"digit": test.labels, "ink": np.digitize(test.images.mean(axis=1), (0.287, 0.321))}
-    return Predictions(logits, test.labels, np.ones(len(test.labels), bool)), ids
+    return Predictions(logits, test.labels), ids
 
 
 def make_quality() -> Metric:

@@ -29,6 +29,7 @@ from datarax.evaluation.tasks import (
     snake_case,
 )
 from datarax.metrics.reading import flat_items
+from tests.registry import CASES
 
 SIZES = {
     "binary": (None, "probabilities"),
@@ -150,18 +151,6 @@ def test_what_is_no_metric(text, said):
     assert said in str(caught.value)
 
 
-# What a metric needs besides what the task says.
-REQUIRED = {
-    "k": 3,
-    "fraction": 0.25,
-    "threshold": 1.5,
-    "min_recall": 0.5,
-    "min_precision": 0.5,
-    "min_specificity": 0.5,
-    "min_sensitivity": 0.5,
-}
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_names_go_in_as_they_come_out(task):
     """All metrics of a task, by the names of the numbers that its table has."""
@@ -169,7 +158,8 @@ def test_names_go_in_as_they_come_out(task):
     specs = list(defaults(task, size=size, scores=scores))
     for name in of_task(task):
         needed = (x for x, required in fields_of(CLASSES[name]).items() if required)
-        options = [f"{x}={REQUIRED[x]}" for x in needed if x != TASKS[task].size]
+        config = next(case.config for case in CASES if case.cls is CLASSES[name])
+        options = [f"{x}={config[x]}" for x in needed if x != TASKS[task].size]
         (spec,) = parsed(":".join([snake_case(name), *options]), task)
         specs += [spec] if spec.name not in {each.name for each in specs} else []
     for spec in specs:

@@ -74,6 +74,7 @@ def test_arguments_that_a_constructor_does_not_take():
     [
         ("RMSE", "MeanSquaredError(squared=False)"),
         ("MSE", "MeanSquaredError"),
+        ("ECE", "CalibrationError"),
         ("mAP", "MeanAveragePrecision"),
         ("PRAUC", "AveragePrecision"),
         ("AUC", "AUROC"),

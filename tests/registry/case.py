@@ -6,7 +6,7 @@ half of such a unit; n is the size of a batch, and gamma(n) = n u / (1 - n u), s
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -91,6 +91,8 @@ class Case:
             collection, though they share no statistic, so that one program updates them.
         laws: whether the laws are checked. Not of a metric that differs from one of which they are
             in the score of a row alone: the tests of its family compare it with the oracle.
+        perfect: what perfect predictions give: the best value of the range; one that is no worse
+            than that of other predictions; or any.
     """
 
     id: str
@@ -106,6 +108,7 @@ class Case:
     empty: Any = np.nan
     together: str = ""
     laws: bool = True
+    perfect: Literal["best", "no worse", "any"] = "best"
 
     def make(self, **config: Any) -> datarax.Metric:
         # A class within the configuration stands for a metric, whose dtypes depend on x64 now.

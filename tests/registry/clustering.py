@@ -260,6 +260,8 @@ CASES = [
         reference=sklearn_clusters(sklearn.metrics.mutual_info_score),
         ulps=INFORMATION,
         atol=lambda w, preds, target: NOTHING,
+        # The case has fewer clusters than classes, so some targets are left out as predictions.
+        perfect="any",
     ),
     *(
         CASE(

@@ -6,7 +6,7 @@ Of ties, an oracle takes the mean over all their orders, which it lists.
 import itertools
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -183,8 +183,11 @@ def case(
     cls: Any,
     score: Callable[[np.ndarray, np.ndarray], float],
     undefined: Callable[[np.ndarray], bool] | None = none_relevant,
+    perfect: Literal["best", "no worse"] = "no worse",
     **config: Any,
 ) -> Case:
+    # Perfect rankings have a worse value than the best: queries without relevant documents count as
+    # `empty=` says, and k may be more or less than the number of relevant documents.
     instead = {"skip": None, "zero": 0.0, "one": 1.0}[config.get("empty", "skip")]
     return Case(
         id,
@@ -194,6 +197,7 @@ def case(
         config,
         ulps=3,  # each score is rounded once, the mean once, and a gain once
         together="rankings",
+        perfect=perfect,
     )
 
 
@@ -322,11 +326,12 @@ CASES = [
     case("retrieval_auroc", metrics.RetrievalAUROC, auroc_of,
          lambda t: none_relevant(t) or none_irrelevant(t)),
     case("coverage_error", metrics.CoverageError, coverage_of),
-    case("label_ranking_loss", metrics.LabelRankingLoss, label_loss_of),
+    case("label_ranking_loss", metrics.LabelRankingLoss, label_loss_of, perfect="best"),
     case(
         "label_ranking_average_precision",
         metrics.LabelRankingAveragePrecision,
         label_precision_of,
+        perfect="best",
         empty="one",
     ),
 ]  # fmt: skip

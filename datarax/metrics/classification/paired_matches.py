@@ -75,13 +75,13 @@ class PairedMatches(TaskCounts):
 
     def _matches(
         self, preds: ArrayLike, target: ArrayLike, weights: Weights, name: str
-    ) -> "_Matches":
+    ) -> "_CorrectPredictions":
         if self.num_classes is not None:
             preds, target = numeric(preds, name), numeric(target, "target")
             chosen, target, w, invalid = predictions(
                 preds, target, weights, self.size, self.top_k, self.ignore_index, name
             )
-            return _Matches(xp.any(chosen == target[..., None], -1), w, invalid)
+            return _CorrectPredictions(xp.any(chosen == target[..., None], -1), w, invalid)
         scores, positive, w, invalid, _ = examples(
             preds,
             target,
@@ -93,10 +93,10 @@ class PairedMatches(TaskCounts):
             name=name,
         )
         chosen = is_above(scores, self.threshold, self.from_logits)
-        return _Matches(chosen == positive, w, invalid)
+        return _CorrectPredictions(chosen == positive, w, invalid)
 
 
-class _Matches(NamedTuple):
+class _CorrectPredictions(NamedTuple):
     """Which predictions of a model are right, the weight of each, and the invalid ones."""
 
     right: jax.Array

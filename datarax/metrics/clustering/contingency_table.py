@@ -34,7 +34,7 @@ class PairCounts(NamedTuple):
     """Together in neither."""
 
 
-class Table(NamedTuple):
+class ContingencyTable(NamedTuple):
     """A contingency table of R rows (classes) and K columns (clusters), and its sums.
 
     All are double-floats.
@@ -50,7 +50,7 @@ class Table(NamedTuple):
     """The sum of all, (1, 1)."""
 
     @classmethod
-    def of(cls, statistic: Contingency) -> "Table":
+    def of(cls, statistic: Contingency) -> "ContingencyTable":
         """The table from the counts of a statistic."""
         cells = statistic.table.double
         rows, columns = cells.sum(1)[:, None], cells.sum(0)[None, :]
@@ -71,10 +71,10 @@ class Table(NamedTuple):
         """The entropy of the distribution over the columns, in nats."""
         return entropy(self.columns, self.total)
 
-    def scaled(self) -> "Table":
+    def scaled(self) -> "ContingencyTable":
         """The table times one power of two, so that products of two cannot over- or underflow."""
         scale = power_of_two_near_reciprocal(self.size)
-        return Table(*(each * scale for each in self))
+        return ContingencyTable(*(each * scale for each in self))
 
     def mutual_information(self) -> jax.Array:
         """The mutual information of rows and columns, in nats; NaN where there is no data.
@@ -155,7 +155,7 @@ class TableMetric(Metric):
         """A new metric with the batch folded in; no communication.
 
         Args:
-            preds: integer labels (...), from 0. The result does not depend on their numbering.
+            preds: integer labels (...), from 0.
             target: integer labels of the shape of `preds`.
             weights: broadcast against the leading axes; weight w counts as w repetitions.
 
@@ -165,17 +165,17 @@ class TableMetric(Metric):
         """
         return self.replace(statistic=self.statistic.update(preds, target, weights=weights))
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         """The value for a table that is not empty."""
         raise TypeError(f"{type(self).__name__} does not define of_table()")
 
     def compute(self) -> PyTree:
-        table = Table.of(self.statistic)
+        table = ContingencyTable.of(self.statistic)
         return nan_where(~(table.size > 0), self.of_table(table))
 
 
 class Clustering(TableMetric):
-    """A comparison of clusters (`preds`) with known classes (`target`)."""
+    """A comparison of clusters (`preds`) with known classes (`target`), in any numbering."""
 
     higher_is_better = True
     num_clusters: int | None = None

@@ -3,7 +3,7 @@
 import jax
 
 from datarax._xp import lax, xp
-from datarax.metrics.clustering.contingency_table import Table
+from datarax.metrics.clustering.contingency_table import ContingencyTable
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.special import relative_deviance, stirling_ratio
@@ -12,7 +12,7 @@ from datarax.numerics.sums import sum_floats
 _POINTS = 64  # how many points are summed on either side of the mode
 
 
-def expected_mutual_information(table: Table) -> jax.Array:
+def expected_mutual_information(table: ContingencyTable) -> jax.Array:
     """The mean mutual information, in nats, of all tables with the row and column sums of `table`.
 
     It is the expectation of Vinh, Epps and Bailey (2010), in a form in which no digits cancel:

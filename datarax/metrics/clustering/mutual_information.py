@@ -7,7 +7,7 @@ import jax
 from datarax._checks import real
 from datarax._errors import MetricInputError
 from datarax._xp import xp
-from datarax.metrics.clustering.contingency_table import Clustering, Table
+from datarax.metrics.clustering.contingency_table import Clustering, ContingencyTable
 from datarax.metrics.clustering.expected_information import expected_mutual_information
 
 
@@ -28,7 +28,7 @@ class MutualInfo(Clustering):
         0.6931
     """
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         return table.mutual_information()
 
 
@@ -38,7 +38,7 @@ class MeanEntropyMetric(Clustering):
     average_method: Literal["min", "geometric", "arithmetic", "max"] = "arithmetic"
     """Which mean of the two entropies is used; it may be their minimum or maximum."""
 
-    def mean_entropy(self, table: Table) -> jax.Array:
+    def mean_entropy(self, table: ContingencyTable) -> jax.Array:
         """The mean of the entropies of classes and clusters."""
         a, b = table.row_entropy, table.column_entropy
         if self.average_method == "arithmetic":
@@ -64,7 +64,7 @@ class NormalizedMutualInfo(MeanEntropyMetric):
         0.8
     """
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         value = _fraction(table.mutual_information(), self.mean_entropy(table), 0)
         nothing_to_tell = (table.row_entropy == 0) & (table.column_entropy == 0)
         return xp.where(nothing_to_tell, 1, value)
@@ -91,7 +91,7 @@ class AdjustedMutualInfo(MeanEntropyMetric):
         0.5714
     """
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         expected = expected_mutual_information(table)
         numerator = table.mutual_information() - expected
         denominator = self.mean_entropy(table) - expected
@@ -118,7 +118,7 @@ class Homogeneity(Clustering):
         1.0
     """
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         return _fraction(table.mutual_information(), table.row_entropy, 1)
 
 
@@ -138,7 +138,7 @@ class Completeness(Clustering):
         0.6667
     """
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         return _fraction(table.mutual_information(), table.column_entropy, 1)
 
 
@@ -170,7 +170,7 @@ class VMeasure(Clustering):
         if not 0 < self.beta < float("inf"):
             raise MetricInputError(f"beta={self.beta!r}; expected a positive number")
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         information = table.mutual_information()
         h = _fraction(information, table.row_entropy, 1)
         c = _fraction(information, table.column_entropy, 1)
@@ -183,7 +183,7 @@ def _fraction(part: jax.Array, whole: jax.Array, of_nothing: float) -> jax.Array
     return xp.where(some, xp.minimum(part / xp.where(some, whole, 1), 1), of_nothing)
 
 
-def _is_perfect(table: Table) -> jax.Array:
+def _is_perfect(table: ContingencyTable) -> jax.Array:
     """Whether each class that occurs meets one cluster only, and each cluster one class only."""
     beside = (table.rows - table.cells) + (table.columns - table.cells)
     return xp.all((table.cells.high == 0) | (beside.high == 0))

@@ -9,7 +9,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
-from datarax.metrics.clustering.contingency_table import Table, TableMetric
+from datarax.metrics.clustering.contingency_table import ContingencyTable, TableMetric
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.statistics.contingency import Contingency, Ratings
 
@@ -35,7 +35,7 @@ class ChiSquaredAssociation(Association):
     """Whether to subtract the average value for independent variables, as by Bergsma (2013). Then
     the result is also NaN if there are no more examples than categories."""
 
-    def degrees(self, table: Table) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def degrees(self, table: ContingencyTable) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Chi-squared over n, and the degrees of freedom of rows and columns; NaN for none.
 
         The degrees of r categories are `r - 1`, corrected for bias `(r - 1) (n - r) / (n - 1)`.
@@ -72,7 +72,7 @@ class CramersV(ChiSquaredAssociation):
         0.5774
     """
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         square, rows, columns = self.degrees(table)
         return xp.sqrt(square / xp.minimum(rows, columns))
 
@@ -94,7 +94,7 @@ class TschuprowsT(ChiSquaredAssociation):
         0.8409
     """
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         square, rows, columns = self.degrees(table)
         return xp.sqrt(square / (xp.sqrt(rows) * xp.sqrt(columns)))
 
@@ -115,7 +115,7 @@ class PearsonsContingency(Association):
         0.5
     """
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         square = table.mean_square_contingency()
         return xp.sqrt(square / (1 + square))
 
@@ -140,7 +140,7 @@ class TheilsU(Association):
     given: Literal["preds", "target"] = "preds"
     """The variable that is known; the entropy of the other is explained."""
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         explained = table.row_entropy if self.given == "preds" else table.column_entropy
         # 0/0 is NaN: there is no entropy to explain.
         return xp.minimum(table.mutual_information() / explained, 1)

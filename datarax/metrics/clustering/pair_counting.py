@@ -4,7 +4,7 @@ import jax
 
 from datarax._typing import OnInvalid, PyTree
 from datarax._xp import xp
-from datarax.metrics.clustering.contingency_table import Clustering, Table
+from datarax.metrics.clustering.contingency_table import Clustering, ContingencyTable
 from datarax.numerics.assignment import best_matching
 from datarax.numerics.double_float import stack
 from datarax.numerics.exact import exact
@@ -28,7 +28,7 @@ class Rand(Clustering):
         0.8333
     """
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         both, row, column, neither = table.pairs()
         value = ((both + neither) / (both + neither + row + column)).to_float()
         return xp.where(table.size > 1, value, 1)
@@ -51,7 +51,7 @@ class AdjustedRand(Clustering):
         0.5714
     """
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         both, row, column, neither = table.pairs()
         # 2 (ad - bc) / ((a + b) (b + d) + (a + c) (c + d)), where a pairs are together in both
         # labellings, b and c in one of them, and d in none.
@@ -79,7 +79,7 @@ class FowlkesMallows(Clustering):
         0.7071
     """
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         both, row, column, _ = table.pairs()
         # The pairs together in both, among those of one class (recall) and of one cluster.
         recall, precision = ((both / (both + only)).to_float() for only in (row, column))
@@ -105,7 +105,7 @@ class ClusterAccuracy(Clustering):
         0.75
     """
 
-    def of_table(self, table: Table) -> jax.Array:
+    def of_table(self, table: ContingencyTable) -> jax.Array:
         # `matched[i]` is the cluster of class i, or -1 if there are more classes than clusters.
         cells = table.cells.high
         matched = best_matching(xp.where(xp.isfinite(cells), cells, 0))  # a sum may overflow
@@ -139,7 +139,7 @@ class PairConfusionMatrix(Clustering):
     """As in `Metric`. The default is "exclude" because the results are counts."""
 
     def compute(self) -> PyTree:
-        table = Table.of(self.statistic)
+        table = ContingencyTable.of(self.statistic)
         both, row, column, neither = table.pairs()
         unit = 1 / power_of_two_near_reciprocal(table.size)
         return exact(stack([neither, column, row, both]).reshape(2, 2) * unit * unit)

@@ -8,11 +8,11 @@ from jax.core import Tracer
 from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._update_context import check_values
 from datarax._xp import xp
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
-from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import on_leading_axes, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal, quotient

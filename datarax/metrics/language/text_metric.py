@@ -10,12 +10,12 @@ from jax.core import Tracer
 from datarax._checks import kind, numeric, warn
 from datarax._errors import MetricInputError, MetricTypeError, ReferencesWarning
 from datarax._typing import PyTree, Weights
+from datarax._update_context import update_context
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_numbers
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.argument_checks import kept
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.scaled_total import ScaledTotal, quotient
@@ -224,7 +224,9 @@ def _warn_of_two_readings(target: PyTree, size: int, metric: str) -> None:
     """Warns if the references of N texts are N lists of N, which may be meant in two ways."""
     if size < 2 or not isinstance(target, list | tuple) or len(target) != size:
         return
-    if kept() != "none" and all(isinstance(x, list) and len(x) == size for x in target):
+    if update_context.get().checks == "none":
+        return
+    if all(isinstance(x, list) and len(x) == size for x in target):
         warn(
             f"{metric}: {size} preds and {size} lists of {size} references can be read in two "
             f"ways. target[0] is taken for the references of preds[0], and so on. If "

@@ -8,12 +8,12 @@ import jax
 from datarax._checks import as_float, is_integer, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._update_context import check_values
 from datarax._xp import xp
 from datarax.metrics.base import Metric
 from datarax.metrics.language.tokens import check_tokens
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.special import softmax_cross_entropy
-from datarax.statistics.argument_checks import check_values
 from datarax.statistics.batches import equals, examples, rows_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal

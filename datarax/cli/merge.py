@@ -8,7 +8,7 @@ from rich.console import Console
 
 from datarax import __version__
 from datarax._errors import CheckpointError
-from datarax.cli.evaluate_command import show_and_write
+from datarax.cli.evaluate import show_and_write
 from datarax.cli.interrupts import promptly
 from datarax.evaluation.metric_names import imported
 from datarax.evaluation.outcome import PARTIAL, files_of, merged

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ from datarax.cli.one_line import printable
 from datarax.evaluation.assembly import assembled, without_interval, without_slices
 from datarax.evaluation.columns import Encoded, Names
 from datarax.evaluation.engines import engine
-from datarax.evaluation.evaluator import fold_tables
+from datarax.evaluation.evaluator import folding_of
 from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import (
     PARTIAL,
@@ -65,13 +64,12 @@ def run(args: argparse.Namespace) -> int:
     def evaluation() -> Evaluation:
         files = Files(args.sources, lambda available: columns_of(args, available))
         fresh = prepared(args, files)
-        fold = partial(
-            fold_tables,
+        fold = folding_of(
             files.tables,
             fresh.metric,
             replace(files.columns, encode=fresh.config.encoding),
-            batch_size=args.batch_size,
-            devices=jax.local_devices() if args.devices else None,
+            args.batch_size,
+            jax.local_devices() if args.devices else None,
         )
         return Evaluation(fresh, fold, _summary, files_of, console_tables.show)
 

@@ -1,7 +1,7 @@
 """The reliability diagram: how often predictions of each confidence are right."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from datarax.plot.canvas import (
     MARKERS,
     MOST_NAMED,
     axes_of,
-    faint_style,
     figure_of,
     grid,
     ink_of,
@@ -51,7 +50,7 @@ _NAMES = {
 
 
 def reliability(
-    metric: Any, ax: "Axes | None" = None, *, names: Sequence[str] | None = None
+    metric: object, ax: "Axes | None" = None, *, names: Sequence[str] | None = None
 ) -> "Figure":
     """A reliability diagram: accuracy by confidence, the gaps between both, and counts below.
 
@@ -107,7 +106,7 @@ def reliability(
     return figure_of(ax)
 
 
-def _diagram(given: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+def _diagram(given: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     """Confidence, accuracy and weight, (groups, bins); and whether weights are counts."""
     diagram = given
     if isinstance(given, CalibrationMetric):
@@ -143,11 +142,13 @@ def _places(confidence: np.ndarray, some: np.ndarray) -> tuple[np.ndarray, np.nd
 def _bars(
     ax: "Axes", confidence: np.ndarray, accuracy: np.ndarray, left: np.ndarray, width: np.ndarray
 ) -> None:
+    from matplotlib.colors import to_rgba
+
     ink = ink_of(ax)
     look = {"align": "edge", "linewidth": 0.8}
     ax.bar(
         *(left, accuracy, width),
-        facecolor=(*_rgb(COLORS[0]), 0.45),
+        facecolor=to_rgba(COLORS[0], 0.45),
         edgecolor=COLORS[0],
         label="accuracy",
         **look,
@@ -177,7 +178,7 @@ def _lines(
 ) -> None:
     many = len(names) > MOST_NAMED
     for i, name in enumerate(names):
-        style = faint_style(i, len(names)) if many else line_style(i)
+        style = line_style(i, len(names))
         if not many:
             style |= {"marker": MARKERS[i % len(MARKERS)], "markersize": 4}
         seen = some[i]
@@ -216,7 +217,3 @@ def _below(ax: "Axes") -> "Axes":
     upper, lower = place.subgridspec(2, 1, height_ratios=(4, 1))
     ax.set_subplotspec(upper)
     return figure_of(ax).add_subplot(lower, sharex=ax)
-
-
-def _rgb(color: str) -> tuple[float, ...]:
-    return tuple(int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))

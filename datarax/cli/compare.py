@@ -10,16 +10,16 @@ from typing import Any
 from datarax import __version__
 from datarax._checks import x64_enabled
 from datarax.cli import console_tables
-from datarax.cli.evaluate_command import Evaluation, columns_of, completed, request_of
+from datarax.cli.evaluate import Evaluation, columns_of, completed, request_of
 from datarax.evaluation.assembly import Configuration, assembled
 from datarax.evaluation.evaluator import fold_parts
 from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import SUMMARY, Outcome, as_json
 from datarax.evaluation.outcome_summary import compared_rows, head_of, plain
 from datarax.evaluation.paired_parts import MODELS, PREDICTED, paired_batches, pairs_of
-from datarax.evaluation.partial_state import Merging, Task, packed
+from datarax.evaluation.partial_state import Folding, Merging, packed
 from datarax.evaluation.planning import planned
-from datarax.evaluation.whole_queries import Outputs
+from datarax.evaluation.table_batches import Outputs
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             columns=a.names,
             title=title,
         )
-        task = Task(
+        task = Folding(
             packed(fresh.metric),
             partial(
                 paired_batches,
