@@ -130,7 +130,7 @@ class PredictionCounts(TaskCounts):
     def with_repeated(
         self, repeats: jax.Array, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None
     ) -> Self:
-        """Stacked counts, each updated with each row as often as its column of `repeats` says.
+        """Updates a stack of states at once: the state r counts row i `repeats[i, r]` times.
 
         The rows that cannot be used are not counted.
         """
