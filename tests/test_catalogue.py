@@ -3,6 +3,7 @@
 import json
 import re
 
+import pytest
 import sklearn.metrics
 
 import datarax
