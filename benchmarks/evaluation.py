@@ -3,7 +3,7 @@
 python benchmarks/evaluation.py [--rows 1e6 1e7] [--classes 2 10] [--folder DIR]
 
 Each contestant runs in a process of its own, whose peak memory is shown. scikit-learn reads the
-whole file. The second of two runs is timed: the first one of datarax compiles.
+whole file. The second of two runs is timed: the first one imports what it needs.
 """
 
 import argparse
