@@ -18,12 +18,8 @@ OPTIONS = (
 )  # fmt: skip
 
 
-@contextlib.contextmanager
-def chromium() -> Iterator[Any]:
-    """A browser that logs its console and its network.
-
-    Without Chromium the test is skipped, but fails where DATARAX_TEST_BROWSER=1 asks for it.
-    """
+def require_chromium() -> None:
+    """Without Chromium the test is skipped, but fails where DATARAX_TEST_BROWSER=1 asks for it."""
     missing = [str(path) for path in (CHROMIUM, DRIVER) if not path.exists()]
     if missing:
         reason = (
@@ -33,6 +29,12 @@ def chromium() -> Iterator[Any]:
         if os.environ.get("DATARAX_TEST_BROWSER") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser that logs its console and its network."""
+    require_chromium()
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 

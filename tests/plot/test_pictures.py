@@ -5,7 +5,6 @@
 
 import io
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +27,7 @@ from datarax.metrics import (
     Mean,
 )
 from datarax.plot.canvas import svg
+from tests.evaluation.browsing import CHROMIUM, require_chromium
 
 REFERENCES = Path(__file__).parent / "references"
 RATES = np.linspace(0, 1, 9)
@@ -127,8 +127,8 @@ def test_ids_of_different_pictures_differ():
     assert sum(map(len, ids)) == len({each for several in ids for each in several})
 
 
-@pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
 def test_pictures_are_seen_on_light_and_dark_pages(tmp_path):
+    require_chromium()
     text = svg(FIGURES["reliability"](0))
     greys = {}
     for page, ink in (("#15171c", "#e8e8e8"), ("#ffffff", "#111111")):
@@ -136,7 +136,7 @@ def test_pictures_are_seen_on_light_and_dark_pages(tmp_path):
         style = f"background:{page};color:{ink};margin:0"
         file.write_text(f'<meta charset="utf-8"><body style="{style}">{text}')
         command = [
-            "chromium",
+            str(CHROMIUM),
             "--headless",
             "--no-sandbox",
             "--disable-gpu",
