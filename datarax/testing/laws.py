@@ -116,15 +116,14 @@ def check_metric(
 
 
 # The laws in the order in which they are checked. A check relies only on the laws before it.
-LAWS: dict[str, Callable[[Subject], None]] = {}
+Check = Callable[[Subject], None]
+LAWS: dict[str, Check] = {}
 OF_ROWS: set[str] = set()
 """The laws of metrics whose batches hold rows, in any order."""
 
 
-def _law(
-    name: str, *, of_rows: bool = False
-) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
-    def register(check: Callable[[Subject], None]) -> Callable[[Subject], None]:
+def _law(name: str, *, of_rows: bool = False) -> Callable[[Check], Check]:
+    def register(check: Check) -> Check:
         LAWS[name] = check
         if of_rows:
             OF_ROWS.add(name)
@@ -278,23 +277,17 @@ def _check_plain(node: object, path: str) -> None:
         raise Unequal(f"{path} is a {type(node).__name__}")
 
 
-def _altered(saved: dict[str, PyTree]) -> Iterator[tuple[str, dict[str, PyTree]]]:
+def _altered(node: PyTree) -> Iterator[tuple[str, PyTree]]:
     """For each field of a state dict's configuration: a copy in which its value is different."""
-
-    def fields(node: PyTree, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        for key, value in node.items() if isinstance(node, dict) else ():
-            if key == "type":
-                yield (*path, key)
-            elif key == "config":
-                yield from ((*path, key, name) for name in value)
-            else:
-                yield from fields(value, (*path, key))
-
-    def altered(node: PyTree, path: tuple[str, ...]) -> PyTree:
-        return {**node, path[0]: altered(node[path[0]], path[1:])} if path else "another"
-
-    for path in fields(saved, ()):
-        yield ".".join(path), altered(saved, path)
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key == "type":
+            yield key, {**node, key: "another"}
+        elif key == "config":
+            yield from (
+                (f"config.{name}", {**node, key: {**value, name: "another"}}) for name in value
+            )
+        else:
+            yield from ((f"{key}.{name}", {**node, key: x}) for name, x in _altered(value))
 
 
 @_law("a copy and a pickle equal the original")

@@ -174,25 +174,28 @@ class Subject:
         self.same_value(a, b, exactly=exactly)
         assert_within_ulps(unusable, expected, name="invalid_count()")
         if states and self.compare_states:
-            ulps, atol = _tolerance(self.ulps, ""), max(_tolerance(self.atol, ""), self.state_atol)
-            ulps, atol = (0, 0.0) if exactly else (ulps, atol)
+            ulps, atol = self._tolerances("", exactly=exactly, least=self.state_atol)
             assert_within_ulps(numbers(got), numbers(want), ulps, atol=atol, name="the state")
 
     def same_value(self, got: PyTree, want: PyTree, *, exactly: bool = False) -> None:
         """Raises unless two values agree; each member of a collection has its own tolerance."""
-        by_member = isinstance(self.ulps, Mapping) or isinstance(self.atol, Mapping)
-        if not by_member:
+        if not isinstance(self.ulps, Mapping) and not isinstance(self.atol, Mapping):
             got, want = {"": got}, {"": want}
         if got.keys() != want.keys():
             raise Unequal(f"the value holds {sorted(got)}, expected {sorted(want)}")
         for key, value in got.items():
-            both = (0, 0) if exactly else (_tolerance(x, key) for x in (self.ulps, self.atol))
-            ulps, atol = both
+            ulps, atol = self._tolerances(key, exactly=exactly)
             try:
                 assert_within_ulps(value, want[key], ulps, atol=atol, name="the value")
             except Unequal as error:
                 error.member = key or None
                 raise
+
+    def _tolerances(self, key: str, *, exactly: bool, least: float = 0.0) -> tuple[float, float]:
+        """The tolerances for a member of a collection; the absolute one is at least `least`."""
+        if exactly:
+            return 0, 0.0
+        return _tolerance(self.ulps, key), max(_tolerance(self.atol, key), least)
 
     def weighted(self, weights: ArrayLike, calls: PyTree) -> list[PyTree]:
         """The calls with these weights added, as float32."""
@@ -224,12 +227,10 @@ def _tolerance(tolerance: Tolerance, key: str) -> float:
 
 
 def _as_call(batch: PyTree) -> PyTree:
-    args, kwargs = (), {}
-    if isinstance(batch, dict):
-        kwargs = batch
-    else:
-        args = batch if isinstance(batch, tuple) else (batch,)
-    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), (args, kwargs))
+    if not isinstance(batch, dict | tuple):
+        batch = (batch,)
+    call = ((), batch) if isinstance(batch, dict) else (batch, {})
+    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), call)
 
 
 def on_host(function: Callable[..., np.ndarray], *trees: PyTree) -> PyTree:
