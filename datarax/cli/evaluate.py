@@ -166,14 +166,14 @@ def columns_of(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
     given: dict[str, Names] = {}
     for name in ("preds", "target"):
         columns = _wanted(getattr(args, name), available)
-        if args.task == "detection":
-            given |= _detections(name, columns)
-            continue
-        if args.task in ("ranking", "text") and not isinstance(columns, str):
+        if args.task in ("ranking", "text") and len(columns) != 1:
             raise MetricInputError(
                 f"--{name} names several columns; the task {args.task} takes one"
             )
-        given[name] = columns
+        if args.task == "detection":
+            given |= _detections(name, columns)
+        else:
+            given[name] = columns[0] if len(columns) == 1 else columns
     for name in ("weights", "query", "key"):
         if getattr(args, name, None) is not None:
             given[name] = getattr(args, name)
@@ -185,22 +185,16 @@ def columns_of(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
     )
 
 
-def _wanted(texts: Sequence[str], available: Sequence[str]) -> Names:
+def _wanted(texts: Sequence[str], available: Sequence[str]) -> list[str]:
     """The columns in the texts of `--preds`: names, names with commas between them, and globs."""
-    names = [
-        part.strip()
-        for text in texts
-        # A column may have a comma in its name.
-        for part in ([text] if text in available else text.split(","))
-        if part.strip()
-    ]
-    return names[0] if len(names) == 1 else names
+    # A column may have a comma in its name.
+    parts = [part for text in texts for part in ([text] if text in available else text.split(","))]
+    return [part.strip() for part in parts if part.strip()]
 
 
-def _detections(argument: str, columns: Names) -> dict[str, Names]:
+def _detections(argument: str, columns: Sequence[str]) -> dict[str, Names]:
     """The columns of the outputs of detections, of predictions or of the ground truth."""
     outputs = ("boxes", "scores", "labels") if argument == "preds" else ("boxes", "labels")
-    columns = [columns] if isinstance(columns, str) else columns or []
     if len(columns) != len(outputs):
         raise MetricInputError(
             f"--{argument} names {len(columns)} columns; the task detection takes "
