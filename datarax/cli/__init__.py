@@ -113,6 +113,7 @@ def _run_demo(args: argparse.Namespace) -> int:
         except OSError as error:
             reason = error.strerror or error
             parser.error(f"argument --output: cannot write to {str(args.output)!r}: {reason}")
+        # Before JAX is imported. Each of several processes has one device.
         simulate_devices(1 if several else args.devices, os.environ)
         if several:
             from datarax.cli import launch
@@ -168,6 +169,7 @@ def _run_info(args: argparse.Namespace) -> int:
             version = "not installed"
         print(name, version)
     print(f"python {platform.python_version()} ({platform.platform()})")
+    # Equal devices are one line: a machine may have hundreds.
     kinds = Counter((device.platform, device.device_kind) for device in jax.devices())
     for (name, kind), count in kinds.items():
         print(f"devices {count} x {kind} ({name})")

@@ -32,7 +32,7 @@ def _prepared(args: argparse.Namespace) -> Evaluation:
     models = {model: Files(getattr(args, model), partial(columns_of, args)) for model in MODELS}
     a, b = models.values()
     if args.query is not None:
-        a.check_queries("query")
+        a.check_queries("query")  # those of `b` must be equal, row by row
     config = _configuration(args, models)
     parts, files = pairs_of(a.parts, b.parts), (*a.identities, *b.identities)
     fresh = Outcome(
@@ -44,6 +44,7 @@ def _prepared(args: argparse.Namespace) -> Evaluation:
         columns=a.names,
         title=args.title or f"{Path(args.a).name} and {Path(args.b).name}",
     )
+    # A batch has the predictions of both models for the same rows.
     feeds, types, rows = (a.feeds, b.feeds), (a.types, b.types), args.batch_size
     task = Folding(
         packed(fresh.metric),
@@ -69,6 +70,7 @@ def _summary(args: argparse.Namespace, outcome: Outcome, notes: Sequence[str]) -
             "rows": rows,
             "effect": "left out of both",
         }
+        # The key has the model before the column: "a:score".
         for key, rows in outcome.excluded.items()
         for model, _, column in [key.partition(":")]
     ]

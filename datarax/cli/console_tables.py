@@ -103,6 +103,7 @@ def _verdict(row: Mapping[str, Any]) -> Text:
         return Text("0 is within", style="dim")
     if row["better"] is None:
         return Text("differs")
+    # The difference is b - a, and zero is not within the interval.
     better = (row["difference"] > 0) == (row["better"] == "higher")
     return Text("b is better", style="green") if better else Text("a is better", style="red")
 
@@ -113,6 +114,7 @@ def _classes_table(by_class: Mapping[str, Any]) -> Table:
     for column in columns:
         _add(table, plain(column["name"]))
     texts = [_total if column["name"] == "support" else number for column in columns]
+    # All columns have one value for each class, in the order of the classes.
     for place, name in enumerate(by_class["classes"][:MOST_CLASSES]):
         cells = (text(x["values"][place]) for text, x in zip(texts, columns, strict=True))
         table.add_row(plain(name), *cells)
@@ -124,6 +126,7 @@ def _slices_table(slicing: Mapping[str, Any], width: int) -> Table:
     """The first metrics of each slice, as many as fit."""
     rows = slicing["rows"]
     names = list(dict.fromkeys(name for row in rows for name in row["values"]))
+    # Rich would cut every column a little; a table with fewer columns can be read.
     longest = max([len(slicing["by"]), *(len(row["name"]) for row in rows[:MOST_SLICES])])
     # The column of rows and all margins take 16 characters; a value takes 7, with its interval 16.
     left = width - min(longest, MOST_LETTERS) - 16
@@ -159,6 +162,7 @@ def notes(summary: Summary) -> Iterable[str]:
         # The reason may name the column already.
         place = "" if where in reason else f", in {where}"
         yield f"{_count(each['rows'], 'row')}: {reason}{place} ({each['effect']})"
+    # Warnings of the metrics, and what has no interval.
     yield from (printable(note, 400) for note in summary.get("notes", ()))
 
 

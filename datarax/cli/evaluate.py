@@ -71,7 +71,7 @@ def _prepared(args: argparse.Namespace) -> Evaluation:
         files.check_queries("query")
     request = request_of(args, files.available)
     config = planned(request, args.metrics, files.names, files.first_rows(), files.value_counts)
-    first, *more = files.identities
+    first, *more = files.identities  # there is at least one
     fresh = Outcome(
         assembled(config),
         total=len(files.parts),
@@ -81,6 +81,7 @@ def _prepared(args: argparse.Namespace) -> Evaluation:
         columns={"weights": None} | files.names,
         title=args.title or Path(first.path).name + (f" and {len(more)} more" if more else ""),
     )
+    # What the values of the columns become is known only now, from the plan.
     columns = replace(files.columns, encode=config.encoding)
     devices = jax.local_devices() if args.devices else None
     fold = folding_of(files.tables, fresh.metric, columns, args.batch_size, devices)
@@ -251,6 +252,7 @@ class Saver:
 
 def check(args: argparse.Namespace) -> None:
     """Refuses arguments that do not go together, before anything is read."""
+    # `compare` has no --devices.
     has_engine, devices = args.engine is not None, getattr(args, "devices", False)
     of_classes = args.task in ("binary", "multiclass", "multilabel")
     wrong = {

@@ -161,6 +161,7 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
         help="what the columns of predictions hold (default: logits if their names begin with "
         "'logit', else probabilities; labels for one column of multiclass predictions)",
     )
+    # Names say the number, too.
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
         "--classes", metavar="NAMES", help="names of the classes in their order, with commas"
@@ -221,6 +222,7 @@ def add_integer(
     """Adds an option that is an integer from `low` to `high`."""
     expected = f"of {low} or more" if high is None else f"from {low} to {high}"
 
+    # argparse shows the message of this error alone; that of a ValueError it replaces.
     def parse(text: str) -> int:
         with suppress(ValueError):
             value = int(text)

@@ -91,11 +91,13 @@ class Source(NamedTuple):
         if isinstance(given, str | os.PathLike):
             given = _read_lines(Path(given))
         if isinstance(given, Metric | Mapping):
+            # A single record may have a step; a metric has none.
             given = [((fields_of(given) or {}).get(x, 0), given)]
         try:
             given = list(given)
         except TypeError:
             raise self.wrong_kind(given) from None
+        # By the step alone: records of the same step keep their order.
         rows = sorted((self._row(each, x) for each in given), key=lambda row: row[0])
         return Run(np.array([step for step, _ in rows], float), [record for _, record in rows])
 
@@ -118,7 +120,7 @@ def _read_lines(path: Path) -> list[object]:
     records = []
     for i, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
-            continue
+            continue  # the end of a file, or a gap between two runs
         try:
             records.append(json.loads(line))
         except ValueError as error:
@@ -134,7 +136,7 @@ def results_of(given: object) -> Any:
 def fields_of(given: object) -> Record | None:
     """The results of a metric, a named tuple or a mapping as a dict with string keys, or None."""
     results = results_of(given)
-    if hasattr(results, "_asdict"):
+    if hasattr(results, "_asdict"):  # a named tuple, such as the points of a curve
         results = results._asdict()
     return {str(name): x for name, x in results.items()} if isinstance(results, Mapping) else None
 
@@ -155,6 +157,7 @@ def checked_names(names: Sequence[str] | None, count: int, what: str) -> list[st
     """
     if names is None:
         return [str(i) for i in range(count)]
+    # A string is a sequence of letters, which nobody means.
     if isinstance(names, str) or len(names) != count:
         raise MetricInputError(
             f"names={names!r}: expected a sequence of {count} names, one for each {what}"
@@ -171,6 +174,7 @@ def is_number(x: object) -> bool:
 def number_of(x: Any) -> float:
     """A number, or NaN for anything else."""
     try:
+        # JSON has no NaN: there it is None.
         return np.nan if x is None or not is_number(x) else float(x)
     except (TypeError, ValueError):
         return np.nan

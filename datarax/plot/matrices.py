@@ -79,6 +79,7 @@ def confusion_matrix(
             f"{len(table)} labels do not fit into one ax; leave ax out, or draw one label: "
             f"results()[i]"
         )
+    # Nearly a square of panels, with the last row not full.
     columns = int(np.ceil(np.sqrt(len(table))))
     rows = -(-len(table) // columns)
     figure = canvas.new_figure(2.6 * columns, 2.6 * rows)
@@ -101,6 +102,7 @@ def _table(given: object) -> np.ndarray:
 
 
 def _share(table: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    # A class without examples has a row of zeros, not of NaN.
     total = np.nansum(table, axis=axes, keepdims=True)
     return np.divide(table, total, out=np.zeros_like(table), where=total != 0)
 
@@ -111,7 +113,7 @@ def _draw(
     from matplotlib.colors import PowerNorm
 
     ax.set(xlabel="predicted class", ylabel="target class")
-    if not np.nansum(table) > 0:
+    if not np.nansum(table) > 0:  # also if the policy made all counts NaN
         canvas.name_ticks(ax, names, "x")
         canvas.name_ticks(ax, names, "y")
         ax.set(xlim=(-0.5, len(table) - 0.5), ylim=(len(table) - 0.5, -0.5))
@@ -127,6 +129,7 @@ def _draw(
         side.set_visible(True)
     canvas.name_ticks(ax, names, "x", room=min(canvas.inches(ax)))
     canvas.name_ticks(ax, names, "y", room=min(canvas.inches(ax)))
+    # Weighted counts may be fractions. A matrix of zeros and ones alone is taken for shares.
     counts = bool((values == np.round(values)).all() and values.max() > 1)
     texts = [[_text(x, counts=counts) for x in row] for row in values]
     longest = max(len(text) for row in texts for text in row)

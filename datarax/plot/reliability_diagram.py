@@ -91,6 +91,7 @@ def _diagram(given: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     results = _SOURCE.results(diagram, *parts)
     confidence, accuracy, weight = (np.atleast_2d(_SOURCE.array(results[part])) for part in parts)
     if isinstance(diagram, CalibrationMetric):
+        # The diagram gives shares; the bins of a metric have the numbers of examples.
         counts = np.asarray(diagram.bins().weight.to_float(), float)
         return confidence, accuracy, np.where(np.isnan(weight), np.nan, counts), True
     return confidence, accuracy, weight, False

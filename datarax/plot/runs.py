@@ -69,6 +69,7 @@ def history(
             if name not in columns:
                 there = ", ".join(columns) or "none"
                 raise _HISTORY.error(f"no numbers called {name!r}; there are: {there}")
+    # "train/loss" and "test/loss" are both in the panel "loss".
     panels: dict[str, list[str]] = {}
     for name in found:
         panels.setdefault(name.rpartition("/")[2], []).append(name)
@@ -128,6 +129,7 @@ def _panel(
         if not few and not many and seen.any() and not (seen[1:] & seen[:-1]).any():
             # No two neighbours are known, so a line would show nothing.
             style |= {"marker": ".", "linestyle": "none"}
+        # The title of the panel says the rest of the name.
         label = name.removesuffix(title).rstrip("/") or name
         ax.plot(run.steps, value, label=canvas.shortened(label), **style)
         if np.isfinite(lower + upper).any() and not many:
@@ -213,6 +215,7 @@ def quantiles(
 
 def _own_q(given: object) -> tuple[float, ...] | None:
     """The quantiles that a metric says, or the first metric of pairs."""
+    # All metrics of a run have the same configuration.
     if isinstance(given, list | tuple) and given and isinstance(given[0], list | tuple):
         given = given[0][-1]
     return tuple(np.atleast_1d(given.q).tolist()) if isinstance(given, Quantile) else None
@@ -224,6 +227,7 @@ def _quantile_rows(run: Run, q: tuple[float, ...] | None) -> dict[str, dict[floa
     for i, record in enumerate(run.records):
         for key, value in dict(flat_items(record)).items():
             owner, _, last = key.rpartition("/")
+            # "p50" and "p99.9" are quantiles, in percent.
             level = re.fullmatch(r"p(\d+(?:\.\d+)?)", last)
             if level and is_number(value):
                 items = {float(level[1]) / 100: value}

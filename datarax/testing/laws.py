@@ -136,6 +136,7 @@ def _law(name: str, *, of_rows: bool = False) -> Callable[[Check], Check]:
 def _keeps_its_type(s: Subject) -> None:
     before = jax.tree.map(np.array, s.metric)
     updated = apply(s.metric, s.calls[0])
+    # The structure of a metric holds its configuration.
     was, now = jax.tree.structure(s.metric), jax.tree.structure(updated)
     if was != now:
         raise Unequal(f"before the update it was {was}, after it {now}")
@@ -163,6 +164,7 @@ def _empties(s: Subject) -> None:
     assert_within_ulps(numbers(s.used.reset()), empty, name="the state after reset()")
     value, want = read(s.metric)[0], s.empty
     leaves, structure = flatten(value)
+    # `empty` is one number for all parts of the result, or has its structure.
     each = [x for _, x in flatten(want)[0]] if flatten(want)[1] == structure else [want]
     each *= len(leaves) // len(each)
     full = [np.full(np.shape(x), y) for (_, x), y in zip(leaves, each, strict=True)]
@@ -229,6 +231,7 @@ def _one_trace(s: Subject) -> None:
         "restored": used.load_state_dict(used.state_dict()),
         "merged": merge(used, used),
     }
+    # The first call of all traces; no other may, as each state has the same type.
     for name, state in states.items():
         before = traces
         for call in s.calls:
@@ -314,6 +317,7 @@ def _is_importable(cls: type) -> bool:
 def _repetition(s: Subject) -> None:
     if s.takes_weights:
         weights, repeated = s.repeats()
+        # Weights of one are no weights.
         s.same(s.fold(s.weighted(np.ones(s.size), s.calls)), s.used)
         s.same(s.fold(s.weighted(weights, s.calls)), s.fold(repeated))
 
@@ -325,7 +329,7 @@ def _absence(s: Subject) -> None:
 
         def spoilt(x: np.ndarray) -> np.ndarray:
             if x.dtype == np.bool_:
-                return x
+                return x  # each of its values is valid
             is_float = jnp.issubdtype(x.dtype, jnp.floating)
             absent = (weights == 0).reshape(-1, *[1] * (x.ndim - 1))
             return np.where(absent, x.dtype.type(np.nan if is_float else jnp.iinfo(x.dtype).min), x)

@@ -77,6 +77,7 @@ def looped(metric: Metric, calls: PyTree) -> Metric:
     """Updates with stacked calls in a `lax.while_loop`."""
     count = jax.tree.leaves(calls)[0].shape[0]
 
+    # A carry must keep its type: here JAX refuses one that does not.
     def body(carry: PyTree) -> PyTree:
         i, state = carry
         return i + 1, apply(state, jax.tree.map(lambda x: x[i], calls))
@@ -207,6 +208,7 @@ class Subject:
 
         If the number of examples is odd, the last weight is 1, so that the size stays the same.
         """
+        # Shapes stay, so nothing is traced anew.
         weights = np.tile([2, 0], self.size)[: self.size]
         if self.size % 2:
             weights[-1] = 1
@@ -222,6 +224,7 @@ def _tolerance(tolerance: Tolerance, key: str) -> float:
     """The tolerance for a member of a collection; the largest one if no name matches `key`."""
     if not isinstance(tolerance, Mapping):
         return tolerance
+    # Results of a member have names below its own, such as "loss/lower".
     names = [name for name in tolerance if key == name or key.startswith(f"{name}/")]
     return tolerance[max(names, key=len)] if names else max(tolerance.values())
 
@@ -261,5 +264,6 @@ def _canonical(state: Metric) -> Metric:
 def _is_two_parts(x: PyTree) -> bool:
     if type(x) is not tuple or len(x) != 2 or not all(hasattr(part, "dtype") for part in x):
         return False
+    # A 64-bit integer in two limbs, or a double-float.
     kinds = [("int32", "uint32"), ("float32", "float32"), ("float64", "float64")]
     return x[0].shape == x[1].shape and tuple(part.dtype.name for part in x) in kinds
