@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -163,6 +163,23 @@ def checked_names(names: Sequence[str] | None, count: int, what: str) -> list[st
             f"names={names!r}: expected a sequence of {count} names, one for each {what}"
         )
     return [str(name) for name in names]
+
+
+PARTS = "value", "lower", "upper", "std_error"
+
+
+def by_result(keys: Iterable[str], parts: Sequence[str] = PARTS) -> dict[str, dict[str, str]]:
+    """By result, and by part of it such as "value" and "lower", the key of a number.
+
+    The name of the part may stand anywhere in a key, because wrappers nest in either order:
+    "loss/lower" and "lower/loss" are both the lower end of "loss".
+    """
+    found: dict[str, dict[str, str]] = {}
+    for key in keys:
+        names = key.split("/")
+        part = next((name for name in names if name in parts), "value")
+        found.setdefault("/".join(name for name in names if name not in parts), {})[part] = key
+    return found
 
 
 def is_number(x: object) -> bool:

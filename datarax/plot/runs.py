@@ -9,7 +9,7 @@ import numpy as np
 from datarax.metrics.aggregation.quantiles import Quantile
 from datarax.metrics.reading import flat_items
 from datarax.plot import canvas
-from datarax.plot.given import RUN, Run, Source, is_number, number_of
+from datarax.plot.given import RUN, Run, Source, by_result, is_number, number_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _HISTORY = Source("history", RUN)
 _QUANTILES = Source("quantiles", RUN)
-_ENDS = "lower", "upper"
 _MOST_PANELS = 20
 _FEW_STEPS = 40
 """Up to so many steps have a marker each."""
@@ -91,23 +90,14 @@ def history(
 
 
 def _columns(run: Run) -> dict[str, tuple[str, str, str]]:
-    """By name, the keys of the value and of the ends of its interval."""
-    keys = {key for record in run.records for key, value in record.items() if is_number(value)}
-    columns = {}
-    for key in sorted(keys):
-        parts = key.split("/")
-        if any(part in (*_ENDS, "std_error", "invalid") for part in parts):
-            continue
-        name = "/".join(part for part in parts if part != "value") or "value"
-        # An end is in the place of "value", or stands after or before any part: wrappers nest in
-        # either order.
-        places = [(i, i) for i in (len(parts), *range(len(parts)))]
-        if "value" in parts:
-            places.insert(0, (parts.index("value"), parts.index("value") + 1))
-        pairs = [["/".join([*parts[:i], end, *parts[j:]]) for end in _ENDS] for i, j in places]
-        lower, upper = next((pair for pair in pairs if keys.issuperset(pair)), ("", ""))
-        columns[name] = key, lower, upper
-    return columns
+    """By name, the keys of the value and of the ends of its interval; "" if there are none."""
+    numbers = {key for record in run.records for key, value in record.items() if is_number(value)}
+    keys = sorted(key for key in numbers if "invalid" not in key.split("/"))
+    found = {name or "value": x for name, x in by_result(keys).items() if "value" in x}
+    return {
+        name: (found[name]["value"], found[name].get("lower", ""), found[name].get("upper", ""))
+        for name in sorted(found, key=lambda name: found[name]["value"])
+    }
 
 
 def _panel(

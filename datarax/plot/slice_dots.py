@@ -7,7 +7,7 @@ import numpy as np
 
 from datarax.metrics.reading import flat_items
 from datarax.plot import canvas
-from datarax.plot.given import Source, is_number, number_of
+from datarax.plot.given import PARTS, Source, by_result, is_number, number_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ _SOURCE = Source(
     "a Sliced metric or its results, {slice: value or {'value', 'lower', 'upper'}, 'overall': ...}",
 )
 _DRAWN = ("value", "lower", "upper")
-_PARTS = (*_DRAWN, "std_error", "slices")
+_PARTS = (*PARTS, "slices")
 
 
 def slices(
@@ -114,13 +114,8 @@ def _rows(
 def _by_result(x: Any) -> dict[str, dict[str, float]]:
     """By result, the value and the ends of its interval: of one slice."""
     items = dict(flat_items(x)) if isinstance(x, Mapping) else {"value": x}
-    found: dict[str, dict[str, float]] = {}
-    for key, value in items.items():
-        if not is_number(value):
-            continue
-        parts = key.split("/")
-        # The name of the part may stand anywhere: wrappers nest in either order.
-        kind = next((part for part in parts if part in _PARTS), "value")
-        result = "/".join(part for part in parts if part not in _PARTS)
-        found.setdefault(result, {})[kind] = number_of(value)
-    return found
+    keys = by_result([key for key, value in items.items() if is_number(value)], _PARTS)
+    return {
+        result: {part: number_of(items[key]) for part, key in of_parts.items()}
+        for result, of_parts in keys.items()
+    }
