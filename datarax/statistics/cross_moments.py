@@ -18,29 +18,19 @@ from datarax.statistics.batches import pairs
 from datarax.statistics.extremes import Greatest
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.moments import (
-    Apart,
-    CentralMoments,
+    CrossedMoments,
     ExampleCount,
-    Parts,
     about_mean,
-    as_double,
     in_unit_of_greatest,
 )
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 
 
-class TwoMoments(CentralMoments):
-    """The central moments of two variables of one `shape`, stacked on a leading axis of size 2.
-
-    With `crossed`, also their co-moment: the sum of `w * (x - mean x) * (y - mean y)`. It is merged
-    by the pairwise formula of Pébay (2008), https://doi.org/10.2172/1028931.
-    """
+class TwoMoments(CrossedMoments):
+    """The central moments of two variables of one `shape`, stacked on a leading axis of size 2."""
 
     crossed: bool = False
-    """Whether to keep the co-moment."""
-
-    co: Parts | DoubleFloat | tuple[()] = state()
-    """The co-moment; empty if it is not kept."""
+    """Whether to keep the co-moment of the two."""
 
     def empty(self) -> dict[str, PyTree]:
         zero = zeros(self.shape, default_float().name)
@@ -65,54 +55,22 @@ class TwoMoments(CentralMoments):
         units = xp.broadcast_to(weight_unit, batch.exponent.shape)
         weight = batch.weight.broadcast_to(batch.exponent.shape)
         held = self.holding(weight, batch.mean, [squares], (batch.exponent, units))
-        return held.with_parts({"co": sum_floats(w * d[0] * d[1], axes) if self.crossed else ()})
+        return held.with_co(sum_floats(w * d[0] * d[1], axes) if self.crossed else ())
+
+    def product(self, x: jax.Array | DoubleFloat) -> jax.Array:
+        a, b = x.high if isinstance(x, DoubleFloat) else x
+        return a * b
 
     def in_unit_of_first(self, unit: jax.Array) -> Self:
         """The moments of a first variable that is in units of `2**unit`."""
         first, second = xp.asarray(self.exponent)
         return self.with_parts({"exponent": xp.stack([first + unit, second])})
 
-    def stored(self) -> Self:
-        return super().stored().with_parts({"co": tuple(self.co)})
-
-    def _scaled_by(self, unit: jax.Array, weight_unit: jax.Array) -> Self:
-        held = super()._scaled_by(unit, weight_unit)
-        if not self.crossed:
-            return held
-        return held.with_parts({"co": self._co * (weight_unit[0] * unit[0] * unit[1])})
-
-    def _with_weights_times(self, number: DoubleFloat) -> Self:
-        held = super()._with_weights_times(number)
-        if not self.crossed:
-            return held
-        return held.with_parts({"co": self._co * number})
-
-    def _where(self, some: jax.Array, other: Self) -> Self:
-        # The co-moment has no axis of the two variables. Their weights are equal.
-        def chosen(x: jax.Array, y: jax.Array) -> jax.Array:
-            return xp.where(some if x.ndim == some.ndim else some[0], x, y)
-
-        return jax.tree.map(chosen, self, other)
-
-    def plus(self, other: Self, total: DoubleFloat, apart: Apart) -> Self:
-        merged = super().plus(other, total, apart)
-        if not self.crossed:
-            return merged
-        # The merged co-moment is the sum of both, plus the product of the distances of the means.
-        d, factor = apart.means.high, apart.factor
-        co = self._co + other._co + d[0] * d[1] * factor[0]
-        return merged.with_parts({"co": co})
-
-    @property
-    def _co(self) -> DoubleFloat:
-        """The co-moment in the units of this state."""
-        return as_double(self.co)  # type: ignore[arg-type]
-
     @property
     def co_moment(self) -> ScaledDouble:
         """The sum of products of the distances of both variables from their means."""
         (x, y), (weight, _) = self.exponents
-        return ScaledDouble(self._co, weight + x + y)
+        return ScaledDouble(self.co_double, weight + x + y)
 
 
 class TwoVariables(State, kw_only=False):

@@ -10,7 +10,6 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.device_merge import Positioned
-from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
 from datarax.algebra.state import State
 from datarax.distributed.collectives import from_key, replicated, to_key
@@ -23,26 +22,21 @@ from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite
 from datarax.statistics.moments import (
-    Apart,
     CentralMoments,
-    Parts,
+    CrossedMoments,
     about_mean,
-    as_double,
     in_unit_of_greatest,
 )
 
 
-class CoMoments(Positioned, CentralMoments):
+class CoMoments(Positioned, CrossedMoments):
     """The mean of vectors of `shape` (F,), and the co-moments of all pairs of their elements.
 
-    Two states are merged by the pairwise formula of Chan, Golub and LeVeque (1979), as a matrix.
+    `co` is `sum(w * outer(x - mean, x - mean))`, (F, F).
     """
 
     rowwise: ClassVar[bool] = False
     order: int = 1
-
-    co: Parts | DoubleFloat = state()
-    """`sum(w * outer(x - mean, x - mean))`, (F, F), a double-float in the units of the elements."""
 
     def empty(self) -> dict[str, PyTree]:
         zero = zeros((*self.shape, *self.shape), default_float().name)
@@ -56,41 +50,14 @@ class CoMoments(Positioned, CentralMoments):
         held = self.holding(batch.weight.broadcast_to(self.shape), batch.mean, [], units)
         return held.with_co(_sum_of_outer(d, w))
 
-    def with_co(self, co: DoubleFloat) -> Self:
-        """A copy with other co-moments, in the units of this state."""
-        return self.with_parts({"co": co})
-
-    def stored(self) -> Self:
-        return super().stored().with_parts({"co": tuple(self.co)})
-
-    @property
-    def co_double(self) -> DoubleFloat:
-        """The co-moments in the units of this state."""
-        return as_double(self.co)
+    def product(self, x: PyTree) -> PyTree:
+        return x.reshape(-1, 1) * x.reshape(1, -1)
 
     @property
     def co_moments(self) -> ScaledDouble:
         """The co-moments, (F, F)."""
         unit, weight_unit = self.exponents
         return ScaledDouble(self.co_double, unit[:, None] + (unit + weight_unit)[None])
-
-    def _scaled_by(self, unit: jax.Array, weight_unit: jax.Array) -> Self:
-        co = self.co_double * (unit[:, None] * (unit * weight_unit)[None])
-        return super()._scaled_by(unit, weight_unit).with_co(co)
-
-    def _with_weights_times(self, number: DoubleFloat) -> Self:
-        return super()._with_weights_times(number).with_co(self.co_double * number)
-
-    def _where(self, some: jax.Array, other: Self) -> Self:
-        # All elements have the same weight.
-        return jax.tree.map(lambda x, y: xp.where(some[0], x, y), self, other)
-
-    def plus(self, other: Self, total: DoubleFloat, apart: Apart) -> Self:
-        # The co-moments of two parts miss n m / (n + m) times the outer product of the distance of
-        # their means.
-        between = _outer(apart.means) * apart.factor[0]
-        co = self.co_double + other.co_double + between
-        return super().plus(other, total, apart).with_co(co)
 
     # Over devices: the means merge element by element. The co-moments are added up, once all
     # devices take them about the common mean: so each device first learns the means of all.
@@ -115,7 +82,7 @@ class CoMoments(Positioned, CentralMoments):
         count, mean, _ = held.doubles()
         # Moved to another centre c, the co-moments grow by n * outer(mean - c, mean - c).
         apart = mean - scaled_by(common, -exponents[0])
-        return held.with_co(held.co_double + _outer(apart) * count[0]).stored()
+        return held.with_co(held.co_double + self.product(apart) * count[0]).stored()
 
     def to_mesh(self) -> list[Travel]:
         return self._means().to_mesh() + self._sums().to_mesh()
@@ -133,11 +100,6 @@ class CoMoments(Positioned, CentralMoments):
     def _sums(self) -> MetricAccumulator:
         zero = np.zeros((*self.shape, *self.shape), default_float())
         return MetricAccumulator(zero).with_parts({"parts": self.co})
-
-
-def _outer(x: DoubleFloat) -> DoubleFloat:
-    (size,) = x.shape
-    return x.reshape(size, 1) * x.reshape(1, size)
 
 
 def _sum_of_outer(d: jax.Array, w: jax.Array) -> DoubleFloat:

@@ -138,15 +138,19 @@ class CentralMoments(ElementwiseState, kw_only=False):
         count = self.count
         dtype = count.dtype if isinstance(count, DoubleFloat) else count[0].dtype
         units = (a - b for a, b in zip(self.exponents, exponents, strict=True))
-        scaled = self._scaled_by(*(power_of_two(unit, dtype) for unit in units))
+        unit, weight_unit = (power_of_two(unit, dtype) for unit in units)
+        scaled = self._times(weight_unit, unit)
         return scaled.with_parts({"exponent": exponents[0], "weight_exponent": exponents[1]})
 
-    def _scaled_by(self, unit: jax.Array, weight_unit: jax.Array) -> Self:
-        """The moments of values and weights that are multiplied by these powers of two."""
+    def _times(self, weight: jax.Array | DoubleFloat, unit: jax.Array | None = None) -> Self:
+        """The moments with weights multiplied by a number, and values by `unit`, if given."""
         count, mean, powers = self.doubles()
-        factors = [weight_unit * lax.integer_pow(unit, k) for k in range(2, self.order + 1)]
+        if unit is None:
+            return self.holding(count * weight, mean, [p * weight for p in powers], self.exponents)
+        # A sum of k-th powers is in the unit of the weights times that of the values to the k.
+        factors = [weight * lax.integer_pow(unit, k) for k in range(2, self.order + 1)]
         powers = [p * factor for p, factor in zip(powers, factors, strict=True)]
-        return self.holding(count * weight_unit, mean * unit, powers, self.exponents)
+        return self.holding(count * weight, mean * unit, powers, self.exponents)
 
     def combine(self, other: Self) -> Self:
         first, second = self.exponents, other.exponents
@@ -178,7 +182,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         return self.holding(total, mean + apart.means * share, merged, self.exponents)
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
-        held = self._with_weights_times(factor.double)
+        held = self._times(factor.double)
         count, (unit, weight_unit) = held.doubles()[0], held.exponents
         # In units of the power of the count itself, so that sums of powers do not underflow.
         weight_unit = weight_unit + factor.exponent
@@ -186,16 +190,13 @@ class CentralMoments(ElementwiseState, kw_only=False):
         new = xp.maximum(weight_unit + exponent_of(count.high), least)
         held = held.with_parts({"weight_exponent": weight_unit}).in_units((unit, new)).stored()
         # There is no lesser unit: of what is too small for it, nothing is kept.
-        return held._where(held.doubles()[0].high >= _LEAST_COUNT, held.reset())
+        some = held.doubles()[0].high >= _LEAST_COUNT
 
-    def _with_weights_times(self, number: DoubleFloat) -> Self:
-        """The same means, with the count and the sums of powers multiplied by a number."""
-        count, mean, powers = self.doubles()
-        return self.holding(count * number, mean, [p * number for p in powers], self.exponents)
+        def kept(x: jax.Array, nothing: jax.Array) -> jax.Array:
+            # A co-moment has axes of its own; all elements have the same weight.
+            return xp.where(some if x.shape == some.shape else some[0], x, nothing)
 
-    def _where(self, some: jax.Array, other: Any) -> Self:
-        """These moments where `some` holds, elsewhere those of `other`."""
-        return jax.tree.map(lambda x, y: xp.where(some, x, y), self, other)
+        return jax.tree.map(kept, held, held.reset())
 
     def canonical(self) -> Self:
         # In units of 1 where the powers of ordinary numbers of values stay in the range of floats.
@@ -204,6 +205,50 @@ class CentralMoments(ElementwiseState, kw_only=False):
         near_weights = xp.abs(weight_unit) <= 20
         units = xp.where(near, 0, unit), xp.where(near_weights, 0, weight_unit)
         return self.in_units(units).stored()
+
+
+class CrossedMoments(CentralMoments):
+    """Central moments, and the co-moments of pairs of elements: `product` says of which.
+
+    A co-moment is the sum of `w * (x - mean x) * (y - mean y)`. It is merged by the pairwise
+    formula of Pébay (2008). All elements must have the same weight.
+    """
+
+    co: Parts | DoubleFloat | tuple[()] = state()
+    """The co-moments; empty if they are not kept."""
+
+    def product(self, x: PyTree) -> PyTree:
+        """The product of each pair of elements whose co-moment is kept."""
+        raise TypeError(f"{type(self).__name__} does not define product()")
+
+    def with_co(self, co: DoubleFloat | tuple[()]) -> Self:
+        """A copy with other co-moments, in the units of this state."""
+        return self.with_parts({"co": co})
+
+    @property
+    def co_double(self) -> DoubleFloat:
+        """The co-moments in the units of this state."""
+        return as_double(self.co)  # type: ignore[arg-type]
+
+    def stored(self) -> Self:
+        return super().stored().with_parts({"co": tuple(self.co)})
+
+    def _times(self, weight: jax.Array | DoubleFloat, unit: jax.Array | None = None) -> Self:
+        held = super()._times(weight, unit)
+        if not self.co:
+            return held
+        return held.with_co(
+            self.co_double * (weight if unit is None else weight[0] * self.product(unit))
+        )
+
+    def plus(self, other: Self, total: DoubleFloat, apart: "Apart") -> Self:
+        merged = super().plus(other, total, apart)
+        if not self.co:
+            return merged
+        # The merged co-moment is the sum of both, plus the product of the distances of the means
+        # times n m / (n + m).
+        between = self.product(apart.means) * apart.factor[0]
+        return merged.with_co(self.co_double + other.co_double + between)
 
 
 def as_double(parts: Parts | DoubleFloat) -> DoubleFloat:
