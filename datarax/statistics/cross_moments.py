@@ -8,7 +8,6 @@ from datarax._checks import default_float, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.algebra.state import State
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.limbs import difference_in_unit, float_or_double
@@ -16,7 +15,7 @@ from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import pairs
 from datarax.statistics.extremes import Greatest
-from datarax.statistics.invalid_counts import InvalidCounts
+from datarax.statistics.invalid_counts import CountsInvalid
 from datarax.statistics.moments import (
     CrossedMoments,
     ExampleCount,
@@ -73,13 +72,12 @@ class TwoMoments(CrossedMoments):
         return ScaledDouble(self.co_double, weight + x + y)
 
 
-class TwoVariables(State, kw_only=False):
+class TwoVariables(CountsInvalid, kw_only=False):
     """The moments of two variables. The second one is the target."""
 
     shape: tuple[int, ...] = ()
     """The shape of one example; `()` for scalars."""
 
-    invalid = InvalidCounts()
     moments: TwoMoments = state()
 
     def __post_init__(self) -> None:
@@ -125,10 +123,7 @@ class CrossMoments(TwoVariables):
         p, _, w, invalid = pairs(preds, target, weights, self.shape)
         w = xp.broadcast_to(w, p.shape)
         x, y = (float_or_double(numeric(each, "preds")) for each in (preds, target))
-        return self.replace(
-            moments=self.moments.combine(self.moments.of_two(x, y, w)),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.with_batch(invalid, moments=self.moments.combine(self.moments.of_two(x, y, w)))
 
     @property
     def preds_mean(self) -> ScaledDouble:
@@ -183,11 +178,11 @@ class Residuals(TwoVariables):
         sums = stacked([one.of(xp.abs(e), w).in_unit(unit), one.of(w)])
         batch = self.moments.of_two(e, y, w).in_unit_of_first(unit)
         counts = w.astype(xp.bool_)
-        updated = self.replace(
+        updated = self.with_batch(
+            invalid,
             moments=self.moments.combine(batch),
             sums=self.sums.combine(sums),
             examples=examples,
-            invalid=self.invalid.update(invalid),
         )
         if not self.extremes:
             return updated

@@ -11,7 +11,6 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.device_merge import Positioned
 from datarax.algebra.leaf_state import Travel
-from datarax.algebra.state import State
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, stack
@@ -20,7 +19,7 @@ from datarax.numerics.matrix_product import matrix_product
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.moments import (
     CentralMoments,
     CrossedMoments,
@@ -114,7 +113,7 @@ def _sum_of_outer(d: jax.Array, w: jax.Array) -> DoubleFloat:
     return both.map(lambda x: matrix_product(x[0].T, x[1]))
 
 
-class FeatureMoments(State, kw_only=False):
+class FeatureMoments(CountsInvalid, kw_only=False):
     """The mean and the covariance matrix of features, stable at any offset.
 
     Rows with a NaN or an infinity are excluded, and counted in `invalid`.
@@ -130,8 +129,6 @@ class FeatureMoments(State, kw_only=False):
     num_features: int
     """F, how many elements each row has."""
 
-    invalid = InvalidCounts()
-
     def __post_init__(self) -> None:
         positive_int(self.num_features, "num_features")
         self.central = CoMoments((self.num_features,))
@@ -146,9 +143,8 @@ class FeatureMoments(State, kw_only=False):
         check_features(given, self.num_features)
         w, invalid = rows_weight(not_finite(as_float(given), 1), weights)
         x, w = replicated((float_or_double(given), w))
-        return self.replace(
-            central=self.central.combine(self.central.of(x, w[:, None])),
-            invalid=self.invalid.update(invalid),
+        return self.with_batch(
+            invalid, central=self.central.combine(self.central.of(x, w[:, None]))
         )
 
     @property

@@ -14,7 +14,6 @@ from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
 from datarax.algebra.row_merge import MergesRows, Packed, Target
-from datarax.algebra.state import State
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_or_double
@@ -22,7 +21,7 @@ from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, power_of_two
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 
 Parts = tuple[jax.Array, jax.Array]
 
@@ -377,7 +376,7 @@ def about_mean(
     return BatchMean(total, DoubleFloat.of(first) + second, unit), d
 
 
-class Moments(State, kw_only=False):
+class Moments(CountsInvalid, kw_only=False):
     """The weighted mean, variance and higher moments of examples, for each element of `shape`.
 
     Args:
@@ -394,8 +393,6 @@ class Moments(State, kw_only=False):
 
     shape: tuple[int, ...] = ()
     order: Literal[2, 3, 4] = 2
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         self.shape = tuple(self.shape)
@@ -417,10 +414,7 @@ class Moments(State, kw_only=False):
             )
         w, invalid = rows_weight(not_finite(values, tuple(range(batch, x.ndim))), weights)
         w = lax.expand_dims(w, range(w.ndim, x.ndim))
-        return self.replace(
-            central=self.central.combine(self.central.of(x, w)),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.with_batch(invalid, central=self.central.combine(self.central.of(x, w)))
 
     @property
     def count(self) -> jax.Array:

@@ -11,11 +11,10 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, beside, lax, xp
 from datarax.algebra.fields import field
-from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import equals, in_range, rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
+from datarax.statistics.invalid_counts import CountsInvalid, out_of_range
 
 
 class Matches(NamedTuple):
@@ -31,7 +30,7 @@ class Matches(NamedTuple):
     """The sum of the IoU of matched segments."""
 
 
-class SegmentMatches(State):
+class SegmentMatches(CountsInvalid):
     """By class: matched, spurious and missed segments, and the sum of the IoU of matched ones.
 
     Two segments of one class match if their IoU exceeds 1/2. Each segment has at most one match in
@@ -55,8 +54,6 @@ class SegmentMatches(State):
     """The segments of a class in an image are numbered from 0 to `max_segments - 1`."""
     ignore_index: int | None = None
     """The class of pixels that are not labelled. It must not be one of the classes."""
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes")
@@ -108,7 +105,7 @@ class SegmentMatches(State):
             name: getattr(self, name).update(xp.where(by_image != 0, as_float(x) * by_image, 0))
             for name, x in found._asdict().items()
         }
-        return self.replace(**changes, invalid=self.invalid.update(invalid))
+        return self.with_batch(invalid, **changes)
 
     def _segments(self, image: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Which pixels can be used, and the index of their segment: by class, then by number.
