@@ -56,9 +56,10 @@ class TwoMoments(CrossedMoments):
         held = self.holding(weight, batch.mean, [squares], (batch.exponent, units))
         return held.with_co(sum_floats(w * d[0] * d[1], axes) if self.crossed else ())
 
-    def product(self, x: jax.Array | DoubleFloat) -> jax.Array:
-        a, b = x.high if isinstance(x, DoubleFloat) else x
-        return a * b
+    def product(self, x: PyTree, y: PyTree) -> PyTree:
+        # For distances of means, floats are enough.
+        x, y = (z.high if isinstance(z, DoubleFloat) else z for z in (x, y))
+        return x[0] * y[1]
 
     def in_unit_of_first(self, unit: jax.Array) -> Self:
         """The moments of a first variable that is in units of `2**unit`."""

@@ -49,8 +49,8 @@ class CoMoments(Positioned, CrossedMoments):
         held = self.holding(batch.weight.broadcast_to(self.shape), batch.mean, [], units)
         return held.with_co(_sum_of_outer(d, w))
 
-    def product(self, x: PyTree) -> PyTree:
-        return x.reshape(-1, 1) * x.reshape(1, -1)
+    def product(self, x: PyTree, y: PyTree) -> PyTree:
+        return x.reshape(-1, 1) * y.reshape(1, -1)
 
     @property
     def co_moments(self) -> ScaledDouble:
@@ -81,7 +81,7 @@ class CoMoments(Positioned, CrossedMoments):
         count, mean, _ = held.doubles()
         # Moved to another centre c, the co-moments grow by n * outer(mean - c, mean - c).
         apart = mean - scaled_by(common, -exponents[0])
-        return held.with_co(held.co_double + self.product(apart) * count[0]).stored()
+        return held.with_co(held.co_double + self.product(apart, apart) * count[0]).stored()
 
     def to_mesh(self) -> list[Travel]:
         return self._means().to_mesh() + self._sums().to_mesh()

@@ -216,8 +216,8 @@ class CrossedMoments(CentralMoments):
     co: Parts | DoubleFloat | tuple[()] = state()
     """The co-moments; empty if they are not kept."""
 
-    def product(self, x: PyTree) -> PyTree:
-        """The product of each pair of elements whose co-moment is kept."""
+    def product(self, x: PyTree, y: PyTree) -> PyTree:
+        """The products, first of `x` and second of `y`, of the pairs whose co-moment is kept."""
         raise TypeError(f"{type(self).__name__} does not define product()")
 
     def with_co(self, co: DoubleFloat | tuple[()]) -> Self:
@@ -236,9 +236,8 @@ class CrossedMoments(CentralMoments):
         held = super()._times(weight, unit)
         if not self.co:
             return held
-        return held.with_co(
-            self.co_double * (weight if unit is None else weight[0] * self.product(unit))
-        )
+        factor = weight if unit is None else self.product(unit, unit * weight)
+        return held.with_co(self.co_double * factor)
 
     def plus(self, other: Self, total: DoubleFloat, apart: "Apart") -> Self:
         merged = super().plus(other, total, apart)
@@ -246,7 +245,7 @@ class CrossedMoments(CentralMoments):
             return merged
         # The merged co-moment is the sum of both, plus the product of the distances of the means
         # times n m / (n + m).
-        between = self.product(apart.means) * apart.factor[0]
+        between = self.product(apart.means, apart.means) * apart.factor[0]
         return merged.with_co(self.co_double + other.co_double + between)
 
 
