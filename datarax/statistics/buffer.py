@@ -39,6 +39,10 @@ class Rows(Positioned, LeafState, kw_only=False):
     lost: Limbs = state()
     """How many rows did not fit."""
 
+    def __post_init__(self) -> None:
+        positive_int(self.capacity, "capacity")
+        super().__post_init__()
+
     def empty(self) -> dict[str, PyTree]:
         return {
             "data": zeros((self.capacity, *self.shape), self.dtype),
@@ -71,6 +75,11 @@ class Rows(Positioned, LeafState, kw_only=False):
     def is_filled(self) -> jax.Array:
         """The mask (capacity,) of the rows that are data: the first `filled`."""
         return xp.arange(self.capacity, dtype=xp.int32) < self.filled
+
+    @property
+    def kept(self) -> jax.Array:
+        """The rows of a buffer of vectors, (capacity, width); 0 from `filled` on."""
+        return xp.where(self.is_filled[:, None], xp.asarray(self.data), 0)
 
     @property
     def overflow(self) -> Exact:
@@ -112,13 +121,7 @@ class Rows(Positioned, LeafState, kw_only=False):
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         words, filled, *lost = arrays
         (data,) = unpack_words(words[None], [xp.asarray(self.data)])
-        return self.with_parts(
-            {
-                "data": data[0],
-                "filled": filled,
-                "lost": added_limbs(lost),
-            }
-        )
+        return self.with_parts({"data": data[0], "filled": filled, "lost": added_limbs(lost)})
 
 
 class WeightedRows(Rows):
@@ -177,7 +180,6 @@ class Buffer(KeepsRows, CountsInvalid, kw_only=False):
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        positive_int(self.capacity, "capacity")
         self.shape, self.dtype = tuple(self.shape), np.dtype(self.dtype).name
         self.rows = Rows(self.capacity, self.shape, self.dtype)
 
@@ -216,7 +218,6 @@ class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
     """How many pairs are kept, also after a merge. A pair takes 20 bytes (40 with x64)."""
 
     def __post_init__(self) -> None:
-        positive_int(self.capacity, "capacity")
         self.rows = WeightedRows(self.capacity, (5,), default_float().name)
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
@@ -233,9 +234,7 @@ class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
     @property
     def columns(self) -> tuple[DoubleFloat, DoubleFloat, jax.Array]:
         """Predictions, targets and weights, each (capacity,); 0 from `filled` on."""
-        data = xp.asarray(self.rows.data)
-        data = xp.where(self.rows.is_filled[:, None], data, 0)
-        x, x_low, y, y_low, w = data.T
+        x, x_low, y, y_low, w = self.rows.kept.T
         return DoubleFloat(x, x_low), DoubleFloat(y, y_low), w
 
 
@@ -266,7 +265,6 @@ class FeatureBuffer(KeepsRows, CountsInvalid, kw_only=False):
 
     def __post_init__(self) -> None:
         positive_int(self.num_features, "num_features")
-        positive_int(self.capacity, "capacity")
         self.rows = SampledRows(self.capacity, (self.num_features + 1,), default_float().name)
 
     def update(self, features: ArrayLike, *, weights: Weights = None) -> Self:
@@ -284,5 +282,4 @@ class FeatureBuffer(KeepsRows, CountsInvalid, kw_only=False):
     @property
     def columns(self) -> DoubleFloat:
         """Features and weights, (capacity, F + 1); 0 from `filled` on."""
-        data = xp.asarray(self.rows.data)
-        return DoubleFloat.of(xp.where(self.rows.is_filled[:, None], data, 0))
+        return DoubleFloat.of(self.rows.kept)

@@ -194,7 +194,6 @@ class Detections(KeepsRows, CountsInvalid, kw_only=False):
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes")
-        positive_int(self.capacity, "capacity")
         if self.num_classes > MOST_CLASSES:
             raise MetricInputError(
                 f"num_classes={self.num_classes}; expected at most {MOST_CLASSES}"

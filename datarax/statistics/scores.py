@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float, is_integer, numeric, positive_int
+from datarax._checks import as_float, default_float, is_integer, numeric
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._update_context import check_values
@@ -286,7 +286,6 @@ class ScoreBuffer(KeepsRows, Scores):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive_int(self.capacity, "capacity")
         width = self.size + 2 if self._has_labels else 3 * self.size
         self.rows = Rows(self.capacity, (width,), default_float().name)
 

@@ -15,9 +15,7 @@ from datarax.algebra.memo import computed_once
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import as_double
-from datarax.numerics.scaling import (
-    nan_where,
-)
+from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins, Contents, WideBins
 from datarax.statistics.batches import rows_weight
@@ -119,9 +117,11 @@ class ValueHistogram(CountsInvalid):
         return lower, upper
 
     @computed_once
+    @read_on_host
     def _quantiles(self, q: float | tuple[float, ...], method: str) -> tuple[jax.Array, ...]:
+        """The bounds and the estimate: see `quantiles_of`."""
         choice(method, get_args(Method), "method")
-        return _quantiles(self, exact_q(q), method)
+        return quantiles_of(self.bins.contents(), exact_q(q), method)
 
 
 def checked_q(q: float | Sequence[float]) -> float | tuple[float, ...]:
@@ -144,13 +144,8 @@ def exact_q(q: float | Sequence[float]) -> DoubleFloat:
     return DoubleFloat(high, (exact - high).astype(dtype))
 
 
-@read_on_host
-def _quantiles(seen: ValueHistogram, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
-    """The lower bound, the estimate and the upper bound of the quantiles, of the shape of `q`."""
-    return quantiles_of(seen.bins.contents(), q, method)
-
-
 def quantiles_of(bins: Contents, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
+    """The lower bounds, the estimates and the upper bounds of quantiles, shaped as `q`."""
     flat = q.reshape(-1)
     counts = bins.weights[0, 0]
     up_to = suffix_sums(counts[::-1])[::-1]  # the cumulative weight, each bin included
