@@ -141,8 +141,7 @@ def examples(
             unusable |= out_of_range((scores < 0) | (scores > 1), scores)
         labels = positive
     else:
-        if not is_integer(target):
-            raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
+        target = integers(target, "target", "integer labels", booleans=True)
         if given.shape != (*target.shape, num_classes):
             one_hot = given.shape == target.shape and target.shape[-1:] == (num_classes,)
             expected = f"{(*target.shape, num_classes)} for num_classes={num_classes}"
@@ -230,8 +229,7 @@ def predictions(
         MetricInputError: the shapes do not fit together; shows both. Or labels may be one-hot.
         MetricTypeError: the labels are not integers.
     """
-    if not is_integer(target):
-        raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
+    target = integers(target, "target", "integer labels", booleans=True)
     scores = preds.ndim == target.ndim + 1
     if scores and preds.shape != (*target.shape, size):
         raise MetricInputError(

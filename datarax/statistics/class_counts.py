@@ -134,11 +134,17 @@ class PredictionCounts(TaskCounts):
 
     def _examples(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> _Examples:
         """The arguments of `counted`."""
-        if self.num_classes is None:
-            return self._binary(preds, target, weights)
-        return self._multiclass(numeric(preds, "preds"), numeric(target, "target"), weights)
-
-    def _binary(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> _Examples:
+        if self.num_classes is not None:
+            preds, target = numeric(preds, "preds"), numeric(target, "target")
+            chosen, labels, w, invalid = predictions(
+                preds, target, weights, self.size, self.top_k, self.ignore_index
+            )
+            # With top_k, one example adds to k predicted classes, but to one target.
+            if self.top_k == 1:
+                hit = chosen[..., 0] == labels
+            else:
+                hit = xp.any(chosen == labels[..., None], -1)
+            return w, lambda w: self.of_classes(chosen, hit, labels, w), invalid
         preds, positive, w, invalid, _ = examples(
             preds,
             target,
@@ -153,16 +159,6 @@ class PredictionCounts(TaskCounts):
             chosen, positive, w = (x[..., None] for x in (chosen, positive, w))
             invalid = invalid[..., None]
         return w, lambda w: self.of_labels(chosen, positive, w), invalid
-
-    def _multiclass(self, preds: jax.Array, target: jax.Array, weights: Weights) -> _Examples:
-        seen = predictions(preds, target, weights, self.size, self.top_k, self.ignore_index)
-        chosen, target, w, invalid = seen
-        # With top_k, one example adds to k predicted classes, but to one target.
-        if self.top_k == 1:
-            hit = chosen[..., 0] == target
-        else:
-            hit = xp.any(chosen == target[..., None], -1)
-        return w, lambda w: self.of_classes(chosen, hit, target, w), invalid
 
 
 class ClassCounts(PredictionCounts):

@@ -49,11 +49,10 @@ class TwoMoments(CrossedMoments):
             both = xp.stack([x, y])
         # One pass over both variables: the first axis is that of the two.
         behind = tuple(a + 1 for a in axes)
-        batch, d = about_mean(both, w[None], behind)
+        weight, mean, d, unit = about_mean(both, w[None], behind)
         squares = sum_floats(w[None] * d * d, behind)
-        units = xp.broadcast_to(weight_unit, batch.exponent.shape)
-        weight = batch.weight.broadcast_to(batch.exponent.shape)
-        held = self.holding(weight, batch.mean, [squares], (batch.exponent, units))
+        weight, units = weight.broadcast_to(unit.shape), xp.broadcast_to(weight_unit, unit.shape)
+        held = self.holding(weight, mean, [squares], (unit, units))
         return held.with_co(sum_floats(w * d[0] * d[1], axes) if self.crossed else ())
 
     def product(self, x: PyTree, y: PyTree) -> PyTree:

@@ -44,9 +44,9 @@ class CoMoments(Positioned, CrossedMoments):
     def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
         """The moments of rows `x` (N, F), with weights `w` (N, 1), floats or booleans."""
         w, weight_unit = in_unit_of_greatest(w, (0,), x.dtype)
-        batch, d = about_mean(x, w, (0,))
-        units = batch.exponent, xp.broadcast_to(weight_unit, self.shape)
-        held = self.holding(batch.weight.broadcast_to(self.shape), batch.mean, [], units)
+        weight, mean, d, unit = about_mean(x, w, (0,))
+        units = unit, xp.broadcast_to(weight_unit, self.shape)
+        held = self.holding(weight.broadcast_to(self.shape), mean, [], units)
         return held.with_co(_sum_of_outer(d, w))
 
     def product(self, x: PyTree, y: PyTree) -> PyTree:

@@ -80,10 +80,10 @@ class CentralMoments(ElementwiseState, kw_only=False):
         They are to be merged with `combine`. The weights are floats, or booleans for 1 and 0.
         """
         axes = tuple(range(x.ndim - len(self.shape)))
-        w, unit = in_unit_of_greatest(xp.broadcast_to(w, x.shape), axes, x.dtype)
-        batch, d = about_mean(x, w, axes)
+        w, weight_unit = in_unit_of_greatest(xp.broadcast_to(w, x.shape), axes, x.dtype)
+        weight, mean, d, unit = about_mean(x, w, axes)
         powers = [DoubleFloat.of(xp.sum(w * d**k, axes)) for k in range(2, self.order + 1)]
-        return self.holding(batch.weight, batch.mean, powers, (batch.exponent, unit))
+        return self.holding(weight, mean, powers, (unit, weight_unit))
 
     def holding(
         self,
@@ -322,14 +322,6 @@ def in_unit_of_greatest(
     return w * lax.expand_dims(power_of_two(-unit, dtype), axes), unit
 
 
-class BatchMean(NamedTuple):
-    """The total weight and the mean of a batch, which is in units of `2**exponent`."""
-
-    weight: DoubleFloat
-    mean: DoubleFloat
-    exponent: jax.Array
-
-
 # The binary digits of the greatest value in its unit. The distances of 32-bit integers then range
 # from 2**-16 to 2**17, and the sums of their fourth powers are far from overflow and underflow.
 DIGITS = 16
@@ -337,8 +329,11 @@ DIGITS = 16
 
 def about_mean(
     x: jax.Array | DoubleFloat, w: jax.Array, axes: tuple[int, ...]
-) -> tuple[BatchMean, jax.Array]:
-    """The mean of values over `axes`, in a unit of its own, and `x - mean` of each in that unit.
+) -> tuple[DoubleFloat, DoubleFloat, jax.Array, jax.Array]:
+    """The total weight and the mean of values over `axes`, and `x - mean` of each value.
+
+    The mean and the distances are in units of `2**exponent`. Returns weight, mean, distances and
+    exponent.
 
     The weights may have one element on axes that are not reduced. Values of weight zero are
     ignored. If all values are equal, `x - mean` is exactly 0.
@@ -372,7 +367,7 @@ def about_mean(
         d = d + xp.where(counts, low, zero) * wide
     second = xp.sum(w * d, axes) / safe
     d = d - lax.expand_dims(second, axes)
-    return BatchMean(total, DoubleFloat.of(first) + second, unit), d
+    return total, DoubleFloat.of(first) + second, d, unit
 
 
 class Moments(CountsInvalid, kw_only=False):
