@@ -106,7 +106,7 @@ def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
     if axes != ():
         gone = {axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,))}
         shape = [n for axis, n in enumerate(shape) if axis not in gone]
-    return Invalid(xp.zeros(shape, np.int8))
+    return Invalid(np.zeros(shape, np.int8))
 
 
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
@@ -181,7 +181,9 @@ class CountsInvalid(State):
 
     def with_batch(self, invalid: Invalid, **changes: PyTree) -> Self:
         """A copy with these children, and with the invalid examples of a batch counted."""
-        return self.replace(**changes, invalid=self.invalid.update(invalid))
+        if not invalid.is_empty:
+            changes["invalid"] = self.invalid.update(invalid)
+        return self.with_parts(changes)
 
 
 def with_invalid_of(before: S, after: S) -> S:
