@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from datarax._checks import numeric, x64_enabled
+from datarax._checks import is_integer, numeric, x64_enabled
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import lax, xp
@@ -143,6 +143,10 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
         return np.dtype(self.parts[0].dtype)
 
     @property
+    def _is_whole(self) -> bool:
+        return xp.issubdtype(self.dtype, xp.integer)
+
+    @property
     def _row(self) -> MergeOp:
         """The record of the merge table for this accumulator."""
         return merge_op(MetricReduceOp(self.reduce_op), self.dtype)
@@ -160,14 +164,11 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
             MetricTypeError: `value` holds floats and the accumulator integers; or, for a maximum or
                 minimum, integers of a dtype that does not fit the accumulator.
         """
-        if isinstance(value, Exact):
-            return self.replace(parts=self._row.pairwise(self.parts, _parts(value, self)))
         # JAX would reject or wrap a Python integer that does not fit 32 bits.
         if isinstance(value, int | np.integer) and not isinstance(value, bool):
-            number = _python_int(int(value), self)
-            if isinstance(number, tuple):
-                return self.replace(parts=self._row.pairwise(self.parts, number))
-            value = number
+            value = _python_int(int(value), self)
+        if isinstance(value, Exact):
+            return self.replace(parts=self._row.pairwise(self.parts, _parts(value, self)))
         x = numeric(value, "MetricAccumulator: value")
         batch = x.ndim - len(self.shape)
         if batch < 0 or x.shape[batch:] != self.shape:
@@ -175,19 +176,13 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
                 f"MetricAccumulator of shape {self.shape} got a value of shape {x.shape}; "
                 f"expected a shape that ends in {self.shape}"
             )
-        if xp.issubdtype(self.dtype, xp.integer) and not (
-            x.dtype == xp.bool_ or xp.issubdtype(x.dtype, xp.integer)
-        ):
+        whole, is_sum = self._is_whole, self.reduce_op is MetricReduceOp.sum
+        if whole and not is_integer(x):
             raise MetricTypeError(
                 f"MetricAccumulator of integers got a value of dtype {x.dtype}; give it a float "
                 f"initial_value, or round the value"
             )
-        whole = xp.issubdtype(self.dtype, xp.integer)
-        if (
-            whole
-            and self.reduce_op is not MetricReduceOp.sum
-            and not np.can_cast(x.dtype, self.dtype)
-        ):
+        if whole and not is_sum and not np.can_cast(x.dtype, self.dtype):
             raise MetricTypeError(
                 f"MetricAccumulator: the {self.reduce_op} of {self.dtype} got a value of dtype "
                 f"{x.dtype}; give it an initial_value of a dtype that holds both"
@@ -197,7 +192,7 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
         # sum does not: its merge operation sums integers exactly before it converts them.
         if xp.issubdtype(x.dtype, xp.floating) and x.dtype.itemsize < 4:
             x = x.astype(xp.float32)
-        if self.reduce_op is not MetricReduceOp.sum:
+        if not is_sum:
             x = x.astype(self.dtype)
         if where is not None:
             mask = xp.asarray(where, xp.bool_)
@@ -222,9 +217,7 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
         An array; but an `Exact` for a sum of integers without x64.
         """
         parts = self._started()
-        if len(parts) == 1 or xp.issubdtype(self.dtype, xp.floating):
-            return parts[0]
-        return Exact(*parts)
+        return Exact(*parts) if len(parts) == 2 and self._is_whole else parts[0]
 
     @property
     def exact(self) -> Any:
@@ -264,7 +257,7 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
     def weighted_by(self, factor: ScaledDouble) -> Self:
         if self.reduce_op is not MetricReduceOp.sum:
             return self
-        if xp.issubdtype(self.dtype, xp.integer):
+        if self._is_whole:
             raise MetricTypeError(
                 "a sum of integers cannot be multiplied by a factor, so it cannot lose weight with "
                 "time; make it a sum of floats: MetricAccumulator(0.0)"
@@ -272,8 +265,8 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
         return self.with_value(multiplied(DoubleFloat(*map(xp.asarray, self.parts)), factor))
 
     def float_sums(self) -> list[jax.Array]:
-        is_float = self.reduce_op is MetricReduceOp.sum and xp.issubdtype(self.dtype, xp.floating)
-        return [self.parts[0]] if is_float else []
+        is_sum = self.reduce_op is MetricReduceOp.sum
+        return [self.parts[0]] if is_sum and not self._is_whole else []
 
     @property
     def repeats(self) -> bool:
@@ -337,19 +330,19 @@ def _initial_parts(acc: MetricAccumulator, start: np.ndarray) -> Parts:
     """The initial value in the form of the parts: a value, two limbs, or a double-float."""
     if len(acc.parts) == 1:
         return (xp.asarray(start, acc.dtype),)
-    if xp.issubdtype(acc.dtype, xp.integer):
-        return xp.asarray((start >> 32).astype(np.int32)), xp.asarray(start.astype(np.uint32))
+    if acc._is_whole:
+        return _parts(Exact.of(start), acc)
     return xp.asarray(start), xp.zeros(start.shape, acc.dtype)
 
 
-def _python_int(value: int, acc: MetricAccumulator) -> ArrayLike | Parts:
+def _python_int(value: int, acc: MetricAccumulator) -> ArrayLike | Exact:
     """Converts a Python integer of any size, which JAX may not be able to do.
 
-    Returns the two limbs for a scalar sum of integers if 32 bits are too few; else an array or a
+    Returns an `Exact` for a scalar sum of integers if 32 bits are too few; else an array or a
     number.
     """
     info = np.iinfo(np.int32)
-    if acc.reduce_op is not MetricReduceOp.sum and xp.issubdtype(acc.dtype, xp.integer):
+    if acc.reduce_op is not MetricReduceOp.sum and acc._is_whole:
         info = np.iinfo(acc.dtype)
         if not info.min <= value <= info.max:
             raise MetricInputError(
@@ -361,25 +354,21 @@ def _python_int(value: int, acc: MetricAccumulator) -> ArrayLike | Parts:
     if acc.reduce_op is MetricReduceOp.sum and acc.dtype == np.int32 and acc.shape == ():
         if not -(2**63) <= value < 2**63:
             raise MetricInputError(f"MetricAccumulator: {value} does not fit 64 bits")
-        # divmod rounds down, which is two's complement: high is signed, low is not.
-        high, low = divmod(value, 2**32)
-        return xp.asarray(high, xp.int32), xp.asarray(low, xp.uint32)
+        return Exact.of(value)
     return value if x64_enabled() else float(value)
 
 
 def _parts(value: Exact, acc: MetricAccumulator) -> Parts:
     """The parts of an `Exact`, in the form of the parts of the accumulator."""
-    is_integer = xp.issubdtype(acc.dtype, xp.integer)
-    is_sum = acc.reduce_op is MetricReduceOp.sum and (is_integer or len(acc.parts) == 2)
+    is_sum = acc.reduce_op is MetricReduceOp.sum and (acc._is_whole or len(acc.parts) == 2)
     if value.shape != acc.shape or not is_sum:
         raise MetricInputError(
             f"an Exact of shape {value.shape} can only be added to a sum of that shape; "
             f"this is a {acc.reduce_op} of shape {acc.shape}"
         )
-    if is_integer and len(acc.parts) == 1:  # int64, where x64 is enabled
-        high, low = (x.astype(acc.dtype) for x in (value.high, value.low))
-        return ((high << 32) | low,)
-    if is_integer:
+    if not acc._is_whole:
+        return tuple(value.to_double())
+    if len(acc.parts) == 2:
         return value.high, value.low
-    double = value.to_double()
-    return double.high, double.low
+    high, low = (x.astype(acc.dtype) for x in (value.high, value.low))  # int64, with x64
+    return ((high << 32) | low,)

@@ -113,9 +113,7 @@ def examples(
     as_given = target, weights, preds
     given, target = numeric(preds, name), numeric(target, "target")
     scores = as_float(given)
-    if from_logits and num_classes is not None:
-        unusable_scores = not_logits
-    elif infinite:
+    if infinite and not (from_logits and num_classes is not None):
         unusable_scores = is_nan
     else:
         unusable_scores = not_logits if from_logits or threshold is None else not_finite
@@ -143,8 +141,7 @@ def examples(
             unusable |= out_of_range((scores < 0) | (scores > 1), scores)
         labels = positive
     else:
-        if not is_integer(target):
-            raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
+        target = integers(target, "target", "integer labels", booleans=True)
         if given.shape != (*target.shape, num_classes):
             one_hot = given.shape == target.shape and target.shape[-1:] == (num_classes,)
             expected = f"{(*target.shape, num_classes)} for num_classes={num_classes}"
@@ -232,8 +229,7 @@ def predictions(
         MetricInputError: the shapes do not fit together; shows both. Or labels may be one-hot.
         MetricTypeError: the labels are not integers.
     """
-    if not is_integer(target):
-        raise MetricTypeError(f"target has dtype {target.dtype}; expected integer labels")
+    target = integers(target, "target", "integer labels", booleans=True)
     scores = preds.ndim == target.ndim + 1
     if scores and preds.shape != (*target.shape, size):
         raise MetricInputError(
@@ -370,17 +366,14 @@ def equals(target: jax.Array, index: int | None) -> jax.Array:
     Raises:
         MetricInputError: an `index` that is not an integer; names it `ignore_index`.
     """
-    none = xp.zeros(target.shape, xp.bool_)
-    if index is None:
-        return none
-    if not isinstance(index, numbers.Integral):
+    if not isinstance(index, numbers.Integral | None):
         raise MetricInputError(f"ignore_index={index!r}; expected an integer or None")
     try:
-        held = np.asarray(index).astype(target.dtype) == index
+        held = index is not None and np.asarray(index).astype(target.dtype) == index
     except OverflowError:  # more than 64 bits
-        return none
+        held = False
     if not held:
-        return none
+        return xp.zeros(target.shape, xp.bool_)
     return target == xp.asarray(index, target.dtype)
 
 
@@ -407,7 +400,9 @@ def first_highest(scores: jax.Array) -> jax.Array:
     return xp.min(xp.where(highest, classes, scores.shape[-1]), -1)
 
 
-def on_leading_axes(x: jax.Array, shape: tuple[int, ...], name: str) -> jax.Array:
+def on_leading_axes(
+    x: jax.Array, shape: tuple[int, ...], name: str, of: str = "values"
+) -> jax.Array:
     """`x` with axes of size one appended, so that it broadcasts against values of `shape`.
 
     Raises:
@@ -416,7 +411,7 @@ def on_leading_axes(x: jax.Array, shape: tuple[int, ...], name: str) -> jax.Arra
     fits = x.ndim <= len(shape) and all(n in (1, m) for n, m in zip(x.shape, shape, strict=False))
     if not fits:
         raise MetricInputError(
-            f"{name} of shape {x.shape} does not broadcast against the leading axes of the values, "
+            f"{name} of shape {x.shape} does not broadcast against the leading axes of the {of}, "
             f"of shape {shape}"
         )
     return lax.expand_dims(x, range(x.ndim, len(shape)))
@@ -481,16 +476,7 @@ def rows_weight(
     valid = unusable.code == 0
     if weights is None:
         return valid, unusable
-    w = numeric(weights, name)
-    fits = w.ndim <= valid.ndim and all(
-        n in (1, m) for n, m in zip(w.shape, valid.shape, strict=False)
-    )
-    if not fits:
-        raise MetricInputError(
-            f"{name} of shape {w.shape} does not broadcast against the leading axes of the "
-            f"examples, of shape {valid.shape}"
-        )
-    w = lax.expand_dims(w, range(w.ndim, valid.ndim))
+    w = on_leading_axes(numeric(weights, name), valid.shape, name, "examples")
     if w.dtype == xp.bool_:
         return w & valid, unusable.where(w)
     w = as_float(w)

@@ -12,7 +12,6 @@ from datarax._xp import at, lax, xp
 from datarax.algebra.device_merge import Positioned
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
-from datarax.algebra.state import State
 from datarax.distributed.collectives import pack_words, replicated, unpack_words
 from datarax.distributed.merge_ops import added_limbs, limbs_to_add, zeros
 from datarax.numerics.double_float import DoubleFloat
@@ -20,7 +19,7 @@ from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import Limbs, add_limbs, as_double, sum_integers
 from datarax.statistics.batches import pairs, rows_weight
 from datarax.statistics.feature_moments import check_features
-from datarax.statistics.invalid_counts import NOT_SAMPLED, InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import NOT_SAMPLED, CountsInvalid, not_finite
 
 
 class Rows(Positioned, LeafState, kw_only=False):
@@ -39,6 +38,10 @@ class Rows(Positioned, LeafState, kw_only=False):
     """How many rows are kept."""
     lost: Limbs = state()
     """How many rows did not fit."""
+
+    def __post_init__(self) -> None:
+        positive_int(self.capacity, "capacity")
+        super().__post_init__()
 
     def empty(self) -> dict[str, PyTree]:
         return {
@@ -72,6 +75,11 @@ class Rows(Positioned, LeafState, kw_only=False):
     def is_filled(self) -> jax.Array:
         """The mask (capacity,) of the rows that are data: the first `filled`."""
         return xp.arange(self.capacity, dtype=xp.int32) < self.filled
+
+    @property
+    def kept(self) -> jax.Array:
+        """The rows of a buffer of vectors, (capacity, width); 0 from `filled` on."""
+        return xp.where(self.is_filled[:, None], xp.asarray(self.data), 0)
 
     @property
     def overflow(self) -> Exact:
@@ -113,13 +121,7 @@ class Rows(Positioned, LeafState, kw_only=False):
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         words, filled, *lost = arrays
         (data,) = unpack_words(words[None], [xp.asarray(self.data)])
-        return self.with_parts(
-            {
-                "data": data[0],
-                "filled": filled,
-                "lost": added_limbs(lost),
-            }
-        )
+        return self.with_parts({"data": data[0], "filled": filled, "lost": added_limbs(lost)})
 
 
 class WeightedRows(Rows):
@@ -157,7 +159,7 @@ class KeepsRows:
         return self.rows.overflow
 
 
-class Buffer(KeepsRows, State, kw_only=False):
+class Buffer(KeepsRows, CountsInvalid, kw_only=False):
     """Keeps the first `capacity` rows of data, and counts the others.
 
     Args:
@@ -177,10 +179,7 @@ class Buffer(KeepsRows, State, kw_only=False):
     shape: tuple[int, ...] = ()
     dtype: str = "float32"
 
-    invalid = InvalidCounts()
-
     def __post_init__(self) -> None:
-        positive_int(self.capacity, "capacity")
         self.shape, self.dtype = tuple(self.shape), np.dtype(self.dtype).name
         self.rows = Rows(self.capacity, self.shape, self.dtype)
 
@@ -194,10 +193,7 @@ class Buffer(KeepsRows, State, kw_only=False):
             raise MetricTypeError(f"values of dtype {x.dtype} do not fit a Buffer of {kept}")
         keep, invalid = rows_weight(not_finite(x, tuple(range(1, x.ndim))), weights)
         keep = keep.astype(xp.bool_)
-        return self.replace(
-            rows=self.rows.append(x.astype(kept), keep),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.with_batch(invalid, rows=self.rows.append(x.astype(kept), keep))
 
     @property
     def data(self) -> jax.Array:
@@ -205,7 +201,7 @@ class Buffer(KeepsRows, State, kw_only=False):
         return xp.asarray(self.rows.data)
 
 
-class PairBuffer(KeepsRows, State, kw_only=False):
+class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
     """Up to `capacity` pairs of a prediction and a target, each with its weight.
 
     Pairs that do not fit are dropped and counted: those of later batches, and of later devices.
@@ -221,10 +217,7 @@ class PairBuffer(KeepsRows, State, kw_only=False):
     capacity: int
     """How many pairs are kept, also after a merge. A pair takes 20 bytes (40 with x64)."""
 
-    invalid = InvalidCounts()
-
     def __post_init__(self) -> None:
-        positive_int(self.capacity, "capacity")
         self.rows = WeightedRows(self.capacity, (5,), default_float().name)
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
@@ -236,17 +229,12 @@ class PairBuffer(KeepsRows, State, kw_only=False):
         w = xp.broadcast_to(w, p.shape)
         x, y = (as_double(numeric(each, "preds")) for each in (preds, target))
         data = xp.stack([part.reshape(-1) for part in (*x, *y, as_float(w))], -1)
-        return self.replace(
-            rows=self.rows.append(data, w.astype(xp.bool_).reshape(-1)),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.with_batch(invalid, rows=self.rows.append(data, w.astype(xp.bool_).reshape(-1)))
 
     @property
     def columns(self) -> tuple[DoubleFloat, DoubleFloat, jax.Array]:
         """Predictions, targets and weights, each (capacity,); 0 from `filled` on."""
-        data = xp.asarray(self.rows.data)
-        data = xp.where(self.rows.is_filled[:, None], data, 0)
-        x, x_low, y, y_low, w = data.T
+        x, x_low, y, y_low, w = self.rows.kept.T
         return DoubleFloat(x, x_low), DoubleFloat(y, y_low), w
 
 
@@ -257,7 +245,7 @@ class SampledRows(WeightedRows):
         return {NOT_SAMPLED: self.overflow}
 
 
-class FeatureBuffer(KeepsRows, State, kw_only=False):
+class FeatureBuffer(KeepsRows, CountsInvalid, kw_only=False):
     """The first `capacity` rows of features, each with its weight; counts those that do not fit.
 
     Rows with a NaN or an infinity are excluded, and counted in `invalid`.
@@ -275,11 +263,8 @@ class FeatureBuffer(KeepsRows, State, kw_only=False):
     capacity: int
     """How many rows are kept, also after a merge."""
 
-    invalid = InvalidCounts()
-
     def __post_init__(self) -> None:
         positive_int(self.num_features, "num_features")
-        positive_int(self.capacity, "capacity")
         self.rows = SampledRows(self.capacity, (self.num_features + 1,), default_float().name)
 
     def update(self, features: ArrayLike, *, weights: Weights = None) -> Self:
@@ -292,13 +277,9 @@ class FeatureBuffer(KeepsRows, State, kw_only=False):
         check_features(x, self.num_features)
         w, invalid = rows_weight(not_finite(x, 1), weights)
         data = xp.concatenate([x, as_float(w)[:, None]], 1)
-        return self.replace(
-            rows=self.rows.append(data, w.astype(xp.bool_)),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.with_batch(invalid, rows=self.rows.append(data, w.astype(xp.bool_)))
 
     @property
     def columns(self) -> DoubleFloat:
         """Features and weights, (capacity, F + 1); 0 from `filled` on."""
-        data = xp.asarray(self.rows.data)
-        return DoubleFloat.of(xp.where(self.rows.is_filled[:, None], data, 0))
+        return DoubleFloat.of(self.rows.kept)

@@ -11,7 +11,6 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, on_host, special, xp
 from datarax.algebra.fields import field, state
-from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.float_grid import FloatGrid, default_bits
@@ -19,7 +18,7 @@ from datarax.numerics.pairs import two_product
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, examples, first_highest, is_class
-from datarax.statistics.invalid_counts import InvalidCounts
+from datarax.statistics.invalid_counts import CountsInvalid
 from datarax.statistics.scatter_counts import host_sum, scatter_floats
 
 
@@ -34,7 +33,7 @@ class Bins(NamedTuple):
     """The total weight of the correct ones."""
 
 
-class CalibrationBins(State):
+class CalibrationBins(CountsInvalid):
     """By bin of confidence: the weight of the examples, their confidences, and the correct ones.
 
     The confidence of a binary example or of a label is the probability of the positive class; it
@@ -72,7 +71,6 @@ class CalibrationBins(State):
     weight: MetricAccumulator = state()
     confidence: MetricAccumulator = state()
     correct: MetricAccumulator = state()
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)
@@ -114,30 +112,6 @@ class CalibrationBins(State):
         confidence, correct, weight = (
             replicated(x).reshape(-1, self.groups) for x in (confidence, correct, weight)
         )
-        return self._folded(confidence, correct, weight, self.invalid.update(seen.invalid))
-
-    def _judged(self, seen: Examples) -> tuple[jax.Array, jax.Array]:
-        """The confidences, and which are correct: (..., groups)."""
-        x, target = seen.preds, seen.target
-        if self.num_classes is None:
-            p = special.expit(x) if self.from_logits else x
-            return (p, target) if self.num_labels else (p[..., None], target[..., None])
-        if self.classwise:
-            p = special.softmax(x, axis=-1) if self.from_logits else x
-            return p, is_class(target, self.num_classes)
-        # The greatest probability of a softmax is 1 / sum(exp(x - max)): no term overflows.
-        top = xp.max(x, -1)[..., None]
-        p = 1 / xp.sum(xp.exp(x - top), -1, keepdims=True) if self.from_logits else top
-        return p, (first_highest(x) == target)[..., None]
-
-    def _folded(
-        self,
-        confidence: jax.Array,
-        correct: jax.Array,
-        weight: jax.Array,
-        invalid: InvalidCounts,
-    ) -> Self:
-        """The state with examples (N, groups) folded in, and this count of invalid ones."""
         counts = weight.astype(xp.bool_)
         confidence = xp.where(counts, confidence, 0)
         if self.num_bins is None:
@@ -153,12 +127,26 @@ class CalibrationBins(State):
         columns = (w, w * confidence, xp.where(correct, w, 0))
         sums = _scatter_columns(place, columns, groups * bins)
         added = Bins(*(each.reshape(groups, bins) for each in sums))
-        return self.replace(
+        return self.with_batch(
+            seen.invalid,
             weight=self.weight.plus(added.weight),
             confidence=self.confidence.plus(added.confidence),
             correct=self.correct.plus(added.correct),
-            invalid=invalid,
         )
+
+    def _judged(self, seen: Examples) -> tuple[jax.Array, jax.Array]:
+        """The confidences, and which are correct: (..., groups)."""
+        x, target = seen.preds, seen.target
+        if self.num_classes is None:
+            p = special.expit(x) if self.from_logits else x
+            return (p, target) if self.num_labels else (p[..., None], target[..., None])
+        if self.classwise:
+            p = special.softmax(x, axis=-1) if self.from_logits else x
+            return p, is_class(target, self.num_classes)
+        # The greatest probability of a softmax is 1 / sum(exp(x - max)): no term overflows.
+        top = xp.max(x, -1)[..., None]
+        p = 1 / xp.sum(xp.exp(x - top), -1, keepdims=True) if self.from_logits else top
+        return p, (first_highest(x) == target)[..., None]
 
     def bins(self, num_bins: int) -> Bins:
         """The bins of equal width as they are stored, or `num_bins` bins of equal mass.

@@ -12,13 +12,12 @@ from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.replication import folding
-from datarax.algebra.state import State
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import check_task, examples, predictions
-from datarax.statistics.invalid_counts import Invalid, InvalidCounts
+from datarax.statistics.invalid_counts import CountsInvalid, Invalid
 from datarax.statistics.scatter_counts import ScatterCounts, count_labels
 from datarax.statistics.thresholds import (
     HIGHEST_SCORE,
@@ -28,7 +27,7 @@ from datarax.statistics.thresholds import (
 )
 
 
-class TaskCounts(State):
+class TaskCounts(CountsInvalid):
     """Counts of predictions. A subclass says which, in `__post_init__` and `update`.
 
     Counts are sums of weights, kept as double-floats. Without weights or with a mask, they are
@@ -58,7 +57,6 @@ class TaskCounts(State):
 
     cells: MetricAccumulator = state()
     """The counts, as a sum of floats: double-floats hold counts and fractional weights alike."""
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)
@@ -87,10 +85,7 @@ class TaskCounts(State):
         self, w: jax.Array, count: Callable[[jax.Array], jax.Array], invalid: Invalid
     ) -> Self:
         """A copy with a batch of weights `w` counted, by `count`, which takes integer weights."""
-        return self.replace(
-            cells=self.cells.plus(sum_by_digits(w, count)),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.with_batch(invalid, cells=self.cells.plus(sum_by_digits(w, count)))
 
 
 _Examples = tuple[jax.Array, Callable[[jax.Array], jax.Array], Invalid]
@@ -139,11 +134,17 @@ class PredictionCounts(TaskCounts):
 
     def _examples(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> _Examples:
         """The arguments of `counted`."""
-        if self.num_classes is None:
-            return self._binary(preds, target, weights)
-        return self._multiclass(numeric(preds, "preds"), numeric(target, "target"), weights)
-
-    def _binary(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> _Examples:
+        if self.num_classes is not None:
+            preds, target = numeric(preds, "preds"), numeric(target, "target")
+            chosen, labels, w, invalid = predictions(
+                preds, target, weights, self.size, self.top_k, self.ignore_index
+            )
+            # With top_k, one example adds to k predicted classes, but to one target.
+            if self.top_k == 1:
+                hit = chosen[..., 0] == labels
+            else:
+                hit = xp.any(chosen == labels[..., None], -1)
+            return w, lambda w: self.of_classes(chosen, hit, labels, w), invalid
         preds, positive, w, invalid, _ = examples(
             preds,
             target,
@@ -158,16 +159,6 @@ class PredictionCounts(TaskCounts):
             chosen, positive, w = (x[..., None] for x in (chosen, positive, w))
             invalid = invalid[..., None]
         return w, lambda w: self.of_labels(chosen, positive, w), invalid
-
-    def _multiclass(self, preds: jax.Array, target: jax.Array, weights: Weights) -> _Examples:
-        seen = predictions(preds, target, weights, self.size, self.top_k, self.ignore_index)
-        chosen, target, w, invalid = seen
-        # With top_k, one example adds to k predicted classes, but to one target.
-        if self.top_k == 1:
-            hit = chosen[..., 0] == target
-        else:
-            hit = xp.any(chosen == target[..., None], -1)
-        return w, lambda w: self.of_classes(chosen, hit, target, w), invalid
 
 
 class ClassCounts(PredictionCounts):
@@ -267,7 +258,7 @@ def _cells(right: jax.Array, predicted: jax.Array, actual: jax.Array, n: jax.Arr
     return xp.stack([right, predicted - right, actual - right, n - predicted - actual + right])
 
 
-class ConfusionCounts(State):
+class ConfusionCounts(CountsInvalid):
     """The weight of examples by target (rows) and predicted class (columns).
 
     An update adds each example to one cell, in place. It makes no array of the size of the matrix,
@@ -290,7 +281,6 @@ class ConfusionCounts(State):
     """Examples with this target are excluded, and not counted in `invalid`."""
 
     matrix: ScatterCounts = state()
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes", least=2)
@@ -315,7 +305,6 @@ class ConfusionCounts(State):
         )
         cell = target * size + chosen[..., 0]
         # Labels of weight zero may be anything, so their cell may not exist.
-        return self.replace(
-            matrix=self.matrix.add(xp.where(w.astype(xp.bool_), cell, 0), w),
-            invalid=self.invalid.update(invalid),
+        return self.with_batch(
+            invalid, matrix=self.matrix.add(xp.where(w.astype(xp.bool_), cell, 0), w)
         )

@@ -8,14 +8,13 @@ from datarax._checks import integers, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, lax, xp
-from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_parts
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import power_of_two
 from datarax.statistics.batches import in_range, rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite, out_of_range
 from datarax.statistics.moments import (
     DIGITS,
     CentralMoments,
@@ -25,7 +24,7 @@ from datarax.statistics.moments import (
 from datarax.statistics.scatter_counts import scatter_sum
 
 
-class ClusterMoments(State, kw_only=False):
+class ClusterMoments(CountsInvalid, kw_only=False):
     """The weight, the mean and the sum of squares about the mean of each cluster, by feature.
 
     Batches are merged by pairwise formulas, so no digits are lost however far from zero the
@@ -45,8 +44,6 @@ class ClusterMoments(State, kw_only=False):
     """How many clusters there are: labels are from 0 to `num_clusters - 1`."""
     num_features: int
     """How many coordinates each point has."""
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.num_clusters, "num_clusters")
@@ -76,9 +73,7 @@ class ClusterMoments(State, kw_only=False):
             xp.where(known, labels.astype(xp.int32), 0).reshape(-1),
             w.reshape(-1),
         )
-        return self.replace(
-            central=self.central.combine(batch), invalid=self.invalid.update(invalid)
-        )
+        return self.with_batch(invalid, central=self.central.combine(batch))
 
     @property
     def sizes(self) -> ScaledDouble:

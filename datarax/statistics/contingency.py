@@ -8,14 +8,13 @@ from datarax._checks import as_float, integers, positive_int, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
-from datarax.algebra.state import State
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range, refuse_one_hot, rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
+from datarax.statistics.invalid_counts import CountsInvalid, out_of_range
 from datarax.statistics.scatter_counts import ScatterCounts
 
 
-class Contingency(State, kw_only=False):
+class Contingency(CountsInvalid, kw_only=False):
     """The weight of examples by target (rows) and prediction (columns).
 
     Counts are exact to 2**48 without weights or with a mask. Examples with a label out of range
@@ -34,8 +33,6 @@ class Contingency(State, kw_only=False):
     """How many labels `target` may hold: 0 to `rows - 1`."""
     columns: int
     """How many labels `preds` may hold: 0 to `columns - 1`."""
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.rows, "rows")
@@ -57,13 +54,10 @@ class Contingency(State, kw_only=False):
         unusable |= out_of_range(~in_range(target, self.rows), target)
         w, invalid = rows_weight(unusable, weights)
         row, column = (xp.where(unusable.mask, 0, x.astype(xp.int32)) for x in (target, preds))
-        return self.replace(
-            table=self.table.add(row * self.columns + column, w),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.with_batch(invalid, table=self.table.add(row * self.columns + column, w))
 
 
-class Ratings(State, kw_only=False):
+class Ratings(CountsInvalid, kw_only=False):
     """The number of ratings by category, of pairs of ratings of one subject, and of equal pairs.
 
     Pairs are ordered: r ratings of a subject make `r (r - 1)` of them. Subjects with a negative
@@ -81,7 +75,6 @@ class Ratings(State, kw_only=False):
     num_categories: int
     """How many categories there are."""
 
-    invalid = InvalidCounts()
     agreeing = MetricAccumulator(0.0)
     pairs = MetricAccumulator(0.0)
 
@@ -106,9 +99,9 @@ class Ratings(State, kw_only=False):
         x = as_float(xp.where(w.astype(xp.bool_)[..., None], counts, 0))
         # Ordered pairs of two different ratings: x (x - 1) in a category of x ratings.
         w, raters = as_float(w), xp.sum(x, -1)
-        return self.replace(
+        return self.with_batch(
+            invalid,
             ratings=self.ratings.update(x * w[..., None]),
             agreeing=self.agreeing.update(w * xp.sum(x * (x - 1), -1)),
             pairs=self.pairs.update(w * (raters * (raters - 1))),
-            invalid=self.invalid.update(invalid),
         )

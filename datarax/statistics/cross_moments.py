@@ -8,7 +8,6 @@ from datarax._checks import default_float, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.algebra.state import State
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.limbs import difference_in_unit, float_or_double
@@ -16,31 +15,21 @@ from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import pairs
 from datarax.statistics.extremes import Greatest
-from datarax.statistics.invalid_counts import InvalidCounts
+from datarax.statistics.invalid_counts import CountsInvalid
 from datarax.statistics.moments import (
-    Apart,
-    CentralMoments,
+    CrossedMoments,
     ExampleCount,
-    Parts,
     about_mean,
-    as_double,
     in_unit_of_greatest,
 )
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 
 
-class TwoMoments(CentralMoments):
-    """The central moments of two variables of one `shape`, stacked on a leading axis of size 2.
-
-    With `crossed`, also their co-moment: the sum of `w * (x - mean x) * (y - mean y)`. It is merged
-    by the pairwise formula of Pébay (2008), https://doi.org/10.2172/1028931.
-    """
+class TwoMoments(CrossedMoments):
+    """The central moments of two variables of one `shape`, stacked on a leading axis of size 2."""
 
     crossed: bool = False
-    """Whether to keep the co-moment."""
-
-    co: Parts | DoubleFloat | tuple[()] = state()
-    """The co-moment; empty if it is not kept."""
+    """Whether to keep the co-moment of the two."""
 
     def empty(self) -> dict[str, PyTree]:
         zero = zeros(self.shape, default_float().name)
@@ -60,68 +49,35 @@ class TwoMoments(CentralMoments):
             both = xp.stack([x, y])
         # One pass over both variables: the first axis is that of the two.
         behind = tuple(a + 1 for a in axes)
-        batch, d = about_mean(both, w[None], behind)
+        weight, mean, d, unit = about_mean(both, w[None], behind)
         squares = sum_floats(w[None] * d * d, behind)
-        units = xp.broadcast_to(weight_unit, batch.exponent.shape)
-        weight = batch.weight.broadcast_to(batch.exponent.shape)
-        held = self.holding(weight, batch.mean, [squares], (batch.exponent, units))
-        return held.with_parts({"co": sum_floats(w * d[0] * d[1], axes) if self.crossed else ()})
+        weight, units = weight.broadcast_to(unit.shape), xp.broadcast_to(weight_unit, unit.shape)
+        held = self.holding(weight, mean, [squares], (unit, units))
+        return held.with_co(sum_floats(w * d[0] * d[1], axes) if self.crossed else ())
+
+    def product(self, x: PyTree, y: PyTree) -> PyTree:
+        # For distances of means, floats are enough.
+        x, y = (z.high if isinstance(z, DoubleFloat) else z for z in (x, y))
+        return x[0] * y[1]
 
     def in_unit_of_first(self, unit: jax.Array) -> Self:
         """The moments of a first variable that is in units of `2**unit`."""
         first, second = xp.asarray(self.exponent)
         return self.with_parts({"exponent": xp.stack([first + unit, second])})
 
-    def stored(self) -> Self:
-        return super().stored().with_parts({"co": tuple(self.co)})
-
-    def _scaled_by(self, unit: jax.Array, weight_unit: jax.Array) -> Self:
-        held = super()._scaled_by(unit, weight_unit)
-        if not self.crossed:
-            return held
-        return held.with_parts({"co": self._co * (weight_unit[0] * unit[0] * unit[1])})
-
-    def _with_weights_times(self, number: DoubleFloat) -> Self:
-        held = super()._with_weights_times(number)
-        if not self.crossed:
-            return held
-        return held.with_parts({"co": self._co * number})
-
-    def _where(self, some: jax.Array, other: Self) -> Self:
-        # The co-moment has no axis of the two variables. Their weights are equal.
-        def chosen(x: jax.Array, y: jax.Array) -> jax.Array:
-            return xp.where(some if x.ndim == some.ndim else some[0], x, y)
-
-        return jax.tree.map(chosen, self, other)
-
-    def plus(self, other: Self, total: DoubleFloat, apart: Apart) -> Self:
-        merged = super().plus(other, total, apart)
-        if not self.crossed:
-            return merged
-        # The merged co-moment is the sum of both, plus the product of the distances of the means.
-        d, factor = apart.means.high, apart.factor
-        co = self._co + other._co + d[0] * d[1] * factor[0]
-        return merged.with_parts({"co": co})
-
-    @property
-    def _co(self) -> DoubleFloat:
-        """The co-moment in the units of this state."""
-        return as_double(self.co)  # type: ignore[arg-type]
-
     @property
     def co_moment(self) -> ScaledDouble:
         """The sum of products of the distances of both variables from their means."""
         (x, y), (weight, _) = self.exponents
-        return ScaledDouble(self._co, weight + x + y)
+        return ScaledDouble(self.co_double, weight + x + y)
 
 
-class TwoVariables(State, kw_only=False):
+class TwoVariables(CountsInvalid, kw_only=False):
     """The moments of two variables. The second one is the target."""
 
     shape: tuple[int, ...] = ()
     """The shape of one example; `()` for scalars."""
 
-    invalid = InvalidCounts()
     moments: TwoMoments = state()
 
     def __post_init__(self) -> None:
@@ -167,10 +123,7 @@ class CrossMoments(TwoVariables):
         p, _, w, invalid = pairs(preds, target, weights, self.shape)
         w = xp.broadcast_to(w, p.shape)
         x, y = (float_or_double(numeric(each, "preds")) for each in (preds, target))
-        return self.replace(
-            moments=self.moments.combine(self.moments.of_two(x, y, w)),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.with_batch(invalid, moments=self.moments.combine(self.moments.of_two(x, y, w)))
 
     @property
     def preds_mean(self) -> ScaledDouble:
@@ -225,11 +178,11 @@ class Residuals(TwoVariables):
         sums = stacked([one.of(xp.abs(e), w).in_unit(unit), one.of(w)])
         batch = self.moments.of_two(e, y, w).in_unit_of_first(unit)
         counts = w.astype(xp.bool_)
-        updated = self.replace(
+        updated = self.with_batch(
+            invalid,
             moments=self.moments.combine(batch),
             sums=self.sums.combine(sums),
             examples=examples,
-            invalid=self.invalid.update(invalid),
         )
         if not self.extremes:
             return updated

@@ -10,7 +10,6 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, vmap, xp
 from datarax.algebra.fields import field
-from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated, unsharded
 from datarax.numerics.box_matching import (
     AREAS,
@@ -29,7 +28,7 @@ from datarax.numerics.recall_levels import RankedDetections
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range, rows_weight
 from datarax.statistics.buffer import KeepsRows, WeightedRows
-from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
+from datarax.statistics.invalid_counts import CountsInvalid, Invalid, not_finite, out_of_range
 from datarax.statistics.scatter_counts import count_labels
 
 
@@ -171,7 +170,7 @@ class Ranked(NamedTuple):
         return tuple(xp.where(x, w[None], 0) for x in unpack(self.words[area]))  # type: ignore
 
 
-class Detections(KeepsRows, State, kw_only=False):
+class Detections(KeepsRows, CountsInvalid, kw_only=False):
     """Up to `capacity` detections, each with its score and matches; and the ground truth by class.
 
     Detections are matched within their image when it is folded in. Those that do not fit are
@@ -193,11 +192,8 @@ class Detections(KeepsRows, State, kw_only=False):
     capacity: int = field(default=2**17)
     """How many detections are kept, also after a merge. One takes 28 bytes (56 with x64)."""
 
-    invalid = InvalidCounts()
-
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes")
-        positive_int(self.capacity, "capacity")
         if self.num_classes > MOST_CLASSES:
             raise MetricInputError(
                 f"num_classes={self.num_classes}; expected at most {MOST_CLASSES}"

@@ -9,16 +9,15 @@ from datarax._checks import default_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
-from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.hashing import hashed
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.scatter_counts import extreme_at
 
 
-class Distinct(State, kw_only=False):
+class Distinct(CountsInvalid, kw_only=False):
     """HyperLogLog: an estimate of how many distinct values there were.
 
     Each value is hashed to 64 bits. The first `precision` bits select a register, which keeps the
@@ -37,8 +36,6 @@ class Distinct(State, kw_only=False):
 
     precision: int = 14
     """From 4 to 16: there are `2**precision` registers of one byte."""
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.precision, "precision", least=4)
@@ -60,7 +57,7 @@ class Distinct(State, kw_only=False):
         x = numeric(values, "values")
         w, invalid = rows_weight(not_finite(x), weights)
         seen = self.add(*hashed(x), w.astype(xp.bool_))
-        return seen.replace(invalid=self.invalid.update(invalid))
+        return seen.with_batch(invalid)
 
     def add(self, high: jax.Array, low: jax.Array, used: jax.Array) -> Self:
         """Folds in values by their hashes: the upper and the lower 32 bits of each, as uint32."""

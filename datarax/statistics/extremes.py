@@ -10,7 +10,6 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import Exact, exact
@@ -18,7 +17,7 @@ from datarax.numerics.limbs import as_double
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.moments import Parts
 
 
@@ -66,7 +65,7 @@ class Greatest(ElementwiseState, kw_only=False):
         return self.with_parts({"parts": tuple(where(a < b, b, a))})
 
 
-class Extremes(State):
+class Extremes(CountsInvalid):
     """The least and the greatest value; NaN and infinities are excluded and counted.
 
     Example:
@@ -80,7 +79,6 @@ class Extremes(State):
     greatest = Greatest()
     negated = Greatest()
     """The greatest of the negated values."""
-    invalid = InvalidCounts()
 
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; a value of weight zero does not count."""
@@ -90,10 +88,8 @@ class Extremes(State):
         w, invalid = rows_weight(not_finite(given if is_integer(given) else x.high), weights)
         counts = xp.broadcast_to(w.astype(xp.bool_), x.shape)
         # The least value is kept as the greatest negated one, so that one class serves both.
-        return self.replace(
-            greatest=self.greatest.fold(x, counts),
-            negated=self.negated.fold(-x, counts),
-            invalid=self.invalid.update(invalid),
+        return self.with_batch(
+            invalid, greatest=self.greatest.fold(x, counts), negated=self.negated.fold(-x, counts)
         )
 
     @property

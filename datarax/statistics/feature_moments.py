@@ -10,9 +10,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.device_merge import Positioned
-from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
-from datarax.algebra.state import State
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, stack
@@ -21,28 +19,23 @@ from datarax.numerics.matrix_product import matrix_product
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.moments import (
-    Apart,
     CentralMoments,
-    Parts,
+    CrossedMoments,
     about_mean,
-    as_double,
     in_unit_of_greatest,
 )
 
 
-class CoMoments(Positioned, CentralMoments):
+class CoMoments(Positioned, CrossedMoments):
     """The mean of vectors of `shape` (F,), and the co-moments of all pairs of their elements.
 
-    Two states are merged by the pairwise formula of Chan, Golub and LeVeque (1979), as a matrix.
+    `co` is `sum(w * outer(x - mean, x - mean))`, (F, F).
     """
 
     rowwise: ClassVar[bool] = False
     order: int = 1
-
-    co: Parts | DoubleFloat = state()
-    """`sum(w * outer(x - mean, x - mean))`, (F, F), a double-float in the units of the elements."""
 
     def empty(self) -> dict[str, PyTree]:
         zero = zeros((*self.shape, *self.shape), default_float().name)
@@ -51,46 +44,19 @@ class CoMoments(Positioned, CentralMoments):
     def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
         """The moments of rows `x` (N, F), with weights `w` (N, 1), floats or booleans."""
         w, weight_unit = in_unit_of_greatest(w, (0,), x.dtype)
-        batch, d = about_mean(x, w, (0,))
-        units = batch.exponent, xp.broadcast_to(weight_unit, self.shape)
-        held = self.holding(batch.weight.broadcast_to(self.shape), batch.mean, [], units)
+        weight, mean, d, unit = about_mean(x, w, (0,))
+        units = unit, xp.broadcast_to(weight_unit, self.shape)
+        held = self.holding(weight.broadcast_to(self.shape), mean, [], units)
         return held.with_co(_sum_of_outer(d, w))
 
-    def with_co(self, co: DoubleFloat) -> Self:
-        """A copy with other co-moments, in the units of this state."""
-        return self.with_parts({"co": co})
-
-    def stored(self) -> Self:
-        return super().stored().with_parts({"co": tuple(self.co)})
-
-    @property
-    def co_double(self) -> DoubleFloat:
-        """The co-moments in the units of this state."""
-        return as_double(self.co)
+    def product(self, x: PyTree, y: PyTree) -> PyTree:
+        return x.reshape(-1, 1) * y.reshape(1, -1)
 
     @property
     def co_moments(self) -> ScaledDouble:
         """The co-moments, (F, F)."""
         unit, weight_unit = self.exponents
         return ScaledDouble(self.co_double, unit[:, None] + (unit + weight_unit)[None])
-
-    def _scaled_by(self, unit: jax.Array, weight_unit: jax.Array) -> Self:
-        co = self.co_double * (unit[:, None] * (unit * weight_unit)[None])
-        return super()._scaled_by(unit, weight_unit).with_co(co)
-
-    def _with_weights_times(self, number: DoubleFloat) -> Self:
-        return super()._with_weights_times(number).with_co(self.co_double * number)
-
-    def _where(self, some: jax.Array, other: Self) -> Self:
-        # All elements have the same weight.
-        return jax.tree.map(lambda x, y: xp.where(some[0], x, y), self, other)
-
-    def plus(self, other: Self, total: DoubleFloat, apart: Apart) -> Self:
-        # The co-moments of two parts miss n m / (n + m) times the outer product of the distance of
-        # their means.
-        between = _outer(apart.means) * apart.factor[0]
-        co = self.co_double + other.co_double + between
-        return super().plus(other, total, apart).with_co(co)
 
     # Over devices: the means merge element by element. The co-moments are added up, once all
     # devices take them about the common mean: so each device first learns the means of all.
@@ -115,7 +81,7 @@ class CoMoments(Positioned, CentralMoments):
         count, mean, _ = held.doubles()
         # Moved to another centre c, the co-moments grow by n * outer(mean - c, mean - c).
         apart = mean - scaled_by(common, -exponents[0])
-        return held.with_co(held.co_double + _outer(apart) * count[0]).stored()
+        return held.with_co(held.co_double + self.product(apart, apart) * count[0]).stored()
 
     def to_mesh(self) -> list[Travel]:
         return self._means().to_mesh() + self._sums().to_mesh()
@@ -135,11 +101,6 @@ class CoMoments(Positioned, CentralMoments):
         return MetricAccumulator(zero).with_parts({"parts": self.co})
 
 
-def _outer(x: DoubleFloat) -> DoubleFloat:
-    (size,) = x.shape
-    return x.reshape(size, 1) * x.reshape(1, size)
-
-
 def _sum_of_outer(d: jax.Array, w: jax.Array) -> DoubleFloat:
     """The sum over rows of `w * outer(d, d)`, (F, F).
 
@@ -152,7 +113,7 @@ def _sum_of_outer(d: jax.Array, w: jax.Array) -> DoubleFloat:
     return both.map(lambda x: matrix_product(x[0].T, x[1]))
 
 
-class FeatureMoments(State, kw_only=False):
+class FeatureMoments(CountsInvalid, kw_only=False):
     """The mean and the covariance matrix of features, stable at any offset.
 
     Rows with a NaN or an infinity are excluded, and counted in `invalid`.
@@ -168,8 +129,6 @@ class FeatureMoments(State, kw_only=False):
     num_features: int
     """F, how many elements each row has."""
 
-    invalid = InvalidCounts()
-
     def __post_init__(self) -> None:
         positive_int(self.num_features, "num_features")
         self.central = CoMoments((self.num_features,))
@@ -184,9 +143,8 @@ class FeatureMoments(State, kw_only=False):
         check_features(given, self.num_features)
         w, invalid = rows_weight(not_finite(as_float(given), 1), weights)
         x, w = replicated((float_or_double(given), w))
-        return self.replace(
-            central=self.central.combine(self.central.of(x, w[:, None])),
-            invalid=self.invalid.update(invalid),
+        return self.with_batch(
+            invalid, central=self.central.combine(self.central.of(x, w[:, None]))
         )
 
     @property

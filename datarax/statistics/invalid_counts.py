@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from datarax._checks import as_float, is_integer
-from datarax._typing import ArrayLike
+from datarax._typing import ArrayLike, PyTree
 from datarax._xp import all_finite, lax, on_host, xp
 from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
@@ -172,6 +172,16 @@ class InvalidCounts(State):
     def example(self) -> jax.Array:
         """The largest value out of range; -inf if there is none, or it is not known."""
         return self.largest.value
+
+
+class CountsInvalid(State):
+    """A statistic that counts the examples that it cannot use."""
+
+    invalid = InvalidCounts()
+
+    def with_batch(self, invalid: Invalid, **changes: PyTree) -> Self:
+        """A copy with these children, and with the invalid examples of a batch counted."""
+        return self.replace(**changes, invalid=self.invalid.update(invalid))
 
 
 def with_invalid_of(before: S, after: S) -> S:

@@ -9,13 +9,12 @@ from datarax._checks import numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
-from datarax.algebra.state import State
 from datarax.numerics.limbs import difference, difference_in_unit, float_or_double
 from datarax.numerics.normalized_products import row_cosines
 from datarax.numerics.scaled_double import scaled_power
 from datarax.numerics.special import log_cosh, tweedie_deviance
 from datarax.statistics.batches import pairs
-from datarax.statistics.invalid_counts import InvalidCounts
+from datarax.statistics.invalid_counts import CountsInvalid
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 
 LossName = Literal[
@@ -127,7 +126,7 @@ LOSSES: dict[LossName, Loss] = {
 }
 
 
-class LossTotal(State, kw_only=False):
+class LossTotal(CountsInvalid, kw_only=False):
     """The sum of `w * loss(preds, target)`, and its divisor: mostly the sum of `w`.
 
     Example:
@@ -146,8 +145,6 @@ class LossTotal(State, kw_only=False):
     shape: tuple[int, ...] = ()
     """The shape of one example; `()` for scalars. For "cosine" an example is a row of any
     length."""
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         self.parameter, self.shape = float(self.parameter), tuple(self.shape)
@@ -184,10 +181,7 @@ class LossTotal(State, kw_only=False):
         total = one.of_scaled(*value, w) if isinstance(value, tuple) else one.of(value, w)
         if degree:
             total = total.in_unit(unit * degree)
-        return self.replace(
-            sums=self.sums.combine(stacked([total, one.of(scale, w)])),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.with_batch(invalid, sums=self.sums.combine(stacked([total, one.of(scale, w)])))
 
     @property
     def total(self) -> ScaledTotal:

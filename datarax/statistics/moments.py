@@ -14,7 +14,6 @@ from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
 from datarax.algebra.row_merge import MergesRows, Packed, Target
-from datarax.algebra.state import State
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_or_double
@@ -22,7 +21,7 @@ from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, power_of_two
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 
 Parts = tuple[jax.Array, jax.Array]
 
@@ -81,10 +80,10 @@ class CentralMoments(ElementwiseState, kw_only=False):
         They are to be merged with `combine`. The weights are floats, or booleans for 1 and 0.
         """
         axes = tuple(range(x.ndim - len(self.shape)))
-        w, unit = in_unit_of_greatest(xp.broadcast_to(w, x.shape), axes, x.dtype)
-        batch, d = about_mean(x, w, axes)
+        w, weight_unit = in_unit_of_greatest(xp.broadcast_to(w, x.shape), axes, x.dtype)
+        weight, mean, d, unit = about_mean(x, w, axes)
         powers = [DoubleFloat.of(xp.sum(w * d**k, axes)) for k in range(2, self.order + 1)]
-        return self.holding(batch.weight, batch.mean, powers, (batch.exponent, unit))
+        return self.holding(weight, mean, powers, (unit, weight_unit))
 
     def holding(
         self,
@@ -138,15 +137,19 @@ class CentralMoments(ElementwiseState, kw_only=False):
         count = self.count
         dtype = count.dtype if isinstance(count, DoubleFloat) else count[0].dtype
         units = (a - b for a, b in zip(self.exponents, exponents, strict=True))
-        scaled = self._scaled_by(*(power_of_two(unit, dtype) for unit in units))
+        unit, weight_unit = (power_of_two(unit, dtype) for unit in units)
+        scaled = self._times(weight_unit, unit)
         return scaled.with_parts({"exponent": exponents[0], "weight_exponent": exponents[1]})
 
-    def _scaled_by(self, unit: jax.Array, weight_unit: jax.Array) -> Self:
-        """The moments of values and weights that are multiplied by these powers of two."""
+    def _times(self, weight: jax.Array | DoubleFloat, unit: jax.Array | None = None) -> Self:
+        """The moments with weights multiplied by a number, and values by `unit`, if given."""
         count, mean, powers = self.doubles()
-        factors = [weight_unit * lax.integer_pow(unit, k) for k in range(2, self.order + 1)]
+        if unit is None:
+            return self.holding(count * weight, mean, [p * weight for p in powers], self.exponents)
+        # A sum of k-th powers is in the unit of the weights times that of the values to the k.
+        factors = [weight * lax.integer_pow(unit, k) for k in range(2, self.order + 1)]
         powers = [p * factor for p, factor in zip(powers, factors, strict=True)]
-        return self.holding(count * weight_unit, mean * unit, powers, self.exponents)
+        return self.holding(count * weight, mean * unit, powers, self.exponents)
 
     def combine(self, other: Self) -> Self:
         first, second = self.exponents, other.exponents
@@ -178,7 +181,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
         return self.holding(total, mean + apart.means * share, merged, self.exponents)
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
-        held = self._with_weights_times(factor.double)
+        held = self._times(factor.double)
         count, (unit, weight_unit) = held.doubles()[0], held.exponents
         # In units of the power of the count itself, so that sums of powers do not underflow.
         weight_unit = weight_unit + factor.exponent
@@ -186,16 +189,13 @@ class CentralMoments(ElementwiseState, kw_only=False):
         new = xp.maximum(weight_unit + exponent_of(count.high), least)
         held = held.with_parts({"weight_exponent": weight_unit}).in_units((unit, new)).stored()
         # There is no lesser unit: of what is too small for it, nothing is kept.
-        return held._where(held.doubles()[0].high >= _LEAST_COUNT, held.reset())
+        some = held.doubles()[0].high >= _LEAST_COUNT
 
-    def _with_weights_times(self, number: DoubleFloat) -> Self:
-        """The same means, with the count and the sums of powers multiplied by a number."""
-        count, mean, powers = self.doubles()
-        return self.holding(count * number, mean, [p * number for p in powers], self.exponents)
+        def kept(x: jax.Array, nothing: jax.Array) -> jax.Array:
+            # A co-moment has axes of its own; all elements have the same weight.
+            return xp.where(some if x.shape == some.shape else some[0], x, nothing)
 
-    def _where(self, some: jax.Array, other: Any) -> Self:
-        """These moments where `some` holds, elsewhere those of `other`."""
-        return jax.tree.map(lambda x, y: xp.where(some, x, y), self, other)
+        return jax.tree.map(kept, held, held.reset())
 
     def canonical(self) -> Self:
         # In units of 1 where the powers of ordinary numbers of values stay in the range of floats.
@@ -204,6 +204,49 @@ class CentralMoments(ElementwiseState, kw_only=False):
         near_weights = xp.abs(weight_unit) <= 20
         units = xp.where(near, 0, unit), xp.where(near_weights, 0, weight_unit)
         return self.in_units(units).stored()
+
+
+class CrossedMoments(CentralMoments):
+    """Central moments, and the co-moments of pairs of elements: `product` says of which.
+
+    A co-moment is the sum of `w * (x - mean x) * (y - mean y)`. It is merged by the pairwise
+    formula of Pébay (2008). All elements must have the same weight.
+    """
+
+    co: Parts | DoubleFloat | tuple[()] = state()
+    """The co-moments; empty if they are not kept."""
+
+    def product(self, x: PyTree, y: PyTree) -> PyTree:
+        """The products, first of `x` and second of `y`, of the pairs whose co-moment is kept."""
+        raise TypeError(f"{type(self).__name__} does not define product()")
+
+    def with_co(self, co: DoubleFloat | tuple[()]) -> Self:
+        """A copy with other co-moments, in the units of this state."""
+        return self.with_parts({"co": co})
+
+    @property
+    def co_double(self) -> DoubleFloat:
+        """The co-moments in the units of this state."""
+        return as_double(self.co)  # type: ignore[arg-type]
+
+    def stored(self) -> Self:
+        return super().stored().with_parts({"co": tuple(self.co)})
+
+    def _times(self, weight: jax.Array | DoubleFloat, unit: jax.Array | None = None) -> Self:
+        held = super()._times(weight, unit)
+        if not self.co:
+            return held
+        factor = weight if unit is None else self.product(unit, unit * weight)
+        return held.with_co(self.co_double * factor)
+
+    def plus(self, other: Self, total: DoubleFloat, apart: "Apart") -> Self:
+        merged = super().plus(other, total, apart)
+        if not self.co:
+            return merged
+        # The merged co-moment is the sum of both, plus the product of the distances of the means
+        # times n m / (n + m).
+        between = self.product(apart.means, apart.means) * apart.factor[0]
+        return merged.with_co(self.co_double + other.co_double + between)
 
 
 def as_double(parts: Parts | DoubleFloat) -> DoubleFloat:
@@ -279,14 +322,6 @@ def in_unit_of_greatest(
     return w * lax.expand_dims(power_of_two(-unit, dtype), axes), unit
 
 
-class BatchMean(NamedTuple):
-    """The total weight and the mean of a batch, which is in units of `2**exponent`."""
-
-    weight: DoubleFloat
-    mean: DoubleFloat
-    exponent: jax.Array
-
-
 # The binary digits of the greatest value in its unit. The distances of 32-bit integers then range
 # from 2**-16 to 2**17, and the sums of their fourth powers are far from overflow and underflow.
 DIGITS = 16
@@ -294,8 +329,11 @@ DIGITS = 16
 
 def about_mean(
     x: jax.Array | DoubleFloat, w: jax.Array, axes: tuple[int, ...]
-) -> tuple[BatchMean, jax.Array]:
-    """The mean of values over `axes`, in a unit of its own, and `x - mean` of each in that unit.
+) -> tuple[DoubleFloat, DoubleFloat, jax.Array, jax.Array]:
+    """The total weight and the mean of values over `axes`, and `x - mean` of each value.
+
+    The mean and the distances are in units of `2**exponent`. Returns weight, mean, distances and
+    exponent.
 
     The weights may have one element on axes that are not reduced. Values of weight zero are
     ignored. If all values are equal, `x - mean` is exactly 0.
@@ -329,10 +367,10 @@ def about_mean(
         d = d + xp.where(counts, low, zero) * wide
     second = xp.sum(w * d, axes) / safe
     d = d - lax.expand_dims(second, axes)
-    return BatchMean(total, DoubleFloat.of(first) + second, unit), d
+    return total, DoubleFloat.of(first) + second, d, unit
 
 
-class Moments(State, kw_only=False):
+class Moments(CountsInvalid, kw_only=False):
     """The weighted mean, variance and higher moments of examples, for each element of `shape`.
 
     Args:
@@ -349,8 +387,6 @@ class Moments(State, kw_only=False):
 
     shape: tuple[int, ...] = ()
     order: Literal[2, 3, 4] = 2
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         self.shape = tuple(self.shape)
@@ -372,10 +408,7 @@ class Moments(State, kw_only=False):
             )
         w, invalid = rows_weight(not_finite(values, tuple(range(batch, x.ndim))), weights)
         w = lax.expand_dims(w, range(w.ndim, x.ndim))
-        return self.replace(
-            central=self.central.combine(self.central.of(x, w)),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.with_batch(invalid, central=self.central.combine(self.central.of(x, w)))
 
     @property
     def count(self) -> jax.Array:

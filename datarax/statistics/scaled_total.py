@@ -107,7 +107,8 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         if on_host(*sum(terms, self.parts), self.exponent) and not x64_enabled():
             total = np.array([_host_sum(*term, len(shape)) for term in terms])
             return self._plus_on_host(total)
-        return self.combine(stacked([empty_total(shape).of(x, w) for x, w in terms]))
+        one = _empty_total(shape, x64_enabled())
+        return self.combine(stacked([one.of(x, w) for x, w in terms]))
 
     def of_powers(self, x: jax.Array, power: float, w: jax.Array) -> Self:
         """The sum of `w * x**power` for `x >= 0` and any power of at least 1."""
@@ -164,9 +165,8 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
     def __getitem__(self, index: int) -> "ScaledTotal":
         """One of several sums that are stacked."""
         high, low = (x[index] for x in self.parts)
-        return empty_total(self.shape[1:]).with_parts(
-            {"parts": (high, low), "exponent": self.exponent[index]}
-        )
+        one = _empty_total(self.shape[1:], x64_enabled())
+        return one.with_parts({"parts": (high, low), "exponent": self.exponent[index]})
 
     @property
     def scaled(self) -> DoubleFloat:
@@ -281,7 +281,7 @@ def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:
     """Several sums of one shape as one, along a new leading axis; they are merged at once."""
     parts = stack([total.scaled for total in totals])
     exponent = xp.stack([total.exponent for total in totals])
-    return empty_total((len(totals), *totals[0].shape))._holding(parts, exponent)
+    return _empty_total((len(totals), *totals[0].shape), x64_enabled())._holding(parts, exponent)
 
 
 def sums_of_sums(totals: ScaledTotal, chosen: jax.Array) -> ScaledTotal:
@@ -305,11 +305,7 @@ def quotient(a: ScaledTotal, b: ScaledTotal) -> jax.Array:
     return (a.number / b.number).to_float()
 
 
-def empty_total(shape: tuple[int, ...]) -> ScaledTotal:
-    """`ScaledTotal(shape)`, made once."""
-    return _empty_total(tuple(shape), x64_enabled())
-
-
 @lru_cache(maxsize=4096)
 def _empty_total(shape: tuple[int, ...], x64: bool) -> ScaledTotal:
+    """`ScaledTotal(shape)`, made once: with x64 it has another dtype."""
     return ScaledTotal(shape)

@@ -87,12 +87,19 @@ class ScatterCounts(MergesRows, LeafState, kw_only=False):
             batch = scatter_sum(place, weights, math.prod(self.shape)).reshape(*self.shape)
             total = DoubleFloat(*self.flushed) + batch
             return self.with_parts({"flushed": (total.high, total.low)})
-        full = self.is_full(place.size)
+        recent, pending, flushed = self._with_room(place.size)
+        return self._counted(recent, pending, place, weights).with_parts({"flushed": flushed})
+
+    def _with_room(self, count: int) -> tuple[jax.Array, jax.Array, Doubles]:
+        """The flat recent counts, `pending` and `flushed`: after a flush, if it is needed.
+
+        So that each cell can get `count` more.
+        """
+        full = self.is_full(count)
         table = jax.tree.map(lambda x: x.reshape(-1), replicated((self.recent, self.flushed)))
         recent, flushed = _flush_where(full, table)
-        pending = xp.where(full, xp.int32(0), self.pending)
         flushed = jax.tree.map(lambda x: x.reshape(self.shape), flushed)
-        return self._counted(recent, pending, place, weights).with_parts({"flushed": flushed})
+        return recent, xp.where(full, xp.int32(0), self.pending), flushed
 
     def is_full(self, count: int) -> jax.Array:
         """Whether a cell could overflow if it got this many more counts."""
@@ -129,13 +136,10 @@ class ScatterCounts(MergesRows, LeafState, kw_only=False):
             return self.holding(self.double + w.map(lambda w: table(w * counts.astype(w.dtype))))
         # A row counts less than 2**7 times, so this is the most that a cell can gain.
         most = (place.size << 7) - 1
-        full = xp.asarray(self.pending) > _FULL - most
-        flat = jax.tree.map(lambda x: x.reshape(-1), (self.recent, self.flushed))
-        recent, flushed = _flush_where(full, flat)
-        added = table(xp.where(weights[:, :, None], counts, 0)).reshape(-1)
-        parts = jax.tree.map(lambda x: x.reshape(self.shape), (recent + added, flushed))
-        pending = xp.where(full, xp.int32(0), self.pending) + xp.int32(most)
-        return self.with_parts({"recent": parts[0], "pending": pending, "flushed": parts[1]})
+        recent, pending, flushed = self._with_room(most)
+        recent = recent.reshape(self.shape) + table(xp.where(weights[:, :, None], counts, 0))
+        pending = pending + xp.int32(most)
+        return self.with_parts({"recent": recent, "pending": pending, "flushed": flushed})
 
     @property
     def double(self) -> DoubleFloat:

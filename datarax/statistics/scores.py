@@ -5,14 +5,13 @@ from typing import NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, default_float, is_integer, numeric, positive_int
+from datarax._checks import as_float, default_float, is_integer, numeric
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
 from datarax._update_context import check_values
 from datarax._xp import lax, special, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
-from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.float_grid import default_bits
@@ -23,7 +22,7 @@ from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins
 from datarax.statistics.batches import check_task, examples, is_class
 from datarax.statistics.buffer import KeepsRows, Rows
-from datarax.statistics.invalid_counts import InvalidCounts
+from datarax.statistics.invalid_counts import CountsInvalid
 from datarax.statistics.thresholds import check_sums
 
 
@@ -102,7 +101,7 @@ LOG_ODDS_OCTAVES = 7
 log-odds, and these over a few powers of two, so bins of one width are best below."""
 
 
-class Scores(State):
+class Scores(CountsInvalid):
     """For each class, the scores of its positives and of its negatives.
 
     A multiclass task compares each class with the rest. A subclass defines `add`, which stores a
@@ -126,8 +125,6 @@ class Scores(State):
     `False`, but warns if rows of a multiclass task that are known outside `jit` do not sum to 1."""
     pooled: bool = False
     """Whether the classes of an example are examples of one binary task."""
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)
@@ -171,7 +168,7 @@ class Scores(State):
         if self.pooled:  # JAX does not join a sharded axis with another one
             parts = replicated(parts)
         added = self.add(*(x.reshape(-1, self.size) for x in parts))
-        return added.replace(invalid=self.invalid.update(invalid))
+        return added.with_batch(invalid)
 
     def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
         """Stores a checked batch.
@@ -289,7 +286,6 @@ class ScoreBuffer(KeepsRows, Scores):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive_int(self.capacity, "capacity")
         width = self.size + 2 if self._has_labels else 3 * self.size
         self.rows = Rows(self.capacity, (width,), default_float().name)
 

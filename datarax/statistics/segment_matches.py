@@ -1,7 +1,7 @@
 """Segments of images matched one to one, from which panoptic quality is computed."""
 
 import math
-from typing import NamedTuple, Self
+from typing import Self
 
 import jax
 import numpy as np
@@ -11,27 +11,13 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import at, beside, lax, xp
 from datarax.algebra.fields import field
-from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import equals, in_range, rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
+from datarax.statistics.invalid_counts import CountsInvalid, out_of_range
 
 
-class Matches(NamedTuple):
-    """The matches in one image, each of shape (C,)."""
-
-    matched: jax.Array
-    """Pairs of a predicted and a true segment that match."""
-    spurious: jax.Array
-    """Predicted segments without a match."""
-    missed: jax.Array
-    """True segments without a match."""
-    overlap: jax.Array
-    """The sum of the IoU of matched segments."""
-
-
-class SegmentMatches(State):
+class SegmentMatches(CountsInvalid):
     """By class: matched, spurious and missed segments, and the sum of the IoU of matched ones.
 
     Two segments of one class match if their IoU exceeds 1/2. Each segment has at most one match in
@@ -55,8 +41,6 @@ class SegmentMatches(State):
     """The segments of a class in an image are numbered from 0 to `max_segments - 1`."""
     ignore_index: int | None = None
     """The class of pixels that are not labelled. It must not be one of the classes."""
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes")
@@ -102,13 +86,13 @@ class SegmentMatches(State):
             images.append(segment)
             valid = valid & xp.all(fine, -1)
         w, invalid = rows_weight(out_of_range(~valid), weights)
-        found: Matches = lax.map(lambda pair: self._matches(*pair), tuple(images))
+        found: dict[str, jax.Array] = lax.map(lambda pair: self._matches(*pair), tuple(images))
         by_image = as_float(w)[:, None]
         changes = {
             name: getattr(self, name).update(xp.where(by_image != 0, as_float(x) * by_image, 0))
-            for name, x in found._asdict().items()
+            for name, x in found.items()
         }
-        return self.replace(**changes, invalid=self.invalid.update(invalid))
+        return self.with_batch(invalid, **changes)
 
     def _segments(self, image: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Which pixels can be used, and the index of their segment: by class, then by number.
@@ -128,8 +112,8 @@ class SegmentMatches(State):
         last = self.num_classes * self.max_segments
         return fine | unlabelled, xp.where(fine, label * self.max_segments + number, last)
 
-    def _matches(self, preds: jax.Array, target: jax.Array) -> Matches:
-        """The matches in one image, from the index of the segment of each pixel."""
+    def _matches(self, preds: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
+        """What one image adds to each sum, (C,), from the index of the segment of each pixel."""
         size, shape = self.max_segments, (self.num_classes, self.max_segments)
         none = self.num_classes * size
 
@@ -152,9 +136,9 @@ class SegmentMatches(State):
         spurious = (on_labelled > 0) | (elsewhere > 0)
         spurious = spurious & (~xp.any(match, 2) & (elsewhere <= on_labelled))
         missed = (there > 0) & ~xp.any(match, 1)
-        return Matches(
-            xp.sum(match, (1, 2), dtype=xp.int32),
-            xp.sum(spurious, 1, dtype=xp.int32),
-            xp.sum(missed, 1, dtype=xp.int32),
-            xp.sum(overlap, (1, 2)),
-        )
+        return {
+            "matched": xp.sum(match, (1, 2), dtype=xp.int32),  # pairs of segments
+            "spurious": xp.sum(spurious, 1, dtype=xp.int32),  # predicted ones without a match
+            "missed": xp.sum(missed, 1, dtype=xp.int32),  # true ones without a match
+            "overlap": xp.sum(overlap, (1, 2)),
+        }

@@ -99,10 +99,10 @@ def check_known(
     _refuse_other_labels(target, "target", given)
     if threshold is None:
         return
-    if is_integer(preds if isinstance(preds, jax.Array) else xp.asarray(preds)):
+    if not _is_float(preds):
         _refuse_other_labels(preds, name, given)
         return
-    other = _first(preds, _is_outside, given)
+    other = _first(preds, _NOT_PROBABILITY, given)
     if other is not None:
         warn(
             f"{name} holds {other:g}, which is no probability, and is compared with threshold="
@@ -125,7 +125,7 @@ def check_one_hot(preds: ArrayLike, target: ArrayLike, size: int | None, name: s
     Raises:
         MetricInputError: predictions and targets both hold a single 1 along an axis, and else 0.
     """
-    if update_context.get().checks != "all" or not (_is_known(preds) and _is_known(target)):
+    if update_context.get().checks != "all" or not _are_known(preds, target):
         return
     shape = np.shape(target)
     # A program runs its check for every batch, also for one of other shapes.
@@ -134,10 +134,9 @@ def check_one_hot(preds: ArrayLike, target: ArrayLike, size: int | None, name: s
     if len(shape) < 3 and (len(shape) < 2 or size is not None or min(shape) < 3):
         return
     for axis in (-1, 1) if len(shape) > 2 else (-1,):
-        if shape[axis] < 2 or size not in (None, shape[axis]):
-            continue
+        fits = shape[axis] > 1 and size in (None, shape[axis])
         # The targets first: of most labels one look at them is enough.
-        if all(_is_one_hot(x, axis) for x in (target, preds)):
+        if fits and all(_is_one_hot(x, axis) for x in (target, preds)):
             raise MetricInputError(
                 f"{name} and target of shape {shape} are one-hot along axis {axis}; "
                 f"expected labels: give {name}.argmax({axis}) and target.argmax({axis})"
@@ -161,12 +160,12 @@ def check_logits(
     That is: there are several rows that count, and all hold numbers from 0 to 1 with a sum of 1, up
     to a few roundings of their dtype.
     """
-    given = _Given(target, weights, ignore_index)
-    if not all(_is_known(x) for x in (preds, target, weights)):
+    if not _are_known(preds, target, weights):
         return
     if np.ndim(preds) < 2 or not np.size(preds) or np.shape(preds)[-1] < 2:
         return
-    counted = _counted(np.ones(np.shape(preds)[:-1], np.bool_), given)
+    every = np.ones(np.shape(preds)[:-1], np.bool_)
+    counted = _counted(every, _Given(target, weights, ignore_index))
     if np.count_nonzero(counted) < 2 or not _are_probabilities(preds, counted):
         return
     warn(
@@ -178,11 +177,7 @@ def check_logits(
 
 
 def check_binary_logits(
-    target: ArrayLike,
-    weights: Weights,
-    preds: ArrayLike,
-    ignore_index: int | None,
-    name: str,
+    target: ArrayLike, weights: Weights, preds: ArrayLike, ignore_index: int | None, name: str
 ) -> None:
     """Warns if logits of a sigmoid look like probabilities, as far as they are known.
 
@@ -190,9 +185,7 @@ def check_binary_logits(
     that is not trained. So there must be 64 that count, no other number among them, and some
     below 1/4 and above 3/4: the values fill the range of a probability, and end where it ends.
     """
-    if not all(_is_known(x) for x in (preds, target, weights)) or np.size(preds) < _FEW:
-        return
-    if is_integer(preds if isinstance(preds, jax.Array) else xp.asarray(preds)):
+    if not _are_known(preds, target, weights) or np.size(preds) < _FEW or not _is_float(preds):
         return
     # The first numbers are enough to tell most logits, so the others are not read.
     if not _is_on_accelerator(preds):
@@ -200,7 +193,7 @@ def check_binary_logits(
         if ((first < 0) | (first > 1)).any():
             return
     given = _Given(target, weights, ignore_index)
-    if _first(preds, _is_outside, given) is not None:
+    if _first(preds, _NOT_PROBABILITY, given) is not None:
         return
     x = _numbers(preds)
     x = x[_counted(np.ones(x.shape, np.bool_), given)]
@@ -217,18 +210,15 @@ _FEW = 64
 
 
 def check_sums(
-    target: ArrayLike,
-    weights: Weights,
-    preds: ArrayLike,
-    ignore_index: int | None,
-    name: str,
+    target: ArrayLike, weights: Weights, preds: ArrayLike, ignore_index: int | None, name: str
 ) -> None:
     """Warns if a row of scores (..., C) does not sum to 1, as far as it is known.
 
     The tolerance is the root of the eps of the dtype. Rows with NaN pass: they are invalid.
     """
-    condition = _OtherThanOne(_tolerance(preds))
-    total = _first(preds, condition, _Given(target, weights, ignore_index), _row_sums)
+    tolerance = _tolerance(preds)
+    is_off = _Outside(1 - tolerance, 1 + tolerance, infinite=True)
+    total = _first(preds, is_off, _Given(target, weights, ignore_index), _row_sums)
     if total is not None:
         warn(
             f"{name} holds a row with a sum of {total:g}, so it holds no probabilities, and the "
@@ -246,8 +236,8 @@ def check_losses(
     name: str,
 ) -> None:
     """Warns if a loss `-log(p)` is negative beyond rounding, as far as it is known."""
-    condition = _Below(-_tolerance(losses))
-    loss = _first(losses, condition, _Given(target, weights, ignore_index))
+    is_negative = _Outside(-_tolerance(losses), np.inf)
+    loss = _first(losses, is_negative, _Given(target, weights, ignore_index))
     if loss is not None:
         warn(
             f"{name} holds {loss:g}, and a loss -log(p) is not negative. If {name} are logits, "
@@ -275,27 +265,19 @@ def _is_other(x: Array, /) -> Array:
     return (x != 0) & (x != 1) & (abs(x) < np.inf)
 
 
-def _is_outside(x: Array, /) -> Array:
-    """The finite numbers below 0 or above 1."""
-    return ((x < 0) | (x > 1)) & (abs(x) < np.inf)
+class _Outside(NamedTuple):
+    """The numbers below `least` or above `most`; of infinite ones, only if `infinite` is true."""
 
-
-class _Below(NamedTuple):
-    """The finite numbers below a limit."""
-
-    limit: float
+    least: float
+    most: float
+    infinite: bool = False
 
     def __call__(self, x: Array, /) -> Array:
-        return (x < self.limit) & (abs(x) < np.inf)
+        outside = (x < self.least) | (x > self.most)
+        return outside if self.infinite else outside & (abs(x) < np.inf)
 
 
-class _OtherThanOne(NamedTuple):
-    """The numbers, also infinite ones, that differ from 1 by more than a tolerance."""
-
-    tolerance: float
-
-    def __call__(self, x: Array, /) -> Array:
-        return abs(x - 1) > self.tolerance
+_NOT_PROBABILITY = _Outside(0, 1)
 
 
 def _tolerance(x: ArrayLike) -> float:
@@ -304,8 +286,15 @@ def _tolerance(x: ArrayLike) -> float:
 
 
 def _eps(x: ArrayLike) -> float:
-    dtype = (x if isinstance(x, jax.Array) else np.asarray(x)).dtype
-    return float(xp.finfo(dtype).eps) if xp.issubdtype(dtype, xp.floating) else 0.0
+    return float(xp.finfo(_array(x).dtype).eps) if _is_float(x) else 0.0
+
+
+def _is_float(x: ArrayLike) -> bool:
+    return not is_integer(_array(x))
+
+
+def _array(x: ArrayLike) -> jax.Array:
+    return x if isinstance(x, jax.Array) else xp.asarray(x)
 
 
 def _are_probabilities(preds: ArrayLike, counted: np.ndarray) -> bool:
@@ -342,13 +331,13 @@ def _row_sums(x: Array, /) -> Array:
         return x @ np.ones(x.shape[-1], x.dtype)
 
 
-def _same(x: Array, /) -> Array:
-    return x
-
-
 @lru_cache(maxsize=64)
-def _any_on_device(condition: OfArray, of: OfArray) -> Callable[[ArrayLike], Array]:
-    return jax.jit(lambda x: xp.any(condition(of(x.astype(xp.float32)))))
+def _any_on_device(condition: OfArray, of: OfArray | None) -> Callable[[ArrayLike], Array]:
+    def found(x: jax.Array) -> jax.Array:
+        x = x.astype(xp.float32)
+        return xp.any(condition(x if of is None else of(x)))
+
+    return jax.jit(found)
 
 
 def _is_on_accelerator(x: ArrayLike) -> bool:
@@ -356,16 +345,13 @@ def _is_on_accelerator(x: ArrayLike) -> bool:
 
 
 def _first(
-    x: ArrayLike,
-    condition: OfArray,
-    given: _Given,
-    of: OfArray = _same,
+    x: ArrayLike, condition: OfArray, given: _Given, of: OfArray | None = None
 ) -> float | None:
     """The first number for which a condition holds, of those that count; None if there is none.
 
     The numbers are those of `x`, or what `of` computes of its rows.
     """
-    if not all(_is_known(each) for each in (x, given.target, given.weights)):
+    if not _are_known(x, given.target, given.weights):
         return None
     # From an accelerator, one number is read, not the array, unless there is something to report.
     if _is_on_accelerator(x) and not bool(_any_on_device(condition, of)(x)):
@@ -374,13 +360,13 @@ def _first(
     if x.dtype == np.bool_:
         return None
     # No condition holds for the integers 0 and 1; NumPy finds extremes faster than others.
-    if of is _same and x.dtype.kind in "iu" and x.size and x.min() >= 0 and x.max() <= 1:
+    if of is not None:
+        x = of(x)
+    elif x.dtype.kind in "iu" and x.size and x.min() >= 0 and x.max() <= 1:
         return None
-    x = of(x)
     found = np.asarray(condition(x))
-    if not found.any():
-        return None
-    found = _counted(found, given)
+    if found.any():
+        found = _counted(found, given)
     return float(x[found][0]) if found.any() else None
 
 
@@ -401,10 +387,11 @@ def _numbers(x: ArrayLike) -> np.ndarray:
     return x if x.dtype.kind in "biuf" else x.astype(np.float32)
 
 
-def _is_known(x: ArrayLike | None) -> bool:
-    """Whether all values of an array are known on this process."""
-    if isinstance(x, Tracer):
-        return False
-    if isinstance(x, list | tuple):  # may hold traced numbers
-        return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x))
-    return not isinstance(x, jax.Array) or (x.is_fully_addressable and not x.is_deleted())
+def _are_known(*arrays: ArrayLike | None) -> bool:
+    """Whether all values of arrays are known on this process."""
+    # A list may hold traced numbers.
+    return not any(
+        isinstance(x, Tracer) or not x.is_fully_addressable or x.is_deleted()
+        for x in jax.tree.leaves(arrays)
+        if isinstance(x, jax.Array)
+    )

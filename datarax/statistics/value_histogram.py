@@ -12,17 +12,14 @@ from datarax._typing import ArrayLike, Weights
 from datarax._xp import read_on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.memo import computed_once
-from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import as_double
-from datarax.numerics.scaling import (
-    nan_where,
-)
+from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins, Contents, WideBins
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, is_nan
+from datarax.statistics.invalid_counts import CountsInvalid, is_nan
 
 Method = Literal["inverted_cdf", "averaged_inverted_cdf"]
 """The definition of the quantile, by its name in `numpy.quantile`."""
@@ -32,7 +29,7 @@ Method = Literal["inverted_cdf", "averaged_inverted_cdf"]
 _NEAR = 2.0**-40
 
 
-class ValueHistogram(State):
+class ValueHistogram(CountsInvalid):
     """The weight of values of any size and sign, in bins that adapt to their range.
 
     The bins depend on the least and the greatest value, and become coarser as the range grows; see
@@ -69,7 +66,6 @@ class ValueHistogram(State):
     memory."""
 
     bins: AdaptiveBins = state()
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.octaves, "octaves")
@@ -98,7 +94,7 @@ class ValueHistogram(State):
         # Replicated first: JAX does not flatten several axes of a type that is sharded.
         x, w = replicated((x, xp.broadcast_to(w, x.shape)))
         bins = self.bins.add(x.reshape(-1, 1), w.reshape(-1, 1))
-        return self.replace(bins=bins, invalid=self.invalid.update(invalid))
+        return self.with_batch(invalid, bins=bins)
 
     def quantile(self, q: float | Sequence[float], *, method: Method = "inverted_cdf") -> jax.Array:
         """The quantile, or one quantile for each `q` of a tuple; NaN where there is no data.
@@ -121,9 +117,11 @@ class ValueHistogram(State):
         return lower, upper
 
     @computed_once
+    @read_on_host
     def _quantiles(self, q: float | tuple[float, ...], method: str) -> tuple[jax.Array, ...]:
+        """The bounds and the estimate: see `quantiles_of`."""
         choice(method, get_args(Method), "method")
-        return _quantiles(self, exact_q(q), method)
+        return quantiles_of(self.bins.contents(), exact_q(q), method)
 
 
 def checked_q(q: float | Sequence[float]) -> float | tuple[float, ...]:
@@ -146,13 +144,8 @@ def exact_q(q: float | Sequence[float]) -> DoubleFloat:
     return DoubleFloat(high, (exact - high).astype(dtype))
 
 
-@read_on_host
-def _quantiles(seen: ValueHistogram, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
-    """The lower bound, the estimate and the upper bound of the quantiles, of the shape of `q`."""
-    return quantiles_of(seen.bins.contents(), q, method)
-
-
 def quantiles_of(bins: Contents, q: DoubleFloat, method: str) -> tuple[jax.Array, ...]:
+    """The lower bounds, the estimates and the upper bounds of quantiles, shaped as `q`."""
     flat = q.reshape(-1)
     counts = bins.weights[0, 0]
     up_to = suffix_sums(counts[::-1])[::-1]  # the cumulative weight, each bin included

@@ -10,13 +10,12 @@ from datarax._typing import ArrayLike, Weights
 from datarax._update_context import check_values
 from datarax._xp import special, xp
 from datarax.algebra.fields import state
-from datarax.algebra.state import State
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import not_distribution, on_leading_axes, rows_weight
 from datarax.statistics.invalid_counts import (
+    CountsInvalid,
     Invalid,
-    InvalidCounts,
     not_finite,
     not_logits,
     out_of_range,
@@ -25,7 +24,7 @@ from datarax.statistics.scaled_total import ScaledTotal, quotient
 from datarax.statistics.thresholds import check_logits
 
 
-class WeightedTotal(State, kw_only=False):
+class WeightedTotal(CountsInvalid, kw_only=False):
     """The sum of `w * x`, the sum of `w`, and the number of values that could not be used.
 
     Example:
@@ -41,7 +40,6 @@ class WeightedTotal(State, kw_only=False):
 
     sums: ScaledTotal = state()
     """The sums of `w * x` and of `w`, (2, *shape)."""
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         self.shape = tuple(self.shape)
@@ -67,10 +65,7 @@ class WeightedTotal(State, kw_only=False):
             invalid: the values that could not be used, as from `rows_weight`.
         """
         of_each = w if w.shape == x.shape else xp.broadcast_to(w, x.shape)
-        return self.replace(
-            sums=self.sums.plus((x, w), (of_each, None)),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.with_batch(invalid, sums=self.sums.plus((x, w), (of_each, None)))
 
     @property
     def total(self) -> ScaledTotal:
@@ -88,7 +83,7 @@ class WeightedTotal(State, kw_only=False):
         return quotient(self.total, self.weight)
 
 
-class ElapsedTotal(State):
+class ElapsedTotal(CountsInvalid):
     """The sum of `w * x`, and the greatest of the times elapsed.
 
     Counts of devices and processes that work at the same time add up. Their times do not.
@@ -103,7 +98,6 @@ class ElapsedTotal(State):
     counted = WeightedTotal()
     elapsed = MetricAccumulator(0.0, "max")
     """In seconds, since the start of the clock."""
-    invalid = InvalidCounts()
 
     def update(self, values: ArrayLike, elapsed: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; times and weights broadcast against their leading axes.
@@ -115,10 +109,10 @@ class ElapsedTotal(State):
         seconds = xp.broadcast_to(on_leading_axes(seconds, x.shape, "elapsed"), x.shape)
         unusable = not_finite(x) | not_finite(seconds) | out_of_range(seconds < 0, seconds)
         w, invalid = rows_weight(unusable, weights)
-        return self.replace(
+        return self.with_batch(
+            invalid,
             counted=self.counted.update(x, weights=w),
             elapsed=self.elapsed.update(seconds, where=w.astype(xp.bool_)),
-            invalid=self.invalid.update(invalid),
         )
 
     @property
@@ -136,7 +130,7 @@ class Distributions(NamedTuple):
     """The mean over rows of `sum(p * log(p))`, in nats."""
 
 
-class EntropyTotals(State, kw_only=False):
+class EntropyTotals(CountsInvalid, kw_only=False):
     """The sums over rows of the probabilities of each class, and of `sum(p * log(p))`.
 
     Rows of fewer classes than `num_classes` are filled up with zeros, which have no entropy.
@@ -153,8 +147,6 @@ class EntropyTotals(State, kw_only=False):
     """The most classes that a row may have."""
     from_logits: bool = False
     """Whether rows are logits of a softmax, or probabilities."""
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes", least=2)
@@ -189,7 +181,7 @@ class EntropyTotals(State, kw_only=False):
         p = xp.pad(p, ((0, 0), (0, self.num_classes - x.shape[1])))
         columns = xp.concatenate([p, negentropy[:, None], xp.ones_like(negentropy)[:, None]], 1)
         batch = self.sums.reset().of(columns, w[:, None])
-        return self.replace(sums=self.sums.combine(batch), invalid=self.invalid.update(invalid))
+        return self.with_batch(invalid, sums=self.sums.combine(batch))
 
     @property
     def distributions(self) -> Distributions:

@@ -49,10 +49,10 @@ class DevianceMoments(CentralMoments):
     def of(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Self:
         axes = tuple(range(x.ndim - len(self.shape)))
         given = w = xp.broadcast_to(w, x.shape)
-        w, unit = in_unit_of_greatest(w, axes, x.dtype)
-        batch, d = about_mean(x, w, axes)
-        held = self.holding(batch.weight, batch.mean, [], (batch.exponent, unit))
-        wide = xp.broadcast_to(lax.expand_dims(batch.exponent, axes), x.shape)
+        w, weight_unit = in_unit_of_greatest(w, axes, x.dtype)
+        weight, mean, d, unit = about_mean(x, w, axes)
+        held = self.holding(weight, mean, [], (unit, weight_unit))
+        wide = xp.broadcast_to(lax.expand_dims(unit, axes), x.shape)
         high = x.high if isinstance(x, DoubleFloat) else x
         mean = lax.expand_dims(held._mean, axes)
         total = ScaledTotal(self.shape).of_scaled(*self._deviance(high, mean, -d, wide), given)
