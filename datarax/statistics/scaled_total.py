@@ -170,7 +170,7 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
 
     def one(self) -> "ScaledTotal":
         """An empty sum, of the shape of one of several sums that are stacked."""
-        return empty_total(self.shape[1:])
+        return ScaledTotal(self.shape[1:])
 
     @property
     def scaled(self) -> DoubleFloat:
