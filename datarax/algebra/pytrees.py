@@ -21,11 +21,13 @@ attributes, and which of these are NaN."""
 
 def register_pytree(cls: type) -> None:
     """Registers a class of states as a pytree; `cls.flat` says in which of the two ways."""
-    register = jax.tree_util.register_pytree_with_keys
-    if _is_flat(cls):
-        register(cls, _flatten_flat_with_keys, _unflatten_flat(cls), _flatten_flat)
-    else:
-        register(cls, _flatten_with_keys, _unflatten(cls), _flatten)
+    flat = _is_flat(cls)
+    jax.tree_util.register_pytree_with_keys(
+        cls,
+        _flatten_flat_with_keys if flat else _flatten_with_keys,
+        functools.partial(_unflatten_flat if flat else _unflatten, cls),
+        _flatten_flat if flat else _flatten,
+    )
 
 
 def _flatten(self: object) -> tuple[tuple[PyTree, ...], _Aux]:
@@ -37,19 +39,22 @@ def _flatten_with_keys(self: object) -> tuple[tuple[PyTree, ...], _Aux]:
     return tuple(keyed), vars(self)["_aux"]
 
 
-def _unflatten(cls: type[Tree]) -> Callable[[_Aux, Iterable[PyTree]], Tree]:
-    def unflatten(aux: _Aux, children: Iterable[PyTree]) -> Tree:
-        # JAX may pass any objects as children, so nothing is checked here.
-        self = object.__new__(cls)
-        names, config, nans = aux
-        vars(self).update(config)
-        for name in nans:
-            vars(self)[name] = math.nan
-        vars(self).update(zip(names, children, strict=True))
-        vars(self)["_children"], vars(self)["_aux"] = names, aux
-        return self
+def _unflatten(cls: type[Tree], aux: _Aux, children: Iterable[PyTree]) -> Tree:
+    # JAX may pass any objects as children, so nothing is checked here.
+    self = _without_children(cls, aux)
+    vars(self).update(zip(aux[0], children, strict=True))
+    return self
 
-    return unflatten
+
+def _without_children(cls: type[Tree], aux: _Aux) -> Tree:
+    """An instance that has its static part, and no children yet."""
+    self = object.__new__(cls)
+    names, config, nans = aux
+    vars(self).update(config)
+    for name in nans:
+        vars(self)[name] = math.nan
+    vars(self)["_children"], vars(self)["_aux"] = names, aux
+    return self
 
 
 class _Flat(NamedTuple):
@@ -95,18 +100,10 @@ def _keys_of_arrays(flat: _Flat) -> tuple[Hashable, ...]:
     )
 
 
-def _unflatten_flat(cls: type[Tree]) -> Callable[[_Flat, Iterable[jax.Array]], Tree]:
-    def unflatten(flat: _Flat, arrays: Iterable[jax.Array]) -> Tree:
-        self = object.__new__(cls)
-        names, config, nans = flat.aux
-        vars(self).update(config)
-        for name in nans:
-            vars(self)[name] = math.nan
-        vars(self)["_children"], vars(self)["_aux"] = names, flat.aux
-        vars(self)["_arrays"] = tuple(arrays), flat
-        return self
-
-    return unflatten
+def _unflatten_flat(cls: type[Tree], flat: _Flat, arrays: Iterable[jax.Array]) -> Tree:
+    self = _without_children(cls, flat.aux)
+    vars(self)["_arrays"] = tuple(arrays), flat
+    return self
 
 
 def make_children(self: object) -> None:

@@ -76,10 +76,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     where = demo.add_mutually_exclusive_group()
     about = f"number of simulated CPU devices, in one process, 1 to {MAX_DEVICES}"
-    add_integer(where, "--devices", 1, MAX_DEVICES, about, default=8)
+    add_integer(where.add_argument, "--devices", 1, MAX_DEVICES, about, default=8)
     about = f"number of real processes with one CPU device each, 1 to {MAX_PROCESSES}"
-    add_integer(where, "--processes", 1, MAX_PROCESSES, about, default=1)
-    add_integer(demo, "--epochs", 1, None, "passes over the data", default=10)
+    add_integer(where.add_argument, "--processes", 1, MAX_PROCESSES, about, default=1)
+    add_integer(demo.add_argument, "--epochs", 1, None, "passes over the data", default=10)
     demo.add_argument(
         "--slices",
         action="store_true",

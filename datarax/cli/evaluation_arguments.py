@@ -54,7 +54,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         "of the 100 most frequent; may be repeated",
     )
     draws = "give intervals, from N resamplings of the rows: 200 or more"
-    add_integer(evaluate, "--bootstrap", 0, 10_000, draws, default=0)
+    add_integer(evaluate.add_argument, "--bootstrap", 0, 10_000, draws, default=0)
     _add_output(evaluate, "metrics.json, report.html, pictures, and the state to resume from")
     evaluate.add_argument(
         "--devices",
@@ -78,7 +78,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         "--key", metavar="COLUMN", help="column that must agree in both files, row by row"
     )
     draws = "how many resamplings of the rows (default: 200)"
-    add_integer(compare, "--bootstrap", 2, 10_000, draws, default=200)
+    add_integer(compare.add_argument, "--bootstrap", 2, 10_000, draws, default=200)
     _add_output(compare, "metrics.json and the state to resume from")
     _add_running(compare)
 
@@ -166,7 +166,7 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
     size.add_argument(
         "--classes", metavar="NAMES", help="names of the classes in their order, with commas"
     )
-    add_integer(size, "--num-classes", 2, 10_000, "the number of classes")
+    add_integer(size.add_argument, "--num-classes", 2, 10_000, "the number of classes")
     parser.add_argument(
         "--metrics",
         metavar="NAMES",
@@ -195,7 +195,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         help="confidence of intervals (default: 0.95)",
     )
     rows = "rows in memory at a time (default: 65536)"
-    add_integer(parser, "--batch-size", 1, 1 << 24, rows, default=65536)
+    add_integer(parser.add_argument, "--batch-size", 1, 1 << 24, rows, default=65536)
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -205,13 +205,13 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         "--engine", choices=ENGINES, help="read parts in other processes, or on a cluster"
     )
     parser.add_argument("--address", metavar="A", help="of the scheduler of Dask or Ray")
-    add_integer(parser, "--workers", 1, 4096, "how many processes of the engine")
+    add_integer(parser.add_argument, "--workers", 1, 4096, "how many processes of the engine")
     parser.add_argument("--title", metavar="T", help="title of the report")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
 
 
 def add_integer(
-    parser: argparse._ActionsContainer,
+    add_argument: Callable[..., object],
     name: str,
     low: int,
     high: int | None,
@@ -219,7 +219,7 @@ def add_integer(
     *,
     default: int | None = None,
 ) -> None:
-    """Adds an option that is an integer from `low` to `high`."""
+    """Adds an option that is an integer from `low` to `high`, by the method of a parser."""
     expected = f"of {low} or more" if high is None else f"from {low} to {high}"
 
     # argparse shows the message of this error alone; that of a ValueError it replaces.
@@ -230,7 +230,7 @@ def add_integer(
                 return value
         raise argparse.ArgumentTypeError(f"expected an integer {expected}, got {text!r}")
 
-    parser.add_argument(name, type=parse, default=default, metavar="N", help=about)
+    add_argument(name, type=parse, default=default, metavar="N", help=about)
 
 
 def _fraction(text: str) -> float:

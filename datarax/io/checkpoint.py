@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -67,10 +67,8 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
     ocp = _orbax()
     folder = Path(os.path.realpath(path))
     arrays, info = pack(metric)
-    try:
+    with _failing(f"save: {folder} cannot be read", OSError):
         _check_free(folder, overwrite)
-    except OSError as error:
-        raise CheckpointError(f"save: {folder} cannot be read: {_brief(error)}") from error
     items = ocp.args.Composite(arrays=ocp.args.PyTreeSave(arrays), info=ocp.args.JsonSave(info))
     new, old = _beside(folder)
     try:
@@ -361,13 +359,17 @@ def _naming(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def _failing(message: str, *errors: type[Exception]) -> Iterator[None]:
+    """Raises a `CheckpointError` with this message instead of these errors."""
     try:
         yield
-    except Exception as error:  # Orbax and its storage raise many types for damaged files
-        raise CheckpointError(
-            f"the checkpoint is incomplete or damaged: {_brief(error)}"
-        ) from error
+    except errors as error:
+        raise CheckpointError(f"{message}: {_brief(error)}") from error
+
+
+def _reading() -> AbstractContextManager[None]:
+    # Orbax and its storage raise many types for damaged files.
+    return _failing("the checkpoint is incomplete or damaged", Exception)
 
 
 def _beside(folder: Path) -> tuple[Path, Path]:
@@ -376,11 +378,9 @@ def _beside(folder: Path) -> tuple[Path, Path]:
 
 
 def _digest(tree: object, state: np.ndarray) -> str:
-    try:
+    with _failing("the description is not of JSON", TypeError, ValueError):
         # A storage may give the keys in another order.
         text = json.dumps(tree, sort_keys=True)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"the description is not of JSON: {_brief(error)}") from error
     return hashlib.sha256(text.encode() + state.tobytes()).hexdigest()
 
 

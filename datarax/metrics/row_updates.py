@@ -179,10 +179,8 @@ def _weighted(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
 
 def replicated_target(target: Target) -> Target:
     """The target, replicated over an `Explicit` mesh."""
-    if target.counts is None:
-        return target._replace(place=replicated(target.place))
     place, counts = replicated((target.place, target.counts))
-    return Target(place, target.places, counts)
+    return target._replace(place=place, counts=counts)
 
 
 def reweighted(call: Call, factor: jax.Array) -> Call:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from datarax.metrics.aggregation.quantiles import Quantile
-from datarax.metrics.reading import flat_items
 from datarax.plot import canvas
 from datarax.plot.given import RUN, Run, Source, by_result, is_number, number_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Columns = dict[str, tuple[str, str, str]]
+"""By the name of a result, the keys of its value and of the ends of its interval."""
 
 _HISTORY = Source("history", RUN)
 _QUANTILES = Source("quantiles", RUN)
@@ -69,12 +71,13 @@ def history(
                 there = ", ".join(columns) or "none"
                 raise _HISTORY.error(f"no numbers called {name!r}; there are: {there}")
     # "train/loss" and "test/loss" are both in the panel "loss".
-    panels: dict[str, list[str]] = {}
+    panels: dict[str, Columns] = {}
     for name in found:
-        panels.setdefault(name.rpartition("/")[2], []).append(name)
+        panels.setdefault(name.rpartition("/")[2], {})[name] = columns[name]
     if ax is not None or len(panels) <= 1:
         alone = canvas.axes_of(ax, 6.0, 3.6)
-        _panel(alone, run, columns, found, next(iter(panels)) if len(panels) == 1 else "", x)
+        shown = {name: columns[name] for name in found}
+        _panel(alone, run, shown, next(iter(panels)) if len(panels) == 1 else "", x)
         return canvas.figure_of(alone)
     if len(panels) > _MOST_PANELS:
         raise _HISTORY.error(
@@ -85,11 +88,11 @@ def history(
     down = -(-len(panels) // across)
     figure = canvas.new_figure(4.6 * across, 2.9 * down)
     for i, (title, members) in enumerate(panels.items()):
-        _panel(canvas.new_axes(figure, down, across, i + 1), run, columns, members, title, x)
+        _panel(canvas.new_axes(figure, down, across, i + 1), run, members, title, x)
     return figure
 
 
-def _columns(run: Run) -> dict[str, tuple[str, str, str]]:
+def _columns(run: Run) -> Columns:
     """By name, the keys of the value and of the ends of its interval; "" if there are none."""
     numbers = {key for record in run.records for key, value in record.items() if is_number(value)}
     keys = sorted(key for key in numbers if "invalid" not in key.split("/"))
@@ -100,22 +103,14 @@ def _columns(run: Run) -> dict[str, tuple[str, str, str]]:
     }
 
 
-def _panel(
-    ax: "Axes",
-    run: Run,
-    columns: dict[str, tuple[str, str, str]],
-    names: list[str],
-    title: str,
-    x: str,
-) -> None:
-    many = len(names) > canvas.MOST_NAMED
+def _panel(ax: "Axes", run: Run, columns: Columns, title: str, x: str) -> None:
+    many, few = len(columns) > canvas.MOST_NAMED, len(run.steps) <= _FEW_STEPS
     shown = False
-    for i, name in enumerate(names):
-        value, lower, upper = (run.column(key) for key in columns[name])
+    for i, (name, keys) in enumerate(columns.items()):
+        value, lower, upper = map(run.column, keys)
         seen = np.isfinite(value)
         shown |= bool(seen.any())
-        few = len(run.steps) <= _FEW_STEPS
-        style = canvas.line_style(i, len(names), 3.5 if few else 0)
+        style = canvas.line_style(i, len(columns), 3.5 if few else 0)
         if not few and not many and seen.any() and not (seen[1:] & seen[:-1]).any():
             # No two neighbours are known, so a line would show nothing.
             style |= {"marker": ".", "linestyle": "none"}
@@ -129,8 +124,8 @@ def _panel(
         ax.set(yticks=[])
         canvas.say(ax, "no data")
     elif many:
-        canvas.title(ax, f"{len(names)} results")
-    elif len(names) > 1:
+        canvas.title(ax, f"{len(columns)} results")
+    elif len(columns) > 1:
         canvas.legend(ax)
 
 
@@ -215,7 +210,7 @@ def _quantile_rows(run: Run, q: tuple[float, ...] | None) -> dict[str, dict[floa
     """By name and quantile, the values at all steps."""
     found: dict[str, dict[float, list[float]]] = {}
     for i, record in enumerate(run.records):
-        for key, value in dict(flat_items(record)).items():
+        for key, value in record.items():
             owner, _, last = key.rpartition("/")
             # "p50" and "p99.9" are quantiles, in percent.
             level = re.fullmatch(r"p(\d+(?:\.\d+)?)", last)

@@ -106,7 +106,7 @@ def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
     if axes != ():
         gone = {axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,))}
         shape = [n for axis, n in enumerate(shape) if axis not in gone]
-    return Invalid(np.zeros(shape, np.int8))
+    return Invalid(xp.zeros(shape, np.int8))
 
 
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
