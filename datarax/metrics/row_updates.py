@@ -135,13 +135,7 @@ def updated_at(stacked: S, calls: PyTree, target: Target) -> S:
 def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
     """The states, each updated with its rows of arrays on the host; a row counts by repetition."""
     rows = target.place.size
-
-    def chosen(call: Call, index: np.ndarray) -> Call:
-        def take(x: np.ndarray) -> np.ndarray:
-            return x[index] if np.ndim(x) and len(x) == rows else x
-
-        args, kwargs = jax.tree.map(take, call.by_name)
-        return replace(call, args=args, kwargs=kwargs)
+    calls = jax.tree.map(lambda call: with_all_rows(call, rows), calls, is_leaf=is_call)
 
     def updated(i: int) -> PyTree:
         one = jax.tree.map(lambda x: x[i], stacked)
@@ -150,7 +144,7 @@ def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
             index = np.repeat(index, target.counts[index, i // target.places])
         if not index.size:
             return one
-        return one.apply(jax.tree.map(lambda call: chosen(call, index), calls, is_leaf=is_call))
+        return one.apply(jax.tree.map(lambda x: x[index], calls))
 
     return jax.tree.map(lambda *x: np.stack(x), *map(updated, range(target.size)))
 
