@@ -55,5 +55,6 @@ class WandbWriter(Writer):
         self._run.log(shown, step=int(step))
 
     def end(self) -> None:
+        # A run that was given belongs to the caller.
         if self._given is None:
             self._run.finish()
