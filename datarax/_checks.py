@@ -21,23 +21,29 @@ _PLAIN = {np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 
 
 
 def numeric(x: ArrayLike, name: str) -> jax.Array:
-    """`x` as a JAX array of booleans, integers or floats.
+    """`x` as an array of booleans, integers or floats: of NumPy, unless it is a JAX array.
 
     Raises:
         MetricTypeError: `x` holds something other than numbers.
-        MetricInputError: an integer in `x` does not fit the widest integer dtype of JAX.
+        MetricInputError: an integer in `x` does not fit the widest integer dtype of JAX, or `x` is
+            a masked array of NumPy.
     """
+    # Most arrays need no more than this look-up, which each update makes.
     if type(x) is np.ndarray and x.dtype in _PLAIN:
         return x  # type: ignore[return-value]
     if isinstance(x, np.ma.MaskedArray):
-        raise ValueError(f"{name}: numpy masked arrays are not supported; give weights= instead")
+        raise MetricInputError(
+            f"{name}: numpy masked arrays are not supported; give weights= instead"
+        )
     try:
         array: Any = x if isinstance(x, jax.Array) else np.asarray(x)
     except ValueError as error:
         raise _not_numbers(x, name) from error
     known = not isinstance(array, jax.Array)
+    # NumPy makes objects of integers that do not fit 64 bits.
     if known and array.dtype == object and all(isinstance(each, int) for each in array.flat):
         raise _too_large(name)
+    # JAX has no text, no dates, and only the byte order of the machine.
     if known and (array.dtype.kind in "OSUMm" or not array.dtype.isnative):
         raise _not_numbers(x, name)
     if not (is_integer(array) or xp.issubdtype(array.dtype, xp.floating)):
@@ -52,6 +58,7 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
     if dtype == array.dtype:
         return array
     narrow = array.astype(dtype)
+    # Floats may be rounded; a label or a count that wraps around would be another one.
     if is_integer(array) and (narrow != array).any():
         raise _too_large(name)
     return narrow
@@ -151,6 +158,7 @@ def refuse_ignored(owner: Any, name: str, where: str) -> None:
     Raises:
         MetricInputError: the value is not the default; shows it.
     """
+    # Also by type: True equals 1, and 1.0 equals 1.
     value, default = getattr(owner, name), owner.fields[name].default
     if type(value) is not type(default) or value != default:
         raise MetricInputError(f"{name}={value!r} has no effect {where}; leave it out")
@@ -163,6 +171,7 @@ def python_int(value: Any) -> Any:
 
 def positive_int(value: object, name: str, *, least: int = 1) -> None:
     """Raises unless a configuration value is an integer of at least `least`."""
+    # `True` is an `int`, and likely an argument in the wrong place.
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise MetricInputError(f"{name}={value!r}; expected an integer of at least {least}")
 

@@ -76,6 +76,7 @@ def check_values(
     context = update_context.get()
     if context.recorder is not None:
         given = context.recorder.arguments
+        # By identity: two arguments may hold equal values.
         places = tuple(i for x in arguments for i, y in enumerate(given) if x is y)
         if len(places) == len(arguments):
             recorded = ArgumentCheck(check, places, config, context.metric)

@@ -300,8 +300,7 @@ def _vectorize(function: Callable[..., R], **kwargs: PyTree) -> Callable[..., Py
         run = np.vectorize(function, **kwargs)
         if len(args[0]):
             return run(*args)
-        found = run(*_zeros_of_one(args))
-        return tuple(x[:0] for x in found) if isinstance(found, tuple) else found[:0]
+        return jax.tree.map(lambda x: x[:0], run(*_zeros_of_one(args)))
 
     return call
 

@@ -48,7 +48,7 @@ SECONDS_BETWEEN_SAVES = 2.0
 
 
 class Evaluation(NamedTuple):
-    """A command that folds files, and how it shows what comes out."""
+    """A command that folds files, and what it makes of the outcome."""
 
     fresh: Outcome
     """Before any row is folded in."""
@@ -125,7 +125,7 @@ def _written(args: argparse.Namespace, evaluation: Evaluation) -> int:
                 for outcome in steps:
                     save(outcome)
             # All rows are folded; the reading that follows may still be interrupted.
-            save.now(outcome)
+            save(outcome, at_once=True)
             summary, contents = promptly(computed)
         except KeyboardInterrupt:
             return _stopped(folder, outcome)
@@ -232,22 +232,18 @@ class Saver:
         self._folder, self._next = folder, 0.0
         self._saved: Outcome | None = None
 
-    def __call__(self, outcome: Outcome) -> None:
-        """Saves it, unless the last time was a moment ago."""
+    def __call__(self, outcome: Outcome, *, at_once: bool = False) -> None:
+        """Saves it, unless it is saved already, or the last time was a moment ago."""
         start = time.monotonic()
-        if self._folder is None or start < self._next:
+        too_soon = start < self._next and not at_once
+        if self._folder is None or outcome is self._saved or too_soon:
             return
-        self.now(outcome)
+        with suppress(OSError):
+            save_state(self._folder, outcome, PARTIAL)
+            self._saved = outcome
         took = time.monotonic() - start
         # Saving takes at most a twentieth of the time.
         self._next = time.monotonic() + max(SECONDS_BETWEEN_SAVES, 20 * took)
-
-    def now(self, outcome: Outcome) -> None:
-        """Saves it, unless it is saved already, if there is a folder that can be written to."""
-        if self._folder is not None and outcome is not self._saved:
-            with suppress(OSError):
-                save_state(self._folder, outcome, PARTIAL)
-                self._saved = outcome
 
 
 def check(args: argparse.Namespace) -> None:

@@ -136,21 +136,13 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def _add_columns(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", choices=TASKS, required=True, help="the kind of predictions")
-    parser.add_argument(
-        "--preds",
-        action="append",
-        required=True,
-        metavar="COLUMNS",
-        help="columns of predictions: a name, names with commas between them, or a glob such as "
-        "'logit_*'; of detections: boxes,scores,labels",
-    )
-    parser.add_argument(
-        "--target",
-        action="append",
-        required=True,
-        metavar="COLUMNS",
-        help="columns of the ground truth; of detections: boxes,labels",
-    )
+    columns = {
+        "--preds": "columns of predictions: a name, names with commas between them, or a glob such "
+        "as 'logit_*'; of detections: boxes,scores,labels",
+        "--target": "columns of the ground truth; of detections: boxes,labels",
+    }
+    for name, about in columns.items():
+        parser.add_argument(name, action="append", required=True, metavar="COLUMNS", help=about)
     parser.add_argument("--weights", metavar="COLUMN", help="column of the weights of the rows")
     parser.add_argument(
         "--query", metavar="COLUMN", help="column of the ids of queries, of the task ranking"

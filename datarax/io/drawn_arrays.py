@@ -37,6 +37,7 @@ def image_of(value: object) -> np.ndarray | None:
     if isinstance(value, np.ndarray) and value.ndim == 2 and value.size:
         return _matrix(value.astype(np.float64))
     if isinstance(value, tuple) and hasattr(value, "_fields") and len(value) >= 2:
+        # The points of a curve begin with x and y; thresholds come after them.
         x, y = (np.asarray(axis, np.float64) for axis in value[:2])
         if x.ndim == 1 and x.shape == y.shape and x.size:
             return _curve(x, y)

@@ -50,7 +50,7 @@ class TensorBoardWriter(Writer):
                 self._events.add_histogram(name, value, step)
             elif isinstance(value, str):
                 self._events.add_text(name, value, step)
-            else:
+            else:  # a number; True is 1
                 self._events.add_scalar(name, float(value), step)
 
     def sync(self) -> None:

@@ -45,15 +45,14 @@ class WandbWriter(Writer):
         self._run: Run = self._given or self._wandb.init(**self._init)
 
     def put(self, step: Step, items: Items) -> None:
-        shown: Items = {}
-        for name, kind, value in drawn(items):
-            if kind == "image":
-                value = self._wandb.Image(value)
-            elif kind == "histogram":
-                value = self._wandb.Histogram(value)
-            shown[name] = value
+        kinds = {"image": self._wandb.Image, "histogram": self._wandb.Histogram}
+        shown = {
+            name: kinds[kind](value) if kind in kinds else value
+            for name, kind, value in drawn(items)
+        }
         self._run.log(shown, step=int(step))
 
     def end(self) -> None:
+        # A run that was given belongs to the caller.
         if self._given is None:
             self._run.finish()

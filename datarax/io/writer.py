@@ -94,6 +94,7 @@ class Writer(ABC):
         """
         if self._closed:
             raise WriterError(f"{type(self).__name__}.write: the writer is closed")
+        # Checked and copied on each process, so that a wrong name is an error on all of them.
         items = named_items(results)
         if jax.process_index() == 0:
             if self._thread is None:

@@ -42,17 +42,21 @@ class Source(NamedTuple):
     expected: str
 
     def error(self, reason: str) -> MetricInputError:
-        """The error for a wrong value."""
+        """The error for a value that the figure cannot use, with the reason."""
         return MetricInputError(f"datarax.plot.{self.figure}: {reason}")
 
     def wrong_kind(self, given: object) -> MetricTypeError:
-        """The error for something that the figure cannot show."""
+        """The error for an object of a type that the figure cannot show."""
         return MetricTypeError(
             f"datarax.plot.{self.figure}: expected {self.expected}; got {kind(given)}"
         )
 
     def results(self, given: object, *names: str) -> Record:
-        """The results of a metric, in which all of these names are."""
+        """The results of a metric by name.
+
+        Raises:
+            MetricTypeError: there are no results by name, or one of `names` is missing.
+        """
         results = fields_of(given)
         if results is None or not results.keys() >= {*names}:
             raise self.wrong_kind(given)

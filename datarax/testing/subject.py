@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import InitVar, dataclass
 from functools import partial
 
 import jax
@@ -63,14 +64,10 @@ def _invalid_count(metric: Metric) -> jax.Array:
     return metric.invalid_count()
 
 
-def _over(metric: Metric, calls: PyTree) -> Metric:
-    return lax.scan(lambda state, call: (apply(state, call), None), metric, calls)[0]
-
-
 @jax.jit
 def scanned(metric: Metric, calls: PyTree) -> Metric:
     """Updates with stacked calls in a `lax.scan`."""
-    return _over(metric, calls)
+    return lax.scan(lambda state, call: (apply(state, call), None), metric, calls)[0]
 
 
 def looped(metric: Metric, calls: PyTree) -> Metric:
@@ -96,7 +93,7 @@ def synced(metric: Metric, calls: PyTree, devices: int) -> Metric:
     """Updates with stacked calls in a scan on each of several devices, and then syncs."""
 
     def local(metric: Metric, calls: PyTree) -> Metric:
-        return _over(metric.varying(AXIS), calls).sync(AXIS)
+        return scanned(metric.varying(AXIS), calls).sync(AXIS)
 
     specs = P(), P(None, AXIS)
     return jax.shard_map(local, mesh=_mesh(devices), in_specs=specs, out_specs=P())(metric, calls)
@@ -115,29 +112,27 @@ def _mesh(devices: int) -> Mesh:
     return Mesh(np.array(jax.local_devices()[:devices]), (AXIS,))
 
 
+@dataclass
 class Subject:
     """A metric, its batches as calls of `update`, and the tolerances for comparing results."""
 
-    def __init__(
-        self,
-        metric: Metric,
-        batches: Iterable[PyTree],
-        ulps: Tolerance,
-        atol: Tolerance,
-        state_atol: float,
-        empty: PyTree,
-        compare_states: bool,
-        rows: bool = True,
-    ):
-        if not isinstance(metric, Metric) or metric.owns_mesh:
+    metric: Metric
+    batches: InitVar[Iterable[PyTree]]
+    ulps: Tolerance
+    atol: Tolerance
+    state_atol: float
+    empty: PyTree
+    compare_states: bool
+    rows: InitVar[bool]
+
+    def __post_init__(self, batches: Iterable[PyTree], rows: bool) -> None:
+        if not isinstance(self.metric, Metric) or self.metric.owns_mesh:
             raise MetricTypeError(
-                f"check_metric expects a plain datarax.Metric; got {kind(metric)}"
+                f"check_metric expects a plain datarax.Metric; got {kind(self.metric)}"
             )
         # Copies as NumPy arrays, which donation cannot delete.
-        self.metric: Metric = jax.tree.map(np.array, metric)
+        self.metric = jax.tree.map(np.array, self.metric)
         self.calls = [_as_call(batch) for batch in batches]
-        self.ulps, self.atol, self.state_atol, self.empty = ulps, atol, state_atol, empty
-        self.compare_states = compare_states
         shapes = {", ".join(map(described, jax.tree.leaves(call))) for call in self.calls}
         sizes = {x.shape[0] if x.ndim else 0 for x in jax.tree.leaves(self.calls)} if rows else {2}
         if len(self.calls) < 3 or len(shapes) != 1 or len(sizes) != 1 or min(sizes) < 2:
