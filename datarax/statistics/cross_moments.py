@@ -16,12 +16,7 @@ from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import pairs
 from datarax.statistics.extremes import Greatest
 from datarax.statistics.invalid_counts import CountsInvalid
-from datarax.statistics.moments import (
-    CrossedMoments,
-    ExampleCount,
-    about_mean,
-    in_unit_of_greatest,
-)
+from datarax.statistics.moments import CrossedMoments, ExampleCount, about_mean, in_unit_of_greatest
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 
 
