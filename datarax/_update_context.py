@@ -74,14 +74,14 @@ def check_values(
     call, if its arguments are arguments of that update.
     """
     context = update_context.get()
-    if context.recorder is None:
-        if context.checks != "none":
-            check(*arguments, *config)
+    if context.recorder is not None:
+        given = context.recorder.arguments
+        places = tuple(i for x in arguments for i, y in enumerate(given) if x is y)
+        if len(places) == len(arguments):
+            recorded = ArgumentCheck(check, places, config, context.metric)
+            context.recorder.checks[recorded] = None
+            return
+        # Else the update has made the values, and may know them.
+    elif context.checks == "none":
         return
-    given = context.recorder.arguments
-    places = tuple(i for x in arguments for i, y in enumerate(given) if x is y)
-    if len(places) == len(arguments):
-        recorded = ArgumentCheck(check, places, config, context.metric)
-        context.recorder.checks[recorded] = None
-    else:  # of values that the update has made, and may know
-        check(*arguments, *config)
+    check(*arguments, *config)

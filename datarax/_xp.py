@@ -11,8 +11,9 @@ scatters, which are `at(x)[index].add(y)` instead of `x.at[index].add(y)`.
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, lru_cache, wraps
+from functools import lru_cache, wraps
 from importlib import import_module
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
 import jax
@@ -246,25 +247,17 @@ def vmap(
         if not on_host(*args):
             return jax.vmap(function, in_axes, out_axes)(*args)
         axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
-        given: list[tuple[PyTree, PyTree, list[Host]]] = []
-        for x, axis in zip(args, axes, strict=True):
-            leaves, structure = jax.tree.flatten(x)
-            if axis:
-                leaves = [np.moveaxis(leaf, axis, 0) for leaf in leaves]
-            given.append((x, None, []) if axis is None else (x, structure, leaves))
-        size = next(len(leaf) for _, _, leaves in given for leaf in leaves)
+        mapped = {
+            i: jax.tree.map(lambda leaf, axis=axis: np.moveaxis(leaf, axis, 0), x) if axis else x
+            for i, (x, axis) in enumerate(zip(args, axes, strict=True))
+            if axis is not None
+        }
+        leaves, structure = jax.tree.flatten(mapped)
+        size = len(leaves[0])
         if size == 0:  # the result of one row of zeros says which arrays there are
-            given = [(x, form, _zeros_of_one(leaves)) for x, form, leaves in given]
-
-        def of_row(i: int) -> R:
-            return function(
-                *(
-                    structure.unflatten([leaf[i] for leaf in leaves]) if structure else x
-                    for x, structure, leaves in given
-                )
-            )
-
-        results = [of_row(i) for i in range(size or 1)]
+            leaves = _zeros_of_one(leaves)
+        rows = (structure.unflatten(row) for row in zip(*leaves, strict=True))
+        results = [function(*(row.get(i, x) for i, x in enumerate(args))) for row in rows]
         stacked = jax.tree.map(lambda *x: xp.stack(x, out_axes), *results)
         return stacked if size else jax.tree.map(lambda x: np.delete(x, 0, out_axes), stacked)
 
@@ -355,28 +348,24 @@ def _unstack(x: Host, *, axis: int = 0) -> tuple[Host, ...]:
 def _scan(
     f: Callable[..., tuple[PyTree, PyTree]],
     init: PyTree,
-    xs: PyTree = None,
-    length: int | None = None,
-    **_: object,
+    xs: PyTree,
 ) -> tuple[PyTree, PyTree]:
-    count = length if xs is None else len(jax.tree.leaves(xs)[0])
-    if not count and xs is not None:
-        leaves, structure = jax.tree.flatten(xs)
+    leaves, structure = jax.tree.flatten(xs)
+    if not len(leaves[0]):  # the output of a row of zeros says which arrays there are
         one = structure.unflatten(x[0] for x in _zeros_of_one(leaves))
         return init, jax.tree.map(lambda y: np.asarray(y)[None][:0], f(init, one)[1])
     carry, outputs = init, []
-    for i in range(count or 0):
-        carry, y = f(carry, jax.tree.map(lambda x, i=i: x[i], xs))
+    for row in zip(*leaves, strict=True):
+        carry, y = f(carry, structure.unflatten(row))
         outputs.append(y)
-    stacked = jax.tree.map(lambda *y: xp.stack(y), *outputs) if outputs else None
-    return carry, stacked
+    return carry, jax.tree.map(lambda *y: xp.stack(y), *outputs)
 
 
-def _map(f: Callable[[PyTree], PyTree], xs: PyTree, **_: object) -> PyTree:
+def _map(f: Callable[[PyTree], PyTree], xs: PyTree) -> PyTree:
     return _scan(lambda _, x: (None, f(x)), None, xs)[1]
 
 
-def _fori_loop(lower: Host, upper: Host, body: Callable[..., R], init: R, **_: object) -> R:
+def _fori_loop(lower: Host, upper: Host, body: Callable[..., R], init: R) -> R:
     for i in range(int(lower), int(upper)):
         init = body(np.int32(i), init)
     return init
@@ -430,10 +419,7 @@ def _reduce(
 
 
 def _associative_scan(function: Callable[[Host, Host], Host], x: Host) -> Host:
-    out = [x[0]] if len(x) else []
-    for each in x[1:]:
-        out.append(function(out[-1], each))
-    return np.stack(out) if out else x
+    return np.stack(list(accumulate(x, function))) if len(x) else x
 
 
 def _clz(x: Host) -> Host:
@@ -452,13 +438,10 @@ def _bitcast_convert_type(x: Host, dtype: DTypeLike) -> Host:
 
 
 def _reduce_precision(x: Host, exponent_bits: int, mantissa_bits: int) -> Host:
-    x = np.asarray(x)
-    kept = np.finfo(x.dtype).nmant - mantissa_bits
-    bits = x.view(f"u{x.itemsize}")
-    one = bits.dtype.type(1)
-    half = (one << bits.dtype.type(kept - 1)) - one + ((bits >> bits.dtype.type(kept)) & one)
-    rounded = ((bits + half) >> bits.dtype.type(kept) << bits.dtype.type(kept)).view(x.dtype)
-    return np.where(np.isfinite(x), rounded, x)
+    # The fraction is from 0.5 to 1. Its highest bit is not one of those that a float stores.
+    fraction, exponent = np.frexp(x)
+    rounded = np.rint(np.ldexp(fraction, mantissa_bits + 1))  # to even
+    return np.ldexp(rounded, exponent - (mantissa_bits + 1))
 
 
 def _top_k(x: Host, k: int) -> tuple[Host, Host]:
@@ -494,12 +477,7 @@ def _broadcasted_iota(dtype: DTypeLike, shape: tuple[int, ...], dimension: int) 
 
 def _expand_dims(x: Host, axes: Iterable[int]) -> Host:
     axes = tuple(axes)
-    if not axes:
-        return x
-    shape, ndim = list(np.shape(x)), np.ndim(x) + len(axes)
-    for axis in sorted(axis % ndim for axis in axes):
-        shape.insert(axis, 1)
-    return np.reshape(x, shape)
+    return np.expand_dims(x, axes) if axes else x
 
 
 def _of_first(x: R) -> R:
@@ -551,23 +529,15 @@ _NUMPY = {
 }
 
 
-@cache
-def _modules() -> tuple[_Either, _Either, _Either]:
-    numbers = _Either("numpy", "jax.numpy", _NUMPY)
-    vars(numbers)["vectorize"] = _vectorize
-    vars(numbers)["asarray"] = _either(np.asarray, _asarray)
-    vars(numbers)["clip"] = _clip
-    vars(numbers)["linalg"] = _Either("numpy.linalg", "jax.numpy.linalg", {})
-    vars(numbers)["fft"] = _Either("numpy.fft", "jax.numpy.fft", {})
-    loops = _Either("jax.lax", "jax.lax", _LAX)
-    vars(loops)["Precision"] = jax.lax.Precision
-    return numbers, loops, _Either("scipy.special", "jax.scipy.special", {})
-
-
 if TYPE_CHECKING:
     import jax.numpy as xp
     from jax import lax
 
     special: PyTree
 else:
-    xp, lax, special = _modules()
+    xp = _Either("numpy", "jax.numpy", _NUMPY)
+    # Modules, and functions that dispatch by themselves.
+    vars(xp).update(asarray=_either(np.asarray, _asarray), vectorize=_vectorize, clip=_clip)
+    vars(xp).update({x: _Either(f"numpy.{x}", f"jax.numpy.{x}", {}) for x in ("linalg", "fft")})
+    lax = _Either("jax.lax", "jax.lax", _LAX)
+    special = _Either("scipy.special", "jax.scipy.special", {})

@@ -55,6 +55,15 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any = "float32
     return (rng.integers(-120, 120, shape) / 8).astype(dtype)
 
 
+def optimized(function: Callable[..., Any]) -> Any:
+    """`jax.jit` for a program that runs for seconds: with the optimizations of XLA.
+
+    The other programs of the tests run once, and compile faster without: see `conftest.py`.
+    """
+    options = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+    return jax.jit(function, compiler_options=options)
+
+
 @jax.jit
 def update(metric: Any, *args: Any, **kwargs: Any) -> Any:
     """A metric or statistic after an update; a configuration is compiled once for all tests."""

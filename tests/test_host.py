@@ -59,6 +59,43 @@ def test_a_batch_in_which_nothing_counts_changes_nothing(case, rng):
                 np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
 
+def test_an_interval_compiles_nothing(rng, programs):
+    scores, target = rng.normal(size=(40, 3)).astype(np.float32), rng.integers(0, 3, 40)
+    weights = rng.random(40, np.float32)
+    for metric, arguments in (
+        (metrics.Mean(), (scores,)),
+        (metrics.MeanSquaredError(), (scores[:, 0], scores[:, 1])),
+        (metrics.Accuracy(num_classes=3), (scores, target)),
+        (metrics.F1(num_classes=3, average=None), (scores, target)),
+        (metrics.ExactMatch(num_labels=3), (scores > 0, scores > 0.5)),
+        (metrics.WER(), (["a b", "c"], ["a", "c"])),
+        (OwnRatio(), (scores[:, 0],)),
+    ):
+        del programs[:]
+        seen = datarax.Interval(metric).update(*arguments)
+        if metric.routes()[-1].argument == "weights" and len(arguments[0]) == 40:
+            seen = seen.update(*arguments, weights=weights)
+        seen.results()
+        assert not programs, type(metric).__name__
+
+
+class OwnRatio(datarax.Metric):
+    """A ratio whose class says nothing of its rows, so that an interval loops over them."""
+
+    total = datarax.MetricAccumulator(0.0)
+    count = datarax.MetricAccumulator(0.0)
+
+    def update(self, values):
+        count = self.count.update(np.ones(np.shape(values), np.float32))
+        return self.replace(total=self.total.update(values), count=count)
+
+    def compute(self):
+        return self.total.double / self.count.double
+
+    def as_ratio(self):
+        return self.total.double, self.count.double
+
+
 def test_results_keep_float64(rng):
     preds, target = rng.random((200, 5), np.float32), rng.integers(0, 5, 200)
     x, y = (rng.normal(size=200).astype(np.float32) for _ in range(2))

@@ -99,6 +99,14 @@ class LeafState(State):
         """What takes the place of the empty state in an update with one row: see `MergesRows`."""
         return self.reset()
 
+    def by_row(self, rows: int) -> Leaf:
+        """What takes the place of the empty state in an update that keeps rows apart.
+
+        Its arrays have a last axis of `rows`. By default the state as it is, which adds the rows
+        up.
+        """
+        return self
+
     def reset(self) -> Self:
         # A stacked state (for example, one copy per device) stays stacked: its arrays have leading
         # axes, over which the empty arrays are broadcast.

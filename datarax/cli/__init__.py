@@ -18,7 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
+from datarax import __version__
 from datarax.cli import interrupts
+from datarax.cli.evaluation_arguments import add_commands, add_integer
 
 MAX_DEVICES = 64
 MAX_PROCESSES = 16
@@ -59,9 +61,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    from datarax import __version__
-    from datarax.cli.evaluation_arguments import add_commands, integer
-
     parser = _Parser(prog="datarax", description="Distributed metrics for JAX and Flax.")
     parser.add_argument("--version", action="version", version=f"datarax {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -76,23 +75,11 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     where = demo.add_mutually_exclusive_group()
-    where.add_argument(
-        "--devices",
-        type=integer(1, MAX_DEVICES),
-        default=8,
-        metavar="N",
-        help=f"number of simulated CPU devices, in one process, 1 to {MAX_DEVICES}",
-    )
-    where.add_argument(
-        "--processes",
-        type=integer(1, MAX_PROCESSES),
-        default=1,
-        metavar="N",
-        help=f"number of real processes with one CPU device each, 1 to {MAX_PROCESSES}",
-    )
-    demo.add_argument(
-        "--epochs", type=integer(1), default=10, metavar="N", help="passes over the data"
-    )
+    about = f"number of simulated CPU devices, in one process, 1 to {MAX_DEVICES}"
+    add_integer(where.add_argument, "--devices", 1, MAX_DEVICES, about, default=8)
+    about = f"number of real processes with one CPU device each, 1 to {MAX_PROCESSES}"
+    add_integer(where.add_argument, "--processes", 1, MAX_PROCESSES, about, default=1)
+    add_integer(demo.add_argument, "--epochs", 1, None, "passes over the data", default=10)
     demo.add_argument(
         "--slices",
         action="store_true",
@@ -107,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(run=_run_demo, parser=demo)
 
-    add_commands(commands)
+    add_commands(commands.add_parser)
 
     info = commands.add_parser("info", help="print versions and devices")
     info.set_defaults(run=_run_info)
@@ -126,6 +113,7 @@ def _run_demo(args: argparse.Namespace) -> int:
         except OSError as error:
             reason = error.strerror or error
             parser.error(f"argument --output: cannot write to {str(args.output)!r}: {reason}")
+        # Before JAX is imported. Each of several processes has one device.
         simulate_devices(1 if several else args.devices, os.environ)
         if several:
             from datarax.cli import launch
@@ -173,8 +161,6 @@ def _run_info(args: argparse.Namespace) -> int:
     """Prints versions and devices, for bug reports."""
     import jax
 
-    from datarax import __version__
-
     print(f"datarax {__version__}")
     for name in ("jax", "jaxlib", "flax", "numpy", "optax"):
         try:
@@ -183,6 +169,7 @@ def _run_info(args: argparse.Namespace) -> int:
             version = "not installed"
         print(name, version)
     print(f"python {platform.python_version()} ({platform.platform()})")
+    # Equal devices are one line: a machine may have hundreds.
     kinds = Counter((device.platform, device.device_kind) for device in jax.devices())
     for (name, kind), count in kinds.items():
         print(f"devices {count} x {kind} ({name})")

@@ -4,14 +4,15 @@ import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 from datarax import __version__
 from datarax._checks import x64_enabled
-from datarax.cli import console_tables
+from datarax.cli.console_tables import Summary
 from datarax.cli.evaluate import Evaluation, columns_of, completed, request_of
 from datarax.evaluation.assembly import Configuration, assembled
+from datarax.evaluation.encoding import Value
 from datarax.evaluation.evaluator import fold_parts
 from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import SUMMARY, Outcome, as_json
@@ -24,67 +25,61 @@ from datarax.evaluation.table_batches import Outputs
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command, and returns its exit code."""
+    return completed(args, _prepared)
 
-    def evaluation() -> Evaluation:
-        models = {
-            model: Files(getattr(args, model), lambda available: columns_of(args, available))
-            for model in MODELS
+
+def _prepared(args: argparse.Namespace) -> Evaluation:
+    models = {model: Files(getattr(args, model), partial(columns_of, args)) for model in MODELS}
+    a, b = models.values()
+    if args.query is not None:
+        a.check_queries("query")  # those of `b` must be equal, row by row
+    config = _configuration(args, models)
+    parts, files = pairs_of(a.parts, b.parts), (*a.identities, *b.identities)
+    fresh = Outcome(
+        assembled(config),
+        total=len(parts),
+        merging=Merging(),
+        files=files,
+        config=config,
+        columns=a.names,
+        title=args.title or f"{Path(args.a).name} and {Path(args.b).name}",
+    )
+    # A batch has the predictions of both models for the same rows.
+    feeds, types, rows = (a.feeds, b.feeds), (a.types, b.types), args.batch_size
+    task = Folding(
+        packed(fresh.metric),
+        partial(paired_batches, feeds=feeds, types=types, rows=rows),
+        rows,
+        x64_enabled(),
+        encode=config.encoding,
+        together=a.columns.together,
+    )
+    return Evaluation(
+        fresh,
+        partial(fold_parts, fresh.metric, task, parts, files),
+        partial(_summary, args),
+        lambda outcome, summary: {SUMMARY: as_json(summary)},
+    )
+
+
+def _summary(args: argparse.Namespace, outcome: Outcome, notes: Sequence[str]) -> Summary:
+    excluded = [
+        {
+            "reason": f"no value in column {column!r} of {model}",
+            "where": column,
+            "rows": rows,
+            "effect": "left out of both",
         }
-        a, b = models.values()
-        if args.query is not None:
-            a.check_queries("query")
-        config = _configuration(args, models)
-        parts, files = pairs_of(a.parts, b.parts), (*a.identities, *b.identities)
-        title = args.title or f"{Path(args.a).name} and {Path(args.b).name}"
-        fresh = Outcome(
-            assembled(config),
-            total=len(parts),
-            merging=Merging(),
-            files=files,
-            config=config,
-            columns=a.names,
-            title=title,
-        )
-        task = Folding(
-            packed(fresh.metric),
-            partial(
-                paired_batches,
-                feeds=(a.feeds, b.feeds),
-                types=(a.types, b.types),
-                rows=args.batch_size,
-            ),
-            args.batch_size,
-            x64_enabled(),
-            encode=config.encoding,
-            together=a.columns.together,
-        )
-        return Evaluation(
-            fresh,
-            partial(fold_parts, fresh.metric, task, parts, files),
-            partial(_summary, args),
-            lambda outcome, summary: {SUMMARY: as_json(summary)},
-            console_tables.show_comparison,
-        )
-
-    return completed(args, evaluation)
-
-
-def _summary(args: argparse.Namespace, outcome: Outcome, notes: Sequence[str]) -> dict[str, Any]:
-    excluded = [(*key.split(":", 1), rows) for key, rows in outcome.excluded.items()]
+        # The key has the model before the column: "a:score".
+        for key, rows in outcome.excluded.items()
+        for model, _, column in [key.partition(":")]
+    ]
     return plain(
         head_of(outcome, __version__)
         | {
             "source": {"a": args.a, "b": args.b, "rows": outcome.rows},
             "metrics": compared_rows(outcome.config, outcome.metric),
-            "excluded": [
-                {
-                    "reason": f"no value in column {column!r} of {model}",
-                    "where": column,
-                    "rows": rows,
-                    "effect": "left out of both",
-                }
-                for model, column, rows in excluded
-            ],
+            "excluded": excluded,
             "confidence": outcome.config.confidence,
         }
         | ({"notes": notes} if notes else {})
@@ -94,13 +89,13 @@ def _summary(args: argparse.Namespace, outcome: Outcome, notes: Sequence[str]) -
 def _configuration(args: argparse.Namespace, models: Mapping[str, Files]) -> Configuration:
     """The configuration of both models: classes may be in either file."""
 
-    def scan(outputs: Sequence[str]) -> dict[str, Counter[Any]]:
-        counts: dict[str, Counter[Any]] = {output: Counter() for output in outputs}
-        for output in outputs:
-            for model, files in models.items():
-                base = output.removesuffix(f"_{model}")
-                if base in files.names and (base not in PREDICTED or base != output):
-                    counts[output] += files.value_counts([base])[base]
+    def scan(outputs: Sequence[str]) -> dict[str, Counter[Value]]:
+        counts: dict[str, Counter[Value]] = {output: Counter() for output in outputs}
+        for output, (model, files) in product(outputs, models.items()):
+            base = output.removesuffix(f"_{model}")
+            # Both have a target; predictions of one model are named after it.
+            if base in files.names and (base not in PREDICTED or base != output):
+                counts[output] += files.value_counts([base])[base]
         return counts
 
     first: Outputs = {}

@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -20,46 +20,33 @@ Summary = Mapping[str, Any]
 
 
 def show(console: Console, summary: Summary) -> None:
-    """Prints the summary of an evaluation: its metrics, classes, slices, and what was left out."""
-    source = summary["source"]
-    parts = source["parts"]
+    """Prints the summary of an evaluation, or of a comparison, and what was left out."""
+    source, scores = summary["source"], summary["config"].get("scores")
+    compared = "a" in source
+    facts = [summary["task"], *([scores] if scores and not compared else [])]
     console.print()
-    scores = summary["config"].get("scores")
-    facts = [summary["task"], *([scores] if scores else []), _count(source["rows"], "row")]
-    console.print(_heading(summary["title"], facts))
-    if not source["complete"]:
-        done = f" only {parts['done']} of {parts['total']} parts are done"
-        console.print(Text(done, style="yellow"))
-    tables = [metrics_table(summary)]
-    if summary["by_class"]:
-        tables.append(_classes_table(summary["by_class"]))
-    tables += [_slices_table(slicing, console.width) for slicing in summary["slices"]]
+    console.print(_heading(summary["title"], [*facts, _count(source["rows"], "row")]))
+    if compared:
+        for model in ("a", "b"):
+            console.print(Text(f" {model}: {printable(source[model], 200)}", style="dim"))
+        tables = [comparison_table(summary)]
+    else:
+        if not source["complete"]:
+            done, total = source["parts"]["done"], source["parts"]["total"]
+            console.print(Text(f" only {done} of {total} parts are done", style="yellow"))
+        tables = [metrics_table(summary)]
+        if summary["by_class"]:
+            tables.append(_classes_table(summary["by_class"]))
+        tables += [_slices_table(slicing, console.width) for slicing in summary["slices"]]
     for table in tables:
         console.print()
         console.print(table)
     console.print()
-    _show_notes(console, summary)
-
-
-def _show_notes(console: Console, summary: Summary) -> None:
     for line in notes(summary):
         # Rich wraps within the indent of a padded grid.
         row = Table.grid(padding=(0, 1))
         row.add_row(Text(" !", style="bold yellow"), Text(line))
         console.print(row)
-
-
-def show_comparison(console: Console, summary: Summary) -> None:
-    """Prints the comparison of two models."""
-    console.print()
-    rows = _count(summary["source"]["rows"], "row")
-    console.print(_heading(summary["title"], [summary["task"], rows]))
-    for model in ("a", "b"):
-        console.print(Text(f" {model}: {printable(summary['source'][model], 200)}", style="dim"))
-    console.print()
-    console.print(comparison_table(summary))
-    console.print()
-    _show_notes(console, summary)
 
 
 def metrics_table(summary: Summary) -> Table:
@@ -68,11 +55,11 @@ def metrics_table(summary: Summary) -> Table:
     intervals = any(row["lower"] is not None for row in rows)
     bounds = any(row["bounds"] for row in rows)
     table = _table("metric")
-    table.add_column("value", justify="right", no_wrap=True, style="bold")
+    _add(table, "value", style="bold")
     if intervals:
-        table.add_column(_interval_name(summary), justify="center", no_wrap=True)
+        _add(table, _interval_name(summary), "center")
     if bounds:
-        table.add_column("certain bounds", justify="center", no_wrap=True, style="dim")
+        _add(table, "certain bounds", "center", style="dim")
     for row in rows:
         least, most = row["bounds"] or (None, None)
         exact = known_decimals(least, most, digits=1)
@@ -91,21 +78,17 @@ def metrics_table(summary: Summary) -> Table:
 def comparison_table(summary: Summary) -> Table:
     """The values of two models, and their differences."""
     table = _table("metric")
-    table.add_column("a", justify="right", no_wrap=True)
-    table.add_column("b", justify="right", no_wrap=True)
-    table.add_column("b - a", justify="right", no_wrap=True, style="bold")
-    table.add_column(_interval_name(summary), justify="center", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    _add(table, "a")
+    _add(table, "b")
+    _add(table, "b - a", style="bold")
+    _add(table, _interval_name(summary), "center")
+    _add(table, "", "left")
     for row in summary["metrics"]:
         decimals = known_decimals(row["lower"], row["upper"])
-        table.add_row(
-            plain(row["name"]),
-            number(row["a"], decimals),
-            number(row["b"], decimals),
-            number(row["difference"], decimals, sign=True),
-            _between(row["lower"], row["upper"], decimals, sign=True),
-            _verdict(row),
-        )
+        cells = [number(row[model], decimals) for model in ("a", "b")]
+        cells.append(number(row["difference"], decimals, sign=True))
+        cells.append(_between(row["lower"], row["upper"], decimals, sign=True))
+        table.add_row(plain(row["name"]), *cells, _verdict(row))
     return table
 
 
@@ -120,6 +103,7 @@ def _verdict(row: Mapping[str, Any]) -> Text:
         return Text("0 is within", style="dim")
     if row["better"] is None:
         return Text("differs")
+    # The difference is b - a, and zero is not within the interval.
     better = (row["difference"] > 0) == (row["better"] == "higher")
     return Text("b is better", style="green") if better else Text("a is better", style="red")
 
@@ -128,12 +112,11 @@ def _classes_table(by_class: Mapping[str, Any]) -> Table:
     columns = by_class["columns"]
     table = _table("class")
     for column in columns:
-        table.add_column(plain(column["name"]), justify="right", no_wrap=True)
+        _add(table, plain(column["name"]))
+    texts = [_total if column["name"] == "support" else number for column in columns]
+    # All columns have one value for each class, in the order of the classes.
     for place, name in enumerate(by_class["classes"][:MOST_CLASSES]):
-        cells = (
-            (_total if column["name"] == "support" else number)(column["values"][place])
-            for column in columns
-        )
+        cells = (text(x["values"][place]) for text, x in zip(texts, columns, strict=True))
         table.add_row(plain(name), *cells)
     _more(table, len(by_class["classes"]) - MOST_CLASSES)
     return table
@@ -143,6 +126,7 @@ def _slices_table(slicing: Mapping[str, Any], width: int) -> Table:
     """The first metrics of each slice, as many as fit."""
     rows = slicing["rows"]
     names = list(dict.fromkeys(name for row in rows for name in row["values"]))
+    # Rich would cut every column a little; a table with fewer columns can be read.
     longest = max([len(slicing["by"]), *(len(row["name"]) for row in rows[:MOST_SLICES])])
     # The column of rows and all margins take 16 characters; a value takes 7, with its interval 16.
     left = width - min(longest, MOST_LETTERS) - 16
@@ -150,9 +134,8 @@ def _slices_table(slicing: Mapping[str, Any], width: int) -> Table:
     ends = accumulate(max(len(name), least) + 3 for name in names)
     names = [name for name, end in zip(names, ends, strict=True) if end <= left or name == names[0]]
     table = _table(plain(slicing["by"]))
-    table.add_column("rows", justify="right", no_wrap=True)
-    for name in names:
-        table.add_column(plain(name), justify="right", no_wrap=True)
+    for name in ("rows", *names):
+        _add(table, plain(name))
     for row in rows[:MOST_SLICES]:
         cells = (_with_margin(row["values"].get(name)) for name in names)
         table.add_row(plain(row["name"]), _total(row["examples"]), *cells)
@@ -175,15 +158,11 @@ def _with_margin(value: Mapping[str, Any] | None) -> Text:
 def notes(summary: Summary) -> Iterable[str]:
     """What was left out, and what else is to be known, one line each."""
     for each in summary["excluded"]:
-        where = printable(str(each["where"]), 200)
-        reason = printable(str(each["reason"]), 200)
-        rows = f"{_count(each['rows'], 'row')}: {reason}"
-        # The reason names the column already.
-        yield (
-            f"{rows} ({each['effect']})"
-            if where in reason
-            else f"{rows}, in {where} ({each['effect']})"
-        )
+        where, reason = (printable(str(each[part]), 200) for part in ("where", "reason"))
+        # The reason may name the column already.
+        place = "" if where in reason else f", in {where}"
+        yield f"{_count(each['rows'], 'row')}: {reason}{place} ({each['effect']})"
+    # Warnings of the metrics, and what has no interval.
     yield from (printable(note, 400) for note in summary.get("notes", ()))
 
 
@@ -221,6 +200,13 @@ def _table(first: str | Text) -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style="cyan", pad_edge=True, show_edge=False)
     table.add_column(first, no_wrap=True, max_width=MOST_LETTERS, overflow="ellipsis")
     return table
+
+
+def _add(
+    table: Table, name: str | Text, justify: JustifyMethod = "right", *, style: str | None = None
+) -> None:
+    """Adds a column of numbers."""
+    table.add_column(name, justify=justify, no_wrap=True, style=style)
 
 
 def _more(table: Table, number_of_rows: int) -> None:

@@ -1,7 +1,7 @@
 """`datarax demo`: train a model, report its metrics, and check every reported number."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -65,10 +65,10 @@ def run(num_devices: int, epochs: int, folder: Path) -> int:
     history, picture = folder / "history.jsonl", folder / "learning_curve.png"
     if first:
         simulated = f"simulated device{'s' * (num_devices > 1)}"
+        kind = "processes" if jax.process_count() > 1 else simulated
         say(
             f"{len(train.labels)} training and {len(test.labels)} test digits in batches of "
-            f"{digits.BATCH_SIZE}, on {num_devices} "
-            f"{'processes' if jax.process_count() > 1 else simulated}",
+            f"{digits.BATCH_SIZE}, on {num_devices} {kind}",
             line("", {name: name.replace("_", " ") for name in REFERENCES}),
         )
     model, optimizer = digits.make_model(mesh)
@@ -85,12 +85,10 @@ def run(num_devices: int, epochs: int, folder: Path) -> int:
             both = trained._replace(numbers=numbers), tested
             reported.extend(both)
             if first:
-                say(*(line(f"{epoch:>5} {each.where}", shown(each.numbers)) for each in both))
-                record: Numbers = {"epoch": epoch}
-                for each in both:
-                    record |= {f"{each.where}/{name}": x for name, x in each.numbers.items()}
+                say(*(line(f"{epoch:>5} {each.where}", each.numbers) for each in both))
+                named = {f"{x.where}/{name}": x.numbers[name] for x in both for name in x.numbers}
                 with history.open("a") as lines:
-                    print(json.dumps(record), file=lines)
+                    print(json.dumps({"epoch": epoch} | named), file=lines)
 
     with AsyncMetricCollector(metrics, timeout=TIMEOUT) as collector:
         for epoch in range(1, epochs + 1):
@@ -106,7 +104,7 @@ def run(num_devices: int, epochs: int, folder: Path) -> int:
     numbers, logits = digits.run_pmap(evaluate_pmap, model, test, mesh)
     if not first:
         return 0
-    say("\nThe test set again, through pmap", line("all devices", shown(numbers)))
+    say("\nThe test set again, through pmap", line("all devices", numbers))
     plot.history(history, names=CURVES, x="epoch").savefig(picture, dpi=150)
     ink = INK[np.digitize(test.images.mean(axis=1), INK_EDGES)]
     np.savez(folder / "predictions.npz", logits=logits, digit=test.labels, ink=ink)
@@ -146,32 +144,25 @@ def check(reported: Sequence[Reported]) -> bool:
         if numbers.keys() != expected.keys():
             raise ValueError(f"reported {sorted(numbers)}, but can check {sorted(expected)}")
         for name in expected:
-            difference = abs(numbers[name] - expected[name])
+            place, difference = f"{where}/{name}", abs(numbers[name] - expected[name])
             # Unlike `max`, it keeps NaN, which is wrong.
-            place = f"{where}/{name}"
             worst[place] = float(np.maximum(worst.get(place, 0.0), difference))
     wrong = [place for place, difference in worst.items() if not difference <= TOLERANCE]
     say("\nLargest differences")
     for place, difference in worst.items():
         compared, verdict = REFERENCES[place.partition("/")[2]], "WRONG" if place in wrong else "ok"
         say(f"{place:24}{compared:29}{number(difference, digits=2):>8}  {verdict}")
-    if wrong:
-        say(f"\nFAILED, wrong by more than {TOLERANCE}: {', '.join(wrong)}")
-    else:
-        say(f"\nAll numbers agree to within {TOLERANCE}")
+    failed = f"FAILED, wrong by more than {TOLERANCE}: {', '.join(wrong)}"
+    say("", failed if wrong else f"All numbers agree to within {TOLERANCE}")
     return not wrong
 
 
-def shown(numbers: Numbers) -> dict[str, str]:
-    """The numbers as text: counts as they are, others with four decimals."""
-    return {
-        name: str(x) if isinstance(x, int) else number(x, decimals=4) for name, x in numbers.items()
+def line(label: str, cells: Mapping[str, float | str]) -> str:
+    """A line of a table, whose columns are equally wide in all lines; floats have four decimals."""
+    texts = {
+        name: number(x, decimals=4) if isinstance(x, float) else str(x) for name, x in cells.items()
     }
-
-
-def line(label: str, cells: dict[str, str]) -> str:
-    """A line of a table, whose columns are equally wide in all lines."""
-    return f"{label:14}" + "".join(f"{cells[name]:>{max(8, len(name)) + 2}}" for name in REFERENCES)
+    return f"{label:14}" + "".join(f"{texts[name]:>{max(8, len(name)) + 2}}" for name in REFERENCES)
 
 
 def say(*lines: str) -> None:

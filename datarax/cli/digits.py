@@ -48,6 +48,10 @@ class Digits(NamedTuple):
     images: np.ndarray
     labels: np.ndarray
 
+    def at(self, rows: np.ndarray | slice) -> "Digits":
+        """These of them."""
+        return Digits(self.images[rows], self.labels[rows])
+
 
 class Batch(NamedTuple):
     """Digits on the devices, along the leading axis; `mask` is false for padding rows."""
@@ -63,22 +67,22 @@ class Batch(NamedTuple):
 def load() -> tuple[Digits, Digits]:
     """The 1,437 training and 360 test digits: float32 images in [0, 1] of shape (N, 64)."""
     images, labels = load_digits(return_X_y=True)
-    data = (images / 16).astype(np.float32), labels.astype(np.int32)
-    parts = train_test_split(*data, test_size=0.2, stratify=labels, random_state=SEED)
-    train_images, test_images, train_labels, test_labels = map(np.asarray, parts)
-    return Digits(train_images, train_labels), Digits(test_images, test_labels)
+    # The intensities of the pixels are integers from 0 to 16.
+    data, rows = Digits((images / 16).astype(np.float32), labels.astype(np.int32)), len(labels)
+    split = train_test_split(np.arange(rows), test_size=0.2, stratify=labels, random_state=SEED)
+    train, test = map(np.asarray, split)
+    return data.at(train), data.at(test)
 
 
 def shuffled(data: Digits, epoch: int) -> Digits:
     """The examples in an order that depends only on the epoch, so it is equal on all processes."""
-    order = np.random.default_rng((SEED, epoch)).permutation(len(data.labels))
-    return Digits(*(x[order] for x in data))
+    return data.at(np.random.default_rng((SEED, epoch)).permutation(len(data.labels)))
 
 
 def batches(data: Digits) -> Iterator[Digits]:
     """Batches of `BATCH_SIZE` examples, in order; the last batch may be smaller."""
     for start in range(0, len(data.labels), BATCH_SIZE):
-        yield Digits(*(x[start : start + BATCH_SIZE] for x in data))
+        yield data.at(slice(start, start + BATCH_SIZE))
 
 
 def place(batch: Digits, mesh: Mesh, rows: int = BATCH_SIZE) -> Batch:
@@ -89,7 +93,7 @@ def place(batch: Digits, mesh: Mesh, rows: int = BATCH_SIZE) -> Batch:
     """
     share = padded(rows, mesh) // jax.process_count()
     start = share * jax.process_index()
-    own = Digits(*(x[start : start + share] for x in batch))
+    own = batch.at(slice(start, start + share))
     (images, labels), mask = global_batch(own, mesh, AXIS, rows=share)
     return Batch(images, labels, mask)
 

@@ -6,9 +6,10 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,42 +58,50 @@ class Evaluation(NamedTuple):
     """The summary of an outcome, with notes."""
     files: Callable[[Outcome, Summary], dict[str, bytes]]
     """The contents of what is written at the end; the last is named to the user."""
-    show: Callable[[Console, Summary], None]
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command, and returns its exit code."""
+    return completed(args, _prepared)
 
-    def evaluation() -> Evaluation:
-        files = Files(args.sources, lambda available: columns_of(args, available))
-        fresh = prepared(args, files)
-        fold = folding_of(
-            files.tables,
-            fresh.metric,
-            replace(files.columns, encode=fresh.config.encoding),
-            args.batch_size,
-            jax.local_devices() if args.devices else None,
-        )
-        return Evaluation(fresh, fold, _summary, files_of, console_tables.show)
 
-    return completed(args, evaluation)
+def _prepared(args: argparse.Namespace) -> Evaluation:
+    files = Files(args.sources, partial(columns_of, args))
+    if args.query is not None:
+        files.check_queries("query")
+    request = request_of(args, files.available)
+    config = planned(request, args.metrics, files.names, files.first_rows(), files.value_counts)
+    first, *more = files.identities  # there is at least one
+    fresh = Outcome(
+        assembled(config),
+        total=len(files.parts),
+        merging=Merging(),
+        files=files.identities,
+        config=config,
+        columns={"weights": None} | files.names,
+        title=args.title or Path(first.path).name + (f" and {len(more)} more" if more else ""),
+    )
+    # What the values of the columns become is known only now, from the plan.
+    columns = replace(files.columns, encode=config.encoding)
+    devices = jax.local_devices() if args.devices else None
+    fold = folding_of(files.tables, fresh.metric, columns, args.batch_size, devices)
+    return Evaluation(fresh, fold, _summary, files_of)
 
 
 def _summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
-    config, found = outcome.config, []
-    for names, what in (
-        (without_interval(config), "has no interval: its state is too large to hold for each draw"),
-        (without_slices(config), "is not sliced: its state is too large to hold for each slice"),
-    ):
-        found += [f"{name} {what}" for name in names]
+    left_out = (
+        (without_interval, "has no interval: its state is too large to hold for each draw"),
+        (without_slices, "is not sliced: its state is too large to hold for each slice"),
+    )
+    found = [f"{name} {what}" for which, what in left_out for name in which(outcome.config)]
     return summary_of(outcome, __version__) | {"notes": [*found, *notes]}
 
 
-def completed(args: argparse.Namespace, prepare: Callable[[], Evaluation]) -> int:
+def completed(args: argparse.Namespace, prepare: Callable[[argparse.Namespace], Evaluation]) -> int:
     """Runs an evaluation to its end, or until Ctrl-C, and returns the exit code."""
     check(args)
     # Before the folder is made: a wrong argument leaves nothing behind.
-    evaluation = promptly(prepare)
+    evaluation = promptly(partial(prepare, args))
     with held(args.output):
         return _written(args, evaluation)
 
@@ -120,20 +129,15 @@ def _written(args: argparse.Namespace, evaluation: Evaluation) -> int:
             summary, contents = promptly(computed)
         except KeyboardInterrupt:
             return _stopped(folder, outcome)
-    show_and_write(Console(highlight=False), folder, summary, contents, evaluation.show)
+    show_and_write(folder, summary, contents)
     return 0
 
 
-def show_and_write(
-    console: Console,
-    folder: Path | None,
-    summary: Summary,
-    contents: Mapping[str, bytes],
-    show: Callable[[Console, Summary], None] = console_tables.show,
-) -> None:
+def show_and_write(folder: Path | None, summary: Summary, contents: Mapping[str, bytes]) -> None:
     """Prints the results. Then writes the files, also if the results cannot be printed."""
+    console = Console(highlight=False)
     try:
-        show(console, summary)
+        console_tables.show(console, summary)
     finally:
         if folder is not None:
             write_outcome(folder, contents)
@@ -154,83 +158,51 @@ def _stopped(folder: Path | None, outcome: Outcome) -> int:
     return INTERRUPTED
 
 
-def prepared(args: argparse.Namespace, files: Files) -> Outcome:
-    """The evaluation that the arguments ask for, before any row is folded in."""
-    names, paths = files.names, [file.path for file in files.identities]
-    if files.columns.together is not None:
-        files.check_queries(files.columns.together)
-    request = request_of(args, files.available)
-    config = planned(request, args.metrics, names, files.first_rows(), files.value_counts)
-    return Outcome(
-        assembled(config),
-        total=len(files.parts),
-        merging=Merging(),
-        files=files.identities,
-        config=config,
-        columns={"weights": None} | names,
-        title=args.title or _title(paths),
-    )
-
-
 def columns_of(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
     """The columns of each output of the task.
 
     Raises:
         MetricInputError: there are too few of them, or too many.
     """
-    given: dict[str, Names] = {
-        name: _wanted(getattr(args, name), available) for name in ("preds", "target")
-    }
-    if args.task == "detection":
-        given = _detections(given)
+    given: dict[str, Names] = {}
+    for name in ("preds", "target"):
+        columns = _wanted(getattr(args, name), available)
+        if args.task in ("ranking", "text") and len(columns) != 1:
+            raise MetricInputError(
+                f"--{name} names several columns; the task {args.task} takes one"
+            )
+        if args.task == "detection":
+            given |= _detections(name, columns)
+        else:
+            given[name] = columns[0] if len(columns) == 1 else columns
     for name in ("weights", "query", "key"):
         if getattr(args, name, None) is not None:
             given[name] = getattr(args, name)
-    slices = [_slice(text, available).by for text in getattr(args, "slice_by", ())]
-    given |= {f"slice_{place}": column for place, column in enumerate(slices)}
-    if args.task in ("ranking", "text"):
-        for output in ("preds", "target"):
-            if not isinstance(given[output], str):
-                raise MetricInputError(
-                    f"--{output} names several columns; the task {args.task} takes one"
-                )
+    slicings = _slicings(args, available)
+    slices = {f"slice_{place}": slicing.by for place, slicing in enumerate(slicings)}
     # A row without a value is in the slice "(no value)", and is not left out.
-    optional = tuple(f"slice_{place}" for place in range(len(slices)))
-    return Encoded(given, optional=optional, together=None if args.query is None else "query")
+    return Encoded(
+        given | slices, optional=tuple(slices), together=None if args.query is None else "query"
+    )
 
 
-def _wanted(texts: Sequence[str], available: Sequence[str]) -> Names:
+def _wanted(texts: Sequence[str], available: Sequence[str]) -> list[str]:
     """The columns in the texts of `--preds`: names, names with commas between them, and globs."""
-    names = [
-        part.strip()
-        for text in texts
-        # A column may have a comma in its name.
-        for part in ([text] if text in available else text.split(","))
-        if part.strip()
-    ]
-    return names[0] if len(names) == 1 else names
+    # A column may have a comma in its name.
+    parts = [part for text in texts for part in ([text] if text in available else text.split(","))]
+    return [part.strip() for part in parts if part.strip()]
 
 
-def _detections(given: Mapping[str, Names]) -> dict[str, Names]:
-    names: dict[str, Names] = {}
-    for argument, outputs in (
-        ("preds", ("boxes", "scores", "labels")),
-        ("target", ("target_boxes", "target_labels")),
-    ):
-        columns = [given[argument]] if isinstance(given[argument], str) else given[argument] or []
-        if len(columns) != len(outputs):
-            expected = ",".join(each.removeprefix("target_") for each in outputs)
-            raise MetricInputError(
-                f"--{argument} names {len(columns)} columns; the task detection takes "
-                f"{len(outputs)}: {expected}"
-            )
-        names |= dict(zip(outputs, columns, strict=True))
-    return names
-
-
-def _title(paths: Sequence[str]) -> str:
-    first = Path(paths[0]).name
-    return first if len(paths) == 1 else f"{first} and {len(paths) - 1} more"
+def _detections(argument: str, columns: Sequence[str]) -> dict[str, Names]:
+    """The columns of the outputs of detections, of predictions or of the ground truth."""
+    outputs = ("boxes", "scores", "labels") if argument == "preds" else ("boxes", "labels")
+    if len(columns) != len(outputs):
+        raise MetricInputError(
+            f"--{argument} names {len(columns)} columns; the task detection takes "
+            f"{len(outputs)}: {','.join(outputs)}"
+        )
+    prefix = "" if argument == "preds" else "target_"
+    return {f"{prefix}{name}": column for name, column in zip(outputs, columns, strict=True)}
 
 
 def _steps(
@@ -280,18 +252,20 @@ class Saver:
 
 def check(args: argparse.Namespace) -> None:
     """Refuses arguments that do not go together, before anything is read."""
-    if args.resume and args.output is None:
-        args.parser.error("argument --resume: needs --output, the folder to continue in")
-    if getattr(args, "devices", False) and args.engine is not None:
-        args.parser.error("argument --devices: not with --engine, whose workers use the CPU")
-    if args.engine is None:
-        for name in ("address", "workers"):
-            if getattr(args, name) is not None:
-                args.parser.error(f"argument --{name}: needs --engine")
-    if args.query is not None and args.task != "ranking":
-        args.parser.error("argument --query: is for --task ranking")
-    if args.scores is not None and args.task not in ("binary", "multiclass", "multilabel"):
-        args.parser.error(f"argument --scores: is not for --task {args.task}")
+    # `compare` has no --devices.
+    has_engine, devices = args.engine is not None, getattr(args, "devices", False)
+    of_classes = args.task in ("binary", "multiclass", "multilabel")
+    wrong = {
+        "resume: needs --output, the folder to continue in": args.resume and args.output is None,
+        "devices: not with --engine, whose workers use the CPU": has_engine and devices,
+        "address: needs --engine": args.address is not None and not has_engine,
+        "workers: needs --engine": args.workers is not None and not has_engine,
+        "query: is for --task ranking": args.query is not None and args.task != "ranking",
+        f"scores: is not for --task {args.task}": args.scores is not None and not of_classes,
+    }
+    for message, is_wrong in wrong.items():
+        if is_wrong:
+            args.parser.error(f"argument --{message}")
 
 
 def request_of(
@@ -303,7 +277,7 @@ def request_of(
         scores=args.scores,
         names=None if args.classes is None else _distinct(args.classes, "--classes", 2),
         size=args.num_classes,
-        slicings=tuple(_slice(text, available) for text in getattr(args, "slice_by", ())),
+        slicings=tuple(_slicings(args, available)),
         bootstrap=args.bootstrap,
         confidence=args.confidence,
         on_invalid=args.on_invalid,
@@ -321,13 +295,15 @@ def _distinct(text: str, argument: str, least: int) -> tuple[str, ...]:
     return names
 
 
-def _slice(text: str, available: Sequence[str]) -> Slicing:
-    """A column to slice by, with the values to slice by if they are given."""
-    column, equals, values = text.partition("=")
-    # A column may have "=" in its name.
-    if text in available or not equals:
-        return Slicing(text, ())
-    return Slicing(column, _distinct(values, f"--slice-by {column}", 1))
+def _slicings(args: argparse.Namespace, available: Sequence[str]) -> Iterator[Slicing]:
+    """The columns to slice by, with the values to slice by if they are given."""
+    for text in getattr(args, "slice_by", ()):
+        column, equals, values = text.partition("=")
+        # A column may have "=" in its name.
+        if text in available or not equals:
+            yield Slicing(text, ())
+        else:
+            yield Slicing(column, _distinct(values, f"--slice-by {column}", 1))
 
 
 def _said(caught: Sequence[warnings.WarningMessage]) -> list[str]:

@@ -2,9 +2,12 @@
 
 import argparse
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+
+from datarax._optional import optional
+from datarax.cli import one_line
 
 # Listed again: the modules of the evaluation import JAX, which takes a second.
 TASKS = ("binary", "multiclass", "multilabel", "regression", "ranking", "text", "detection")
@@ -28,10 +31,10 @@ examples:
 }
 
 
-def add_commands(commands: Any) -> None:
-    """Adds the three commands to the subparsers of `datarax`."""
+def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
+    """Adds the three commands to the subparsers of `datarax`, with their method `add_parser`."""
     evaluate = _command(
-        commands,
+        add_parser,
         "evaluate",
         "metrics of predictions that are in files",
         "Computes the metrics of predictions in Parquet, Arrow, CSV, JSON-lines or NPZ files, "
@@ -50,20 +53,9 @@ def add_commands(commands: Any) -> None:
         help="also give the metrics for each value of this column: of the values after '=', else "
         "of the 100 most frequent; may be repeated",
     )
-    evaluate.add_argument(
-        "--bootstrap",
-        type=integer(0, 10_000),
-        default=0,
-        metavar="N",
-        help="give intervals, from N resamplings of the rows: 200 or more",
-    )
-    _add_confidence(evaluate)
-    evaluate.add_argument(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="folder for metrics.json, report.html, pictures, and the state to resume from",
-    )
+    draws = "give intervals, from N resamplings of the rows: 200 or more"
+    add_integer(evaluate.add_argument, "--bootstrap", 0, 10_000, draws, default=0)
+    _add_output(evaluate, "metrics.json, report.html, pictures, and the state to resume from")
     evaluate.add_argument(
         "--devices",
         action="store_true",
@@ -71,10 +63,9 @@ def add_commands(commands: Any) -> None:
         "many millions of rows (default: on the CPU, in NumPy)",
     )
     _add_running(evaluate)
-    evaluate.set_defaults(run=_runs("evaluate"), parser=evaluate, command="evaluate")
 
     compare = _command(
-        commands,
+        add_parser,
         "compare",
         "differences of two models on the same examples, with intervals",
         "Computes the metrics of two files of predictions whose rows are the same examples in the "
@@ -86,34 +77,20 @@ def add_commands(commands: Any) -> None:
     compare.add_argument(
         "--key", metavar="COLUMN", help="column that must agree in both files, row by row"
     )
-    compare.add_argument(
-        "--bootstrap",
-        type=integer(2, 10_000),
-        default=200,
-        metavar="N",
-        help="how many resamplings of the rows (default: 200)",
-    )
-    _add_confidence(compare)
-    compare.add_argument(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="folder for metrics.json and the state to resume from",
-    )
+    draws = "how many resamplings of the rows (default: 200)"
+    add_integer(compare.add_argument, "--bootstrap", 2, 10_000, draws, default=200)
+    _add_output(compare, "metrics.json and the state to resume from")
     _add_running(compare)
-    compare.set_defaults(run=_runs("compare"), parser=compare, command="compare")
 
     merge = _command(
-        commands,
+        add_parser,
         "merge",
         "one result of the folders of several evaluations",
         "Merges what `datarax evaluate --output` has written to several folders, as the jobs of an "
         "array do, as if all files had been evaluated together.",
     )
     merge.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="folders to merge")
-    merge.add_argument(
-        "--output", type=Path, metavar="DIR", required=True, help="folder for the result"
-    )
+    _add_output(merge, "the result", required=True)
     merge.add_argument(
         "--allow-duplicates", action="store_true", help="count a file twice that is in two folders"
     )
@@ -126,17 +103,25 @@ def add_commands(commands: Any) -> None:
         metavar="MODULE",
         help="module of your own metrics that the folders hold; may be repeated",
     )
-    merge.set_defaults(run=_runs("merge"), parser=merge, command="merge")
 
 
-def _command(commands: Any, name: str, summary: str, text: str) -> argparse.ArgumentParser:
-    return commands.add_parser(
-        name,
-        help=summary,
-        description=text,
-        epilog=_EXAMPLES[name],
-        formatter_class=_Formatter,
+def _command(
+    add_parser: Callable[..., argparse.ArgumentParser], name: str, summary: str, text: str
+) -> argparse.ArgumentParser:
+    parser = add_parser(
+        name, help=summary, description=text, epilog=_EXAMPLES[name], formatter_class=_Formatter
     )
+    parser.set_defaults(run=_run, parser=parser, command=name)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Imports a command when it runs, because it imports JAX."""
+    with one_line.errors(args.parser):
+        optional("rich", "evaluate", f"datarax {args.command}")
+        if args.output:  # before the files are read, not when the report is written
+            optional("jinja2", "evaluate", f"datarax {args.command} --output")
+        return import_module(f"datarax.cli.{args.command}").run(args)
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -176,13 +161,12 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
         help="what the columns of predictions hold (default: logits if their names begin with "
         "'logit', else probabilities; labels for one column of multiclass predictions)",
     )
+    # Names say the number, too.
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
         "--classes", metavar="NAMES", help="names of the classes in their order, with commas"
     )
-    size.add_argument(
-        "--num-classes", type=integer(2, 10_000), metavar="N", help="the number of classes"
-    )
+    add_integer(size.add_argument, "--num-classes", 2, 10_000, "the number of classes")
     parser.add_argument(
         "--metrics",
         metavar="NAMES",
@@ -197,7 +181,12 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_confidence(parser: argparse.ArgumentParser) -> None:
+def _add_output(parser: argparse.ArgumentParser, contents: str, *, required: bool = False) -> None:
+    about = f"folder for {contents}"
+    parser.add_argument("--output", type=Path, metavar="DIR", required=required, help=about)
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--confidence",
         type=_fraction,
@@ -205,16 +194,8 @@ def _add_confidence(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="confidence of intervals (default: 0.95)",
     )
-
-
-def _add_running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--batch-size",
-        type=integer(1, 1 << 24),
-        default=65536,
-        metavar="N",
-        help="rows in memory at a time (default: 65536)",
-    )
+    rows = "rows in memory at a time (default: 65536)"
+    add_integer(parser.add_argument, "--batch-size", 1, 1 << 24, rows, default=65536)
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -224,51 +205,37 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         "--engine", choices=ENGINES, help="read parts in other processes, or on a cluster"
     )
     parser.add_argument("--address", metavar="A", help="of the scheduler of Dask or Ray")
-    parser.add_argument(
-        "--workers", type=integer(1, 4096), metavar="N", help="how many processes of the engine"
-    )
+    add_integer(parser.add_argument, "--workers", 1, 4096, "how many processes of the engine")
     parser.add_argument("--title", metavar="T", help="title of the report")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
 
 
-def integer(low: int, high: int | None = None) -> Callable[[str], int]:
-    """The type of an argument that is an integer in this range."""
+def add_integer(
+    add_argument: Callable[..., object],
+    name: str,
+    low: int,
+    high: int | None,
+    about: str,
+    *,
+    default: int | None = None,
+) -> None:
+    """Adds an option that is an integer from `low` to `high`, by the method of a parser."""
     expected = f"of {low} or more" if high is None else f"from {low} to {high}"
 
+    # argparse shows the message of this error alone; that of a ValueError it replaces.
     def parse(text: str) -> int:
-        try:
+        with suppress(ValueError):
             value = int(text)
-        except ValueError:
-            value = None
-        if value is None or value < low or (high is not None and value > high):
-            raise argparse.ArgumentTypeError(f"expected an integer {expected}, got {text!r}")
-        return value
+            if low <= value and (high is None or value <= high):
+                return value
+        raise argparse.ArgumentTypeError(f"expected an integer {expected}, got {text!r}")
 
-    return parse
+    add_argument(name, type=parse, default=default, metavar="N", help=about)
 
 
 def _fraction(text: str) -> float:
-    try:
+    with suppress(ValueError):
         value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
-    return value
-
-
-def _runs(module: str) -> Callable[[argparse.Namespace], int]:
-    """Imports a command when it runs, because it imports JAX."""
-
-    def run(args: argparse.Namespace) -> int:
-        from datarax._optional import optional
-        from datarax.cli import one_line
-
-        with one_line.errors(args.parser):
-            optional("rich", "evaluate", f"datarax {args.command}")
-            if args.output:  # before the files are read, not when the report is written
-                optional("jinja2", "evaluate", f"datarax {args.command} --output")
-            command = import_module(f"datarax.cli.{module}")
-            return command.run(args)
-
-    return run
+        if 0 < value < 1:
+            return value
+    raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")

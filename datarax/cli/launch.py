@@ -85,6 +85,7 @@ def _wait(children: Sequence[BaseProcess], limit: float) -> int:
                 return 1
         if None not in codes:
             return 0
+        # Of the children that still ran above: a sentinel of one that has ended is always ready.
         running = [child.sentinel for child in children if child.exitcode is None]
         connection.wait(running, _INTERRUPT_SECONDS)
     print(f"stopped: not finished after {limit:g} s", file=sys.stderr)

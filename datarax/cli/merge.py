@@ -2,12 +2,10 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
 
 from datarax import __version__
 from datarax._errors import CheckpointError
+from datarax.cli.console_tables import Summary
 from datarax.cli.evaluate import show_and_write
 from datarax.cli.interrupts import promptly
 from datarax.evaluation.metric_names import imported
@@ -26,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
             f"{str(folder)!r} holds an evaluation that was stopped: use another folder for --output"
         )
 
-    def computed() -> tuple[dict[str, Any], dict[str, bytes]]:
+    def computed() -> tuple[Summary, dict[str, bytes]]:
         outcome = merged(args.folders, duplicates=args.allow_duplicates, title=args.title or "")
         summary = summary_of(outcome, __version__)
         return summary, files_of(outcome, summary)
@@ -34,5 +32,5 @@ def run(args: argparse.Namespace) -> int:
     # Before the folder is made: a merge that is refused leaves none behind.
     summary, contents = promptly(computed)
     with held(folder):
-        show_and_write(Console(highlight=False), folder, summary, contents)
+        show_and_write(folder, summary, contents)
     return 0

@@ -7,10 +7,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -65,12 +65,10 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
         1.5
     """
     ocp = _orbax()
-    folder = _real(path)
+    folder = Path(os.path.realpath(path))
     arrays, info = pack(metric)
-    try:
+    with _failing(f"save: {folder} cannot be read", OSError):
         _check_free(folder, overwrite)
-    except OSError as error:
-        raise CheckpointError(f"save: {folder} cannot be read: {_brief(error)}") from error
     items = ocp.args.Composite(arrays=ocp.args.PyTreeSave(arrays), info=ocp.args.JsonSave(info))
     new, old = _beside(folder)
     try:
@@ -119,17 +117,16 @@ def restore(path: str | Path, like: M) -> M:
     """
     ocp = _orbax()
     _require_metric(like)
-    folder = _real(path)
+    folder = Path(os.path.realpath(path))
     _, old = _beside(folder)
     # A `save` that was killed between its two moves has left only the old one, beside.
     found = next((each for each in (folder, old) if each.is_dir()), None)
     if found is None:
         raise CheckpointError(f"restore: there is no checkpoint at {folder}")
-    handlers = {"arrays": ocp.PyTreeCheckpointHandler(), "info": ocp.JsonCheckpointHandler()}
-    with (
-        _naming(folder),
-        ocp.Checkpointer(ocp.CompositeCheckpointHandler(**handlers)) as checkpointer,
-    ):
+    handler = ocp.CompositeCheckpointHandler(
+        arrays=ocp.PyTreeCheckpointHandler(), info=ocp.JsonCheckpointHandler()
+    )
+    with _naming(folder), ocp.Checkpointer(handler) as checkpointer:
         with _reading():
             items = ocp.args.Composite(info=ocp.args.JsonRestore())
             info = checkpointer.restore(found, args=items)["info"]
@@ -137,7 +134,7 @@ def restore(path: str | Path, like: M) -> M:
             sizes = {name: math.prod(array.shape) for name, array in stored.items()}
         # Files from elsewhere may describe an array that no memory holds. So what is described is
         # compared with what is stored, and with `like`, before it is read.
-        empty, size = _filled(_tree_of(info), None)
+        empty, size = _filled(_checked(info)[0], None)
         _check_size(size, sizes.get("state"))
         if size > _bytes_of(like):
             like.load_state_dict(empty)
@@ -192,7 +189,7 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
     return {"state": state}, {"format": FORMAT, "metric": tree, "sha256": digest}
 
 
-def unpack(arrays: PyTree, info: Any, like: M) -> M:
+def unpack(arrays: PyTree, info: object, like: M) -> M:
     """The metric from the two results of `pack`, with the layout of `like`.
 
     Args:
@@ -212,21 +209,24 @@ def unpack(arrays: PyTree, info: Any, like: M) -> M:
         42
     """
     _require_metric(like)
-    tree = _tree_of(info)
+    tree, digest = _checked(info)
     if not isinstance(arrays, Mapping) or "state" not in arrays:
         raise CheckpointError("the checkpoint is incomplete: the array 'state' is missing")
     state = np.asarray(arrays["state"])
     filled, size = _filled(tree, state.tobytes())
     _check_size(size, state.size)
-    if _digest(tree, state) != info["sha256"]:
+    if _digest(tree, state) != digest:
         raise CheckpointError(
             "the checkpoint is damaged: the checksum of its state and description is wrong"
         )
     return like.load_state_dict(filled)
 
 
-def _tree_of(info: object) -> object:
-    """The description of the metric, in which a `{"": [dtype, shape, offset]}` is an array."""
+def _checked(info: object) -> tuple[object, object]:
+    """The metric and the checksum of a description that `pack` has made.
+
+    In the metric, a `{"": [dtype, shape, offset]}` is an array.
+    """
     if not isinstance(info, dict) or not info.keys() >= _KEYS:
         raise CheckpointError(
             "the description is incomplete: expected 'format', 'metric' and 'sha256'"
@@ -236,10 +236,10 @@ def _tree_of(info: object) -> object:
             f"the checkpoint has format {info['format']!r}, and this version of datarax reads "
             f"format {FORMAT}; read it with the version of datarax that wrote it"
         )
-    return info["metric"]
+    return info["metric"], info["sha256"]
 
 
-def _filled(tree: object, data: bytes | None) -> tuple[Any, int]:
+def _filled(tree: object, data: bytes | None) -> tuple[PyTree, int]:
     """The description of a metric with its arrays, and how many bytes `pack` wrote for them.
 
     The arrays must lie one after the other, as `pack` writes them. Without `data` each array is one
@@ -288,7 +288,7 @@ def _filled(tree: object, data: bytes | None) -> tuple[Any, int]:
     return whole, max(stop, 1)
 
 
-def _bytes_of(part: Any) -> int:
+def _bytes_of(part: PyTree) -> int:
     """An upper bound of the bytes that `pack` writes for a metric: it counts copies, too."""
     if isinstance(part, Saveable):
         _, part = part.described()
@@ -314,11 +314,6 @@ def _require_metric(metric: object) -> None:
             f"expected a datarax.Metric; got {type(metric).__name__}"
             f"{', whose .metric is one' if holds else ''}"
         )
-
-
-def _real(path: str | Path) -> Path:
-    """The absolute path of a folder, where symbolic links lead to."""
-    return Path(os.path.realpath(path))
 
 
 def _check_free(folder: Path, overwrite: bool) -> None:
@@ -364,13 +359,17 @@ def _naming(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def _failing(message: str, *errors: type[Exception]) -> Iterator[None]:
+    """Raises a `CheckpointError` with this message instead of these errors."""
     try:
         yield
-    except Exception as error:  # Orbax and its storage raise many types for damaged files
-        raise CheckpointError(
-            f"the checkpoint is incomplete or damaged: {_brief(error)}"
-        ) from error
+    except errors as error:
+        raise CheckpointError(f"{message}: {_brief(error)}") from error
+
+
+def _reading() -> AbstractContextManager[None]:
+    # Orbax and its storage raise many types for damaged files.
+    return _failing("the checkpoint is incomplete or damaged", Exception)
 
 
 def _beside(folder: Path) -> tuple[Path, Path]:
@@ -379,11 +378,9 @@ def _beside(folder: Path) -> tuple[Path, Path]:
 
 
 def _digest(tree: object, state: np.ndarray) -> str:
-    try:
+    with _failing("the description is not of JSON", TypeError, ValueError):
         # A storage may give the keys in another order.
         text = json.dumps(tree, sort_keys=True)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"the description is not of JSON: {_brief(error)}") from error
     return hashlib.sha256(text.encode() + state.tobytes()).hexdigest()
 
 

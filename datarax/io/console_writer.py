@@ -1,12 +1,12 @@
 """`ConsoleWriter`: a table in the terminal that grows with the run."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from datarax._numbers import number
 from datarax._optional import optional
-from datarax.io.writer import Items, Step, Writer
+from datarax.io.writer import Items, OnError, Step, Writer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +45,7 @@ class ConsoleWriter(Writer):
         total: int | None = None,
         *,
         console: "Console | None" = None,
-        on_error: Literal["warn", "raise"] = "warn",
+        on_error: OnError = "warn",
     ):
         super().__init__(on_error=on_error)
         rich = optional("rich.console", "console", "ConsoleWriter")

@@ -4,9 +4,8 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Literal
 
-from datarax.io.writer import Items, Step, Writer
+from datarax.io.writer import Items, OnError, Step, Writer
 from datarax.metrics.reading import jsonable
 
 _BLOCK = 1 << 16
@@ -34,7 +33,7 @@ class JSONLWriter(Writer):
         {"step": 100, "loss": 0.5, "auroc": null}
     """
 
-    def __init__(self, path: str | Path, *, on_error: Literal["warn", "raise"] = "warn"):
+    def __init__(self, path: str | Path, *, on_error: OnError = "warn"):
         super().__init__(on_error=on_error)
         self.path: Path = Path(path)
         self._file = -1

@@ -2,11 +2,10 @@
 
 import re
 import time
-from typing import Any, Literal
 
 from datarax._optional import optional
 from datarax.io.jsonl_writer import finite
-from datarax.io.writer import Items, Step, Writer
+from datarax.io.writer import Items, OnError, Step, Writer
 from datarax.metrics.reading import jsonable
 
 _REFUSED = re.compile(r"[^\w\-. :/]")
@@ -40,13 +39,12 @@ class MLflowWriter(Writer):
         *,
         experiment: str = "Default",
         run_name: str | None = None,
-        on_error: Literal["warn", "raise"] = "warn",
+        on_error: OnError = "warn",
     ):
         super().__init__(on_error=on_error)
         self._mlflow = optional("mlflow", "mlflow", "MLflowWriter")
         self._entities = optional("mlflow.entities", "mlflow", "MLflowWriter")
         self._uri, self._experiment, self._name = tracking_uri, experiment, run_name
-        self._client: Any = None
         self.run_id: str | None = None
         """The id of the run, once something was written."""
 

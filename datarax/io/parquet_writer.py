@@ -1,10 +1,10 @@
 """`ParquetWriter`: a table with one row for each step."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from datarax._optional import optional
-from datarax.io.writer import Items, Step, Writer
+from datarax.io.writer import Items, OnError, Step, Writer
 from datarax.metrics.reading import jsonable
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ParquetWriter(Writer):
         {'step': [1, 2], 'loss': [0.5, 0.25], 'accuracy': [None, 1.0]}
     """
 
-    def __init__(self, path: str | Path, *, on_error: Literal["warn", "raise"] = "warn"):
+    def __init__(self, path: str | Path, *, on_error: OnError = "warn"):
         super().__init__(on_error=on_error)
         self.path: Path = Path(path)
         self._arrow = optional("pyarrow", "parquet", "ParquetWriter")

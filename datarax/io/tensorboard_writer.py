@@ -1,11 +1,11 @@
 """`TensorBoardWriter`: event files for TensorBoard."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from datarax._optional import optional
 from datarax.io.drawn_arrays import drawn
-from datarax.io.writer import Items, Step, Writer
+from datarax.io.writer import Items, OnError, Step, Writer
 
 if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
@@ -30,7 +30,7 @@ class TensorBoardWriter(Writer):
         ...     writer.write(100, {"loss": 0.5})
     """
 
-    def __init__(self, folder: str | Path, *, on_error: Literal["warn", "raise"] = "warn"):
+    def __init__(self, folder: str | Path, *, on_error: OnError = "warn"):
         super().__init__(on_error=on_error)
         self.folder: Path = Path(folder)
         self._board = optional("tensorboardX", "tensorboard", "TensorBoardWriter")

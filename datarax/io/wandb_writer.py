@@ -1,10 +1,10 @@
 """`WandbWriter`: a run of Weights & Biases."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from datarax._optional import optional
 from datarax.io.drawn_arrays import drawn
-from datarax.io.writer import Items, Step, Writer
+from datarax.io.writer import Items, OnError, Step, Writer
 
 if TYPE_CHECKING:
     from wandb import Run
@@ -34,7 +34,7 @@ class WandbWriter(Writer):
         self,
         run: "Run | None" = None,
         *,
-        on_error: Literal["warn", "raise"] = "warn",
+        on_error: OnError = "warn",
         **init: object,
     ):
         super().__init__(on_error=on_error)

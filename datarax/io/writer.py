@@ -4,7 +4,6 @@ import atexit
 import queue
 import threading
 import warnings
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
@@ -21,9 +20,14 @@ Step = ArrayLike | str
 Items = dict[str, Any]
 """Results by name: numbers, strings, None, NumPy arrays, lists, and named tuples of arrays."""
 
-_Call = tuple[Literal["put", "sync", "end"], Any, Items]
-"""What the thread does, with the step, or with the event that says that it is done."""
+OnError = Literal["warn", "raise"]
+"""What happens at the next call, if writing fails."""
 
+_Task = tuple[Step, Items] | threading.Event | None
+"""What the thread does: it writes the results of a step, or makes sure that all before is written
+and sets an event, or ends."""
+
+_THREAD = "datarax-write"
 WAITING = 1_000
 """How many results may wait to be written. Then `write` waits too."""
 
@@ -52,20 +56,20 @@ class Writer(ABC):
         1 {'loss': 0.5, 'accuracy/de': 1.0}
     """
 
-    def __init__(self, *, on_error: Literal["warn", "raise"] = "warn"):
+    def __init__(self, *, on_error: OnError = "warn"):
         if on_error not in ("warn", "raise"):
             raise MetricInputError(f'on_error={on_error!r}; expected "warn" or "raise"')
         self.on_error = on_error
         self._closed = False
         self._failed: tuple[str, Exception, int] | None = None
-        self._queue: queue.Queue[_Call] = queue.Queue(WAITING)
+        self._queue: queue.Queue[_Task] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:  # noqa: B027, a subclass may leave it out
         """Makes what is written to; called before the first `put`."""
 
     @abstractmethod
-    def put(self, step: Any, items: Items) -> None:
+    def put(self, step: Step, items: Items) -> None:
         """Writes the results of one step."""
 
     def sync(self) -> None:  # noqa: B027, a subclass may leave it out
@@ -92,8 +96,13 @@ class Writer(ABC):
             raise WriterError(f"{type(self).__name__}.write: the writer is closed")
         items = named_items(results)
         if jax.process_index() == 0:
+            if self._thread is None:
+                # A daemon: Python waits for other threads before it calls what `atexit` has.
+                self._thread = threading.Thread(target=self._work, name=_THREAD, daemon=True)
+                self._thread.start()
+                atexit.register(self.close)
             # Waits while the queue is full, so that slow storage does not fill the memory.
-            self._started().put(("put", step, items))
+            self._queue.put((step, items))
         self._report()
 
     def flush(self) -> None:
@@ -104,7 +113,7 @@ class Writer(ABC):
         """
         if self._thread is not None and not self._closed:
             written = threading.Event()
-            self._queue.put(("sync", written, {}))
+            self._queue.put(written)
             written.wait()
         self._report()
 
@@ -117,8 +126,9 @@ class Writer(ABC):
         if not self._closed:
             self._closed = True
             if self._thread is not None:
-                self._queue.put(("end", None, {}))
+                self._queue.put(None)
                 self._thread.join()
+                atexit.unregister(self.close)  # which would keep the writer until the end
         self._report()
 
     def __enter__(self) -> Self:
@@ -127,38 +137,30 @@ class Writer(ABC):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _started(self) -> "queue.Queue[_Call]":
-        if self._thread is None:
-            # A daemon: Python waits for other threads before it calls what `atexit` has.
-            self._thread = threading.Thread(target=self._work, name="datarax-write", daemon=True)
-            self._thread.start()
-            _close_at_exit(self)
-        return self._queue
-
     def _work(self) -> None:
         opened = False
         while True:
-            call, first, items = self._queue.get()
+            task = self._queue.get()
+            what = f"step {task[0]}" if isinstance(task, tuple) else "what was left"
             try:
-                if call == "put":
+                if isinstance(task, tuple):
                     if not opened:
                         self.open()
                         opened = True
-                    self.put(first, items)
+                    self.put(*task)
                 elif opened:
                     try:
                         self.sync()
                     finally:
-                        if call == "end":
+                        if task is None:
                             self.end()
             except Exception as error:
-                what = f"step {first}" if call == "put" else "what was left"
                 # The first error is the cause; those after it are counted.
                 what, error, count = self._failed or (what, error, 0)
                 self._failed = what, error, count + 1
-            if call == "sync":
-                first.set()
-            if call == "end":
+            if isinstance(task, threading.Event):
+                task.set()
+            if task is None:
                 return
 
     def _report(self) -> None:
@@ -176,19 +178,6 @@ class Writer(ABC):
         if self.on_error == "raise":
             raise WriterError(text) from error
         warnings.warn(text, WriterWarning, stacklevel=3)
-
-
-def _close_at_exit(writer: Writer) -> None:
-    """Writes the waiting results at exit, if nobody has closed the writer."""
-    # `atexit` would keep each writer until the process ends.
-    kept = weakref.ref(writer)
-
-    def close() -> None:
-        writer = kept()
-        if writer is not None:
-            writer.close()
-
-    atexit.register(close)
 
 
 def named_items(results: object) -> Items:

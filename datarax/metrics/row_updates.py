@@ -73,18 +73,21 @@ def counted_rows(call: Call, rows: int) -> jax.Array:
     return xp.broadcast_to(some, (rows,))
 
 
-def by_rows(call: Call, rows: int) -> Call:
-    """The call with two leading axes: of rows, and of one example in each."""
+def with_all_rows(call: Call, rows: int) -> Call:
+    """The call with arguments that all have the rows: what is one value is repeated."""
 
-    def split(x: ArrayLike) -> jax.Array:
+    def repeated(x: ArrayLike) -> jax.Array:
         x = xp.asarray(x)
         x = x[None] if x.ndim == 0 else x
-        return xp.broadcast_to(x, (rows, *x.shape[1:]))[:, None]
+        return xp.broadcast_to(x, (rows, *x.shape[1:]))
 
-    # All arguments get the axes of one batch, so those that are one value are repeated.
-    args, kwargs = call.by_name
-    split_all = jax.tree.map(split, replicated((args, kwargs)))
-    return replace(call, args=split_all[0], kwargs=split_all[1])
+    args, kwargs = jax.tree.map(repeated, replicated(call.by_name))
+    return replace(call, args=args, kwargs=kwargs)
+
+
+def by_rows(call: Call, rows: int) -> Call:
+    """The call with two leading axes: of rows, and of one example in each."""
+    return jax.tree.map(lambda x: x[:, None], with_all_rows(call, rows))
 
 
 def updated_at(stacked: S, calls: PyTree, target: Target) -> S:

@@ -5,7 +5,7 @@ import io
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from datarax._optional import optional
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colorbar import Colorbar
-    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.gridspec import SubplotSpec
     from matplotlib.image import AxesImage
@@ -34,7 +33,7 @@ INK = "#010203"
 COLORS = "#206aab", "#289567", "#d0354e", "#e27508", "#a25ebd"
 LINES = "-", "--", ":", "-."
 MARKERS = "o", "s", "^", "D", "v"
-HATCH = "////"
+HATCHED: Style = {"facecolor": "none", "edgecolor": COLORS[4], "hatch": "////"}
 MOST_NAMED = 10
 """How many series have a colour and a line in the legend."""
 
@@ -86,8 +85,7 @@ def inked(ax: "Axes", ink: str | None = None) -> "Axes":
 
 def figure_of(ax: "Axes") -> "Figure":
     """The figure of the axes."""
-    figure: Any = ax.figure
-    return figure
+    return cast("Figure", ax.figure)
 
 
 def ink_of(ax: "Axes") -> str:
@@ -100,14 +98,17 @@ def grid(ax: "Axes", axis: Literal["both", "x", "y"] = "both") -> None:
     ax.set_axisbelow(True)
 
 
-def line_style(i: int, count: int = 1) -> Style:
+def line_style(i: int, count: int = 1, marker_size: float = 0) -> Style:
     """Colour and dashes of the series `i`, of which no two of the first twenty are alike in both.
 
-    Of a `count` that is too great to tell them apart, all are light lines.
+    Of a `count` that is too great to tell them apart, all are light lines. Others have markers, if
+    `marker_size` is not 0.
     """
     if count > MOST_NAMED:
         return {"color": COLORS[0], "linewidth": 0.8, "alpha": max(0.12, min(0.5, 12 / count))}
-    return {"color": COLORS[i % len(COLORS)], "linestyle": LINES[i % len(LINES)]}
+    style: Style = {"color": COLORS[i % len(COLORS)], "linestyle": LINES[i % len(LINES)]}
+    marker = {"marker": MARKERS[i % len(MARKERS)], "markersize": marker_size}
+    return style | marker if marker_size else style
 
 
 def legend(ax: "Axes", **more: object) -> None:
@@ -116,29 +117,33 @@ def legend(ax: "Axes", **more: object) -> None:
     ax.legend(**place | {"frameon": False, "labelcolor": ink_of(ax), "fontsize": "small"} | more)
 
 
+def title(ax: "Axes", text: str, size: str = "medium") -> None:
+    """A title in the colour of the other text."""
+    ax.set_title(text, fontsize=size, color=ink_of(ax))
+
+
 def say(ax: "Axes", message: str) -> None:
     """Writes a message in the middle of axes that have nothing else to show."""
-    ax.text(
-        *(0.5, 0.5, message),
-        transform=ax.transAxes,
-        ha="center",
-        va="center",
-        color=ink_of(ax),
-        wrap=True,
-    )
+    centered = {"ha": "center", "va": "center", "transform": ax.transAxes, "wrap": True}
+    ax.text(0.5, 0.5, message, color=ink_of(ax), **centered)
 
 
-def opacity(least: float = 0.0) -> "Colormap":
-    """A colour map from transparent, or this opacity, to opaque, of one colour.
+def diagonal(ax: "Axes", **look: Any) -> None:
+    """A dotted line from (0, 0) to (1, 1)."""
+    ax.plot([0, 1], [0, 1], color=ink_of(ax), linewidth=0.8, linestyle=(0, (1, 3)), **look)
 
-    It is readable on light and on dark pages. Its darkest colour has a contrast of 4.4 to black
+
+def heat_map(ax: "Axes", values: np.ndarray, least: float = 0.0, **look: Any) -> "AxesImage":
+    """Values as cells of one colour, from the `least` opacity to opaque.
+
+    They are readable on light and on dark pages. The darkest colour has a contrast of 4.4 to black
     text and of 4.7 to white text.
     """
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
 
     color = "#3a78b5"
-    ends = [to_rgba(color, least), to_rgba(color)]
-    return LinearSegmentedColormap.from_list("datarax", ends)
+    shades = LinearSegmentedColormap.from_list("datarax", [to_rgba(color, least), to_rgba(color)])
+    return ax.imshow(values, cmap=shades, interpolation="none", **look)
 
 
 def color_bar(ax: "Axes", image: "AxesImage", label: str) -> "Colorbar":

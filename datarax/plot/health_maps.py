@@ -4,37 +4,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from datarax.plot.canvas import (
-    COLORS,
-    HATCH,
-    axes_of,
-    color_bar,
-    figure_of,
-    grid,
-    ink_of,
-    legend,
-    name_ticks,
-    number,
-    opacity,
-    say,
-)
-from datarax.plot.given import (
-    RUN,
-    Run,
-    array_of,
-    chosen,
-    fields_of,
-    is_number,
-    results_of,
-    run_of,
-    wrong_kind,
-)
+from datarax.plot import canvas
+from datarax.plot.given import RUN, Run, Source, is_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_EXPERTS = "an ExpertLoad or its results, with 'share' of shape (E,) or (L, E)"
+_EXPERTS = Source(
+    "expert_load", "an ExpertLoad or its results, with 'share' of shape (E,) or (L, E)"
+)
+_HEALTH = Source("health", RUN)
 _FIRST = "grad_norm", "update_norm", "param_norm"
 _MAXIMA = "param_max", "grad_max", "update_max"
 _NUMBERS = (*_FIRST, *_MAXIMA, "update_ratio", "grad_zeros", "nonfinite")
@@ -61,59 +41,56 @@ def expert_load(metric: object, ax: "Axes | None" = None) -> "Figure":
         >>> print([float(bar.get_height()) for bar in axes.patches])
         [0.5, 0.25, 0.125, 0.125]
     """
-    results = fields_of(results_of(metric))
-    if results is None or "share" not in results:
-        raise wrong_kind("expert_load", _EXPERTS, metric)
-    share = array_of(results["share"], "expert_load", _EXPERTS)
+    results = _EXPERTS.results(metric, "share")
+    share = _EXPERTS.array(results["share"])
     if share.ndim not in (1, 2) or not share.size:
-        raise wrong_kind("expert_load", _EXPERTS, metric)
+        raise _EXPERTS.wrong_kind(metric)
     experts = share.shape[-1]
     if share.ndim == 1:
-        ax = axes_of(ax, min(max(4.2, 2.6 + 0.12 * experts), 11.0), 3.2)
+        ax = canvas.axes_of(ax, min(max(4.2, 2.6 + 0.12 * experts), 11.0), 3.2)
         _bars(ax, share)
     else:
-        size = (
-            min(max(4.6, 2.2 + 0.12 * experts), 11.0),
-            min(max(2.4, 1.2 + 0.18 * len(share)), 9.0),
-        )
-        ax = axes_of(ax, *size)
+        width = min(max(4.6, 2.2 + 0.12 * experts), 11.0)
+        ax = canvas.axes_of(ax, width, min(max(2.4, 1.2 + 0.18 * len(share)), 9.0))
         _layers(ax, share * experts)
-    name_ticks(ax, list(range(experts)), "x")
+    canvas.name_ticks(ax, range(experts), "x")
     ax.set_xlabel("expert")
     if np.isfinite(share).any():
         said = []
         for what in ("balance", "dropped"):
-            values = array_of(results.get(what), "expert_load", _EXPERTS)
+            values = _EXPERTS.array(results.get(what))
             if np.isfinite(values).any():
                 # Of several layers, the least and the greatest.
-                ends = number(float(np.nanmin(values))), number(float(np.nanmax(values)))
+                ends = (
+                    canvas.number(float(np.nanmin(values))),
+                    canvas.number(float(np.nanmax(values))),
+                )
                 said.append(f"{what} {' to '.join(dict.fromkeys(ends))}")
-        ax.set_title(", ".join(said), fontsize="medium", color=ink_of(ax))
+        canvas.title(ax, ", ".join(said))
     else:
-        say(ax, "no data")
-    return figure_of(ax)
+        canvas.say(ax, "no data")
+    return canvas.figure_of(ax)
 
 
 def _bars(ax: "Axes", share: np.ndarray) -> None:
     place = np.arange(len(share))
-    ax.bar(place, np.nan_to_num(share), width=0.85, color=COLORS[0], alpha=0.7, linewidth=0)
+    ax.bar(place, np.nan_to_num(share), width=0.85, color=canvas.COLORS[0], alpha=0.7, linewidth=0)
     even = 1 / len(share)
-    ax.axhline(even, color=ink_of(ax), linewidth=1, linestyle="--", label="even load")
+    ax.axhline(even, color=canvas.ink_of(ax), linewidth=1, linestyle="--", label="even load")
     ax.set(xlim=(-0.6, len(share) - 0.4), ylabel="share of the assignments")
-    grid(ax, "y")
-    legend(ax)
+    canvas.grid(ax, "y")
+    canvas.legend(ax)
 
 
 def _layers(ax: "Axes", times: np.ndarray) -> None:
     missing = np.isnan(times)
-    shades = {"cmap": opacity(), "interpolation": "none", "vmin": 0}
-    most = float(np.nanmax(times)) if not missing.all() else 1.0
-    image = ax.imshow(times, aspect="auto", vmax=max(most, 1.0), **shades)
+    most = max(1.0, float(np.max(times, where=~missing, initial=1.0)))
+    image = canvas.heat_map(ax, times, aspect="auto", vmin=0, vmax=most)
     _cross_out(ax, missing)
     ax.set_ylabel("layer")
-    name_ticks(ax, list(range(len(times))), "y")
+    canvas.name_ticks(ax, range(len(times)), "y")
     if not missing.all():
-        color_bar(ax, image, "share / even share")
+        canvas.color_bar(ax, image, "share / even share")
 
 
 def health(
@@ -147,26 +124,25 @@ def health(
         >>> print(image.get_array()[:, 0])
         [13.0 5.0 12.0]
     """
-    run = run_of(metric, "health", x)
+    run = _HEALTH.run(metric, x)
     found = _by_name(run)
     if not found:
-        raise wrong_kind("health", f"numbers of groups, as of TreeHealth: {RUN}", metric)
+        raise Source("health", f"numbers of groups, as of TreeHealth: {RUN}").wrong_kind(metric)
+
+    def values_of(name: str) -> np.ndarray:
+        return np.array([run.column(key) for key in found[name].values()])
+
     if name is None:
-        seen = (known for known in _FIRST if known in found)
-        name = next(
-            (k for k in seen if any(np.isfinite(run.column(c)).any() for c in found[k].values())),
-            next((k for k in _FIRST if k in found), next(iter(found))),
-        )
-    rows = found[chosen("health", name, sorted(found))]
-    values = np.array([run.column(key) for key in rows.values()])
-    given = np.array(
-        [[record.get(key) is not None for record in run.records] for key in rows.values()]
-    )
-    ax = axes_of(ax, 6.6, min(max(2.2, 1.4 + 0.24 * len(rows)), 12.0))
-    _steps_map(ax, run.steps, values, given, str(name))
-    name_ticks(ax, list(rows), "y")
+        names = [first for first in _FIRST if first in found] or list(found)[:1]
+        name = next((each for each in names if np.isfinite(values_of(each)).any()), names[0])
+    name = _HEALTH.chosen(name, sorted(found))
+    rows, values = found[name], values_of(name)
+    given = np.array([[record.get(k) is not None for record in run.records] for k in rows.values()])
+    ax = canvas.axes_of(ax, 6.6, min(max(2.2, 1.4 + 0.24 * len(rows)), 12.0))
+    _steps_map(ax, run.steps, values, given, name)
+    canvas.name_ticks(ax, list(rows), "y")
     ax.set(xlabel=x, ylabel="group")
-    return figure_of(ax)
+    return canvas.figure_of(ax)
 
 
 def _by_name(run: Run) -> dict[str, dict[str, str]]:
@@ -175,22 +151,17 @@ def _by_name(run: Run) -> dict[str, dict[str, str]]:
     keys = {key: None for record in run.records for key, x in record.items() if is_number(x)}
     found: dict[str, dict[str, str]] = {}
     for last in _NUMBERS:
-        owners = [
-            key.removesuffix(last).rstrip("/")
-            for key in keys
-            if key == last or key.endswith(f"/{last}")
-        ]
+        owners = [owner for owner, _, name in (key.rpartition("/") for key in keys) if name == last]
         if not owners:
             continue
         # The owner of all groups comes first in the names of the others.
         whole = min(owners, key=len)
-        if any(owner != whole and not owner.startswith(f"{whole}/") and whole for owner in owners):
+        if not all(owner == whole or owner.startswith(f"{whole}/") for owner in owners):
             whole = ""
-        rows = {}
-        for owner in sorted(owners, key=lambda owner: (owner != whole, owners.index(owner))):
-            group = "all" if owner == whole else owner.removeprefix(f"{whole}/" if whole else "")
-            rows[group] = f"{owner}/{last}".lstrip("/")
-        found[last] = rows
+        found[last] = {}
+        for owner in sorted(owners, key=lambda owner: owner != whole):  # all of them, then groups
+            group = owner.removeprefix(whole).removeprefix("/") or "all"
+            found[last][group] = f"{owner}/{last}".lstrip("/")
     return found
 
 
@@ -201,9 +172,9 @@ def _steps_map(
 
     usable = np.isfinite(values) & (values > 0)
     ax.set(xlim=(-0.5, max(len(steps), 1) - 0.5), ylim=(len(values) - 0.5, -0.5))
-    if not given.any() or not (usable.any() or (values == 0).any()):
-        say(ax, "no data")
-        if not given.any() or not len(steps):
+    if not (usable | (values == 0)).any():
+        canvas.say(ax, "no data")
+        if not given.any():
             ax.set_xticks([])
             return
     low, high = 1.0, 10.0
@@ -215,11 +186,10 @@ def _steps_map(
     # A logarithm has no zero, so zeros look like the least value. It is not transparent: only what
     # is missing is.
     shown = np.ma.masked_invalid(np.where(values == 0, low, values))
-    look = {"cmap": opacity(0.1), "interpolation": "none", "aspect": "auto"}
-    image = ax.imshow(shown, norm=LogNorm(low, high), **look)
+    image = canvas.heat_map(ax, shown, 0.1, norm=LogNorm(low, high), aspect="auto")
     _cross_out(ax, given & ~np.isfinite(values))
-    name_ticks(ax, [f"{step:g}" for step in steps], "x")
-    color_bar(ax, image, name.replace("_", " "))
+    canvas.name_ticks(ax, [f"{step:g}" for step in steps], "x")
+    canvas.color_bar(ax, image, name.replace("_", " "))
 
 
 def _cross_out(ax: "Axes", cells: np.ndarray) -> None:
@@ -231,5 +201,4 @@ def _cross_out(ax: "Axes", cells: np.ndarray) -> None:
         ends = np.flatnonzero(np.diff(np.concatenate([[False], row, [False]]).astype(int)))
         for start, end in zip(ends[::2], ends[1::2], strict=True):
             box = (float(start) - 0.5, i - 0.5), float(end - start), 1.0
-            look = {"facecolor": "none", "edgecolor": COLORS[4], "hatch": HATCH, "linewidth": 0.5}
-            ax.add_patch(Rectangle(*box, **look))
+            ax.add_patch(Rectangle(*box, linewidth=0.5, **canvas.HATCHED))

@@ -6,30 +6,19 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from datarax._checks import choice
-from datarax._errors import MetricInputError
 from datarax._numbers import number as number_of
 from datarax.metrics.classification.confusion_matrix import ConfusionMatrix
-from datarax.plot.canvas import (
-    axes_of,
-    color_bar,
-    figure_of,
-    inches,
-    ink_of,
-    name_ticks,
-    new_axes,
-    new_figure,
-    number,
-    opacity,
-    say,
-    shortened,
-)
-from datarax.plot.given import array_of, checked_names, results_of, wrong_kind
+from datarax.plot import canvas
+from datarax.plot.given import Source, checked_names, results_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_EXPECTED = "a ConfusionMatrix, or its results: a matrix (C, C), or (L, 2, 2) of L labels"
+_SOURCE = Source(
+    "confusion_matrix",
+    "a ConfusionMatrix, or its results: a matrix (C, C), or (L, 2, 2) of L labels",
+)
 _SUMS = {"true": (-1,), "pred": (-2,), "all": (-2, -1)}
 _LABELS = {
     None: "examples",
@@ -81,39 +70,39 @@ def confusion_matrix(
     if table.ndim == 2:
         classes = checked_names(names, len(table), "class")
         side = min(max(3.6, 0.42 * len(table) + 1.8), 8.5)
-        ax = axes_of(ax, side * 1.2, side)
+        ax = canvas.axes_of(ax, side * 1.2, side)
         _draw(ax, table, classes, normalize, _LABELS[shown])
-        return figure_of(ax)
+        return canvas.figure_of(ax)
     labels = checked_names(names, len(table), "label")
     if ax is not None and len(table) > 1:
-        raise MetricInputError(
-            f"datarax.plot.confusion_matrix: {len(table)} labels do not fit into one ax; leave ax "
-            f"out, or draw one label: results()[i]"
+        raise _SOURCE.error(
+            f"{len(table)} labels do not fit into one ax; leave ax out, or draw one label: "
+            f"results()[i]"
         )
+    # Nearly a square of panels, with the last row not full.
     columns = int(np.ceil(np.sqrt(len(table))))
     rows = -(-len(table) // columns)
-    figure = new_figure(2.6 * columns, 2.6 * rows)
+    figure = canvas.new_figure(2.6 * columns, 2.6 * rows)
     for i, (one, label) in enumerate(zip(table, labels, strict=True)):
-        panel = new_axes(figure, rows, columns, i + 1) if ax is None else axes_of(ax)
+        panel = canvas.new_axes(figure, rows, columns, i + 1) if ax is None else canvas.axes_of(ax)
         _draw(panel, one, ["0", "1"], normalize, None)
-        panel.set_title(shortened(label), color=ink_of(panel), fontsize="medium")
-    return figure if ax is None else figure_of(ax)
+        canvas.title(panel, canvas.shortened(label))
+    return figure if ax is None else canvas.figure_of(ax)
 
 
 def _table(given: object) -> np.ndarray:
     results = results_of(given)
-    if isinstance(results, str | dict) or np.ndim(results) == 0:
-        raise wrong_kind("confusion_matrix", _EXPECTED, given)
-    table = array_of(results, "confusion_matrix", _EXPECTED)
+    if np.ndim(results) == 0:
+        raise _SOURCE.wrong_kind(given)
+    table = _SOURCE.array(results)
     square = table.ndim in (2, 3) and table.shape[-1] == table.shape[-2]
     if not square or not table.size or (table.ndim == 3 and table.shape[-1] != 2):
-        raise MetricInputError(
-            f"datarax.plot.confusion_matrix: shape {table.shape}; expected {_EXPECTED}"
-        )
+        raise _SOURCE.error(f"shape {table.shape}; expected {_SOURCE.expected}")
     return table
 
 
 def _share(table: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    # A class without examples has a row of zeros, not of NaN.
     total = np.nansum(table, axis=axes, keepdims=True)
     return np.divide(table, total, out=np.zeros_like(table), where=total != 0)
 
@@ -124,37 +113,37 @@ def _draw(
     from matplotlib.colors import PowerNorm
 
     ax.set(xlabel="predicted class", ylabel="target class")
-    if not np.nansum(table) > 0:
-        name_ticks(ax, names, "x")
-        name_ticks(ax, names, "y")
+    if not np.nansum(table) > 0:  # also if the policy made all counts NaN
+        canvas.name_ticks(ax, names, "x")
+        canvas.name_ticks(ax, names, "y")
         ax.set(xlim=(-0.5, len(table) - 0.5), ylim=(len(table) - 0.5, -0.5))
-        say(ax, "no data")
+        canvas.say(ax, "no data")
         return
     values = _share(table, _SUMS[normalize]) if normalize else table
     # Counts are shaded by their share of the row: most counts of a skewed matrix look like zero.
     by_row = label == _LABELS[None]
     shades = _share(table, _SUMS["true"]) if by_row or label is None else values
     most = max(float(np.nanmax(shades)), np.finfo(float).tiny)
-    scale = PowerNorm(0.5, 0, most)
-    image = ax.imshow(shades, cmap=opacity(), norm=scale, interpolation="none")
+    image = canvas.heat_map(ax, shades, norm=PowerNorm(0.5, 0, most))
     for side in ax.spines.values():
         side.set_visible(True)
-    name_ticks(ax, names, "x", room=min(inches(ax)))
-    name_ticks(ax, names, "y", room=min(inches(ax)))
+    canvas.name_ticks(ax, names, "x", room=min(canvas.inches(ax)))
+    canvas.name_ticks(ax, names, "y", room=min(canvas.inches(ax)))
+    # Weighted counts may be fractions. A matrix of zeros and ones alone is taken for shares.
     counts = bool((values == np.round(values)).all() and values.max() > 1)
     texts = [[_text(x, counts=counts) for x in row] for row in values]
     longest = max(len(text) for row in texts for text in row)
     # A character is about 0.6 of the size wide; a line needs 1.5 of it.
-    room = 72 * min(inches(ax)) / len(table) * 0.85
+    room = 72 * min(canvas.inches(ax)) / len(table) * 0.85
     size = min(10.0, room / (0.62 * longest), room / 1.5)
     if size >= 5:
         for i, row in enumerate(texts):
             for j, text in enumerate(row):
-                ink = {"color": ink_of(ax), "alpha": 0.5 if text == "0" else 1.0}
+                ink = {"color": canvas.ink_of(ax), "alpha": 0.5 if text == "0" else 1.0}
                 ax.text(j, i, text, ha="center", va="center", fontsize=size, **ink)
     if label is not None:
         shaded = "share of the target's examples" if by_row else label
-        color_bar(ax, image, shaded)
+        canvas.color_bar(ax, image, shaded)
 
 
 def _text(x: float, *, counts: bool) -> str:
@@ -165,5 +154,5 @@ def _text(x: float, *, counts: bool) -> str:
         return "0" if x == 0 else number_of(x, 2) if x >= 0.005 else "<.01"
     for power, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if x >= power and x >= 1e4:
-            return f"{number(x / power)}{unit}"
+            return f"{canvas.number(x / power)}{unit}"
     return str(round(x))

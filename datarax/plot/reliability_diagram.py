@@ -10,38 +10,16 @@ from datarax.metrics.probabilistic.calibration import (
     CalibrationMetric,
     ReliabilityDiagram,
 )
-from datarax.plot.canvas import (
-    COLORS,
-    HATCH,
-    MARKERS,
-    MOST_NAMED,
-    axes_of,
-    figure_of,
-    grid,
-    ink_of,
-    inked,
-    legend,
-    line_style,
-    new_axes,
-    new_figure,
-    number,
-    say,
-    shortened,
-)
-from datarax.plot.given import (
-    array_of,
-    checked_names,
-    fields_of,
-    of_statistic,
-    results_of,
-    wrong_kind,
-)
+from datarax.plot import canvas
+from datarax.plot.given import Source, checked_names, of_statistic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_EXPECTED = "a CalibrationError or a ReliabilityDiagram, or the results of the latter"
+_SOURCE = Source(
+    "reliability", "a CalibrationError or a ReliabilityDiagram, or the results of the latter"
+)
 _NAMES = {
     "l1": "expected calibration error",
     "l2": "root mean square calibration error",
@@ -80,13 +58,13 @@ def reliability(
     groups, bins = confidence.shape
     names = checked_names(names, groups, "class")
     ax, below = _panels(ax)
-    ax.plot([0, 1], [0, 1], color=ink_of(ax), linewidth=0.8, linestyle=(0, (1, 3)))
+    canvas.diagonal(ax)
     some = np.isfinite(confidence) & np.isfinite(accuracy) & (weight > 0)
     # Shares are of each class; below, they are the mean over the classes.
     total = np.nansum(weight, 0) / (1 if is_count else groups)
     left, width = np.arange(bins) / bins, np.full(bins, 1 / bins)
     if not some.any():
-        say(ax, "no data")
+        canvas.say(ax, "no data")
     elif groups == 1:
         seen = some[0]
         left, width = _places(confidence[0], seen)
@@ -95,14 +73,13 @@ def reliability(
     else:
         _lines(ax, confidence, accuracy, some, names)
     if some.any():
-        below.bar(left, total, width, align="edge", color=COLORS[0], alpha=0.55, linewidth=0)
+        below.bar(left, total, width, align="edge", color=canvas.COLORS[0], alpha=0.55, linewidth=0)
     below.set_ylabel("examples" if is_count else "share")
     if isinstance(metric, CalibrationError):
         value = metric.results()
         if np.ndim(value) == 0:
-            title = f"{_NAMES[metric.norm]} {number(value)}"
-            ax.set_title(title, fontsize="medium", color=ink_of(ax))
-    return figure_of(ax)
+            canvas.title(ax, f"{_NAMES[metric.norm]} {canvas.number(value)}")
+    return canvas.figure_of(ax)
 
 
 def _diagram(given: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
@@ -110,14 +87,11 @@ def _diagram(given: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     diagram = given
     if isinstance(given, CalibrationMetric):
         diagram = of_statistic(ReliabilityDiagram, given)
-    results = fields_of(results_of(diagram))
-    if results is None or not {"confidence", "accuracy", "weight"} <= results.keys():
-        raise wrong_kind("reliability", _EXPECTED, given)
-    confidence, accuracy, weight = (
-        np.atleast_2d(array_of(results[name], "reliability", _EXPECTED))
-        for name in ("confidence", "accuracy", "weight")
-    )
+    parts = "confidence", "accuracy", "weight"
+    results = _SOURCE.results(diagram, *parts)
+    confidence, accuracy, weight = (np.atleast_2d(_SOURCE.array(results[part])) for part in parts)
     if isinstance(diagram, CalibrationMetric):
+        # The diagram gives shares; the bins of a metric have the numbers of examples.
         counts = np.asarray(diagram.bins().weight.to_float(), float)
         return confidence, accuracy, np.where(np.isnan(weight), np.nan, counts), True
     return confidence, accuracy, weight, False
@@ -145,67 +119,39 @@ def _bars(
 ) -> None:
     from matplotlib.colors import to_rgba
 
-    ink = ink_of(ax)
-    look = {"align": "edge", "linewidth": 0.8}
-    ax.bar(
-        *(left, accuracy, width),
-        facecolor=to_rgba(COLORS[0], 0.45),
-        edgecolor=COLORS[0],
-        label="accuracy",
-        **look,
-    )
-    ax.bar(
-        *(left, confidence - accuracy, width),
-        bottom=accuracy,
-        facecolor="none",
-        edgecolor=COLORS[4],
-        hatch=HATCH,
-        label="gap to the\nconfidence",
-        **look,
-    )
-    ax.plot(
-        *(confidence, accuracy),
-        marker="o",
-        markersize=4,
-        linestyle="none",
-        color=ink,
-        label="mean of the bin",
-    )
-    legend(ax)
+    color = canvas.COLORS[0]
+    bars: canvas.Style = {"align": "edge", "linewidth": 0.8}
+    seen: canvas.Style = {"facecolor": to_rgba(color, 0.45), "edgecolor": color}
+    gap: canvas.Style = {"bottom": accuracy, "label": "gap to the\nconfidence"}
+    means: canvas.Style = {"marker": "o", "markersize": 4, "linestyle": "none"}
+    ax.bar(left, accuracy, width, label="accuracy", **bars, **seen)
+    ax.bar(left, confidence - accuracy, width, **bars, **gap, **canvas.HATCHED)
+    ax.plot(confidence, accuracy, color=canvas.ink_of(ax), label="mean of the bin", **means)
+    canvas.legend(ax)
 
 
 def _lines(
     ax: "Axes", confidence: np.ndarray, accuracy: np.ndarray, some: np.ndarray, names: list[str]
 ) -> None:
-    many = len(names) > MOST_NAMED
-    for i, name in enumerate(names):
-        style = line_style(i, len(names))
-        if not many:
-            style |= {"marker": MARKERS[i % len(MARKERS)], "markersize": 4}
-        seen = some[i]
-        ax.plot(confidence[i][seen], accuracy[i][seen], label=shortened(name), **style)
-    if not many:
-        legend(ax)
+    for i, (name, seen) in enumerate(zip(names, some, strict=True)):
+        style = canvas.line_style(i, len(names), 4)
+        ax.plot(confidence[i][seen], accuracy[i][seen], label=canvas.shortened(name), **style)
+    if len(names) <= canvas.MOST_NAMED:
+        canvas.legend(ax)
     else:
-        ax.set_title(f"{len(names)} classes", fontsize="medium", color=ink_of(ax))
+        canvas.title(ax, f"{len(names)} classes")
 
 
 def _panels(ax: "Axes | None") -> "tuple[Axes, Axes]":
     """Axes for the diagram, and for the counts below it, with the same horizontal axis."""
-    if ax is None:
-        figure = new_figure(6.6, 5.0)
-        places = figure.add_gridspec(2, 1, height_ratios=(4, 1))
-        ax = new_axes(figure, places[0])
-        below = inked(figure.add_subplot(places[1], sharex=ax), ink_of(ax))
-    else:
-        ax = axes_of(ax)
-        below = inked(_below(ax), ink_of(ax))
+    ax = canvas.axes_of(ax, 6.6, 5.0)
+    below = canvas.inked(_below(ax), canvas.ink_of(ax))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
-    grid(ax)
+    canvas.grid(ax)
     ax.tick_params(axis="x", labelbottom=False)
     below.set_xlabel("confidence")
     below.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
-    grid(below, "y")
+    canvas.grid(below, "y")
     return ax, below
 
 
@@ -217,4 +163,4 @@ def _below(ax: "Axes") -> "Axes":
     # An inset is not known to the layout of the figure, which would cut off its label.
     upper, lower = place.subgridspec(2, 1, height_ratios=(4, 1))
     ax.set_subplotspec(upper)
-    return figure_of(ax).add_subplot(lower, sharex=ax)
+    return canvas.figure_of(ax).add_subplot(lower, sharex=ax)

@@ -6,35 +6,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from datarax._errors import MetricInputError
 from datarax.metrics.aggregation.quantiles import Quantile
-from datarax.metrics.base import Metric
-from datarax.metrics.reading import flat_items
-from datarax.plot.canvas import (
-    COLORS,
-    LINES,
-    MARKERS,
-    MOST_NAMED,
-    axes_of,
-    figure_of,
-    grid,
-    ink_of,
-    legend,
-    line_style,
-    new_axes,
-    new_figure,
-    number,
-    say,
-    shortened,
-)
-from datarax.plot.given import Run, chosen, is_number, run_of, wrong_kind
+from datarax.plot import canvas
+from datarax.plot.given import RUN, Run, Source, by_result, is_number, number_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_ENDS = "lower", "upper"
+Columns = dict[str, tuple[str, str, str]]
+"""By the name of a result, the keys of its value and of the ends of its interval."""
+
+_HISTORY = Source("history", RUN)
+_QUANTILES = Source("quantiles", RUN)
 _MOST_PANELS = 20
+_FEW_STEPS = 40
+"""Up to so many steps have a marker each."""
 
 
 def history(
@@ -72,106 +59,94 @@ def history(
         >>> print([line.get_label() for line in figure.axes[0].lines])
         ['test', 'train']
     """
-    run = run_of(records, "history", x)
+    run = _HISTORY.run(records, x)
     columns = _columns(run)
     # What is never a number is left out, unless there is nothing else.
     some = [name for name, (key, *_) in columns.items() if not np.isnan(run.column(key)).all()]
     found = some or list(columns)
     if names is not None:
-        wanted = [names] if isinstance(names, str) else list(names)
-        for name in wanted:
+        found = [names] if isinstance(names, str) else list(names)
+        for name in found:
             if name not in columns:
-                raise MetricInputError(
-                    f"datarax.plot.history: no numbers called {name!r}; there are: "
-                    f"{', '.join(columns) or 'none'}"
-                )
-        found = wanted
-    panels: dict[str, list[str]] = {}
+                there = ", ".join(columns) or "none"
+                raise _HISTORY.error(f"no numbers called {name!r}; there are: {there}")
+    # "train/loss" and "test/loss" are both in the panel "loss".
+    panels: dict[str, Columns] = {}
     for name in found:
-        panels.setdefault(name.rpartition("/")[2], []).append(name)
+        panels.setdefault(name.rpartition("/")[2], {})[name] = columns[name]
     if ax is not None or len(panels) <= 1:
-        alone = axes_of(ax, 6.0, 3.6)
-        _panel(alone, run, columns, found, next(iter(panels)) if len(panels) == 1 else "", x)
-        return figure_of(alone)
+        alone = canvas.axes_of(ax, 6.0, 3.6)
+        shown = {name: columns[name] for name in found}
+        _panel(alone, run, shown, next(iter(panels)) if len(panels) == 1 else "", x)
+        return canvas.figure_of(alone)
     if len(panels) > _MOST_PANELS:
-        raise MetricInputError(
-            f"datarax.plot.history: {len(panels)} results make too many panels; choose some of "
-            f"them with names=: {', '.join(found[:40])}"
+        raise _HISTORY.error(
+            f"{len(panels)} results make too many panels; choose some of them with names=: "
+            f"{', '.join(found[:40])}"
         )
     across = 2 if len(panels) <= 4 else 3
     down = -(-len(panels) // across)
-    figure = new_figure(4.6 * across, 2.9 * down)
+    figure = canvas.new_figure(4.6 * across, 2.9 * down)
     for i, (title, members) in enumerate(panels.items()):
-        _panel(new_axes(figure, down, across, i + 1), run, columns, members, title, x)
+        _panel(canvas.new_axes(figure, down, across, i + 1), run, members, title, x)
     return figure
 
 
-def _columns(run: Run) -> dict[str, tuple[str, str, str]]:
-    """By name, the keys of the value and of the ends of its interval."""
-    keys = {key for record in run.records for key, value in record.items() if is_number(value)}
-    columns = {}
-    for key in sorted(keys):
-        parts = key.split("/")
-        if any(part in (*_ENDS, "std_error", "invalid") for part in parts):
-            continue
-        name = "/".join(part for part in parts if part != "value") or "value"
-        # An end is in the place of "value", or stands before or after any part: wrappers nest in
-        # either order.
-        options = [[f"{key}/{end}" for end in _ENDS]]
-        options += [
-            ["/".join([*parts[:i], end, *parts[i:]]) for end in _ENDS] for i in range(len(parts))
-        ]
-        if "value" in parts:
-            at = parts.index("value")
-            options.insert(0, ["/".join([*parts[:at], end, *parts[at + 1 :]]) for end in _ENDS])
-        ends = next((pair for pair in options if keys.issuperset(pair)), ["", ""])
-        columns[name] = (key, ends[0], ends[1])
-    return columns
+def _columns(run: Run) -> Columns:
+    """By name, the keys of the value and of the ends of its interval; "" if there are none."""
+    numbers = {key for record in run.records for key, value in record.items() if is_number(value)}
+    keys = sorted(key for key in numbers if "invalid" not in key.split("/"))
+    found = {name or "value": x for name, x in by_result(keys).items() if "value" in x}
+    return {
+        name: (found[name]["value"], found[name].get("lower", ""), found[name].get("upper", ""))
+        for name in sorted(found, key=lambda name: found[name]["value"])
+    }
 
 
-def _panel(
-    ax: "Axes",
-    run: Run,
-    columns: dict[str, tuple[str, str, str]],
-    names: list[str],
-    title: str,
-    x: str,
-) -> None:
-    many = len(names) > MOST_NAMED
+def _panel(ax: "Axes", run: Run, columns: Columns, title: str, x: str) -> None:
+    many, few = len(columns) > canvas.MOST_NAMED, len(run.steps) <= _FEW_STEPS
     shown = False
-    for i, name in enumerate(names):
-        value, lower, upper = (run.column(key) for key in columns[name])
+    for i, (name, keys) in enumerate(columns.items()):
+        value, lower, upper = map(run.column, keys)
         seen = np.isfinite(value)
         shown |= bool(seen.any())
-        style = line_style(i, len(names))
-        if len(run.steps) <= 40 and not many:
-            style |= {"marker": MARKERS[i % len(MARKERS)], "markersize": 3.5}
-        elif not many and seen.sum() and not (seen[1:] & seen[:-1]).any():
+        style = canvas.line_style(i, len(columns), 3.5 if few else 0)
+        if not few and not many and seen.any() and not (seen[1:] & seen[:-1]).any():
             # No two neighbours are known, so a line would show nothing.
             style |= {"marker": ".", "linestyle": "none"}
+        # The title of the panel says the rest of the name.
         label = name.removesuffix(title).rstrip("/") or name
-        ax.plot(run.steps, value, label=shortened(label), **style)
+        ax.plot(run.steps, value, label=canvas.shortened(label), **style)
         if np.isfinite(lower + upper).any() and not many:
-            band = {"color": style["color"], "alpha": 0.18, "linewidth": 0}
-            # A band over one step has no width.
-            if len(run.steps) > 1:
-                ax.fill_between(run.steps, lower, upper, **band)
-            else:
-                ax.vlines(run.steps, lower, upper, color=style["color"])
-    _steps_axis(ax, x)
-    ax.set_ylabel(shortened(title) if title else "value")
+            _band(ax, run.steps, lower, upper, {"color": style["color"]}, alpha=0.18)
+    _label_axes(ax, x, title)
     if not shown:
         ax.set(yticks=[])
-        say(ax, "no data")
+        canvas.say(ax, "no data")
     elif many:
-        ax.set_title(f"{len(names)} results", fontsize="medium", color=ink_of(ax))
-    elif len(names) > 1:
-        legend(ax)
+        canvas.title(ax, f"{len(columns)} results")
+    elif len(columns) > 1:
+        canvas.legend(ax)
 
 
-def _steps_axis(ax: "Axes", x: str) -> None:
-    grid(ax)
-    ax.set_xlabel(x)
+def _band(
+    ax: "Axes",
+    steps: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    look: canvas.Style,
+    alpha: float,
+) -> None:
+    """A band over the steps; over one step, where it would have no width, a line."""
+    if len(steps) > 1:
+        ax.fill_between(steps, low, high, **look | {"alpha": alpha, "linewidth": 0})
+    else:
+        ax.vlines(steps, low, high, **look)
+
+
+def _label_axes(ax: "Axes", x: str, title: str) -> None:
+    canvas.grid(ax)
+    ax.set(xlabel=x, ylabel=canvas.shortened(title or "value"))
     ax.locator_params(axis="x", integer=True, nbins=6)
 
 
@@ -209,54 +184,48 @@ def quantiles(
         >>> print(plot.quantiles(steps).axes[0].lines[0].get_ydata())
         [ 5. 10. 15.]
     """
-    if q is None:
-        q = _own_q(metric)
-    run = run_of(metric, "quantiles", x)
-    found = _quantile_rows(run, None if q is None else tuple(q))
+    q = _own_q(metric) if q is None else tuple(q)
+    run = _QUANTILES.run(metric, x)
+    found = _quantile_rows(run, q)
     if not found:
-        raise wrong_kind("quantiles", "quantiles, as numbers p1, p50, ... or with q=", metric)
-    title = chosen("quantiles", name, sorted(found))
+        expected = "quantiles, as numbers p1, p50, ... or with q="
+        raise _QUANTILES._replace(expected=expected).wrong_kind(metric)
+    title = _QUANTILES.chosen(name, sorted(found))
     rows = found[title]
-    levels = sorted(rows)
-    values = np.array([rows[level] for level in levels])
-    ax = axes_of(ax, 6.4, 3.6)
-    _bands(ax, run.steps, levels, values)
-    _steps_axis(ax, x)
-    ax.set_ylabel(shortened(title) if title not in ("", "value") else "value")
-    return figure_of(ax)
+    ax = canvas.axes_of(ax, 6.4, 3.6)
+    _bands(ax, run.steps, sorted(rows), np.array([rows[level] for level in sorted(rows)]))
+    _label_axes(ax, x, title)
+    return canvas.figure_of(ax)
 
 
-def _own_q(given: object) -> Sequence[float] | None:
+def _own_q(given: object) -> tuple[float, ...] | None:
     """The quantiles that a metric says, or the first metric of pairs."""
+    # All metrics of a run have the same configuration.
     if isinstance(given, list | tuple) and given and isinstance(given[0], list | tuple):
         given = given[0][-1]
-    if isinstance(given, Metric) and isinstance(given, Quantile):
-        return tuple(np.atleast_1d(np.asarray(given.q, float)).tolist())
-    return None
+    return tuple(np.atleast_1d(given.q).tolist()) if isinstance(given, Quantile) else None
 
 
 def _quantile_rows(run: Run, q: tuple[float, ...] | None) -> dict[str, dict[float, list[float]]]:
     """By name and quantile, the values at all steps."""
     found: dict[str, dict[float, list[float]]] = {}
     for i, record in enumerate(run.records):
-        for key, value in dict(flat_items(record)).items():
+        for key, value in record.items():
             owner, _, last = key.rpartition("/")
+            # "p50" and "p99.9" are quantiles, in percent.
             level = re.fullmatch(r"p(\d+(?:\.\d+)?)", last)
             if level and is_number(value):
                 items = {float(level[1]) / 100: value}
-            elif q is not None and value is not None and np.size(np.asarray(value)) == len(q):
+            elif q is not None and value is not None and np.size(value) == len(q):
                 owner, items = key, dict(zip(q, np.ravel(value), strict=True))
             elif q is not None and key == "value":
-                raise MetricInputError(
-                    f"datarax.plot.quantiles: {np.size(np.asarray(value))} values for {len(q)} "
-                    f"quantiles {q}"
-                )
+                count = np.size(np.asarray(value))
+                raise _QUANTILES.error(f"{count} values for {len(q)} quantiles {q}")
             else:
                 continue
             rows = found.setdefault(owner, {})
-            for at, number_ in items.items():
-                row = rows.setdefault(at, [np.nan] * len(run.records))
-                row[i] = np.nan if number_ is None else float(number_)
+            for at, x in items.items():
+                rows.setdefault(at, [np.nan] * len(run.records))[i] = number_of(x)
     return found
 
 
@@ -264,24 +233,18 @@ def _bands(ax: "Axes", steps: np.ndarray, levels: list[float], values: np.ndarra
     """The outermost pair first; each band covers the one before in part, so that it is darker."""
     if not np.isfinite(values).any():
         ax.set(yticks=[])
-        say(ax, "no data")
+        canvas.say(ax, "no data")
         return
-    marker = {"marker": "o", "markersize": 3.5} if len(steps) <= 40 else {}
-    names = [f"{number(100 * level)} %" for level in levels]
-    pairs = len(levels) // 2
-    middle = pairs if len(levels) % 2 else None
-    if middle is not None:
-        ax.plot(steps, values[middle], color=COLORS[0], label=names[middle], **marker)
+    marker = {"marker": "o", "markersize": 3.5} if len(steps) <= _FEW_STEPS else {}
+    names = [f"{canvas.number(100 * level)} %" for level in levels]
+    pairs, has_middle = divmod(len(levels), 2)
+    if has_middle:
+        ax.plot(steps, values[pairs], color=canvas.COLORS[0], label=names[pairs], **marker)
     for i in range(pairs):
-        low, high, label = values[i], values[-1 - i], f"{names[i]} to {names[-1 - i]}"
-        if len(steps) > 1:
-            ax.fill_between(
-                *(steps, low, high), color=COLORS[0], alpha=0.22, linewidth=0, label=label
-            )
-        else:
-            thick = 1 + 4 * i
-            ax.vlines(steps, low, high, color=COLORS[0], alpha=0.5, linewidth=thick, label=label)
-        edge = {"color": COLORS[0], "linewidth": 0.8, "linestyle": LINES[1 + i % 3]}
+        low, high = values[i], values[-1 - i]
+        look = {"color": canvas.COLORS[0], "label": f"{names[i]} to {names[-1 - i]}"}
+        _band(ax, steps, low, high, look | {"alpha": 0.5, "linewidth": 1 + 4 * i}, alpha=0.22)
+        edge = {"color": canvas.COLORS[0], "linewidth": 0.8, "linestyle": canvas.LINES[1 + i % 3]}
         for line in (low, high):
             ax.plot(steps, line, **edge, **marker)
-    legend(ax)
+    canvas.legend(ax)

@@ -7,29 +7,18 @@ import numpy as np
 
 from datarax._checks import positive_int
 from datarax.metrics.curves.score_metric import ScoreMetric
-from datarax.plot.canvas import (
-    COLORS,
-    HATCH,
-    MOST_NAMED,
-    Style,
-    axes_of,
-    color_bar,
-    figure_of,
-    grid,
-    ink_of,
-    legend,
-    name_ticks,
-    opacity,
-    say,
-)
-from datarax.plot.given import checked_names, wrong_kind
+from datarax.plot import canvas
+from datarax.plot.given import Source, checked_names
 from datarax.statistics.scores import Scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_EXPECTED = "a metric of scores, such as AUROC, AveragePrecision or ROC, which holds the scores"
+_SOURCE = Source(
+    "score_histogram",
+    "a metric of scores, such as AUROC, AveragePrecision or ROC, which holds the scores",
+)
 
 
 def score_histogram(
@@ -65,7 +54,7 @@ def score_histogram(
         [0.5 0.5] [1. 0.]
     """
     if not isinstance(metric, ScoreMetric) or not isinstance(metric.statistic, Scores):
-        raise wrong_kind("score_histogram", _EXPECTED, metric)
+        raise _SOURCE.wrong_kind(metric)
     positive_int(bins, "bins")
     groups = metric.groups()
     both = np.stack([np.asarray(x.to_float(), float) for x in (groups.positives, groups.negatives)])
@@ -74,18 +63,18 @@ def score_histogram(
     total = both.sum(-1, keepdims=True)
     edges = _edges(scores, (both / np.where(total > 0, total, 1)).sum(0), bins)
     rows = min(len(names), 12)
-    ax = axes_of(ax, 6.6, 3.2 if rows == 1 else 1.4 + 0.45 * rows)
+    ax = canvas.axes_of(ax, 6.6, 3.2 if rows == 1 else 1.4 + 0.45 * rows)
     ax.set_xlabel("score")
     if edges is None:
-        say(ax, "no data")
-        return figure_of(ax)
+        canvas.say(ax, "no data")
+        return canvas.figure_of(ax)
     shares = _shares(scores, both, edges)
     ax.set_xlim(edges[0], edges[-1])
-    if len(names) > MOST_NAMED:
+    if len(names) > canvas.MOST_NAMED:
         _heat(ax, shares[0], edges, names)
     else:
         _rows(ax, shares, edges, names)
-    return figure_of(ax)
+    return canvas.figure_of(ax)
 
 
 def _edges(scores: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray | None:
@@ -108,12 +97,9 @@ def _shares(scores: np.ndarray, both: np.ndarray, edges: np.ndarray) -> np.ndarr
     """The share of each bar, (2, classes, bars); NaN where there are no scores."""
     # Scores beyond the edges are in the first and last bars; so is the last edge itself.
     place = np.clip(np.searchsorted(edges, scores, side="right") - 1, 0, len(edges) - 2)
-    counts = np.stack(
-        [
-            [np.bincount(at, row, len(edges) - 1) for at, row in zip(place, rows, strict=True)]
-            for rows in both
-        ]
-    )
+    counts = np.zeros((*both.shape[:2], len(edges) - 1))
+    for kind, row in np.ndindex(both.shape[:2]):
+        counts[kind, row] = np.bincount(place[row], both[kind, row], len(edges) - 1)
     total = counts.sum(-1, keepdims=True)
     return np.divide(counts, total, out=np.full_like(counts, np.nan), where=total > 0)
 
@@ -123,44 +109,38 @@ def _rows(ax: "Axes", shares: np.ndarray, edges: np.ndarray, names: list[str]) -
     count = len(names)
     # The highest bar of all classes leaves a gap to the row above.
     scale = 0.85 / float(np.nanmax(shares)) if count > 1 else 1.0
-    ink = ink_of(ax)
+    ink = canvas.ink_of(ax)
+    looks: dict[str, canvas.Style] = {
+        "positives": {"facecolor": canvas.COLORS[0], "alpha": 0.55, "linewidth": 0},
+        "negatives": canvas.HATCHED | {"edgecolor": ink, "linewidth": 1.0},
+    }
     for i in range(count):
         base = float(count - 1 - i)
-        for kind, label in enumerate(("positives", "negatives")):
-            share = shares[kind, i]
+        for (label, look), share in zip(looks.items(), shares[:, i], strict=True):
             if np.isnan(share).any():
                 continue
-            look: Style = {"facecolor": COLORS[0], "alpha": 0.55, "linewidth": 0}
-            if kind:
-                look = {"facecolor": "none", "edgecolor": ink, "hatch": HATCH, "linewidth": 1.0}
-            ax.stairs(
-                *(base + share * scale, edges),
-                baseline=base,
-                fill=True,
-                # Once in the legend; a class may have no positives or no negatives.
-                label=None if label in ax.get_legend_handles_labels()[1] else label,
-                **look,
-            )
+            # Once in the legend; a class may have no positives or no negatives.
+            once = None if label in ax.get_legend_handles_labels()[1] else label
+            ax.stairs(base + share * scale, edges, baseline=base, fill=True, label=once, **look)
         if np.isnan(shares[:, i]).all():
             ax.text(edges[len(edges) // 2], base + 0.2, "no data", ha="center", color=ink)
     if count == 1:
         ax.set_ylabel("share")
         ax.set_ylim(0, None)
-        grid(ax, "y")
+        canvas.grid(ax, "y")
     else:
         ax.set_ylabel("class")
-        name_ticks(ax, names[::-1], "y")
+        canvas.name_ticks(ax, names[::-1], "y")
         ax.set_ylim(-0.05, count)
         for i in range(count):
             ax.axhline(i, color=ink, linewidth=0.5, alpha=0.4)
-    legend(ax)
+    canvas.legend(ax)
 
 
 def _heat(ax: "Axes", shares: np.ndarray, edges: np.ndarray, names: list[str]) -> None:
     """The scores of the positives, a row for each class."""
     extent = (edges[0], edges[-1], len(names) - 0.5, -0.5)
-    shades = {"cmap": opacity(), "interpolation": "none", "vmin": 0}
-    image = ax.imshow(shares, extent=extent, aspect="auto", **shades)
-    name_ticks(ax, names, "y")
+    image = canvas.heat_map(ax, shares, extent=extent, aspect="auto", vmin=0)
+    canvas.name_ticks(ax, names, "y")
     ax.set_ylabel("class")
-    color_bar(ax, image, "share of the positives")
+    canvas.color_bar(ax, image, "share of the positives")

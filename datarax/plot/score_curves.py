@@ -1,6 +1,6 @@
 """The figures of curves over the thresholds of scores."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -8,32 +8,16 @@ import numpy as np
 from datarax.metrics.curves.area_under_curve import AUROC, AveragePrecision
 from datarax.metrics.curves.curve_points import ROC, CurveMetric, PrecisionRecallCurve
 from datarax.metrics.curves.score_metric import ScoreMetric
-from datarax.plot.canvas import (
-    MOST_NAMED,
-    Style,
-    axes_of,
-    figure_of,
-    grid,
-    ink_of,
-    legend,
-    line_style,
-    number,
-    say,
-    shortened,
-)
-from datarax.plot.given import (
-    array_of,
-    checked_names,
-    fields_of,
-    of_statistic,
-    results_of,
-    wrong_kind,
-)
+from datarax.plot import canvas
+from datarax.plot.given import Source, checked_names, of_statistic
 from datarax.statistics.scores import Scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Points = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""The points of a curve, x and y, with `ties`; or those of a band, x, low and high."""
 
 
 class Curves(NamedTuple):
@@ -45,6 +29,11 @@ class Curves(NamedTuple):
     """Whether the curve is known between a point and the next one: a tie, or no threshold."""
     areas: np.ndarray | None
     """The value of the given metric for each class, if it is the area under this curve."""
+
+    @property
+    def known(self) -> np.ndarray:
+        """Which points are finite. A class without positives or negatives has no such points."""
+        return np.isfinite(self.x) & np.isfinite(self.y)
 
 
 def roc(
@@ -76,26 +65,11 @@ def roc(
         AUROC 0.75 [0.  0.  0.5 0.5 1. ]
     """
     curves = _curves(metric, "roc", ROC, ("fpr", "tpr"), AUROC)
-    names = checked_names(names, len(curves.x), "class")
-    ax = axes_of(ax, 4.6 if len(names) == 1 else 6.6)
-    for i in range(len(curves.x)):
-        x, y, ties = _without_repeats(curves.x[i], curves.y[i], curves.ties[i])
-        style = line_style(i, len(names))
-        ax.plot(x, y, label=_label(names[i], curves.areas, i), **style)
-        # The curve rises from each point to the next, somewhere within their rectangle.
-        if len(names) <= MOST_NAMED:
-            known, line = np.repeat(ties[:-1], 2), np.repeat(y, 2)[1:-1]
-            low, high = (np.where(known, line, np.repeat(end, 2)) for end in (y[:-1], y[1:]))
-            _band(ax, np.repeat(x, 2)[1:-1], low, high, style)
-    if len(names) > MOST_NAMED:
-        at = np.linspace(0, 1, 201)
-        rows = [_interpolated(at, x, y) for x, y in zip(curves.x, curves.y, strict=True)]
-        _mean(ax, at, rows)
-    if np.isfinite(curves.x + curves.y).any():
-        ax.plot([0, 1], [0, 1], color=ink_of(ax), linewidth=0.8, linestyle=(0, (1, 3)), zorder=0.5)
+    ax = _draw(curves, ax, names, "AUROC", _roc_band, np.interp)
+    if curves.known.any():
+        canvas.diagonal(ax, zorder=0.5)
     ax.set(xlabel="false positive rate", ylabel="true positive rate")
-    _finish(ax, names, curves, "AUROC")
-    return figure_of(ax)
+    return canvas.figure_of(ax)
 
 
 def precision_recall(
@@ -129,22 +103,66 @@ def precision_recall(
     """
     pair = "recall", "precision"
     curves = _curves(metric, "precision_recall", PrecisionRecallCurve, pair, AveragePrecision)
-    names = checked_names(names, len(curves.x), "class")
-    ax = axes_of(ax, 4.6 if len(names) == 1 else 6.6)
-    for i in range(len(curves.x)):
-        # The thresholds ascend; without repeats they do so from the last point to the first.
-        x, y, ties = _without_repeats(curves.x[i], curves.y[i], curves.ties[i])
-        style = line_style(i, len(names))
-        ax.plot(x, y, label=_label(names[i], curves.areas, i), drawstyle="steps-post", **style)
-        if len(names) <= MOST_NAMED:
-            _band(ax, *_precision_band(x[::-1], y[::-1], ties[::-1]), style)
-    if len(names) > MOST_NAMED:
-        at = np.linspace(0, 1, 201)
-        rows = [_precision_at(at, x, y) for x, y in zip(curves.x, curves.y, strict=True)]
-        _mean(ax, at, rows)
+    ax = _draw(curves, ax, names, "average precision", _precision_band, _precision_at, "steps-post")
     ax.set(xlabel="recall", ylabel="precision")
-    _finish(ax, names, curves, "average precision")
-    return figure_of(ax)
+    return canvas.figure_of(ax)
+
+
+def _draw(
+    curves: Curves,
+    ax: "Axes | None",
+    names: Sequence[str] | None,
+    area: str,
+    band: Callable[[np.ndarray, np.ndarray, np.ndarray], Points],
+    value_at: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    drawstyle: str = "default",
+) -> "Axes":
+    """Draws the curves, the bands around them, and what they have in common.
+
+    Args:
+        curves: what to draw.
+        ax: where to draw, instead of new axes.
+        names: the names of the classes.
+        area: the name of the area under a curve.
+        band: from x, y and ties, the band in which the exact curve is.
+        value_at: from some places, x and y, the values of the curve at these places.
+        drawstyle: how Matplotlib joins the points.
+    """
+    names = checked_names(names, len(curves.x), "class")
+    ax = canvas.axes_of(ax, 4.6 if len(names) == 1 else 6.6)
+    few = len(names) <= canvas.MOST_NAMED
+    for i, name in enumerate(names):
+        x, y, ties = _without_repeats(curves.x[i], curves.y[i], curves.ties[i])
+        label, style = canvas.shortened(name), canvas.line_style(i, len(names))
+        if curves.areas is not None:
+            label += f"  {canvas.number(curves.areas[i])}"
+        ax.plot(x, y, label=label, drawstyle=drawstyle, **style)
+        at, low, high = band(x, y, ties) if few else (x, y, y)
+        # Elsewhere it is thinner than the line, and thousands of points would be drawn for nothing.
+        visible = high - low > 1e-3
+        if visible.any():
+            ax.fill_between(at, low, high, visible, color=style["color"], alpha=0.2, linewidth=0)
+    ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02))
+    canvas.grid(ax)
+    values = [] if curves.areas is None else [x for x in curves.areas if np.isfinite(x)]
+    seen = np.flatnonzero(curves.known.any(-1))
+    if not len(seen):
+        canvas.say(ax, "no data\n(or no positives,\nor no negatives)")
+    elif not few:
+        at, known = np.linspace(0, 1, 201), curves.known
+        rows = [value_at(at, curves.x[i][known[i]], curves.y[i][known[i]]) for i in seen]
+        label = f"mean of {len(seen)} classes"
+        if values:
+            label += f"\n{area} {canvas.number(float(np.mean(values)))}"
+        (mean,) = ax.plot(at, np.mean(rows, 0), color=canvas.ink_of(ax), linewidth=2, label=label)
+        canvas.legend(ax, handles=[mean])
+    elif len(names) > 1:
+        canvas.legend(ax, title=area if values else None)
+    if 0 < len(seen) < len(names):
+        canvas.title(ax, f"{len(names) - len(seen)} of {len(names)} without data", "small")
+    if len(names) == 1 and curves.areas is not None:
+        canvas.title(ax, f"{area} {canvas.number(curves.areas[0])}")
+    return ax
 
 
 def _curves(
@@ -155,7 +173,9 @@ def _curves(
     area: type[ScoreMetric],
 ) -> Curves:
     """The points of what is given, as a curve metric of this kind gives them."""
-    expected = f"{kind.__name__}, its results, or another metric of scores such as {area.__name__}"
+    source = Source(
+        figure, f"{kind.__name__}, its results, or another metric of scores such as {area.__name__}"
+    )
     metric, areas = None, None
     if isinstance(given, ScoreMetric) and isinstance(given.statistic, Scores):
         metric = given
@@ -164,12 +184,9 @@ def _curves(
         if isinstance(given, area) and getattr(given, "max_fpr", None) is None:
             whole = given if given.is_pooled or given.is_binary else given.replace(average=None)
             areas = np.atleast_1d(np.asarray(whole.results(), float))
-    points = fields_of(results_of(given if metric is None else metric))
-    if points is None or not {*pair, "thresholds"} <= points.keys():
-        raise wrong_kind(figure, expected, given)
-    x, y, thresholds = (
-        np.atleast_2d(array_of(points[name], figure, expected)) for name in (*pair, "thresholds")
-    )
+    parts = (*pair, "thresholds")
+    points = source.results(given if metric is None else metric, *parts)
+    x, y, thresholds = (np.atleast_2d(source.array(points[part])) for part in parts)
     if metric is not None and metric.statistic.size == 1:
         x, y, thresholds = x[:1], y[:1], thresholds[:1]
     thresholds = np.broadcast_to(thresholds, x.shape)
@@ -182,41 +199,42 @@ def _ties(metric: CurveMetric | None, thresholds: np.ndarray) -> np.ndarray:
     From the point of a lower threshold to that of a higher one there is one group of scores. If the
     group is a tie, no other threshold is between them.
     """
-    none = np.zeros(thresholds.shape, bool)
+    found = np.zeros(thresholds.shape, bool)
     if metric is None:
-        return none
+        return found
     groups = metric.groups()
-    occupied, is_tie, lowest = (
-        np.asarray(x) for x in (groups.occupied, groups.is_tie, groups.lowest)
-    )
-    found = none.copy()
+    occupied = np.asarray(groups.occupied)
+    tied, lowest = occupied & np.asarray(groups.is_tie), np.asarray(groups.lowest)
     for i, row in enumerate(thresholds):
-        if occupied[i].sum() >= thresholds.shape[-1]:
+        if occupied[i].sum() >= len(row):
             continue  # some groups have no point
-        tied = occupied[i] & is_tie[i]
-        descends = row[0] == np.inf
         # The group between two points is that of the lower of both thresholds.
-        lower = np.append(row[1:], np.nan) if descends else row
-        found[i] = np.isin(lower, lowest[i][tied])
+        lower = np.append(row[1:], np.nan) if row[0] == np.inf else row
+        found[i] = np.isin(lower, lowest[i][tied[i]])
     return found
 
 
-def _without_repeats(
-    x: np.ndarray, y: np.ndarray, ties: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _without_repeats(x: np.ndarray, y: np.ndarray, ties: np.ndarray) -> Points:
     """A curve without points that equal the one before, which have no width."""
     repeats = np.append(False, (np.diff(x) == 0) & (np.diff(y) == 0))
     return x[~repeats], y[~repeats], ties[~repeats]
 
 
-def _precision_band(
-    recall: np.ndarray, precision: np.ndarray, ties: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The least and the greatest precision at each recall, for points of ascending recall.
+def _roc_band(x: np.ndarray, y: np.ndarray, ties: np.ndarray) -> Points:
+    """The curve rises from each point to the next, somewhere within their rectangle."""
+    known, line = np.repeat(ties[:-1], 2), np.repeat(y, 2)[1:-1]
+    low, high = (np.where(known, line, np.repeat(end, 2)) for end in (y[:-1], y[1:]))
+    return np.repeat(x, 2)[1:-1], low, high
+
+
+def _precision_band(recall: np.ndarray, precision: np.ndarray, ties: np.ndarray) -> Points:
+    """The least and the greatest precision at each recall.
 
     Between two points, the true positives rise from the first to the second, and the false ones
     are at least those of the first and at most those of the second.
     """
+    # The thresholds ascend; from the last point to the first, recalls do so.
+    recall, precision, ties = recall[::-1], precision[::-1], ties[::-1]
     # In units of all positives: precision = recall / (recall + false), solved for the false ones.
     with np.errstate(divide="ignore", invalid="ignore"):
         false = np.where(recall > 0, recall * (1 / precision - 1), 0.0)
@@ -233,60 +251,9 @@ def _precision_band(
     return at.ravel(), low.ravel(), high.ravel()
 
 
-def _interpolated(at: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    known = np.isfinite(x) & np.isfinite(y)
-    return np.interp(at, x[known], y[known]) if known.any() else np.full(len(at), np.nan)
-
-
 def _precision_at(at: np.ndarray, recall: np.ndarray, precision: np.ndarray) -> np.ndarray:
     """The precision at the least recall of the curve that is at least the given one."""
-    known = np.isfinite(recall) & np.isfinite(precision)
-    if not known.any():
-        return np.full(len(at), np.nan)
-    recall, precision = recall[known][::-1], precision[known][::-1]
+    recall, precision = recall[::-1], precision[::-1]
     # A little less, because recalls of float32 may be rounded down from the one that is asked for.
     place = np.searchsorted(recall, at * (1 - 1e-6), side="left")
     return precision[np.minimum(place, len(recall) - 1)]
-
-
-def _label(name: str, areas: np.ndarray | None, i: int) -> str:
-    return shortened(name) if areas is None else f"{shortened(name)}  {number(areas[i])}"
-
-
-def _band(ax: "Axes", x: np.ndarray, low: np.ndarray, high: np.ndarray, style: Style) -> None:
-    # Elsewhere it is thinner than the line, and thousands of points would be drawn for nothing.
-    visible = high - low > 1e-3
-    if visible.any():
-        ax.fill_between(x, low, high, visible, color=style["color"], alpha=0.2, linewidth=0)
-
-
-def _mean(ax: "Axes", at: np.ndarray, rows: list[np.ndarray]) -> None:
-    some = [row for row in rows if np.isfinite(row).any()]
-    if some:
-        label = f"mean of {len(some)} classes"
-        ax.plot(at, np.mean(some, 0), color=ink_of(ax), linewidth=2, label=label)
-
-
-def _finish(ax: "Axes", names: list[str], curves: Curves, title: str) -> None:
-    ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02))
-    grid(ax)
-    missing = [
-        i
-        for i, (x, y) in enumerate(zip(curves.x, curves.y, strict=True))
-        if not (np.isfinite(x) & np.isfinite(y)).any()
-    ]
-    if len(missing) == len(names):
-        say(ax, "no data\n(or no positives,\nor no negatives)")
-    elif len(names) > 1:
-        values = [] if curves.areas is None else [x for x in curves.areas if np.isfinite(x)]
-        if len(names) <= MOST_NAMED:
-            legend(ax, title=title if values else None)
-        else:
-            handles, labels = ax.get_legend_handles_labels()
-            if values:
-                labels[-1] += f"\n{title} {number(float(np.mean(values)))}"
-            legend(ax, handles=handles[-1:], labels=labels[-1:])
-        if missing:
-            ax.set_title(f"{len(missing)} of {len(names)} without data", fontsize="small")
-    if len(names) == 1 and curves.areas is not None:
-        ax.set_title(f"{title} {number(curves.areas[0])}", fontsize="medium")

@@ -6,28 +6,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datarax.metrics.reading import flat_items
-from datarax.plot.canvas import (
-    COLORS,
-    axes_of,
-    figure_of,
-    grid,
-    ink_of,
-    legend,
-    name_ticks,
-    say,
-    shortened,
-)
-from datarax.plot.given import chosen, fields_of, is_number, results_of, wrong_kind
+from datarax.plot import canvas
+from datarax.plot.given import PARTS, Source, by_result, is_number, number_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_EXPECTED = (
-    "a Sliced metric or its results, {slice: value or {'value', 'lower', 'upper'}, 'overall': ...}"
+_SOURCE = Source(
+    "slices",
+    "a Sliced metric or its results, {slice: value or {'value', 'lower', 'upper'}, 'overall': ...}",
 )
 _DRAWN = ("value", "lower", "upper")
-_PARTS = (*_DRAWN, "std_error", "slices")
+_PARTS = (*PARTS, "slices")
 
 
 def slices(
@@ -65,71 +56,66 @@ def slices(
         shown.sort(key=lambda label: (np.isnan(rows[label]["value"]), -rows[label]["value"]))
     values, low, high = (np.array([rows[label][part] for label in shown]) for part in _DRAWN)
     place = np.arange(len(rows))
-    ax = axes_of(ax, 6.0, min(max(2.2, 1.1 + 0.22 * len(rows)), 24.0))
-    ax.hlines(place, low, high, color=COLORS[0], linewidth=1.6)
-    ax.plot(values, place, linestyle="none", marker="o", markersize=4.5, color=COLORS[0])
-    ink = ink_of(ax)
+    ax = canvas.axes_of(ax, 6.0, min(max(2.2, 1.1 + 0.22 * len(rows)), 24.0))
+    ax.hlines(place, low, high, color=canvas.COLORS[0], linewidth=1.6)
+    ax.plot(values, place, linestyle="none", marker="o", markersize=4.5, color=canvas.COLORS[0])
+    ink = canvas.ink_of(ax)
     if np.isfinite(overall["value"]):
         ax.axvline(overall["value"], color=ink, linewidth=1, linestyle="--", label="overall")
         if np.isfinite(overall["lower"] + overall["upper"]):
             ax.axvspan(overall["lower"], overall["upper"], color=ink, alpha=0.1, linewidth=0)
         # Above the axes: the dots may be anywhere within.
-        legend(ax, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=None)
+        canvas.legend(ax, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=None)
     ax.set_ylim(len(rows) - 0.5, -0.5)
     labels = [
-        shortened(label, 20) + ("" if np.isfinite(x) else " (no data)")
+        canvas.shortened(label, 20) + ("" if np.isfinite(x) else " (no data)")
         for label, x in zip(shown, values, strict=True)
     ]
-    name_ticks(ax, labels, "y", size=7.5)
-    ax.set(ylabel="slice", xlabel=shortened(title) if title else "value")
-    grid(ax)
+    canvas.name_ticks(ax, labels, "y", size=7.5)
+    ax.set(ylabel="slice", xlabel=canvas.shortened(title or "value"))
+    canvas.grid(ax)
     if not np.isfinite(values).any():
         ax.set_xticks([])
-        say(ax, "no data")
-    return figure_of(ax)
+        canvas.say(ax, "no data")
+    return canvas.figure_of(ax)
 
 
 def _rows(
     given: object, name: str | None
 ) -> tuple[dict[str, float], dict[str, dict[str, float]], str]:
     """The numbers of all data, those of each slice, and the name of the result."""
-    results = fields_of(results_of(given))
-    if results is not None and "value" in results and isinstance(results["value"], Mapping):
+    results = _SOURCE.results(given)
+    if isinstance(results.get("value"), Mapping):
         # Bootstrap(Sliced(...)): the parts are outside, the slices within.
-        slices = {part: dict(x) for part, x in results.items() if isinstance(x, Mapping)}
+        slices = {part: x for part, x in results.items() if isinstance(x, Mapping)}
         results = {
             key: {part: x[key] for part, x in slices.items() if key in x} for key in slices["value"]
         }
-    if results is None or "overall" not in results:
-        raise wrong_kind("slices", _EXPECTED, given)
-    flat = {key: _by_result(x) for key, x in results.items() if key != "unknown"}
-    flat = {key: x for key, x in flat.items() if key.rpartition("/")[2] != "invalid"}
-    found = sorted({result for x in flat.values() for result in x})
-    name = chosen("slices", name, found)
+    if "overall" not in results:
+        raise _SOURCE.wrong_kind(given)
+    flat = {
+        key: _by_result(x)
+        for key, x in results.items()
+        if key != "unknown" and key.rpartition("/")[2] != "invalid"
+    }
+    name = _SOURCE.chosen(name, sorted({result for x in flat.values() for result in x}))
     none = dict.fromkeys(_DRAWN, np.nan)
     rows = {key: none | x.get(name, {}) for key, x in flat.items()}
     overall = rows.pop("overall")
     if not rows:
-        raise wrong_kind("slices", _EXPECTED, given)
-    title = name
-    if not title:
-        metric: Any = getattr(given, "metric", None)
-        while hasattr(metric, "metric"):
-            metric = metric.metric
-        title = type(metric).__name__ if metric is not None else ""
-    return overall, rows, title
+        raise _SOURCE.wrong_kind(given)
+    metric: Any = given
+    while hasattr(metric, "metric"):
+        metric = metric.metric
+    # Without a name, that of the class within the wrappers.
+    return overall, rows, name or ("" if metric is given else type(metric).__name__)
 
 
 def _by_result(x: Any) -> dict[str, dict[str, float]]:
     """By result, the value and the ends of its interval: of one slice."""
     items = dict(flat_items(x)) if isinstance(x, Mapping) else {"value": x}
-    found: dict[str, dict[str, float]] = {}
-    for key, value in items.items():
-        if not is_number(value):
-            continue
-        parts = key.split("/")
-        # The name of the part may stand anywhere: wrappers nest in either order.
-        kind = next((part for part in parts if part in _PARTS), "value")
-        result = "/".join(part for part in parts if part not in _PARTS)
-        found.setdefault(result, {})[kind] = np.nan if value is None else float(value)
-    return found
+    keys = by_result([key for key, value in items.items() if is_number(value)], _PARTS)
+    return {
+        result: {part: number_of(items[key]) for part, key in of_parts.items()}
+        for result, of_parts in keys.items()
+    }

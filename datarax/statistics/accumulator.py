@@ -290,6 +290,12 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
             return merged_in_pairs(self, rows, target)
         return self.with_parts({"parts": row.pairwise(self.parts, folded)})
 
+    def by_row(self, rows: int) -> "MetricAccumulator":
+        if not self.float_sums():  # integers count what cannot be used
+            return self
+        start = self.initial_value.array()[..., None]
+        return RowSums(np.repeat(start, rows, -1))
+
     def element(self) -> "MetricAccumulator":
         return MetricAccumulator(np.zeros((), self.dtype), self.reduce_op)
 
@@ -302,6 +308,19 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
         if self._row.from_mesh is None or self.dtype.itemsize < 4:
             return super().from_mesh(arrays)
         return self.with_parts({"parts": self._row.from_mesh(arrays, self.dtype)})
+
+
+class RowSums(MetricAccumulator):
+    """A sum of floats of each row of a batch by itself: see `LeafState.by_row`."""
+
+    def update(self, value: ArrayLike | Exact, *, where: ArrayLike | None = None) -> Self:
+        if isinstance(value, Exact):
+            return super().update(value)
+        x = numeric(value, "MetricAccumulator: value")
+        if where is not None:
+            mask = xp.asarray(where, xp.bool_)
+            x = xp.where(lax.expand_dims(mask, range(mask.ndim, x.ndim)), x, 0)
+        return super().update(xp.moveaxis(x, 0, -1))
 
 
 @lru_cache(maxsize=4096)

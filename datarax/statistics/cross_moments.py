@@ -17,7 +17,7 @@ from datarax.statistics.batches import pairs
 from datarax.statistics.extremes import Greatest
 from datarax.statistics.invalid_counts import CountsInvalid
 from datarax.statistics.moments import CrossedMoments, ExampleCount, about_mean, in_unit_of_greatest
-from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
+from datarax.statistics.scaled_total import ScaledTotal, quotient, rows_last, stacked
 
 
 class TwoMoments(CrossedMoments):
@@ -55,6 +55,9 @@ class TwoMoments(CrossedMoments):
         x, y = (z.high if isinstance(z, DoubleFloat) else z for z in (x, y))
         return x[0] * y[1]
 
+    def by_row(self, rows: int) -> "RowMoments":
+        return RowMoments((*self.shape, rows), crossed=self.crossed)
+
     def in_unit_of_first(self, unit: jax.Array) -> Self:
         """The moments of a first variable that is in units of `2**unit`."""
         first, second = xp.asarray(self.exponent)
@@ -65,6 +68,13 @@ class TwoMoments(CrossedMoments):
         """The sum of products of the distances of both variables from their means."""
         (x, y), (weight, _) = self.exponents
         return ScaledDouble(self.co_double, weight + x + y)
+
+
+class RowMoments(TwoMoments):
+    """The moments of each row of a batch by itself: see `RowTotals`."""
+
+    def of_two(self, x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat, w: jax.Array) -> Self:
+        return super().of_two(*jax.tree.map(rows_last, (x, y, w)))
 
 
 class TwoVariables(CountsInvalid, kw_only=False):
@@ -169,7 +179,7 @@ class Residuals(TwoVariables):
         e, unit = difference_in_unit(*(numeric(each, "preds") for each in (preds, target)))
         y = float_or_double(numeric(target, "target"))
         examples = self.examples.combine(self.examples.of(w))
-        one, w = ScaledTotal(self.shape), xp.broadcast_to(w, t.shape)
+        one, w = self.sums.one(), xp.broadcast_to(w, t.shape)
         sums = stacked([one.of(xp.abs(e), w).in_unit(unit), one.of(w)])
         batch = self.moments.of_two(e, y, w).in_unit_of_first(unit)
         counts = w.astype(xp.bool_)

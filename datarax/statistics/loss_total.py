@@ -177,7 +177,7 @@ class LossTotal(CountsInvalid, kw_only=False):
         w = w[..., 0] if row.of_rows else xp.broadcast_to(w, p.shape)
         value = row.value(p, t, e, parameter)
         scale = row.scale(p, t, parameter) if row.scale else xp.ones(w.shape, xp.bool_)
-        one = ScaledTotal(self.shape)
+        one = self.sums.one()
         total = one.of_scaled(*value, w) if isinstance(value, tuple) else one.of(value, w)
         if degree:
             total = total.in_unit(unit * degree)

@@ -168,6 +168,10 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         one = _empty_total(self.shape[1:], x64_enabled())
         return one.with_parts({"parts": (high, low), "exponent": self.exponent[index]})
 
+    def one(self) -> "ScaledTotal":
+        """An empty sum, of the shape of one of several sums that are stacked."""
+        return ScaledTotal(self.shape[1:])
+
     @property
     def scaled(self) -> DoubleFloat:
         """The sum in units of `2**exponent`."""
@@ -239,6 +243,9 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
             xp.where(stays, exponent, xp.where(gone, xp.int32(NOTHING), moved)),
         ).stored()
 
+    def by_row(self, rows: int) -> "RowTotals":
+        return RowTotals((*self.shape, rows))
+
     @property
     def repeats(self) -> bool:
         return has_wide(self.parts[0].dtype)
@@ -263,6 +270,29 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         exponent = xp.where(zero, xp.int32(0), exponent)
         exponent = xp.where(near, xp.int32(0), exponent)
         return self._holding(where(near, self.double, apart), exponent).stored()
+
+
+class RowTotals(ScaledTotal):
+    """Sums of each row by itself: the last axis of `shape` is the first axis of a batch."""
+
+    def of(self, x: jax.Array, w: jax.Array | None = None) -> Self:
+        w = None if w is None else rows_last(xp.broadcast_to(w, x.shape))
+        return super().of(rows_last(x), w)
+
+    def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Self:
+        moved = ((rows_last(x), None if w is None else rows_last(w)) for x, w in terms)
+        return super().plus(*moved)
+
+    def one(self) -> "RowTotals":
+        return RowTotals(self.shape[1:])
+
+    def of_scaled(self, part: jax.Array, exponents: jax.Array, w: jax.Array) -> Self:
+        return super().of_scaled(*map(rows_last, (part, exponents, w)))
+
+
+def rows_last(x: jax.Array) -> jax.Array:
+    """The array with its first axis, of rows, as the last one."""
+    return xp.moveaxis(x, 0, -1)
 
 
 def _host_sum(x: Array, w: Array | None, axes: int) -> np.ndarray:

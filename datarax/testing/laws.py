@@ -116,15 +116,14 @@ def check_metric(
 
 
 # The laws in the order in which they are checked. A check relies only on the laws before it.
-LAWS: dict[str, Callable[[Subject], None]] = {}
+Check = Callable[[Subject], None]
+LAWS: dict[str, Check] = {}
 OF_ROWS: set[str] = set()
 """The laws of metrics whose batches hold rows, in any order."""
 
 
-def _law(
-    name: str, *, of_rows: bool = False
-) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
-    def register(check: Callable[[Subject], None]) -> Callable[[Subject], None]:
+def _law(name: str, *, of_rows: bool = False) -> Callable[[Check], Check]:
+    def register(check: Check) -> Check:
         LAWS[name] = check
         if of_rows:
             OF_ROWS.add(name)
@@ -137,6 +136,7 @@ def _law(
 def _keeps_its_type(s: Subject) -> None:
     before = jax.tree.map(np.array, s.metric)
     updated = apply(s.metric, s.calls[0])
+    # The structure of a metric holds its configuration.
     was, now = jax.tree.structure(s.metric), jax.tree.structure(updated)
     if was != now:
         raise Unequal(f"before the update it was {was}, after it {now}")
@@ -164,6 +164,7 @@ def _empties(s: Subject) -> None:
     assert_within_ulps(numbers(s.used.reset()), empty, name="the state after reset()")
     value, want = read(s.metric)[0], s.empty
     leaves, structure = flatten(value)
+    # `empty` is one number for all parts of the result, or has its structure.
     each = [x for _, x in flatten(want)[0]] if flatten(want)[1] == structure else [want]
     each *= len(leaves) // len(each)
     full = [np.full(np.shape(x), y) for (_, x), y in zip(leaves, each, strict=True)]
@@ -230,6 +231,7 @@ def _one_trace(s: Subject) -> None:
         "restored": used.load_state_dict(used.state_dict()),
         "merged": merge(used, used),
     }
+    # The first call of all traces; no other may, as each state has the same type.
     for name, state in states.items():
         before = traces
         for call in s.calls:
@@ -278,23 +280,17 @@ def _check_plain(node: object, path: str) -> None:
         raise Unequal(f"{path} is a {type(node).__name__}")
 
 
-def _altered(saved: dict[str, PyTree]) -> Iterator[tuple[str, dict[str, PyTree]]]:
+def _altered(node: PyTree) -> Iterator[tuple[str, PyTree]]:
     """For each field of a state dict's configuration: a copy in which its value is different."""
-
-    def fields(node: PyTree, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        for key, value in node.items() if isinstance(node, dict) else ():
-            if key == "type":
-                yield (*path, key)
-            elif key == "config":
-                yield from ((*path, key, name) for name in value)
-            else:
-                yield from fields(value, (*path, key))
-
-    def altered(node: PyTree, path: tuple[str, ...]) -> PyTree:
-        return {**node, path[0]: altered(node[path[0]], path[1:])} if path else "another"
-
-    for path in fields(saved, ()):
-        yield ".".join(path), altered(saved, path)
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key == "type":
+            yield key, {**node, key: "another"}
+        elif key == "config":
+            yield from (
+                (f"config.{name}", {**node, key: {**value, name: "another"}}) for name in value
+            )
+        else:
+            yield from ((f"{key}.{name}", {**node, key: x}) for name, x in _altered(value))
 
 
 @_law("a copy and a pickle equal the original")
@@ -321,6 +317,7 @@ def _is_importable(cls: type) -> bool:
 def _repetition(s: Subject) -> None:
     if s.takes_weights:
         weights, repeated = s.repeats()
+        # Weights of one are no weights.
         s.same(s.fold(s.weighted(np.ones(s.size), s.calls)), s.used)
         s.same(s.fold(s.weighted(weights, s.calls)), s.fold(repeated))
 
@@ -332,7 +329,7 @@ def _absence(s: Subject) -> None:
 
         def spoilt(x: np.ndarray) -> np.ndarray:
             if x.dtype == np.bool_:
-                return x
+                return x  # each of its values is valid
             is_float = jnp.issubdtype(x.dtype, jnp.floating)
             absent = (weights == 0).reshape(-1, *[1] * (x.ndim - 1))
             return np.where(absent, x.dtype.type(np.nan if is_float else jnp.iinfo(x.dtype).min), x)

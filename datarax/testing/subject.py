@@ -77,6 +77,7 @@ def looped(metric: Metric, calls: PyTree) -> Metric:
     """Updates with stacked calls in a `lax.while_loop`."""
     count = jax.tree.leaves(calls)[0].shape[0]
 
+    # A carry must keep its type: here JAX refuses one that does not.
     def body(carry: PyTree) -> PyTree:
         i, state = carry
         return i + 1, apply(state, jax.tree.map(lambda x: x[i], calls))
@@ -174,25 +175,28 @@ class Subject:
         self.same_value(a, b, exactly=exactly)
         assert_within_ulps(unusable, expected, name="invalid_count()")
         if states and self.compare_states:
-            ulps, atol = _tolerance(self.ulps, ""), max(_tolerance(self.atol, ""), self.state_atol)
-            ulps, atol = (0, 0.0) if exactly else (ulps, atol)
+            ulps, atol = self._tolerances("", exactly=exactly, least=self.state_atol)
             assert_within_ulps(numbers(got), numbers(want), ulps, atol=atol, name="the state")
 
     def same_value(self, got: PyTree, want: PyTree, *, exactly: bool = False) -> None:
         """Raises unless two values agree; each member of a collection has its own tolerance."""
-        by_member = isinstance(self.ulps, Mapping) or isinstance(self.atol, Mapping)
-        if not by_member:
+        if not isinstance(self.ulps, Mapping) and not isinstance(self.atol, Mapping):
             got, want = {"": got}, {"": want}
         if got.keys() != want.keys():
             raise Unequal(f"the value holds {sorted(got)}, expected {sorted(want)}")
         for key, value in got.items():
-            both = (0, 0) if exactly else (_tolerance(x, key) for x in (self.ulps, self.atol))
-            ulps, atol = both
+            ulps, atol = self._tolerances(key, exactly=exactly)
             try:
                 assert_within_ulps(value, want[key], ulps, atol=atol, name="the value")
             except Unequal as error:
                 error.member = key or None
                 raise
+
+    def _tolerances(self, key: str, *, exactly: bool, least: float = 0.0) -> tuple[float, float]:
+        """The tolerances for a member of a collection; the absolute one is at least `least`."""
+        if exactly:
+            return 0, 0.0
+        return _tolerance(self.ulps, key), max(_tolerance(self.atol, key), least)
 
     def weighted(self, weights: ArrayLike, calls: PyTree) -> list[PyTree]:
         """The calls with these weights added, as float32."""
@@ -204,6 +208,7 @@ class Subject:
 
         If the number of examples is odd, the last weight is 1, so that the size stays the same.
         """
+        # Shapes stay, so nothing is traced anew.
         weights = np.tile([2, 0], self.size)[: self.size]
         if self.size % 2:
             weights[-1] = 1
@@ -219,17 +224,16 @@ def _tolerance(tolerance: Tolerance, key: str) -> float:
     """The tolerance for a member of a collection; the largest one if no name matches `key`."""
     if not isinstance(tolerance, Mapping):
         return tolerance
+    # Results of a member have names below its own, such as "loss/lower".
     names = [name for name in tolerance if key == name or key.startswith(f"{name}/")]
     return tolerance[max(names, key=len)] if names else max(tolerance.values())
 
 
 def _as_call(batch: PyTree) -> PyTree:
-    args, kwargs = (), {}
-    if isinstance(batch, dict):
-        kwargs = batch
-    else:
-        args = batch if isinstance(batch, tuple) else (batch,)
-    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), (args, kwargs))
+    if not isinstance(batch, dict | tuple):
+        batch = (batch,)
+    call = ((), batch) if isinstance(batch, dict) else (batch, {})
+    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), call)
 
 
 def on_host(function: Callable[..., np.ndarray], *trees: PyTree) -> PyTree:
@@ -260,5 +264,6 @@ def _canonical(state: Metric) -> Metric:
 def _is_two_parts(x: PyTree) -> bool:
     if type(x) is not tuple or len(x) != 2 or not all(hasattr(part, "dtype") for part in x):
         return False
+    # A 64-bit integer in two limbs, or a double-float.
     kinds = [("int32", "uint32"), ("float32", "float32"), ("float64", "float64")]
     return x[0].shape == x[1].shape and tuple(part.dtype.name for part in x) in kinds

@@ -70,6 +70,7 @@ def _compare(
         equal, unit = a == b, np.ones(a.shape)
     else:
         dtype = got.high.dtype if isinstance(got, Exact) else a.dtype
+        # In float64, where the difference of two float32 numbers is exact.
         a, b = a.astype(np.float64), b.astype(np.float64)
         unit = _unit(np.fmax(np.abs(a), np.abs(b)), dtype)
         with np.errstate(invalid="ignore"):  # infinity minus infinity
@@ -98,5 +99,6 @@ def _unit(magnitude: np.ndarray, dtype: np.dtype) -> np.ndarray:
     For other dtypes, it is the unit of float32.
     """
     info = jnp.finfo(dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.float32)
+    # Below the least normal number, units are all the same.
     exponent = np.frexp(np.maximum(magnitude, float(info.tiny)))[1]
     return np.where(np.isfinite(magnitude), np.ldexp(1.0, exponent - 1 - info.nmant), np.nan)

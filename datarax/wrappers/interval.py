@@ -10,15 +10,18 @@ import numpy as np
 from datarax._checks import choice
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
-from datarax._xp import fetched, on_host, vmap, xp
+from datarax._update_context import in_update
+from datarax._xp import on_host, vmap, xp
 from datarax.algebra.fields import state
-from datarax.metrics.base import Metric
+from datarax.algebra.pytrees import map_leaf_states
+from datarax.metrics.base import Metric, shares_statistic
 from datarax.metrics.call import Call
 from datarax.metrics.reading import Reading
-from datarax.metrics.row_updates import by_rows, rows_of
+from datarax.metrics.row_updates import by_rows, rows_of, with_all_rows
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, times_power_of_two
+from datarax.statistics.class_counts import PredictionCounts
 from datarax.statistics.cross_moments import TwoMoments
 from datarax.wrappers.wrapper import MultiplyingWrapper, checked_confidence
 
@@ -105,25 +108,12 @@ class Interval(MultiplyingWrapper):
         self.moments = TwoMoments(ratio[0].shape, crossed=True)
 
     def _apply(self, calls: PyTree) -> Self:
-        rows = rows_of(calls)
-        call = by_rows(calls, rows)
-        if on_host(*jax.tree.leaves((self, call))):
-            # NumPy has no `vmap`, so this is compiled: for batches of up to 2**k rows once.
-            missing = (1 << max(rows - 1, 0).bit_length()) - rows
-            call = jax.tree.map(
-                lambda x: np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1), mode="edge"), call
-            )
-            a, b = fetched(_terms(self.metric.reset(), call))
-            a, b = a[:rows], b[:rows]
-        else:
-            a, b = _terms_of_rows(self.metric.reset(), call)
+        metric = self.metric.apply(calls)
+        with in_update(checks="none"):  # the values have just been checked
+            a, b = terms_of_rows(self.metric.reset(), calls, rows_of(calls))
         counts = (a.high != 0) | (b.high != 0)
-        return self.with_parts(
-            {
-                "metric": self.metric.apply(calls),
-                "moments": self.moments.combine(self.moments.of_two(a, b, counts)),
-            }
-        )
+        moments = self.moments.combine(self.moments.of_two(a, b, counts))
+        return self.with_parts({"metric": metric, "moments": moments})
 
     def reading(self) -> Reading:
         whole = self.metric.reading()
@@ -170,9 +160,37 @@ def _wilson(p: jax.Array, n: jax.Array, z: float) -> tuple[jax.Array, jax.Array]
     return xp.maximum(center - half, 0), xp.minimum(center + half, 1)
 
 
-def _terms_of_rows(empty: Metric, call: Call) -> PyTree:
-    """The numerator and the denominator of each row, of a call by rows."""
-    return vmap(lambda call: empty.apply(call).as_ratio())(call)
+def terms_of_rows(empty: Metric, call: Call, rows: int) -> PyTree:
+    """The numerator and the denominator of each row, each with a leading axis of rows."""
+    if rows and on_host(*jax.tree.leaves((empty, call))):
+        # NumPy has no `vmap`, and a loop over the rows is slow. So the state keeps the rows apart.
+        apart = _kept_apart(empty, with_all_rows(call, rows), rows)
+        if apart is not None:
+            ratio: PyTree = apart.as_ratio()
+            return [x.map(lambda part: xp.moveaxis(part, -1, 0)) for x in ratio]
+    return vmap(lambda call: empty.apply(call).as_ratio())(by_rows(call, rows))
 
 
-_terms = jax.jit(_terms_of_rows)
+def _kept_apart(empty: Metric, call: Call, rows: int) -> Metric | None:
+    """The metric with a last axis of rows in its state; None if it cannot keep rows apart."""
+    _, given = call.by_name
+    if empty.terms_by_row and given.get(call.together or "") is None:
+        return map_leaf_states(lambda states: [x.by_row(rows) for x in states], empty).apply(call)
+    statistic: PyTree = empty.children().get("statistic")
+    if isinstance(statistic, PredictionCounts) and shares_statistic(empty):
+        return empty.replace(statistic=_counted_apart(statistic, given, rows))
+    return None
+
+
+_BLOCK = 128
+
+
+def _counted_apart(empty: PredictionCounts, given: dict[str, PyTree], rows: int) -> PyTree:
+    """Counts with a last axis of rows: each row is the only one that counts in a replica."""
+    parts = []
+    for start in range(0, rows, _BLOCK):  # a block of n rows takes n**2 weights
+        block = jax.tree.map(lambda x, i=start: x[i : i + _BLOCK], given)
+        alone = xp.eye(min(_BLOCK, rows - start), dtype=xp.int32)
+        parts.append(empty.with_repeated(alone, **block).cells.parts)
+    joined = tuple(np.moveaxis(np.concatenate(x), 0, -1) for x in zip(*parts, strict=True))
+    return empty.replace(cells=empty.cells.with_parts({"parts": joined}))

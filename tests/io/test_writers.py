@@ -95,7 +95,7 @@ def test_a_single_value_is_called_value():
 def test_a_failure_is_a_warning_on_the_next_call_and_the_rest_is_written():
     writer = Held(fails=(1, 2))
     for step in range(4):
-        writer.write(step, 0.5) if step == 0 else writer._started().put(("put", step, {}))
+        writer.write(step, 0.5) if step == 0 else writer._queue.put((step, {}))
     with pytest.warns(datarax.WriterWarning, match="could not write step 1 and 1 more: OSError"):
         writer.flush()
     writer.flush()  # said once
@@ -275,7 +275,9 @@ def test_a_full_disk_leaves_whole_lines(tmp_path):
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))\n"
         "import datarax; from datarax.io import JSONLWriter\n"
         "writer = JSONLWriter(sys.argv[1], on_error='raise')\n"
-        "for step in range(10): writer._started().put(('put', step, {'x': 'y' * 30}))\n"
+        "writer._report, report = lambda: None, writer._report\n"
+        "for step in range(10): writer.write(step, {'x': 'y' * 30})\n"
+        "writer._report = report\n"
         "try:\n    writer.close()\nexcept datarax.WriterError as error:\n    print(error)"
     )
     path = tmp_path / "history.jsonl"

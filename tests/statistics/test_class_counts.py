@@ -8,7 +8,7 @@ import pytest
 
 from datarax import MetricInputError, MetricTypeError
 from datarax.statistics import ClassCounts
-from tests.helpers import update
+from tests.helpers import optimized, update
 
 
 def read(counts):
@@ -188,7 +188,7 @@ def test_scores_that_cannot_be_used(rng):
 
 def test_counts_do_not_stall():
     # In one batch, and one more, with weights that are floats: a float32 scatter stops at 2**24.
-    n = 2**24 + 6
+    n, update = 2**24 + 6, optimized(ClassCounts.update)
     labels = jnp.full((n,), 7, jnp.int8)
     for size, weights in ((8, jnp.ones((n,), jnp.bfloat16)), (100, jnp.ones((n,))), (100, None)):
         counts = update(ClassCounts(num_classes=size), labels, labels, weights=weights)

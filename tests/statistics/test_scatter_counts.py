@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from datarax import MetricInputError
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.scatter_counts import ScatterCounts, extreme_at
-from tests.helpers import compiled_text, make_mesh, over_shards, place, x64
+from tests.helpers import compiled_text, make_mesh, optimized, over_shards, place, x64
 
 SHAPE = (30, 7)
 CELLS = 30 * 7
@@ -53,7 +53,7 @@ def test_a_cell_counts_past_32_bits():
     ones, rounds = jnp.ones(2**20, jnp.bool_), 2**12 + 1
     first = jnp.zeros(2**20, jnp.int32)
 
-    @jax.jit
+    @optimized
     def fold(tally):
         return lax.scan(lambda t, _: (t.add(first, ones), None), tally, length=rounds)[0]
 

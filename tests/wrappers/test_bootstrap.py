@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax import Bootstrap, Collection, Sliced, metrics
 from datarax.wrappers.bootstrap import poisson_counts
-from tests.helpers import bits, make_mesh, place
+from tests.helpers import bits, make_mesh, optimized, place
 
 
 def accuracy(**config):
@@ -147,7 +147,7 @@ def test_the_interval_covers(rng):
         400,
     )
 
-    @jax.jit
+    @optimized
     def interval(batch):
         return jax.lax.map(lambda one: metric.update(**one).compute(), batch)
 

@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Bootstrap, Collection, Compare, Sliced, metrics
-from tests.helpers import bits, make_mesh, place
+from tests.helpers import bits, make_mesh, optimized, place
 
 
 def accuracy(**config):
@@ -57,7 +57,7 @@ def test_the_interval_covers_the_difference(rng):
     right = [np.mean(population[f"preds_{m}"] == population["target"]) for m in "ab"]
     true = right[1] - right[0]
     metric = accuracy(replicas=400)
-    result = jax.jit(lambda b: jax.lax.map(lambda one: metric.update(**one).compute(), b))(batch)
+    result = optimized(lambda b: jax.lax.map(lambda one: metric.update(**one).compute(), b))(batch)
     covered = (result["lower"] <= true) & (true <= result["upper"])
     assert 0.93 <= float(covered.mean()) <= 0.97
 

@@ -1,5 +1,7 @@
 """`Interval`: standard errors of the delta method, and intervals of Wilson."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +11,12 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Bootstrap, Collection, Interval, Sliced, metrics
+from datarax.metrics.row_updates import by_rows, rows_of
 from datarax.testing.laws import LAWS
 from datarax.testing.subject import Subject
+from datarax.wrappers.interval import terms_of_rows
 from tests.helpers import make_mesh, place
+from tests.registry import BATCH, CASES
 
 Z = 1.959963984540054
 
@@ -209,3 +214,53 @@ def test_no_data_and_what_is_not_usable():
 def test_misuse(make, message):
     with pytest.raises(datarax.DataraxError, match=message):
         make()
+
+
+@pytest.mark.parametrize("weights", ["no", "float", "boolean", "invalid rows"])
+@pytest.mark.parametrize("rows", [0, 1, 200])
+def test_the_host_equals_a_program(rows, weights, rng):
+    scores, x, y = (rng.normal(size=(rows, *n)).astype(np.float32) for n in ((3,), (), ()))
+    labels = rng.integers(0, 3, rows).astype(np.int32)
+    if weights == "invalid rows" and rows > 3:
+        scores[0], x[1], labels[2] = np.nan, np.inf, 9
+    w = rng.random(rows, np.float32) * (rng.random(rows) > 0.2)
+    given = {"float": {"weights": w}, "boolean": {"weights": w > 0}}.get(weights, {})
+    for metric, arguments in (
+        (metrics.Mean(), (x,)),
+        (metrics.Mean(), (scores,)),
+        (metrics.MeanSquaredError(), (x, y)),
+        (metrics.MeanAbsoluteError(num_outputs=3, multioutput="raw_values"), (scores, -scores)),
+        (metrics.HuberLoss(), (x, y)),
+        (metrics.LogLoss(num_classes=3, from_logits=True), (scores, labels)),
+        (metrics.Accuracy(num_classes=3), (scores, labels)),
+        (metrics.Precision(num_classes=3, average=None, ignore_index=1), (scores, labels)),
+        (metrics.ExactMatch(num_labels=3), (scores, (scores > 0.3).astype(np.int32))),
+    ):
+        empty = Interval(metric)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            on_host = empty.update(*arguments, **given)
+            on_device = jax.jit(Interval.update)(empty, *arguments, **given)
+            for name, value in on_host.results().items():
+                want = on_device.results()[name]
+                np.testing.assert_allclose(value, want, rtol=2e-6, atol=1e-6, err_msg=name)
+
+
+def test_rows_kept_apart_are_the_rows_one_by_one(rng):
+    seen = 0
+    for case in CASES:
+        metric = case.traceable().reset()
+        if isinstance(metric, Interval) or jax.eval_shape(lambda m=metric: m.as_ratio()) is None:
+            continue
+        arrays = case.arrays(case.inputs.draw(rng, BATCH))
+        calls = metric.calls((), metric.arguments_from(arrays))
+        rows = rows_of(calls)
+        apart = terms_of_rows(metric, calls, rows)
+        for row in (0, rows - 1):
+            one = jax.tree.map(lambda x, i=row: x[i], by_rows(calls, rows))
+            for x, y in zip(apart, metric.apply(one).as_ratio(), strict=True):
+                np.testing.assert_allclose(
+                    x.to_float()[row], y.to_float(), rtol=1e-6, atol=1e-12, err_msg=case.id
+                )
+        seen += 1
+    assert seen > 80

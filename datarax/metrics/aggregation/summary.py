@@ -36,6 +36,7 @@ class Mean(ValueMetric):
 
     tasks = ("regression",)
     statistic = WeightedTotal()
+    terms_by_row = True
 
     def compute(self) -> PyTree:
         return self.statistic.mean

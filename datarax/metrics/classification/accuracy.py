@@ -58,11 +58,11 @@ class Accuracy(TopKCountMetric):
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
         if isinstance(self.statistic, MatchCounts):
             cells = self.statistic.cells.double
-            return self.numerator(cells[0], cells[1]), cells.sum()
+            return self.numerator(cells[0], cells[1]), cells.sum(0)
         correct, wrong, _ = self.by_class()
         numerator, total = self.numerator(correct, wrong), correct + wrong
         if self.average == "micro":
-            return numerator.sum(), total.sum()
+            return numerator.sum(0), total.sum(0)
         return (numerator, total) if self.average is None else None
 
     def over(self, statistic: State) -> Self:

@@ -62,7 +62,7 @@ class Counts(NamedTuple):
 
     def summed(self) -> "Counts":
         """The counts of all classes added up, of shape (1,)."""
-        return Counts(*(each.sum()[None] for each in self))
+        return Counts(*(each.sum(0)[None] for each in self))
 
     def scaled(self) -> "Counts":
         """The counts times one power of two, so that products of three cannot over- or underflow.

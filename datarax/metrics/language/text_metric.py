@@ -59,6 +59,7 @@ class TextMetric(CountedText):
 
     sums: ScaledTotal = state()
     """The sums of the numbers, and the weight of all texts."""
+    terms_by_row = True
     invalid = InvalidCounts()
 
     def __post_init__(self) -> None:

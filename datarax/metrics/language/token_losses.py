@@ -145,6 +145,7 @@ class BitsPerByte(TokenLoss):
 
     sums = ScaledTotal((2,))
     """The loss in nats, and the bytes."""
+    terms_by_row = True
     invalid = InvalidCounts()
 
     def update(

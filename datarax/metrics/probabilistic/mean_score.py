@@ -16,6 +16,7 @@ class MeanScore(Metric):
     """The weighted mean of a score of each example; a subclass defines `update`."""
 
     statistic = WeightedTotal()
+    terms_by_row = True
 
     def compute(self) -> PyTree:
         return self.statistic.mean

@@ -40,6 +40,7 @@ class RankedMean(Metric):
     """The weighted mean over queries of a score of their ranking, which a subclass defines."""
 
     together_by: ClassVar[str | None] = "query"
+    terms_by_row = True
     statistic = WeightedTotal()
 
     def score(self, ranking: Ranking) -> DoubleFloat:

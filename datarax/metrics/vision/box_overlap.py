@@ -37,7 +37,7 @@ class BoxPairs(State):
         measures = [x.to_float() for x in Overlaps.of(PairSizes.of(preds, target))]
         w = xp.broadcast_to(w, measures[0].shape)
         values = xp.stack([*measures, xp.ones_like(measures[0])], -1)
-        total = ScaledTotal(self.sums.shape).of(values, w[:, None])
+        total = self.sums.of(values, w[:, None])
         return self.replace(sums=self.sums.combine(total), invalid=self.invalid.update(invalid))
 
     def mean(self, measure: str) -> jax.Array:
@@ -59,6 +59,7 @@ class BoxOverlap(Metric):
     """A field of `datarax.numerics.boxes.Overlaps`."""
 
     statistic = BoxPairs()
+    terms_by_row = True
 
     @shareable
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:

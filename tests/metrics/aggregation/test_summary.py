@@ -22,6 +22,7 @@ from tests.helpers import (
     fsum,
     make_mesh,
     mean,
+    optimized,
     over_shards,
     place,
     update,
@@ -88,7 +89,7 @@ def test_the_mean_of_1e9_floats():
         return metric.update(values(i, jnp).astype(jnp.float32) / jnp.float32(2**24)), None
 
     index = jnp.arange(batches, dtype=jnp.uint32)
-    metric = jax.jit(lambda: lax.scan(step, Mean(), index)[0])()
+    metric = optimized(lambda: lax.scan(step, Mean(), index)[0])()
     whole, rest = divmod(size * batches, 2**24)
     last = np.arange(size * batches - rest, size * batches, dtype=np.uint32)
     total = whole * (2**24 * (2**24 - 1) // 2) + int(values(last, np).sum(dtype=np.uint64))
@@ -102,7 +103,7 @@ def test_the_mean_of_1e9_equal_floats(value):
     # A plain float32 sum of each thousand errs by the same five units of 2**-24 every time.
     batch = jnp.full((1000,), value, jnp.float32)
     step = lambda m, _: (m.update(batch), None)  # noqa: E731
-    metric = jax.jit(lambda: lax.scan(step, Mean(), None, length=1_000_000)[0])()
+    metric = optimized(lambda: lax.scan(step, Mean(), None, length=1_000_000)[0])()
     assert_same(metric.compute(), value, np.float32)
     assert float(metric.statistic.weight.exact) == 1e9
 
@@ -111,7 +112,7 @@ def test_a_mean_that_cancels(rng):
     # Half a million values of size 1e6, their negations, and values that add up to 12.5.
     half = (rng.standard_normal(500_000) * 1e6).astype(np.float32)
     x = rng.permutation(np.concatenate([half, -half, np.full(1000, 0.0125, np.float32)]))
-    metric = jax.jit(lambda x: lax.scan(lambda m, v: (m.update(v), None), Mean(), x)[0])(x)
+    metric = optimized(lambda x: lax.scan(lambda m, v: (m.update(v), None), Mean(), x)[0])(x)
     # Each of a million additions may lose 2**-46 of the running total, which reaches 1e9.
     lost = np.abs(np.cumsum(x, dtype=np.float64)).sum() * 2.0**-46
     assert abs(float(metric.statistic.total.exact) - fsum(x)) <= lost
