@@ -15,12 +15,7 @@ from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import power_of_two
 from datarax.statistics.batches import in_range, rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite, out_of_range
-from datarax.statistics.moments import (
-    DIGITS,
-    CentralMoments,
-    in_unit_of_greatest,
-    unit_exponent,
-)
+from datarax.statistics.moments import DIGITS, CentralMoments, in_unit_of_greatest, unit_exponent
 from datarax.statistics.scatter_counts import scatter_sum
 
 

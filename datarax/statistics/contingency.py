@@ -53,6 +53,7 @@ class Contingency(CountsInvalid, kw_only=False):
         unusable = out_of_range(~in_range(preds, self.columns), preds)
         unusable |= out_of_range(~in_range(target, self.rows), target)
         w, invalid = rows_weight(unusable, weights)
+        # Labels that cannot be used have weight zero, but must be indices: they become 0.
         row, column = (xp.where(unusable.mask, 0, x.astype(xp.int32)) for x in (target, preds))
         return self.with_batch(invalid, table=self.table.add(row * self.columns + column, w))
 

@@ -16,12 +16,7 @@ from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import pairs
 from datarax.statistics.extremes import Greatest
 from datarax.statistics.invalid_counts import CountsInvalid
-from datarax.statistics.moments import (
-    CrossedMoments,
-    ExampleCount,
-    about_mean,
-    in_unit_of_greatest,
-)
+from datarax.statistics.moments import CrossedMoments, ExampleCount, about_mean, in_unit_of_greatest
 from datarax.statistics.scaled_total import ScaledTotal, quotient, rows_last, stacked
 
 
@@ -181,6 +176,7 @@ class Residuals(TwoVariables):
         Examples that hold a NaN or an infinity are excluded and counted.
         """
         _, t, w, invalid = pairs(preds, target, weights, self.shape)
+        # The errors are in units of `2**unit`, in which none overflows.
         e, unit = difference_in_unit(*(numeric(each, "preds") for each in (preds, target)))
         y = float_or_double(numeric(target, "target"))
         examples = self.examples.combine(self.examples.of(w))

@@ -59,6 +59,7 @@ class Invalid:
         """Rows that are invalid in either."""
         if self.code.shape == other.code.shape and other.is_empty:
             return self
+        # The higher code is that of the kind to report; see `KINDS`.
         code = xp.maximum(self.code, other.code)
         if self.value is None or other.value is None:
             return Invalid(code, other.value if self.value is None else self.value)
@@ -81,6 +82,7 @@ def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     """The rows that hold a NaN or an infinity; a row extends along `axes`."""
     if is_integer(x) or (on_host(x) and all_finite(x)):
         return _none(x, axes)
+    # The maximum over a row is then the code of the kind that counts.
     code = xp.where(xp.isnan(x), xp.int8(_NAN), xp.isinf(x).astype(xp.int8) * _INFINITE)
     return Invalid(xp.max(code, axes, initial=0) if axes != () else code)
 
@@ -151,6 +153,7 @@ class InvalidCounts(State):
             return self
         codes = xp.arange(1, len(KINDS) + 1, dtype=xp.int8)
         rows = tuple(range(invalid.code.ndim))
+        # A row has one code, so each row counts for at most one kind.
         found = invalid.code[..., None] == lax.expand_dims(codes, rows)
         changes = {"counts": self.counts.update(xp.sum(found, rows, dtype=xp.int32))}
         if invalid.value is not None:

@@ -64,6 +64,7 @@ class WeightedTotal(CountsInvalid, kw_only=False):
             w: their weights, as from `rows_weight`.
             invalid: the values that could not be used, as from `rows_weight`.
         """
+        # The second sum is that of the weights themselves, each counted once.
         of_each = w if w.shape == x.shape else xp.broadcast_to(w, x.shape)
         return self.with_batch(invalid, sums=self.sums.plus((x, w), (of_each, None)))
 
