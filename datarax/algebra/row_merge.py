@@ -48,7 +48,7 @@ class Target(NamedTuple):
 
     def of_rows(self, bounds: jax.Array) -> jax.Array:
         """For each row, the reply to "bound" at its place."""
-        return bounds[: self.places][self.place]
+        return xp.take(bounds[: self.places], self.place, 0, mode="clip")
 
     def folded(self, how: str, x: jax.Array) -> jax.Array:
         """The sums, maxima or upper bounds of rows for each state: see `Packed`."""

@@ -296,9 +296,9 @@ class Metric(State):
         return None
 
     terms_by_row: ClassVar[bool] = False
-    """Whether each term that an update adds to the sums of `as_ratio` is of one row of its
-    arguments, and the terms are in the order of the rows. Then one update on the host gives these
-    sums for each row: see `LeafState.by_row`."""
+    """Whether each term that an update adds to its sums is of one row of its arguments, and the
+    terms are in the order of the rows. Then one update on the host gives the sums of each row: see
+    `LeafState.by_row`."""
     is_proportion: ClassVar[bool] = False
     """Whether `as_ratio` gives a part of a whole, so that its value is between 0 and 1."""
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import jax
@@ -10,9 +11,10 @@ import numpy as np
 from datarax._checks import as_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
+from datarax._update_context import in_update
 from datarax._xp import lax, on_host, vmap, xp
 from datarax.algebra.pytrees import Leaf, leaf_states, map_leaf_states
-from datarax.algebra.row_merge import Target, may_repeat, merge_rows
+from datarax.algebra.row_merge import MergesRows, Target, may_repeat, merge_rows
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.metrics.call import Call, is_call
@@ -113,7 +115,10 @@ def updated_at(stacked: S, calls: PyTree, target: Target) -> S:
         state.rowwise and (target.counts is None or may_repeat(state)) for state in states
     )
     if on_host(stacked, *jax.tree.leaves((calls, target))):
-        # In NumPy each row, or each state, is an update: the fewer ones are chosen.
+        apart = _apart(empty, calls, rows, target) if rowwise and rows else None
+        if apart is not None:
+            return _merged_in_parts(stacked, apart, target)
+        # Without that, each row or each state is an update in NumPy: the fewer ones are chosen.
         merges, update = rowwise and 0 < rows < target.size, _one_by_one
     else:
         unweighted = [call.metric for call in several if "weights" not in call.takes]
@@ -130,6 +135,50 @@ def updated_at(stacked: S, calls: PyTree, target: Target) -> S:
     updated = update(stacked, calls, target)
     # What cannot be used is known of the data, and need not be of each replica.
     return updated if target.counts is None else with_invalid_of(stacked, updated)
+
+
+def kept_apart(empty: S, call: Call, rows: int) -> tuple[S, S] | None:
+    """A metric whose state keeps rows apart on the host, before and after an update.
+
+    The arrays of its leaf states have a last axis of rows, see `LeafState.by_row`. None if the
+    terms of the metric are not those of single rows.
+    """
+    _, given = call.by_name
+    if not empty.terms_by_row or given.get(call.together or "") is not None:
+        return None
+    before = map_leaf_states(lambda states: [each.by_row(rows) for each in states], empty)
+    return before, before.apply(with_all_rows(call, rows))
+
+
+def _apart(empty: S, call: Call, rows: int, target: Target) -> list[Leaf | None] | None:
+    """As `row_states`, by one update in NumPy; None if not all states keep and merge rows."""
+    with in_update(checks="none"):  # wrappers update the metric with the whole batch, too
+        found = kept_apart(empty, call, rows)
+    if found is None:
+        return None
+    before, after = found
+    after = after if target.counts is None else with_invalid_of(before, after)
+    states: list[Leaf | None] = []
+    for own, x, y in zip(*map(leaf_states, (empty, before, after)), strict=True):
+        form = jax.tree.structure(own)
+        if _same(x, y):
+            states.append(None)
+        elif jax.tree.structure(x) == form or not isinstance(own, MergesRows):
+            return None
+        else:
+            states.append(form.unflatten(np.moveaxis(each, -1, 0) for each in jax.tree.leaves(y)))
+    return states
+
+
+def _merged_in_parts(stacked: S, states: list[Leaf | None], target: Target) -> S:
+    """Stacked states on the host, with the states of rows merged into them."""
+    for start in range(0, target.place.size, AT_ONCE):
+        chosen = slice(start, start + AT_ONCE)
+        rows = jax.tree.map(lambda x, chosen=chosen: x[chosen], states)
+        counts = None if target.counts is None else target.counts[chosen]
+        part = Target(target.place[chosen], target.places, counts)
+        stacked = map_leaf_states(partial(merge_rows, rows=rows, target=part), stacked)
+    return stacked
 
 
 def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:

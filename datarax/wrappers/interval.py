@@ -13,11 +13,10 @@ from datarax._typing import PyTree
 from datarax._update_context import in_update
 from datarax._xp import on_host, vmap, xp
 from datarax.algebra.fields import state
-from datarax.algebra.pytrees import map_leaf_states
 from datarax.metrics.base import Metric, shares_statistic
 from datarax.metrics.call import Call
 from datarax.metrics.reading import Reading
-from datarax.metrics.row_updates import by_rows, rows_of, with_all_rows
+from datarax.metrics.row_updates import by_rows, kept_apart, rows_of, with_all_rows
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, times_power_of_two
@@ -164,22 +163,16 @@ def terms_of_rows(empty: Metric, call: Call, rows: int) -> PyTree:
     """The numerator and the denominator of each row, each with a leading axis of rows."""
     if rows and on_host(*jax.tree.leaves((empty, call))):
         # NumPy has no `vmap`, and a loop over the rows is slow. So the state keeps the rows apart.
-        apart = _kept_apart(empty, with_all_rows(call, rows), rows)
+        statistic: PyTree = empty.children().get("statistic")
+        apart = kept_apart(empty, call, rows)
+        if apart is None and isinstance(statistic, PredictionCounts) and shares_statistic(empty):
+            _, given = with_all_rows(call, rows).by_name
+            counted = empty.replace(statistic=_counted_apart(statistic, given, rows))
+            apart = empty, counted
         if apart is not None:
-            ratio: PyTree = apart.as_ratio()
+            ratio: PyTree = apart[1].as_ratio()
             return [x.map(lambda part: xp.moveaxis(part, -1, 0)) for x in ratio]
     return vmap(lambda call: empty.apply(call).as_ratio())(by_rows(call, rows))
-
-
-def _kept_apart(empty: Metric, call: Call, rows: int) -> Metric | None:
-    """The metric with a last axis of rows in its state; None if it cannot keep rows apart."""
-    _, given = call.by_name
-    if empty.terms_by_row and given.get(call.together or "") is None:
-        return map_leaf_states(lambda states: [x.by_row(rows) for x in states], empty).apply(call)
-    statistic: PyTree = empty.children().get("statistic")
-    if isinstance(statistic, PredictionCounts) and shares_statistic(empty):
-        return empty.replace(statistic=_counted_apart(statistic, given, rows))
-    return None
 
 
 _BLOCK = 128

@@ -27,6 +27,7 @@ class ExplainedScore(ProbabilityScore):
     """
 
     higher_is_better = True
+    terms_by_row = False  # the frequencies of the classes are counted over all rows
     num_labels: ClassVar[None] = None  # type: ignore[reportIncompatibleVariableOverride]
     average: ClassVar[str] = "micro"  # type: ignore[reportIncompatibleVariableOverride]
 

@@ -1,0 +1,69 @@
+"""Slices and replicas on the host, which one update that keeps the rows apart can give."""
+
+import jax
+import numpy as np
+import pytest
+
+from datarax._update_context import in_update
+from datarax.algebra.row_merge import Target
+from datarax.metrics.row_updates import kept_apart, updated_at
+from tests.registry import BATCH, CASES
+
+PLACES, REPLICAS = 3, 4
+APART = [case for case in CASES if case.make().terms_by_row and case.inputs.rows]
+
+
+def repeated(batch, target, state):
+    """The rows of one of the states, as often as each counts."""
+    replica, place = divmod(state, PLACES)
+    times = target.place == place
+    if target.counts is not None:
+        times = times * target.counts[:, replica]
+    return {name: np.repeat(x, times, 0) for name, x in batch.items()}
+
+
+@pytest.mark.parametrize("case", APART, ids=lambda case: case.id)
+@pytest.mark.parametrize("kind", ["slices", "replicas of slices", "replicas"])
+def test_every_state_is_that_of_its_rows(case, kind, rng):
+    batch = case.inputs.draw(rng, 2 * BATCH)
+    if case.inputs.spoil and kind == "slices":  # replicas do not count what cannot be used
+        batch = case.inputs.spoilt(rng, batch, rng.choice(2 * BATCH, 3, replace=False))
+    weights = rng.choice(np.float32([0, 0.5, 1, 3]), 2 * BATCH)
+    batch |= {"weights": weights} if rng.random() < 0.5 else {}
+    metric = case.traceable()
+    batch = metric.arguments_from(case.arrays(batch))
+    place = rng.integers(0, PLACES + 1, 2 * BATCH).astype(np.uint32)  # the last one is none of them
+    target = Target(place, PLACES)
+    if kind != "slices":
+        counts = rng.poisson(1, (2 * BATCH, REPLICAS)).astype(np.int32)
+        target = Target(place if kind != "replicas" else np.zeros_like(place), PLACES, counts)
+    stacked = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], target.size, 0), metric)
+    with in_update(checks="none"), np.errstate(all="ignore"):
+        for _ in range(2):
+            stacked = updated_at(stacked, metric.calls((), batch), target)
+        check_states(metric, stacked, batch, target)
+
+
+def check_states(metric, stacked, batch, target):
+    for state in range(target.size):
+        rows = repeated(batch, target, state)
+        want, one = metric, jax.tree.map(lambda x, state=state: x[state], stacked)
+        for _ in range(2):
+            want = want.update(**rows)
+        for x, y in zip(
+            *(jax.tree.leaves(each.reading().value) for each in (one, want)), strict=True
+        ):
+            np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9, err_msg=f"state {state}")
+        if target.counts is None:
+            assert one.invalid_count() == want.invalid_count(), state
+
+
+def test_most_metrics_of_terms_need_one_update():
+    kept = []
+    for case in APART:
+        metric = case.traceable()
+        batch = case.inputs.draw(np.random.default_rng(0), BATCH)
+        batch = metric.arguments_from(case.arrays(batch))
+        call = metric.calls((), batch)
+        kept.append(kept_apart(metric, call, BATCH) is not None)
+    assert sum(kept) > 0.8 * len(APART)
