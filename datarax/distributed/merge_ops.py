@@ -111,10 +111,6 @@ def zeros(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return array
 
 
-def _parts(x: DoubleFloat) -> Parts:
-    return tuple(x)
-
-
 def worst(op: str, dtype: np.dtype) -> np.ndarray:
     """The identity of a maximum or minimum: the lowest or the highest value of the dtype."""
     if xp.issubdtype(dtype, xp.floating):
@@ -136,12 +132,12 @@ def _extreme(op: str) -> MergeOp:
 
 def _float_over_axis(x: jax.Array, axes: tuple[int, ...], dtype: np.dtype) -> Parts:
     if xp.issubdtype(x.dtype, xp.floating):
-        return _parts(sum_floats(x if is_one(x) else x.astype(dtype), axes))
+        return tuple(sum_floats(x if is_one(x) else x.astype(dtype), axes))
     if not axes and x.dtype.itemsize <= dtype.itemsize:
-        return _parts(double_from_int(x, dtype))
+        return tuple(double_from_int(x, dtype))
     if dtype.itemsize == 8:
-        return _parts(double_from_int(xp.sum(x, axes, dtype=xp.int64), dtype))
-    return _parts(double_from_limbs(sum_integers(x, axes)))
+        return tuple(double_from_int(xp.sum(x, axes, dtype=xp.int64), dtype))
+    return tuple(double_from_limbs(sum_integers(x, axes)))
 
 
 _LOW16 = 0xFFFF
@@ -177,7 +173,7 @@ _TABLE: dict[str, MergeOp] = {
     ),
     "sum of floats": MergeOp(
         identity=lambda shape, dtype: (np.zeros(shape, dtype), np.zeros(shape, dtype)),
-        pairwise=lambda a, b: _parts(DoubleFloat(*a) + DoubleFloat(*b)),
+        pairwise=lambda a, b: tuple(DoubleFloat(*a) + DoubleFloat(*b)),
         over_axis=_float_over_axis,
         to_mesh=None,
         from_mesh=None,

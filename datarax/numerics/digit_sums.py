@@ -9,6 +9,7 @@ from datarax._xp import lax, xp
 from datarax.numerics import double_float
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
+from datarax.numerics.scaling import normal_power_of_two
 
 
 def sum_by_digits(weights: jax.Array, count: Callable[[jax.Array], jax.Array]) -> DoubleFloat:
@@ -64,7 +65,7 @@ def sum_by_digits(weights: jax.Array, count: Callable[[jax.Array], jax.Array]) -
         # 2**unit may be out of range where the product is not.
         half = unit >> number(1)
         for exponent_part in (half, unit - half):
-            counted = counted * _power_of_two(exponent_part, weights.dtype)
+            counted = counted * normal_power_of_two(exponent_part, weights.dtype)
         return rest, total + counted
 
     # Zeros of the type, the sharding and the axes over which the counts vary.
@@ -93,12 +94,3 @@ def sum_doubles(doubles: DoubleFloat, count: Callable[[jax.Array], jax.Array]) -
     upper = xp.where(low < 0, below, high)
     parts = sum_by_digits(xp.stack([upper, (high - upper) + low]), count)
     return parts[0] + parts[1]
-
-
-def _power_of_two(exponent: jax.Array, dtype: xp.dtype) -> jax.Array:
-    """`2**exponent`, for integers in the range of normal floats."""
-    info = xp.finfo(dtype)
-    field = (exponent + xp.asarray(1 - info.minexp, exponent.dtype)) << xp.asarray(
-        info.nmant, exponent.dtype
-    )
-    return lax.bitcast_convert_type(field, dtype)

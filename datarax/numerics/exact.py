@@ -10,6 +10,7 @@ from jax.typing import DTypeLike
 
 from datarax._typing import Array, ArrayLike, PyTree
 from datarax._xp import xp
+from datarax.numerics import pairs
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import Limbs, double_from_limbs, limbs_from_int
 
@@ -139,9 +140,7 @@ class Exact:
     def __truediv__(self, other: "Operand") -> jax.Array:
         other = _exact(other)
         if isinstance(other, Exact):
-            shape = xp.broadcast_shapes(self.shape, other.shape)
-            a, b = (x.to_double().broadcast_to(shape) for x in (self, other))
-            return (a / b).to_float()
+            return (self.to_double() / other.to_double()).to_float()
         return self.to_float() / other
 
     def _order(self, other: "Operand") -> tuple[jax.Array, jax.Array]:
@@ -153,12 +152,8 @@ class Exact:
         # Parts are compared in turn, so both must be of one kind: limbs, or double-floats.
         if a.is_integer != b.is_integer:
             a, b = a.to_double(), b.to_double()
-        shape = xp.broadcast_shapes(self.shape, other.shape)
-        high, low, other_high, other_low = (
-            xp.broadcast_to(x, shape) for x in (a.high, a.low, b.high, b.low)
-        )
-        same = high == other_high
-        return (high < other_high) | (same & (low < other_low)), same & (low == other_low)
+        x, y = (a.high, a.low), (b.high, b.low)
+        return pairs.less(x, y), pairs.equal(x, y)
 
     def __eq__(self, other: "Operand") -> jax.Array:  # type: ignore[override]
         return self._order(other)[1]

@@ -49,6 +49,10 @@ def divide(a: Pair, b: Pair) -> Pair:
     return xp.where(some, high, nan), xp.where(some, low, nan)
 
 
+# Comparisons are exact. They hold for the limbs of integers too: the high part decides, and where
+# both are equal, the low part.
+
+
 def less(a: Pair, b: Pair) -> jax.Array:
     return (a[0] < b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from datarax._checks import default_float, is_integer
 from datarax._xp import lax, xp
-from datarax.numerics.double_float import DoubleFloat, where
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
 from datarax.numerics.run_sums import run_sums
 
@@ -59,8 +59,7 @@ class Ranking(NamedTuple):
 
     def sum(self, terms: DoubleFloat) -> DoubleFloat:
         """The sum of the terms of the documents that count: at the first place of each query."""
-        zero = DoubleFloat.of(xp.zeros_like(self.relevance))
-        return run_sums(where(self.counts, terms, zero), self.first, self.last)
+        return run_sums(_zero_unless(self.counts, terms), self.first, self.last)
 
     def up_to(self, k: int | jax.Array | None, terms: DoubleFloat) -> DoubleFloat:
         """Terms where the rank is at most `k`, elsewhere 0; all terms if `k` is None."""
@@ -68,9 +67,7 @@ class Ranking(NamedTuple):
             return terms
         # A number that does not fit an int32 is above all ranks.
         least = xp.int32(min(k, np.iinfo(np.int32).max)) if isinstance(k, int) else k
-        return where(
-            xp.less_equal(self.rank, least), terms, DoubleFloat.of(xp.zeros_like(self.relevance))
-        )
+        return _zero_unless(xp.less_equal(self.rank, least), terms)
 
     def tied_mean(self, x: jax.Array) -> DoubleFloat:
         """The mean of `x` over each run of ties: at its first place, with zero at the others."""
@@ -116,8 +113,11 @@ class Ranking(NamedTuple):
         so_far = run_sums(backwards, xp.ones_like(ends), ends).map(lambda x: x[..., ::-1])
         none = DoubleFloat.of(so_far.evaluated(xp.exp))
         found = none * number(self.relevant_tied) / number(xp.maximum(left - 1, 1))
-        zero = DoubleFloat.of(xp.zeros_like(self.relevance))
-        return where(self.relevant_above == 0, found, zero)
+        return _zero_unless(self.relevant_above == 0, found)
+
+
+def _zero_unless(condition: jax.Array, x: DoubleFloat) -> DoubleFloat:
+    return x.map(lambda part: xp.where(condition, part, xp.zeros((), part.dtype)))
 
 
 def number(x: jax.Array) -> DoubleFloat:

@@ -53,9 +53,19 @@ def power_of_two(exponent: jax.Array, dtype: DTypeLike) -> jax.Array:
     info = xp.finfo(dtype)
     if on_host(exponent):
         return xp.where(exponent < info.minexp, 0, xp.ldexp(np.dtype(dtype).type(1), exponent))
+    return normal_power_of_two(xp.maximum(exponent, xp.int32(info.minexp - 1)), dtype)
+
+
+def normal_power_of_two(exponent: jax.Array, dtype: DTypeLike) -> jax.Array:
+    """`2**exponent` for exponents of normal floats, and 0 for the one below them.
+
+    The bits of a power of two hold its exponent and zeros, so they are exact on every device.
+    """
+    info = xp.finfo(dtype)
     bits = xp.dtype(f"int{info.bits}")
-    exponent = xp.maximum(exponent, xp.int32(info.minexp - 1)).astype(bits)
-    field = (exponent + xp.asarray(1 - info.minexp, bits)) << xp.asarray(info.nmant, bits)
+    field = (exponent.astype(bits) + xp.asarray(1 - info.minexp, bits)) << xp.asarray(
+        info.nmant, bits
+    )
     return lax.bitcast_convert_type(field, xp.dtype(dtype))
 
 
