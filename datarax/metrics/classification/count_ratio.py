@@ -146,6 +146,10 @@ class CountRatio(TopKCountMetric):
 
     zero_division: float = 0.0
     """The value where the ratio is 0/0. NaN excludes such a class from the average."""
+    scales: ClassVar[bool] = False
+    """Whether `compute` scales the counts, because products of them may over- or underflow."""
+    is_ratio_of_sums: ClassVar[bool] = False
+    """Whether both terms of `ratio` are sums over examples, and not products of sums."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -157,26 +161,20 @@ class CountRatio(TopKCountMetric):
         """The numerator and the denominator, by class."""
         raise TypeError(f"{type(self).__name__} does not define ratio()")
 
-    def sums(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat] | None:
-        """The numerator and the denominator as sums over examples; None if they are no such sums.
-
-        Unlike those of `ratio`, they are not scaled.
-        """
-        return None
-
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
         counts = Counts.of(self.statistic)
         together = self.is_binary or self.average == "micro"
-        if not together and self.average is not None:
+        if not self.is_ratio_of_sums or not (together or self.average is None):
             return None
-        sums = self.sums(counts.summed() if self.average == "micro" else counts)
-        return (sums[0][0], sums[1][0]) if sums and together else sums
+        sums = self.ratio(counts.summed() if self.average == "micro" else counts)
+        return (sums[0][0], sums[1][0]) if together else sums
 
     def compute(self) -> PyTree:
         counts = Counts.of(self.statistic)
         if self.average == "micro":
             counts = counts.summed()
-        value = quotient(*self.ratio(counts), self.zero_division)
+        scaled = counts.scaled() if self.scales else counts
+        value = quotient(*self.ratio(scaled), self.zero_division)
         value = nan_where(counts.total.high <= 0, value)
         if self.average == "micro" or self.is_binary:
             return value[0]  # one value: of all classes, or of the positive class
@@ -194,10 +192,8 @@ class CountProportion(CountRatio):
     """A ratio of counts whose numerator is a part of its denominator."""
 
     higher_is_better = True
+    is_ratio_of_sums = True
     is_proportion: ClassVar[bool] = True
-
-    def sums(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
-        return self.ratio(c)
 
 
 def quotient(numerator: DoubleFloat, denominator: DoubleFloat, zero_division: float) -> jax.Array:

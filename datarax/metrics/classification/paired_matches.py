@@ -1,6 +1,6 @@
 """Which of two models is right, example by example."""
 
-from typing import NamedTuple, Self
+from typing import Self
 
 import jax
 import numpy as np
@@ -63,25 +63,27 @@ class PairedMatches(TaskCounts):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the labels are not integers.
         """
-        a = self._matches(preds_a, target, weights, "preds_a")
-        b = self._matches(preds_b, target, weights, "preds_b")
-        w = xp.where(b.invalid.mask, xp.zeros((), a.weight.dtype), a.weight)
-        parts = (a.right & b.right, a.right & ~b.right, ~a.right & b.right, ~(a.right | b.right))
+        a, w, invalid_a = self._matches(preds_a, target, weights, "preds_a")
+        b, _, invalid_b = self._matches(preds_b, target, weights, "preds_b")
+        # The weight is zero already where the first prediction is invalid.
+        w = xp.where(invalid_b.mask, xp.zeros((), w.dtype), w)
+        parts = (a & b, a & ~b, ~a & b, ~(a | b))
 
         def count(w: jax.Array) -> jax.Array:
             return xp.stack([xp.sum(xp.where(part, w, 0), dtype=w.dtype) for part in parts])
 
-        return self.counted(w, count, a.invalid | b.invalid)
+        return self.counted(w, count, invalid_a | invalid_b)
 
     def _matches(
         self, preds: ArrayLike, target: ArrayLike, weights: Weights, name: str
-    ) -> "_CorrectPredictions":
+    ) -> tuple[jax.Array, jax.Array, Invalid]:
+        """Which predictions are right, the weight of each, and the invalid ones."""
         if self.num_classes is not None:
             preds, target = numeric(preds, name), numeric(target, "target")
             chosen, target, w, invalid = predictions(
                 preds, target, weights, self.size, self.top_k, self.ignore_index, name
             )
-            return _CorrectPredictions(xp.any(chosen == target[..., None], -1), w, invalid)
+            return xp.any(chosen == target[..., None], -1), w, invalid
         scores, positive, w, invalid, _ = examples(
             preds,
             target,
@@ -93,12 +95,4 @@ class PairedMatches(TaskCounts):
             name=name,
         )
         chosen = is_above(scores, self.threshold, self.from_logits)
-        return _CorrectPredictions(chosen == positive, w, invalid)
-
-
-class _CorrectPredictions(NamedTuple):
-    """Which predictions of a model are right, the weight of each, and the invalid ones."""
-
-    right: jax.Array
-    weight: jax.Array
-    invalid: Invalid
+        return chosen == positive, w, invalid

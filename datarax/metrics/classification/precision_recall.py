@@ -113,6 +113,8 @@ class FBeta(CountRatio):
     """
 
     higher_is_better = True
+    is_ratio_of_sums = True
+    scales = True
     beta: float = field(default=1.0, kw_only=False)
     """Recall counts `beta` times as much as precision; 0 gives precision."""
 
@@ -123,9 +125,6 @@ class FBeta(CountRatio):
             raise MetricInputError(f"beta={self.beta!r}; expected a number of at least 0")
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
-        return _f_beta(c.scaled(), self.beta)
-
-    def sums(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         return _f_beta(c, self.beta)
 
 
@@ -144,11 +143,10 @@ class F1(CountRatio):
     """
 
     higher_is_better = True
+    is_ratio_of_sums = True
+    scales = True
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
-        return _f_beta(c.scaled(), 1.0)
-
-    def sums(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         return _f_beta(c, 1.0)
 
 
@@ -166,12 +164,10 @@ class JaccardIndex(CountRatio):
     """
 
     higher_is_better = True
+    is_ratio_of_sums = True
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         return c.tp, c.positives + c.fp
-
-    def sums(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
-        return self.ratio(c)
 
 
 class InformednessYouden(CountRatio):
@@ -191,10 +187,10 @@ class InformednessYouden(CountRatio):
     """
 
     higher_is_better = True
+    scales = True
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         # The two ratios in one: (TP TN - FP FN) / ((TP + FN) (TN + FP)). So it is rounded once.
-        c = c.scaled()
         return c.tp * c.tn - c.fp * c.fn, c.positives * c.negatives
 
 

@@ -1,5 +1,7 @@
 """Single thresholds: the best rate under a condition on another rate, and the equal error rate."""
 
+from typing import ClassVar
+
 import jax
 
 from datarax._typing import PyTree
@@ -20,11 +22,15 @@ class OperatingPoint(ScoreMetric):
     """
 
     higher_is_better = True
+    limit: ClassVar[str]
+    """The name of the field with the least value of the other rate, from 0 to 1."""
 
-    def best(
-        self, groups: Groups, rate: jax.Array, other: jax.Array, least: float
-    ) -> dict[str, jax.Array]:
-        """The highest `rate` and its threshold where `other` is at least `least`.
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        setattr(self, self.limit, fraction(getattr(self, self.limit), self.limit))
+
+    def best(self, groups: Groups, rate: jax.Array, other: jax.Array) -> dict[str, jax.Array]:
+        """The highest `rate` and its threshold where `other` reaches the limit.
 
         Both are of shape (size, groups), or have one group more: a last one with an infinite
         threshold, which predicts no positive. They are NaN where a class has no examples.
@@ -36,7 +42,7 @@ class OperatingPoint(ScoreMetric):
             is_threshold = xp.concatenate([is_threshold, edge], -1)
             lowest = xp.concatenate([lowest, xp.full_like(lowest[:, :1], xp.inf)], -1)
         # The rates are compared as floats, rounded once, so that 9 of 10 reaches 0.9.
-        allowed = xp.where(is_threshold & (other >= least), rate, -1)
+        allowed = xp.where(is_threshold & (other >= getattr(self, self.limit)), rate, -1)
         equal = (allowed >= 0) & (allowed == xp.max(allowed, -1, keepdims=True))
         place = xp.argmax(xp.where(equal, other, -1), -1, keepdims=True)
         is_undefined = xp.isnan(rate[:, 0] + other[:, 0])
@@ -91,16 +97,13 @@ class PrecisionAtFixedRecall(OperatingPoint):
         0.667 0.5
     """
 
+    limit = "min_recall"
     min_recall: float
     """The recall to reach, from 0 to 1."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.min_recall = fraction(self.min_recall, "min_recall")
-
     def compute(self) -> PyTree:
         groups = self.groups()
-        return self.best(groups, _precision(groups), _recall(groups), self.min_recall)
+        return self.best(groups, _precision(groups), _recall(groups))
 
 
 class RecallAtFixedPrecision(OperatingPoint):
@@ -123,17 +126,14 @@ class RecallAtFixedPrecision(OperatingPoint):
         0.5 8.0
     """
 
+    limit = "min_precision"
     min_precision: float
     """The precision to reach, from 0 to 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.min_precision = fraction(self.min_precision, "min_precision")
 
     def compute(self) -> PyTree:
         groups = self.groups()
         padded = _with_infinity(groups)
-        return self.best(groups, _recall(padded), _precision(padded), self.min_precision)
+        return self.best(groups, _recall(padded), _precision(padded))
 
 
 class SensitivityAtSpecificity(OperatingPoint):
@@ -156,17 +156,14 @@ class SensitivityAtSpecificity(OperatingPoint):
         0.5 8.0
     """
 
+    limit = "min_specificity"
     min_specificity: float
     """The specificity to reach, from 0 to 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.min_specificity = fraction(self.min_specificity, "min_specificity")
 
     def compute(self) -> PyTree:
         groups = self.groups()
         padded = _with_infinity(groups)
-        return self.best(groups, _recall(padded), _specificity(padded), self.min_specificity)
+        return self.best(groups, _recall(padded), _specificity(padded))
 
 
 class SpecificityAtSensitivity(OperatingPoint):
@@ -188,17 +185,14 @@ class SpecificityAtSensitivity(OperatingPoint):
         0.5 0.5
     """
 
+    limit = "min_sensitivity"
     min_sensitivity: float
     """The sensitivity to reach, from 0 to 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.min_sensitivity = fraction(self.min_sensitivity, "min_sensitivity")
 
     def compute(self) -> PyTree:
         groups = self.groups()
         padded = _with_infinity(groups)
-        return self.best(groups, _specificity(padded), _recall(padded), self.min_sensitivity)
+        return self.best(groups, _specificity(padded), _recall(padded))
 
 
 class EqualErrorRate(ScoreMetric):

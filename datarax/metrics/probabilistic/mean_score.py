@@ -47,15 +47,12 @@ class TaskScore(MeanScore):
                 raise MetricInputError("average=None is for multilabel tasks; give num_labels=")
             self.statistic = WeightedTotal((self.num_labels,))
 
-    @property
-    def takes_probabilities(self) -> bool:
-        """Whether `preds` must be probabilities."""
-        return False
+    def form(self) -> tuple[bool, bool]:
+        """Whether `preds` are probabilities, and whether they are logits.
 
-    @property
-    def takes_logits(self) -> bool:
-        """Whether `preds` are logits. If neither, they are finite scores or -inf."""
-        return False
+        If neither, they are finite scores or -inf.
+        """
+        return False, False
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with the batch folded in; no communication.
@@ -71,14 +68,15 @@ class TaskScore(MeanScore):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: multiclass targets are not integers.
         """
+        probabilities, from_logits = self.form()
         seen = examples(
             preds,
             target,
             weights,
             num_classes=self.num_classes,
             num_labels=self.num_labels,
-            probabilities=self.takes_probabilities,
-            from_logits=self.takes_logits,
+            probabilities=probabilities,
+            from_logits=from_logits,
             ignore_index=self.ignore_index,
         )
         return self.with_scores(seen)
@@ -107,10 +105,5 @@ class ProbabilityScore(TaskScore):
     """Whether `preds` are logits (of a softmax for multiclass, else of a sigmoid) or
     probabilities; values are never inspected."""
 
-    @property
-    def takes_probabilities(self) -> bool:
-        return not self.from_logits
-
-    @property
-    def takes_logits(self) -> bool:
-        return self.from_logits
+    def form(self) -> tuple[bool, bool]:
+        return not self.from_logits, self.from_logits
