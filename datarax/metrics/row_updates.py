@@ -137,7 +137,7 @@ def updated_at(stacked: S, calls: PyTree, target: Target) -> S:
     return updated if target.counts is None else with_invalid_of(stacked, updated)
 
 
-def kept_apart(empty: S, call: Call, rows: int) -> tuple[S, S] | None:
+def kept_apart(empty: PyTree, call: Call, rows: int) -> tuple[PyTree, PyTree] | None:
     """A metric whose state keeps rows apart on the host, before and after an update.
 
     The arrays of its leaf states have a last axis of rows, see `LeafState.by_row`. None if the
@@ -150,7 +150,7 @@ def kept_apart(empty: S, call: Call, rows: int) -> tuple[S, S] | None:
     return before, before.apply(with_all_rows(call, rows))
 
 
-def _apart(empty: S, call: Call, rows: int, target: Target) -> list[Leaf | None] | None:
+def _apart(empty: PyTree, call: Call, rows: int, target: Target) -> list[Leaf | None] | None:
     """As `row_states`, by one update in NumPy; None if not all states keep and merge rows."""
     with in_update(checks="none"):  # wrappers update the metric with the whole batch, too
         found = kept_apart(empty, call, rows)

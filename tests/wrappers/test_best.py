@@ -50,7 +50,7 @@ def values_after(batches, weights=None):
 def test_laws(law, rng):
     batches = [draw(rng, (16,)) for _ in range(3)]
     empty = {"value": np.nan, "step": -1}
-    LAWS[law](Subject(Best(Mean(), "min"), batches, 1, 0.0, 0.0, empty, True))
+    LAWS[law](Subject(Best(Mean(), "min"), batches, 1, 0.0, 0.0, empty, True, True))
 
 
 def test_merging_the_bests_is_associative(rng):

@@ -145,7 +145,7 @@ BROKEN = {
 @pytest.mark.parametrize("law", sorted(LAWS.keys() - BROKEN))
 def test_laws(law, rng):
     batches = [{"values": rng.normal(size=16).astype(np.float32)} for _ in range(3)]
-    LAWS[law](Subject(Interval(metrics.Mean()), batches, 32, 1e-5, 1e-4, np.nan, True))
+    LAWS[law](Subject(Interval(metrics.Mean()), batches, 32, 1e-5, 1e-4, np.nan, True, True))
 
 
 def test_on_devices_in_collections_and_slices(rng):
