@@ -24,6 +24,8 @@ S = TypeVar("S", bound=State)
 
 AT_ONCE = 2**13
 """The most rows whose states are held at a time; at most 2**16, see `Packed`."""
+MOST_CELLS = 2**22
+"""About the most numbers of those states, with their repetitions, that are held on the host."""
 
 
 def row_count(call: Call) -> int:
@@ -172,8 +174,11 @@ def _apart(empty: PyTree, call: Call, rows: int, target: Target) -> list[Leaf | 
 
 def _merged_in_parts(stacked: S, states: list[Leaf | None], target: Target) -> S:
     """Stacked states on the host, with the states of rows merged into them."""
-    for start in range(0, target.place.size, AT_ONCE):
-        chosen = slice(start, start + AT_ONCE)
+    # Each row is held once for each replica.
+    cells = target.replicas * sum(x[0].size for x in jax.tree.leaves(states))
+    step = min(AT_ONCE, max(MOST_CELLS // max(cells, 1), 1))
+    for start in range(0, target.place.size, step):
+        chosen = slice(start, start + step)
         rows = jax.tree.map(lambda x, chosen=chosen: x[chosen], states)
         counts = None if target.counts is None else target.counts[chosen]
         part = Target(target.place[chosen], target.places, counts)

@@ -6,6 +6,7 @@ import pytest
 
 from datarax._update_context import in_update
 from datarax.algebra.row_merge import Target
+from datarax.metrics import Mean, row_updates
 from datarax.metrics.row_updates import kept_apart, updated_at
 from tests.registry import BATCH, CASES
 
@@ -67,3 +68,18 @@ def test_most_metrics_of_terms_need_one_update():
         call = metric.calls((), batch)
         kept.append(kept_apart(metric, call, BATCH) is not None)
     assert sum(kept) > 0.8 * len(APART)
+
+
+def test_parts_of_a_batch_give_the_same(rng, monkeypatch):
+    values = rng.integers(-100, 100, 500).astype(np.float32)
+    place = rng.integers(0, PLACES, 500).astype(np.uint32)
+    counts = rng.poisson(1, (500, REPLICAS)).astype(np.int32)
+    target, metric = Target(place, PLACES, counts), Mean()
+    stacked = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], target.size, 0), metric)
+    found = []
+    for most in (2**22, 64):
+        monkeypatch.setattr(row_updates, "MOST_CELLS", most)
+        found.append(updated_at(stacked, metric.calls((values,), {}), target))
+    whole, parts = (jax.tree.leaves(each.canonical()) for each in found)
+    for x, y in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(x, y)
