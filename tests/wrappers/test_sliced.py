@@ -142,6 +142,14 @@ def test_ids_out_of_range_count_overall_only(rng):
     assert "unknown" not in accuracy().update(**rows_of(batch, slice(3)), slices=1).results()
 
 
+def test_an_id_out_of_range_among_fewer_rows_than_slices():
+    seen = Sliced(metrics.Mean(), 50, by="slices")
+    seen = seen.update(np.float32([1, 2, 3]), slices=np.int32([1, 99, 2]))
+    results = seen.results()
+    assert (results["1"], results["2"], results["overall"]) == (1, 3, 2)
+    assert np.isnan(results["0"])
+
+
 def test_an_id_of_any_integer_dtype(rng):
     batch = labels(rng, 8)
     for dtype in (np.uint8, np.int8, np.uint32, np.int64, np.bool_):
