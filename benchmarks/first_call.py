@@ -18,6 +18,7 @@ import numpy as np
 
 import datarax
 from datarax import metrics as m
+from datarax.wrappers.per_device import PerDevice
 
 ROWS, CLASSES = 256, 10
 
@@ -81,7 +82,8 @@ def measure(name: str, devices: int) -> None:
     lap(metric)
     metric = metric.update(**batch)
     lap(metric)
-    lap(metric.sync() if devices > 1 else metric)  # a program; readings merge on the host instead
+    # A program; readings merge on the host instead.
+    lap(metric.sync() if isinstance(metric, PerDevice) else metric)
     lap(metric.results())
     lap(metric.results())
     make, update, sync, first, again = np.diff(times)
