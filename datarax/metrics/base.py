@@ -103,6 +103,8 @@ class Metric(State):
         super().__init_subclass__(**kwargs)
         if "compute" in vars(cls):
             cls.compute = _read_under_policy(cls.compute)
+        if "update" in vars(cls) and "terms_by_row" not in vars(cls):
+            cls.terms_by_row = False  # it is said of the update that is replaced
 
     def update(self, *args: Any, **kwargs: Any) -> Self:
         """A new metric with the batch folded in; no communication.
@@ -298,7 +300,7 @@ class Metric(State):
     terms_by_row: ClassVar[bool] = False
     """Whether each term that an update adds to its sums is of one row of its arguments, and the
     terms are in the order of the rows. Then one update on the host gives the sums of each row: see
-    `LeafState.by_row`."""
+    `LeafState.by_row`. A subclass with an `update` of its own says it anew."""
     is_proportion: ClassVar[bool] = False
     """Whether `as_ratio` gives a part of a whole, so that its value is between 0 and 1."""
 

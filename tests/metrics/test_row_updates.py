@@ -4,6 +4,8 @@ import jax
 import numpy as np
 import pytest
 
+import datarax
+from datarax import Bootstrap, Interval, Sliced
 from datarax._update_context import in_update
 from datarax.algebra.row_merge import Target
 from datarax.metrics import Mean, row_updates
@@ -83,3 +85,26 @@ def test_parts_of_a_batch_give_the_same(rng, monkeypatch):
     whole, parts = (jax.tree.leaves(each.canonical()) for each in found)
     for x, y in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+class Whole(Mean):
+    """Its update also adds the rows up: what `Mean` says of its terms is not true of it."""
+
+    total = datarax.MetricAccumulator(0.0)
+
+    def update(self, values, *, weights=None):
+        updated = super().update(values, weights=weights)
+        return updated.replace(total=self.total.update(values.sum()))
+
+
+def test_a_subclass_with_its_own_update_says_anew_what_its_terms_are(rng):
+    values, slices = rng.normal(size=8).astype(np.float32), np.arange(8, dtype=np.int32) % 2
+    for wrapped in (Sliced, Bootstrap, Interval):
+        given = {Sliced: {"s": slices}, Bootstrap: {"index": np.arange(8)}}.get(wrapped, {})
+        config = {Sliced: {"num_slices": 2, "by": "s"}}.get(wrapped, {})
+        got, want = (
+            wrapped(metric, **config).update(values=values, **given).results()
+            for metric in (Whole(), Mean())
+        )
+        for name, value in want.items():
+            np.testing.assert_allclose(got[name], value, rtol=1e-6, err_msg=f"{wrapped} {name}")

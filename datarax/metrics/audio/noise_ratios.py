@@ -118,6 +118,8 @@ class ComplexSISNR(SISDR):
         6.9897
     """
 
+    terms_by_row = True
+
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with the spectra folded in; no communication.
 

@@ -35,6 +35,7 @@ class SignalMetric(MeanScore):
     Computed in float64 where devices have it, and rounded once for each signal.
     """
 
+    terms_by_row = True
     higher_is_better = True
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:

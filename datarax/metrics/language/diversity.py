@@ -49,6 +49,7 @@ class SelfBLEU(TextMean):
         66.7
     """
 
+    terms_by_row = True
     higher_is_better = False
     max_order: int = 4
     """The length of the longest n-grams."""

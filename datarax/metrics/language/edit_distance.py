@@ -72,6 +72,7 @@ class EditDistance(MeanScore):
         1.0
     """
 
+    terms_by_row = True
     higher_is_better = False
     normalize: bool = False
     """Whether each distance is divided by the length of the longer sequence of its pair, which

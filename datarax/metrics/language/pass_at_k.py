@@ -41,6 +41,7 @@ class PassAtK(MeanScore):
         0.5
     """
 
+    terms_by_row = True
     higher_is_better = True
     k: int = field(kw_only=False)
     """How many samples are drawn."""

@@ -29,6 +29,7 @@ class TokenAccuracy(MeanScore):
         0.75
     """
 
+    terms_by_row = True
     higher_is_better = True
     top_k: int = 1
     """How many of the highest logits count as predicted."""
@@ -76,6 +77,7 @@ class SequenceAccuracy(MeanScore):
         0.5
     """
 
+    terms_by_row = True
     higher_is_better = True
     ignore_index: int | None = None
     """Tokens with this target, such as padding, are not compared, and not counted as invalid."""

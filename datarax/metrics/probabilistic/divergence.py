@@ -26,6 +26,7 @@ class Divergence(MeanScore):
         MetricInputError: `base` is at most 1.
     """
 
+    terms_by_row = True
     higher_is_better = False
     base: float | None = None
     """The base of the logarithm: 2 for bits; `None` for e, which gives nats."""

@@ -86,6 +86,7 @@ class ContinuousRankedProbabilityScore(MeanScore):
         0.5
     """
 
+    terms_by_row = True
     higher_is_better = False
     forecast: Literal["ensemble", "normal"] = "ensemble"
     """What `preds` are: the members of an "ensemble", or the parameters of a "normal"

@@ -28,6 +28,7 @@ class MeanScore(Metric):
 class TaskScore(MeanScore):
     """The weighted mean of a score of each example of a task; a subclass defines `score`."""
 
+    terms_by_row = True
     tasks = ("binary", "multiclass", "multilabel")
     needs_scores = True
     num_classes: int | None = None

@@ -111,6 +111,7 @@ class RankedMean(Metric):
 class RelevanceMean(RankedMean):
     """A `RankedMean` of the relevance of documents."""
 
+    terms_by_row = True
     higher_is_better = True
     tasks = ("ranking",)
 

@@ -44,6 +44,7 @@ class Novelty(RankedMean):
         2.0
     """
 
+    terms_by_row = True
     k: int
     """How many items are recommended to each user."""
 
@@ -108,6 +109,7 @@ class IntraListDiversity(RankedMean):
         0.6667
     """
 
+    terms_by_row = True
     k: int
     """How many items are recommended to each user."""
 

@@ -80,6 +80,8 @@ class ImageScore(ImageMean):
     Scores are computed in float64 where the devices have it, and else in float32.
     """
 
+    terms_by_row = True
+
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with the images folded in; no communication.
 

@@ -137,6 +137,8 @@ class TotalVariation(ImageMean):
         6.0
     """
 
+    terms_by_row = True
+
     def update(self, images: ArrayLike, *, weights: Weights = None) -> Self:
         """A new metric with the images folded in; no communication.
 
