@@ -1,5 +1,7 @@
 """Slices and replicas on the host, which one update that keeps the rows apart can give."""
 
+from typing import Any, Self
+
 import jax
 import numpy as np
 import pytest
@@ -92,19 +94,21 @@ class Whole(Mean):
 
     total = datarax.MetricAccumulator(0.0)
 
-    def update(self, values, *, weights=None):
+    def update(self, values: Any, *, weights: Any = None) -> Self:
         updated = super().update(values, weights=weights)
         return updated.replace(total=self.total.update(values.sum()))
 
 
 def test_a_subclass_with_its_own_update_says_anew_what_its_terms_are(rng):
     values, slices = rng.normal(size=8).astype(np.float32), np.arange(8, dtype=np.int32) % 2
-    for wrapped in (Sliced, Bootstrap, Interval):
-        given = {Sliced: {"s": slices}, Bootstrap: {"index": np.arange(8)}}.get(wrapped, {})
-        config = {Sliced: {"num_slices": 2, "by": "s"}}.get(wrapped, {})
-        got, want = (
-            wrapped(metric, **config).update(values=values, **given).results()
-            for metric in (Whole(), Mean())
-        )
+
+    def results_of(metric: Mean) -> Any:
+        return [
+            Sliced(metric, 2, by="s").update(values, s=slices).results(),
+            Bootstrap(metric).update(values, index=np.arange(8)).results(),
+            Interval(metric).update(values).results(),
+        ]
+
+    for got, want in zip(results_of(Whole()), results_of(Mean()), strict=True):
         for name, value in want.items():
-            np.testing.assert_allclose(got[name], value, rtol=1e-6, err_msg=f"{wrapped} {name}")
+            np.testing.assert_allclose(got[name], value, rtol=1e-6, err_msg=name)
