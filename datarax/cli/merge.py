@@ -8,10 +8,10 @@ from datarax._errors import CheckpointError
 from datarax.cli.console_tables import Summary
 from datarax.cli.evaluate import show_and_write
 from datarax.cli.interrupts import promptly
-from datarax.evaluation.metric_names import imported
 from datarax.evaluation.outcome import PARTIAL, files_of, merged
 from datarax.evaluation.outcome_summary import summary_of
 from datarax.evaluation.output_folder import held
+from datarax.evaluation.tasks import imported
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,9 +10,8 @@ import numpy as np
 from datarax._errors import MetricInputError
 from datarax.evaluation.assembly import Configuration
 from datarax.evaluation.encoding import Slicing, Value, known, listed
-from datarax.evaluation.metric_names import defaults, parsed
 from datarax.evaluation.tables import Outputs, Rows
-from datarax.evaluation.tasks import TASKS
+from datarax.evaluation.tasks import TASKS, defaults, parsed
 
 MOST_CLASSES = 10_000
 MOST_SLICES = 100

@@ -16,7 +16,6 @@ from datarax import CheckpointError, ConfigurationMismatchError
 from datarax.evaluation.assembly import Configuration, assembled
 from datarax.evaluation.encoding import Slicing
 from datarax.evaluation.identity import identity_of
-from datarax.evaluation.metric_names import parsed
 from datarax.evaluation.outcome import (
     PARTIAL,
     STATE,
@@ -28,6 +27,7 @@ from datarax.evaluation.outcome import (
 )
 from datarax.evaluation.outcome_summary import summary_of
 from datarax.evaluation.output_folder import held, write_files
+from datarax.evaluation.tasks import parsed
 
 CONFIG = Configuration(
     "binary",

@@ -16,16 +16,17 @@ from datarax.evaluation.assembly import (
     without_slices,
 )
 from datarax.evaluation.encoding import Encoding, Slicing
-from datarax.evaluation.metric_names import defaults, parsed
 from datarax.evaluation.tasks import (
     CLASSES,
     TASKS,
     Spec,
     better,
     built,
+    defaults,
     described,
     fields_of,
     of_task,
+    parsed,
     snake_case,
 )
 from datarax.metrics.reading import flat_items
