@@ -7,13 +7,13 @@ from typing import ClassVar, Literal, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, choice, numeric, real, same_shape
+from datarax._checks import as_float, numeric, real, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore
-from datarax.numerics.double_float import DoubleFloat, stack
+from datarax.numerics.double_float import stack
 from datarax.numerics.limbs import as_double
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import is_nan, not_finite
@@ -69,9 +69,6 @@ class ImageMean(MeanScore):
                 f"images of {' x '.join(map(str, sides))} pixels and {shape[-1]} channels; "
                 f"{type(self).__name__} needs {least} pixels or more along each axis, and a channel"
             )
-
-    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
-        return self.statistic.total.double, self.statistic.weight.double
 
 
 class ImageScore(ImageMean):
@@ -140,7 +137,3 @@ class VolumeScore(RangedScore):
 
     spatial_dims: Literal[2, 3] = 2  # type: ignore[override]
     """2 for images (N, H, W, C); 3 for volumes (N, D, H, W, C)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choice(self.spatial_dims, (2, 3), "spatial_dims")
