@@ -11,15 +11,14 @@ from datarax import __version__
 from datarax._checks import x64_enabled
 from datarax.cli.console_tables import Summary
 from datarax.cli.evaluate import Evaluation, columns_of, completed, request_of
-from datarax.evaluation.assembly import Configuration, assembled
-from datarax.evaluation.encoding import Value
+from datarax.evaluation.assembly import assembled
+from datarax.evaluation.encoding import Configuration, Value
 from datarax.evaluation.evaluator import fold_parts
-from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import SUMMARY, Outcome, as_json
 from datarax.evaluation.outcome_summary import compared_rows, head_of, plain
 from datarax.evaluation.paired_parts import MODELS, PREDICTED, paired_batches, pairs_of
 from datarax.evaluation.partial_state import Folding, Merging, packed
-from datarax.evaluation.planning import planned
+from datarax.evaluation.planning import Files, planned
 from datarax.evaluation.table_batches import Outputs
 
 

@@ -23,12 +23,11 @@ from datarax.cli import console_tables
 from datarax.cli.console_tables import Summary
 from datarax.cli.interrupts import INTERRUPTED, beside, promptly
 from datarax.cli.one_line import printable
-from datarax.evaluation.assembly import Configuration, assembled, without_interval, without_slices
+from datarax.evaluation.assembly import assembled, without_interval, without_slices
 from datarax.evaluation.columns import Encoded, Names
-from datarax.evaluation.encoding import Slicing
+from datarax.evaluation.encoding import Configuration, Slicing
 from datarax.evaluation.engines import engine
 from datarax.evaluation.evaluator import folding_of
-from datarax.evaluation.first_pass import Files
 from datarax.evaluation.outcome import (
     PARTIAL,
     STATE,
@@ -41,7 +40,7 @@ from datarax.evaluation.outcome import (
 from datarax.evaluation.outcome_summary import summary_of
 from datarax.evaluation.output_folder import held
 from datarax.evaluation.partial_state import Merging
-from datarax.evaluation.planning import planned
+from datarax.evaluation.planning import Files, planned
 from datarax.evaluation.progress_bar import progress_bar
 
 SECONDS_BETWEEN_SAVES = 2.0

@@ -1,12 +1,11 @@
 """The one metric that a command folds a file into: the whole, its intervals, and its slices."""
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
 
 import jax
 
-from datarax.evaluation.encoding import Encoding, Slicing
-from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, hashable, needs_scores, snake_case
+from datarax.evaluation.encoding import Configuration
+from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, needs_scores, snake_case
 from datarax.metrics import Sum
 from datarax.metrics.base import Metric
 from datarax.wrappers.bootstrap import Bootstrap
@@ -20,61 +19,6 @@ _SLICE_BYTES = 1 << 18
 _SLICED_REPLICA_BYTES = 1 << 11
 _COARSE_BITS = (12, 10)
 """The bits of metrics that hold scores in bins, where their states are held several times."""
-
-
-Json = dict[str, Any]
-"""An object of JSON."""
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """The settings from which `assembled` makes the metric of an evaluation.
-
-    A command makes it of its arguments, and `planned` completes it by what is in the files.
-    """
-
-    task: str
-    specs: tuple[Spec, ...] = ()
-    size: int | None = None
-    """How many classes, labels or outputs there are."""
-    names: tuple[str, ...] | None = None
-    """The names of the classes or labels."""
-    named: bool = False
-    """Whether columns hold these names instead of numbers."""
-    scores: str | None = None
-    slicings: tuple[Slicing, ...] = ()
-    bootstrap: int = 0
-    """How many replicas there are; 0 for no intervals."""
-    confidence: float = 0.95
-    on_invalid: str = "propagate"
-    weighted: bool = False
-    pictures: bool = False
-    """Whether curves and the like are to be drawn."""
-    compared: bool = False
-    """Whether there are the predictions of two models, `preds_a` and `preds_b`."""
-
-    def as_json(self) -> Json:
-        """A dict that JSON can hold; `of_json` reads it."""
-        return asdict(self) | {"specs": [spec.as_json() for spec in self.specs]}
-
-    @classmethod
-    def of_json(cls, saved: Json) -> Self:
-        """The configuration that `as_json` gave."""
-        tuples = {
-            "specs": tuple(map(Spec.of_json, saved["specs"])),
-            "names": hashable(saved["names"]),
-            "slicings": tuple(
-                Slicing(**each | {"values": tuple(each["values"])}) for each in saved["slicings"]
-            ),
-        }
-        return cls(**dict(saved) | tuples)
-
-    @property
-    def encoding(self) -> Encoding:
-        """Makes the outputs from the columns."""
-        names = self.names if self.named and self.names else ()
-        sets = ("preds_a", "preds_b") if self.compared else ("preds",)
-        return Encoding(self.task, names, self.scores, self.slicings, sets)
 
 
 def assembled(config: Configuration) -> Collection:

@@ -1,15 +1,16 @@
-"""Converts columns of files to the outputs that metrics take: names of classes become numbers."""
+"""The settings of an evaluation, and how they turn columns of files into outputs of metrics."""
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
 from datarax.evaluation.tables import Outputs, Rows
+from datarax.evaluation.tasks import Spec, hashable
 
 Value = str | int | float | bool | None
 """A value of a column by which rows are sliced; None where there is none."""
@@ -42,6 +43,68 @@ class Slicing:
         return np.array([places.get(known(x), rest) for x in listed(values)], np.int32)
 
 
+Json = dict[str, Any]
+"""An object of JSON."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The settings from which `assembled` makes the metric of an evaluation.
+
+    A command makes it of its arguments, and `planned` completes it by what is in the files.
+    """
+
+    task: str
+    specs: tuple[Spec, ...] = ()
+    size: int | None = None
+    """How many classes, labels or outputs there are."""
+    names: tuple[str, ...] | None = None
+    """The names of the classes or labels."""
+    named: bool = False
+    """Whether columns hold these names instead of numbers."""
+    scores: str | None = None
+    slicings: tuple[Slicing, ...] = ()
+    bootstrap: int = 0
+    """How many replicas there are; 0 for no intervals."""
+    confidence: float = 0.95
+    on_invalid: str = "propagate"
+    weighted: bool = False
+    pictures: bool = False
+    """Whether curves and the like are to be drawn."""
+    compared: bool = False
+    """Whether there are the predictions of two models, `preds_a` and `preds_b`."""
+
+    def as_json(self) -> Json:
+        """A dict that JSON can hold; `of_json` reads it."""
+        return asdict(self) | {"specs": [spec.as_json() for spec in self.specs]}
+
+    @classmethod
+    def of_json(cls, saved: Json) -> Self:
+        """The configuration that `as_json` gave."""
+        tuples = {
+            "specs": tuple(map(Spec.of_json, saved["specs"])),
+            "names": hashable(saved["names"]),
+            "slicings": tuple(
+                Slicing(**each | {"values": tuple(each["values"])}) for each in saved["slicings"]
+            ),
+        }
+        return cls(**dict(saved) | tuples)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The ends of the names of the outputs that each model predicts."""
+        return ("_a", "_b") if self.compared else ("",)
+
+    def outputs(self, name: str) -> list[str]:
+        """The outputs of each model that have this name."""
+        return [name + end for end in self.ends]
+
+    @property
+    def encoding(self) -> "Encoding":
+        """Makes the outputs from the columns."""
+        return Encoding(self)
+
+
 @dataclass(frozen=True)
 class Encoding:
     """How the columns of a batch become the outputs that metrics take.
@@ -50,14 +113,7 @@ class Encoding:
     are equal, so it can be sent to other processes.
     """
 
-    task: str
-    classes: tuple[str, ...] = ()
-    """The names of the classes, where columns hold names: of targets, and of predicted labels."""
-    scores: str | None = None
-    slicings: tuple[Slicing, ...] = ()
-    """Slice `i` has the column `slice_i`."""
-    sets: tuple[str, ...] = ("preds",)
-    """The names of the outputs that hold predictions."""
+    config: Configuration
 
     def __call__(self, columns: Mapping[str, Rows]) -> Outputs:
         """The outputs of a batch of rows.
@@ -67,27 +123,28 @@ class Encoding:
         """
         out = dict(columns)
         rows = len(next(iter(out.values()))) if out else 0
-        for place, slicing in enumerate(self.slicings):
+        for place, slicing in enumerate(self.config.slicings):
             out[f"slice_{place}"] = slicing.ids(out[f"slice_{place}"])
-        if self.slicings:
+        if self.config.slicings:
             out["ones"] = np.ones(rows, np.int32)
         if "weights" in out:
             out["weights"] = _numbers(out["weights"], "weights")
         # The tasks of classes have no method of their own.
-        return getattr(self, f"_{self.task}", self._classes)(out)
+        return getattr(self, f"_{self.config.task}", self._classes)(out)
 
     def _classes(self, out: Outputs) -> Outputs:
         """Of binary, multiclass and multilabel predictions."""
         out["target"] = self._labels(out["target"])
-        for name in self.sets:
-            labels = self.scores == "labels"
+        labels = self.config.scores == "labels"
+        for name in self.config.outputs("preds"):
             out[name] = self._labels(out[name]) if labels else _numbers(out[name], name)
         return out
 
     def _labels(self, x: Rows) -> np.ndarray:
         """Labels as int32: names by their place among the classes, numbers as they are."""
         if not isinstance(x, np.ndarray) or x.dtype.kind in "OUS":
-            places = {name: place for place, name in enumerate(self.classes)}
+            names = (self.config.named and self.config.names) or ()
+            places = {name: place for place, name in enumerate(names)}
             values = listed(x)
             if any(isinstance(value, str) for value in values[:1]):
                 return np.array([places.get(value, NOT_A_CLASS) for value in values], np.int32)
@@ -105,21 +162,20 @@ class Encoding:
         # The error is a difference of float64, also where the metrics get floats of 32 bits.
         target = _numbers(out["target"], "target", np.float64)
         out["target"] = target.astype(default_float())
-        for name in self.sets:
-            preds = _numbers(out[name], name, np.float64)
+        for end in self.config.ends:
+            preds = _numbers(out[f"preds{end}"], f"preds{end}", np.float64)
             if preds.shape != target.shape:
                 raise MetricInputError(
                     f"predictions of shape {preds.shape[1:]} and targets of shape "
                     f"{target.shape[1:]} for each row; expected as many columns of both"
                 )
-            out[name] = preds.astype(default_float())
+            out[f"preds{end}"] = preds.astype(default_float())
             # The difference is rounded once.
-            out["error" + name.removeprefix("preds")] = (preds - target).astype(default_float())
+            out[f"error{end}"] = (preds - target).astype(default_float())
         return out
 
     def _ranking(self, out: Outputs) -> Outputs:
-        out["target"] = _numbers(out["target"], "target")
-        for name in self.sets:
+        for name in (*self.config.outputs("preds"), "target"):
             out[name] = _numbers(out[name], name)
         queries = np.asarray(out["query"])
         # Within a batch, only which rows are of one query matters.
@@ -130,11 +186,10 @@ class Encoding:
         return out
 
     def _text(self, out: Outputs) -> Outputs:
-        return out | {name: listed(out[name]) for name in (*self.sets, "target")}
+        return out | {name: listed(out[name]) for name in (*self.config.outputs("preds"), "target")}
 
     def _detection(self, out: Outputs) -> Outputs:
-        for name in self.sets:
-            end = name.removeprefix("preds")
+        for end in self.config.ends:
             names = [f"boxes{end}", f"scores{end}", f"labels{end}"]
             out |= self._padded({each: out[each] for each in names}, f"valid{end}")
         truth = {name: out[name] for name in ("target_boxes", "target_labels")}

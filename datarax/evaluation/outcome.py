@@ -17,7 +17,8 @@ from typing import Any, Self
 import numpy as np
 
 from datarax._errors import CheckpointError, ConfigurationMismatchError
-from datarax.evaluation.assembly import Configuration, Json, assembled
+from datarax.evaluation.assembly import assembled
+from datarax.evaluation.encoding import Configuration, Json
 from datarax.evaluation.evaluator import Progress
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.output_folder import check_not_held, write_files

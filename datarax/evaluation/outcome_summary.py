@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from datarax._typing import PyTree
-from datarax.evaluation.assembly import Configuration, Json
+from datarax.evaluation.encoding import Configuration, Json
 from datarax.evaluation.outcome import Outcome
 from datarax.evaluation.tasks import Spec, better, built, described
 from datarax.metrics.base import read

@@ -1,26 +1,146 @@
-"""From the columns of files to a configuration: the sizes, the classes and the slices."""
+"""What is read of the files before they are evaluated, and the plan that follows from it.
+
+The columns, the first rows and the distinct values give the sizes, the classes and the slices.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from datarax._errors import MetricInputError
-from datarax.evaluation.assembly import Configuration
-from datarax.evaluation.encoding import Slicing, Value, known, listed
-from datarax.evaluation.tables import Outputs, Rows
+from datarax.evaluation.columns import Encoded, Names, feeds_as_they_are
+from datarax.evaluation.encoding import Configuration, Slicing, Value, known, listed
+from datarax.evaluation.files import Source, paths_of, tables_of
+from datarax.evaluation.identity import FileIdentity
+from datarax.evaluation.outcome import PARTIAL, STATE
+from datarax.evaluation.table_batches import TableBatch, batches
+from datarax.evaluation.tables import Outputs, Part, Rows, Table, parts_of
 from datarax.evaluation.tasks import TASKS, defaults, parsed
 
 MOST_CLASSES = 10_000
 MOST_SLICES = 100
 MOST_VALUES = 1_000_000
 """How many distinct values of a column are counted."""
+_FIRST_ROWS = 1000
+_ROWS = 65536
 
 Columns = Mapping[str, Sequence[str]]
 Scan = Callable[[Sequence[str]], Mapping[str, Counter[Any]]]
-"""Reads columns, given by output, and counts their distinct values."""
+"""Reads columns, given by output, and counts their distinct values; NaN is None."""
+
+
+class Files:
+    """The files of an evaluation, with the columns that are read of them.
+
+    Args:
+        source: a path, a glob, a folder, or a list of them.
+        columns: a function that chooses the columns to read, given the names of all.
+
+    Raises:
+        MetricInputError: a file cannot be read, or a column is missing; names it.
+    """
+
+    def __init__(self, source: Source, columns: Callable[[Sequence[str]], Encoded]):
+        given = [source] if isinstance(source, str | Path) else source
+        # A folder may hold what an earlier evaluation has written.
+        states = (STATE, PARTIAL)
+        paths = [
+            path for path in paths_of(source) if Path(path).name not in states or path in given
+        ]
+        self.tables: list[Table] = tables_of(paths)
+        self.available = list(self.tables[0].types)
+        self.columns = columns(self.available)
+        self.feeds, self.types = feeds_as_they_are(self.columns, self.tables)
+
+    @property
+    def identities(self) -> tuple[FileIdentity, ...]:
+        """The files as they were when they were opened."""
+        return tuple(table.file for table in self.tables)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts that are evaluated one by one."""
+        return parts_of(self.tables, whole=self.columns.together is not None)
+
+    @property
+    def names(self) -> dict[str, list[str]]:
+        """The names of the columns of each output."""
+        return {feed.output: list(feed.columns) for feed in self.feeds}
+
+    def first_rows(self) -> Outputs:
+        """Some rows of each output, as they are in the files.
+
+        Raises:
+            MetricInputError: there are no rows.
+        """
+        excluded: Counter[str] = Counter()
+        for part in self.parts:
+            for batch in batches(part, self.feeds, self.types, _FIRST_ROWS):
+                if batch.rows:
+                    return batch.outputs
+                excluded.update(batch.excluded)
+        if excluded:
+            name, rows = excluded.most_common(1)[0]
+            raise MetricInputError(
+                f"no rows to evaluate: the column {name!r} has no value in {rows:,} rows"
+            )
+        raise MetricInputError("no rows to evaluate: the files are empty")
+
+    def value_counts(self, outputs: Sequence[str]) -> dict[str, Counter[Value]]:
+        """How often each value is in the columns of some outputs. The files are read once.
+
+        Raises:
+            MetricInputError: a column has too many distinct values.
+        """
+        counts: dict[str, Counter[Value]] = {output: Counter() for output in outputs}
+        # All columns in one pass: files may be large, and on a slow disk.
+        for _, batch in self._read(outputs):
+            for output in outputs:
+                counts[output].update(map(known, _flat(batch.outputs[output])))
+                if len(counts[output]) > MOST_VALUES:
+                    raise MetricInputError(
+                        f"the column {self.names[output][0]!r} has more than {MOST_VALUES:,} "
+                        f"distinct values: is it the right one?"
+                    )
+        return counts
+
+    def check_queries(self, query: str) -> None:
+        """Reads the ids of the queries once.
+
+        Raises:
+            MetricInputError: the rows of a query do not follow each other, or are in two files.
+        """
+        seen: set[Value] = set()
+        path, last = "", None
+        for part, batch in self._read([query]):
+            # A query that goes on in the next file is refused: files are folded apart.
+            if part.path != path:
+                path, last = part.path, None
+            for value in batch.outputs[query]:
+                if value == last:
+                    continue
+                if value in seen:
+                    raise MetricInputError(
+                        f"{path}: the rows of the query {value!r} do not follow each other; sort "
+                        f"the rows by the column {self.names[query][0]!r}, in one file"
+                    )
+                # Only the ids are kept: there are many fewer queries than rows.
+                seen.add(value)
+                last = value
+
+    def _read(self, outputs: Sequence[str]) -> Iterator[tuple[Part, TableBatch]]:
+        names: Mapping[str, Names] = {output: self.names[output] for output in outputs}
+        # Optional, so that rows without a value are counted too: None may be a slice.
+        some = replace(self.columns, names=names, optional=tuple(outputs))
+        feeds, types = feeds_as_they_are(some, self.tables)
+        for part in self.parts:
+            for batch in batches(part, feeds, types, _ROWS):
+                if batch.rows:
+                    yield part, batch
 
 
 def planned(
@@ -43,218 +163,234 @@ def planned(
     Raises:
         MetricInputError: the columns do not fit the task, or the number of classes is not known.
     """
-    task, slicings, preds = (
-        request.task,
-        request.slicings,
-        first.get("preds_a" if request.compared else "preds", ()),
-    )
-    wide = [f"slice_{place}" for place, each in enumerate(slicings) if not each.values]
-    # One pass over the files counts the values of all these columns.
-    counted = dict(scan(wide)) if wide else {}
-    size, names, named, scores = None, request.names, False, None
-    if task in ("binary", "multiclass", "multilabel"):
-        scores = _scores(request, columns, preds)
-        size, names, named = _classes(request, columns, first, scores, scan)
-    elif task == "detection":
-        size, names, named = _labels(
-            request, columns, ("target_labels", *_predicted("labels", request)), first, scan
-        )
-    elif task == "regression":
-        size = _width(preds) if np.ndim(preds) == 2 else None
-        _same_width(first, request)
-    elif task == "ranking" and "query" not in columns:
-        raise MetricInputError("the task ranking needs --query, the column of the ids of queries")
-    elif task == "text":
-        for output in (*_predicted("preds", request), "target"):
-            if isinstance(first[output], np.ndarray) and first[output].dtype.kind not in "OUS":
-                raise MetricInputError(
-                    f"{_named(columns, output)} holds numbers; the task text takes strings"
-                )
-    if task != "text" and task != "detection":
-        for output in ("preds_a", "preds_b", "preds"):
-            if output in first and scores != "labels" and _holds_strings(first[output]):
-                raise MetricInputError(
-                    f"{_named(columns, output)} holds strings; the task {task} takes "
-                    f"{TASKS[task].takes}"
-                )
-    if (request.names or request.size) and task in ("regression", "ranking", "text"):
-        raise MetricInputError(f"--classes and --num-classes are not for the task {task}")
-    specs = (
-        defaults(task, size=size, scores=scores) if metrics is None else parsed(metrics, task, size)
-    )
-    return replace(
-        request,
-        specs=tuple(specs),
-        size=size,
-        names=names,
-        named=named,
-        scores=scores,
-        slicings=tuple(
-            _slicing(each, counted.get(f"slice_{place}"), first[f"slice_{place}"])
-            for place, each in enumerate(slicings)
-        ),
-        weighted="weights" in columns,
-    )
+    return _Plan(request, columns, first, scan).completed(metrics)
 
 
-def _predicted(name: str, request: Configuration) -> tuple[str, ...]:
-    return (f"{name}_a", f"{name}_b") if request.compared else (name,)
+@dataclass(frozen=True)
+class _Plan:
+    """What was asked for, and what is known of the files. Errors say what does not fit."""
 
+    request: Configuration
+    columns: Columns
+    first: Outputs
+    scan: Scan
 
-def _scores(request: Configuration, columns: Columns, preds: Rows) -> str:
-    """What the columns of predictions hold. It follows from names and shapes, never from values."""
-    # One column of a multiclass task cannot hold scores of several classes. Numbers of a binary
-    # task may be scores or labels, which the metrics take alike; names can only be labels.
-    labels = request.task == "multiclass" and np.ndim(preds) == 1 and not _holds_lists(preds)
-    labels |= request.task == "binary" and _holds_strings(preds)
-    if labels and request.scores in ("logits", "probabilities"):
-        raise MetricInputError(
-            f"--scores {request.scores}, and --preds names one column of labels; the task "
-            f"multiclass takes one column of scores for each class, or one of labels"
-        )
-    if request.scores == "labels" and np.ndim(preds) != 1:
-        raise MetricInputError("--scores labels is for one column of predicted labels")
-    if request.scores:
-        return request.scores
-    names = [name for output in columns if output.startswith("preds") for name in columns[output]]
-    logits = all(name.lower().startswith("logit") for name in names)
-    return "labels" if labels else "logits" if logits else "probabilities"
-
-
-def _classes(
-    request: Configuration, columns: Columns, first: Outputs, scores: str, scan: Scan
-) -> tuple[int | None, tuple[str, ...] | None, bool]:
-    """The number of classes or labels, their names, and whether columns hold the names."""
-    task, outputs = request.task, _predicted("preds", request)
-    preds, target, names = first[outputs[0]], first["target"], request.names
-    if task == "binary":
-        if np.ndim(preds) != 1:
+    def completed(self, metrics: str | None) -> Configuration:
+        """The request with the metrics, the classes and the slices."""
+        request, first = self.request, self.first
+        task, preds = request.task, request.outputs("preds")
+        size, names, named, scores = None, request.names, False, None
+        if task in ("binary", "multiclass", "multilabel"):
+            scores = self.scores(first[preds[0]])
+            size, names, named = self.classes(preds, scores)
+        elif task == "detection":
+            size, names, named = self.labels(("target_labels", *request.outputs("labels")))
+        elif task == "regression":
+            size = self.width(preds)
+        elif task == "ranking" and "query" not in self.columns:
             raise MetricInputError(
-                f"the task binary takes one column of scores, of the second class; --preds names "
-                f"{_width(preds)}: {_brief(columns[outputs[0]])}"
+                "the task ranking needs --query, the column of the ids of queries"
             )
-        if request.size not in (None, 2) or (names and len(names) != 2):
-            raise MetricInputError("the task binary has two classes; use --task multiclass")
-        # Labels that are numbers are 0 and 1 by definition, so no values have to be counted.
+        elif task == "text":
+            for output in (*preds, "target"):
+                if isinstance(first[output], np.ndarray) and first[output].dtype.kind not in "OUS":
+                    raise MetricInputError(
+                        f"{self.named(output)} holds numbers; the task text takes strings"
+                    )
+        if task not in ("text", "detection") and scores != "labels":
+            for output in preds:
+                if _holds_strings(first[output]):
+                    raise MetricInputError(
+                        f"{self.named(output)} holds strings; the task {task} takes "
+                        f"{TASKS[task].takes}"
+                    )
+        if (request.names or request.size) and task in ("regression", "ranking", "text"):
+            raise MetricInputError(f"--classes and --num-classes are not for the task {task}")
+        if metrics is None:
+            specs = defaults(task, size=size, scores=scores)
+        else:
+            specs = parsed(metrics, task, size)
+        return replace(
+            request,
+            specs=tuple(specs),
+            size=size,
+            names=names,
+            named=named,
+            scores=scores,
+            slicings=self.slicings(),
+            weighted="weights" in self.columns,
+        )
+
+    def scores(self, preds: Rows) -> str:
+        """What the columns of predictions hold, by their names and shapes, never by values."""
+        request = self.request
+        # One column of a multiclass task cannot hold scores of several classes. Numbers of a binary
+        # task may be scores or labels, which the metrics take alike; names can only be labels.
+        labels = request.task == "multiclass" and np.ndim(preds) == 1 and not _holds_lists(preds)
+        labels |= request.task == "binary" and _holds_strings(preds)
+        if labels and request.scores in ("logits", "probabilities"):
+            raise MetricInputError(
+                f"--scores {request.scores}, and --preds names one column of labels; the task "
+                f"multiclass takes one column of scores for each class, or one of labels"
+            )
+        if request.scores == "labels" and np.ndim(preds) != 1:
+            raise MetricInputError("--scores labels is for one column of predicted labels")
+        if request.scores:
+            return request.scores
+        names = [name for output in request.outputs("preds") for name in self.columns[output]]
+        logits = all(name.lower().startswith("logit") for name in names)
+        return "labels" if labels else "logits" if logits else "probabilities"
+
+    def classes(
+        self, outputs: Sequence[str], scores: str
+    ) -> tuple[int | None, tuple[str, ...] | None, bool]:
+        """The number of classes or labels, their names, and whether columns hold the names."""
+        request, target = self.request, self.first["target"]
+        preds, columns = self.first[outputs[0]], self.columns[outputs[0]]
+        names, width = request.names, _width(preds)
+        if request.task == "binary":
+            if np.ndim(preds) != 1:
+                raise MetricInputError(
+                    f"the task binary takes one column of scores, of the second class; --preds "
+                    f"names {width}: {_brief(columns)}"
+                )
+            if request.size not in (None, 2) or (names and len(names) != 2):
+                raise MetricInputError("the task binary has two classes; use --task multiclass")
+            # Labels that are numbers are 0 and 1 by definition, so no values have to be counted.
+            if not _holds_strings(target):
+                if scores == "labels":
+                    self.check_same_kind((*outputs, "target"))
+                return None, names, False
+            found = names or self.found("target")
+            if len(found) != 2:
+                raise MetricInputError(
+                    f"{self.named('target')} has {len(found)} distinct values, {_brief(found)}; "
+                    f"the task binary takes two"
+                )
+            return None, found, True
+        if request.task == "multilabel":
+            other = _width(target)
+            if np.ndim(preds) != 2 or width != other:
+                raise MetricInputError(
+                    f"--preds names {width} columns and --target {other}; the task multilabel "
+                    f"takes one of both for each label"
+                )
+            if names and len(names) != width:
+                raise MetricInputError(
+                    f"--classes has {len(names)} names; there are {width} labels"
+                )
+            # With a column for each label, the names of the columns are those of the labels.
+            own = tuple(self.columns["target"])
+            return width, names or (own if len(own) == width else None), False
+        if scores == "labels":
+            return self.labels(("target", *outputs))
+        given = request.size or (len(names) if names else width)
+        if given != width:
+            raise MetricInputError(
+                f"--preds names {width} columns of scores, and there are {given} classes; expected "
+                f"one column for each class"
+            )
         if not _holds_strings(target):
-            _same_kind(columns, (*outputs, "target"), first, scores)
-            return None, names, False
-        found = names or _found(columns, "target", scan)
-        if len(found) != 2:
+            return width, names, False
+        if names is None:
+            found = self.found("target")
+            # The names of the columns also say the order of the classes. The sorted values of the
+            # target need not be in that order, so they are taken only where their number is right.
+            endings = _endings(columns)
+            names = endings if set(found) <= set(endings) else found
+            if len(names) != width:
+                raise MetricInputError(
+                    f"{self.named('target')} has {len(found)} distinct values and --preds names "
+                    f"{width} columns; give the names of the classes in the order of the columns: "
+                    f"--classes {_brief(found)}"
+                )
+        return width, names, True
+
+    def labels(self, outputs: Sequence[str]) -> tuple[int, tuple[str, ...] | None, bool]:
+        """The same where all that is known of the classes is in columns of labels."""
+        request, named = self.request, self.check_same_kind(outputs)
+        if request.names:
+            return len(request.names), request.names, named
+        if request.size and not named:
+            return request.size, None, False
+        counts = self.scan(outputs)
+        values = {value for output in outputs for value in counts[output] if value is not None}
+        if named:
+            names = tuple(sorted(map(str, values)))
+            size = len(names)
+            if request.size not in (None, size):
+                raise MetricInputError(
+                    f"the labels have {size} distinct values; --num-classes is {request.size}"
+                )
+        else:
+            # Infinities have no integer. The metrics count them as out of range.
+            whole = [int(value) for value in values if abs(value) < 2**62]
+            # A label that no row has still counts as a class if a greater one occurs; two are the
+            # least that a metric of classes takes.
+            names, size = None, max(max(whole, default=1) + 1, 2)
+        if size > MOST_CLASSES:
             raise MetricInputError(
-                f"{_named(columns, 'target')} has {len(found)} distinct values, "
-                f"{_brief(found)}; the task binary takes two"
+                f"the labels have {size:,} classes; expected at most {MOST_CLASSES:,}: name the "
+                f"right column, or give --num-classes"
             )
-        return None, tuple(found), True
-    if task == "multilabel":
-        wide, other = _width(preds), _width(target)
-        if np.ndim(preds) != 2 or wide != other:
+        return size, names, named
+
+    def check_same_kind(self, outputs: Sequence[str]) -> bool:
+        """Whether columns of labels hold names; raises if others hold numbers."""
+        flat = {output: _flat(self.first[output]) for output in outputs}
+        named = [output for output in outputs if _holds_strings(flat[output])]
+        others = [output for output in outputs if flat[output] and output not in named]
+        if named and others:
             raise MetricInputError(
-                f"--preds names {wide} columns and --target {other}; the task multilabel takes "
-                f"one of both for each label"
+                f"{self.named(named[0])} holds names and {self.named(others[0])} numbers; expected "
+                f"the same of predicted labels and of targets"
             )
-        if names and len(names) != wide:
-            raise MetricInputError(f"--classes has {len(names)} names; there are {wide} labels")
-        # With a column for each label, the names of the columns are those of the labels.
-        own = tuple(columns["target"]) if len(columns["target"]) == wide else None
-        return wide, names or own, False
-    if scores == "labels":
-        return _labels(request, columns, ("target", *outputs), first, scan)
-    wide = _width(preds)
-    given = request.size or (len(names) if names else wide)
-    if given != wide:
-        raise MetricInputError(
-            f"--preds names {wide} columns of scores, and there are {given} classes; expected one "
-            f"column for each class"
-        )
-    if not _holds_strings(target):
-        return wide, names, False
-    if names is None:
-        found = _found(columns, "target", scan)
-        # The names of the columns also say the order of the classes. The sorted values of the
-        # target need not be in that order, so they are taken only where their number is right.
-        endings = _endings(columns[outputs[0]])
-        names = endings if set(found) <= set(endings) else found
-        if len(names) != wide:
+        return bool(named)
+
+    def found(self, output: str) -> tuple[str, ...]:
+        """The distinct values of a column of names, sorted."""
+        values = self.scan([output])[output]
+        found = tuple(sorted(str(value) for value in values if value is not None))
+        if len(found) > MOST_CLASSES:
             raise MetricInputError(
-                f"{_named(columns, 'target')} has {len(found)} distinct values and --preds names "
-                f"{wide} columns; give the names of the classes in the order of the columns: "
-                f"--classes {_brief(found)}"
+                f"{self.named(output)} has {len(found):,} distinct values; expected at most "
+                f"{MOST_CLASSES:,} classes"
             )
-    return wide, names, True
+        return found
 
+    def width(self, outputs: Sequence[str]) -> int | None:
+        """How many values a row of a regression has; None if they are no axis."""
+        target = self.first["target"]
+        for preds in (self.first[output] for output in outputs):
+            if np.shape(preds)[1:] != np.shape(target)[1:]:
+                raise MetricInputError(
+                    f"--preds names {_width(preds)} columns and --target {_width(target)}; "
+                    f"expected as many of both"
+                )
+        return _width(target) if np.ndim(target) == 2 else None
 
-def _same_kind(columns: Columns, outputs: Sequence[str], first: Outputs, scores: str) -> None:
-    """Raises if some columns of labels hold names and others numbers."""
-    named = [output for output in outputs if _holds_strings(_flat(first[output]))]
-    others = [output for output in outputs if output not in named and _flat(first[output])]
-    if scores == "labels" and named and others:
-        raise MetricInputError(
-            f"{_named(columns, named[0])} holds names and {_named(columns, others[0])} numbers; "
-            f"expected the same of predicted labels and of targets"
+    def slicings(self) -> tuple[Slicing, ...]:
+        """The slicings with their values: those that were given, or the most frequent ones."""
+        given = {f"slice_{place}": each for place, each in enumerate(self.request.slicings)}
+        # One pass over the files counts the values of all these columns.
+        counted = [output for output, each in given.items() if not each.values]
+        counts = self.scan(counted) if counted else {}
+        return tuple(
+            _slicing(each, counts.get(output), self.first[output]) for output, each in given.items()
         )
 
-
-def _labels(
-    request: Configuration,
-    columns: Columns,
-    outputs: Sequence[str],
-    first: Outputs,
-    scan: Scan,
-) -> tuple[int, tuple[str, ...] | None, bool]:
-    """The same where all that is known of the classes is in columns of labels."""
-    named = any(_holds_strings(_flat(first[output])) for output in outputs)
-    _same_kind(columns, outputs, first, "labels")
-    if request.names:
-        return len(request.names), request.names, named
-    if request.size and not named:
-        return request.size, None, False
-    counts = scan(outputs)
-    values = {value for output in outputs for value in counts[output] if value is not None}
-    if named:
-        names = tuple(sorted(map(str, values)))
-        if request.size not in (None, len(names)):
-            raise MetricInputError(
-                f"the labels have {len(names)} distinct values; --num-classes is {request.size}"
-            )
-        size = len(names)
-    else:
-        # NaN and infinities have no integer. The metrics count them as out of range.
-        whole = [int(value) for value in values if value == value and abs(value) < 2**62]
-        # A label that no row has still counts as a class if a greater one occurs; two are the least
-        # that a metric of classes takes.
-        names, size = None, max(max(whole, default=1) + 1, 2)
-    if size > MOST_CLASSES:
-        raise MetricInputError(
-            f"the labels have {size:,} classes; expected at most {MOST_CLASSES:,}: name the right "
-            f"column, or give --num-classes"
-        )
-    return size, names, named
-
-
-def _found(columns: Columns, output: str, scan: Scan) -> tuple[str, ...]:
-    """The distinct values of a column of names, sorted."""
-    found = tuple(sorted(str(value) for value in scan([output])[output] if value is not None))
-    if len(found) > MOST_CLASSES:
-        raise MetricInputError(
-            f"{_named(columns, output)} has {len(found):,} distinct values; expected at most "
-            f"{MOST_CLASSES:,} classes"
-        )
-    return found
+    def named(self, output: str) -> str:
+        return f"the column {self.columns[output][0]!r}"
 
 
 def _slicing(given: Slicing, counts: Counter[Value] | None, first: Rows) -> Slicing:
     if counts is None:
         kind = next((type(x) for x in listed(first) if x is not None), str)
         return replace(given, values=tuple(_as_value(str(x), kind, given.by) for x in given.values))
-    # NaN and a missing value are one slice, so their counts are added.
-    merged: Counter[Value] = Counter()
-    for value, number in counts.items():
-        merged[known(value)] += number
-    if not merged:
+    if not counts:
         raise MetricInputError(f"the column {given.by!r} has no rows to slice by")
     # Equal counts are ordered by the value, so that the order of the rows does not matter.
-    ranked = sorted(merged, key=lambda value: (-merged[value], str(value)))
+    ranked = sorted(counts, key=lambda value: (-counts[value], str(value)))
     return Slicing(given.by, tuple(ranked[:MOST_SLICES]), len(ranked) > MOST_SLICES)
 
 
@@ -281,16 +417,6 @@ def _endings(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name[start:] for name in names)
 
 
-def _same_width(first: Outputs, request: Configuration) -> None:
-    target = first["target"]
-    for output in _predicted("preds", request):
-        if np.shape(first[output])[1:] != np.shape(target)[1:]:
-            raise MetricInputError(
-                f"--preds names {_width(first[output])} columns and --target {_width(target)}; "
-                f"expected as many of both"
-            )
-
-
 def _width(x: Rows) -> int:
     return np.shape(x)[1] if np.ndim(x) > 1 else 1
 
@@ -311,11 +437,6 @@ def _holds_strings(values: Rows) -> bool:
     if isinstance(values, np.ndarray) and values.dtype.kind not in "OUS":
         return False
     return any(isinstance(x, str) for x in listed(values))
-
-
-def _named(columns: Columns, output: str) -> str:
-    names = columns.get(output) or columns.get(f"{output}_a") or [output]
-    return f"the column {names[0]!r}"
 
 
 def _brief(names: Sequence[str]) -> str:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from datarax import CheckpointError, ConfigurationMismatchError
-from datarax.evaluation.assembly import Configuration, assembled
-from datarax.evaluation.encoding import Slicing
+from datarax.evaluation.assembly import assembled
+from datarax.evaluation.encoding import Configuration, Slicing
 from datarax.evaluation.identity import identity_of
 from datarax.evaluation.outcome import (
     PARTIAL,

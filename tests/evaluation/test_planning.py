@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from datarax import MetricInputError
-from datarax.evaluation.assembly import Configuration
-from datarax.evaluation.encoding import Slicing
+from datarax.evaluation.encoding import Configuration, Slicing
 from datarax.evaluation.planning import MOST_SLICES, planned
 
 

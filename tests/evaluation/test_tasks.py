@@ -9,13 +9,8 @@ import pytest
 import datarax
 from datarax import DataraxError, metrics
 from datarax.cli import evaluation_arguments
-from datarax.evaluation.assembly import (
-    Configuration,
-    assembled,
-    without_interval,
-    without_slices,
-)
-from datarax.evaluation.encoding import Encoding, Slicing
+from datarax.evaluation.assembly import assembled, without_interval, without_slices
+from datarax.evaluation.encoding import Configuration, Slicing
 from datarax.evaluation.tasks import (
     CLASSES,
     TASKS,
@@ -269,9 +264,9 @@ def test_slices_of_values():
 
 def test_labels_as_numbers():
     def labels(x, classes=()):
-        encoding = Encoding("multiclass", classes, "probabilities")
+        config = Configuration("multiclass", names=classes, named=True, scores="probabilities")
         given = {"target": x, "preds": np.zeros((len(x), 2))}
-        return encoding(given)["target"].tolist()
+        return config.encoding(given)["target"].tolist()
 
     assert labels(["b", "a", "z"], ("a", "b")) == [1, 0, -1]
     assert labels(np.array([2, 2**40, -3])) == [2, -1, -3]
@@ -280,7 +275,7 @@ def test_labels_as_numbers():
 
 
 def test_queries_and_rows_as_ids():
-    encoding = Encoding("ranking")
+    encoding = Configuration("ranking").encoding
     given = {"preds": np.arange(4.0), "target": np.arange(4), "query": ["q", "a", "q", "b"]}
     out = encoding(given)
     assert out["query"].tolist() == [2, 0, 2, 1]
@@ -291,7 +286,7 @@ def test_queries_and_rows_as_ids():
 
 
 def test_boxes_are_padded():
-    encoding = Encoding("detection")
+    encoding = Configuration("detection").encoding
     out = encoding(
         {
             "boxes": [[[0, 0, 1, 1], [0, 0, 2, 2], [0, 0, 3, 3]], [], None],
