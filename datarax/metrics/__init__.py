@@ -129,13 +129,13 @@ from datarax.metrics.probabilistic.divergence import (
     JensenShannonDivergence as JensenShannonDivergence,
 )
 from datarax.metrics.probabilistic.divergence import KLDivergence as KLDivergence
-from datarax.metrics.probabilistic.explained_scores import D2Brier as D2Brier
-from datarax.metrics.probabilistic.explained_scores import D2LogLoss as D2LogLoss
 from datarax.metrics.probabilistic.forecasts import (
     ContinuousRankedProbabilityScore as ContinuousRankedProbabilityScore,
 )
 from datarax.metrics.probabilistic.forecasts import RankedProbabilityScore as RankedProbabilityScore
 from datarax.metrics.probabilistic.probability_losses import BrierScore as BrierScore
+from datarax.metrics.probabilistic.probability_losses import D2Brier as D2Brier
+from datarax.metrics.probabilistic.probability_losses import D2LogLoss as D2LogLoss
 from datarax.metrics.probabilistic.probability_losses import HingeLoss as HingeLoss
 from datarax.metrics.probabilistic.probability_losses import LogLoss as LogLoss
 from datarax.metrics.ranking.gain import DCG as DCG

@@ -1,14 +1,129 @@
 """Power means and norms of values."""
 
 import math
+from typing import Literal, Self
 
-from datarax._checks import choice
-from datarax._typing import PyTree
+import jax
+
+from datarax._checks import as_float, choice, numeric
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.metrics.aggregation.power_total import PowerTotal
+from datarax.algebra.state import State
+from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.aggregation.value_metric import ValueMetric
+from datarax.numerics.scaled_double import ScaledDouble
+from datarax.numerics.scaling import exponent_of, nan_where, significand, times_power_of_two
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import rows_weight
 from datarax.statistics.extremes import Extremes
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
+from datarax.statistics.scaled_total import ScaledTotal, stacked
+
+
+class PowerTotal(State, kw_only=False):
+    """The sum of `w * |x|**power`, or of `w * log(x)` for a power of 0; and the sum of `w`.
+
+    Each sum is scaled by powers of two, so that no power and no product overflows or underflows.
+    Logarithms have two sums: of the exponents and of the logarithms of the significands. So the
+    mean of large logarithms loses no digits.
+    """
+
+    power: Literal[2, 1, 0, -1]
+    """The power. For 0 and -1, negative values cannot be used, and zeros are counted separately: a
+    single zero makes the mean zero."""
+
+    zeros = MetricAccumulator(0, MetricReduceOp.max)
+    """1 if there were zeros."""
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        # The sum of powers, or of exponents and of logarithms of significands; and that of weights.
+        self.sums = ScaledTotal((2 if self.power else 3,))
+
+    def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
+        """Folds in `values` of any shape; `weights` broadcast against their leading axes.
+
+        Values that cannot be used are excluded and counted, unless their weight is zero.
+        """
+        x = as_float(numeric(values, "values"))
+        unusable = not_finite(x)
+        if self.power <= 0:
+            unusable |= out_of_range(x < 0, x)
+        w, invalid = rows_weight(unusable, weights)
+        w = xp.broadcast_to(w, x.shape)
+        some, one = w.astype(xp.bool_), ScaledTotal()
+        size = xp.where(some & (x != 0), xp.abs(x), 1)
+        factor = xp.where(x != 0, w, xp.zeros((), w.dtype))
+        if self.power:
+            terms = [_powers(size, self.power, factor)]
+        else:
+            terms = [one.of(part, factor) for part in _logarithms(size)]
+        return self.replace(
+            sums=self.sums.combine(stacked([*terms, one.of(w)])),
+            zeros=self.zeros.update(some & (x == 0)),
+            invalid=self.invalid.update(invalid),
+        )
+
+    @property
+    def _weight(self) -> ScaledDouble:
+        return self.sums[-1].number
+
+    def mean(self) -> jax.Array:
+        """The power mean, `mean(|x|**power)**(1 / power)`; NaN where the weight is zero."""
+        if self.power:
+            value = self._root(self.sums[0].number / self._weight)
+        else:
+            value = self._geometric_mean()
+        if self.power <= 0:
+            value = xp.where(self.zeros.value > 0, 0, value)
+        return nan_where(self._weight.double.high == 0, value)
+
+    def norm(self) -> jax.Array:
+        """`sum(|x|**power)**(1 / power)`; NaN where the weight is zero."""
+        return nan_where(self._weight.double.high == 0, self._root(self.sums[0].number))
+
+    def _root(self, x: ScaledDouble) -> jax.Array:
+        """`x**(1 / power)`; 0 where there are no values but zeros."""
+        if self.power == 2:
+            return x.root()
+        if self.power == 1:
+            return x.to_float()
+        some = x.double.high > 0
+        inverse = ScaledDouble.of(xp.ones_like(x.double.high)) / x
+        return xp.where(some, inverse.to_float(), 0)
+
+    def _geometric_mean(self) -> jax.Array:
+        """Two to the power of the mean logarithm; its whole part is applied exactly."""
+        exponents, significands, weight = self.sums[0].number, self.sums[1].number, self._weight
+        # 2**mean is 2**whole * 2**rest: only `rest`, which is small, is rounded.
+        whole = xp.round(_zero_where_nan((exponents / weight).to_float()))
+        rest = exponents - weight * whole + significands
+        part = xp.exp2(_zero_where_nan((rest / weight).to_float()))
+        return times_power_of_two(part, whole.astype(xp.int32))
+
+
+def _powers(x: jax.Array, power: int, w: jax.Array) -> ScaledTotal:
+    """The sum of `w * x**power` for positive values."""
+    if power > 0:
+        return ScaledTotal().of_powers(x, power, w)
+    terms, exponents = 1 / significand(x), -exponent_of(x)
+    if w.dtype == xp.bool_:
+        return ScaledTotal().of_terms(xp.where(w, terms, 0), exponents)
+    return ScaledTotal().of_terms(terms * significand(w), exponents + exponent_of(w))
+
+
+def _logarithms(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The exponent and the binary logarithm of the significand of positive values."""
+    part, exponent = xp.frexp(x)
+    below = part < 2**-0.5  # so that the logarithm of values near one is near zero
+    part = xp.where(below, part * 2, part)
+    exponent = exponent - below.astype(exponent.dtype)
+    return exponent.astype(x.dtype), xp.log2(part)
+
+
+def _zero_where_nan(x: jax.Array) -> jax.Array:
+    return xp.where(xp.isnan(x), 0, x)
 
 
 class RootMeanSquare(ValueMetric):

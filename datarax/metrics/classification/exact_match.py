@@ -2,12 +2,103 @@
 
 from typing import ClassVar, Self
 
+import jax
+
+from datarax._checks import numeric, refuse_ignored
+from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.algebra.fields import state
+from datarax.algebra.state import State
 from datarax.metrics.base import shareable
 from datarax.metrics.classification.count_ratio import TaskMetric
-from datarax.metrics.classification.row_matches import RowMatches
 from datarax.numerics.double_float import DoubleFloat
+from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.batches import check_task, examples, predictions, rows_weight
+from datarax.statistics.invalid_counts import Invalid, InvalidCounts
+from datarax.statistics.thresholds import (
+    HIGHEST_SCORE,
+    checked_threshold,
+    is_above,
+    of_probabilities,
+)
+
+
+class RowMatches(State):
+    """The weight of rows, and of the rows in which every entry is predicted right.
+
+    Rows with an invalid entry are excluded and counted in `invalid`; rows in which all targets are
+    ignored are excluded.
+    """
+
+    num_classes: int | None = None
+    """Sequences of classes: scores (..., S, C) or labels (..., S), and labels (..., S)."""
+    num_labels: int | None = None
+    """Rows of labels: scores (..., L) and 0/1 targets (..., L). One of the two is required."""
+    threshold: float = 0.5
+    """Labels: a score above it predicts the label."""
+    from_logits: bool = False
+    """Labels: whether scores are logits; then the threshold is of their sigmoid."""
+    ignore_index: int | None = None
+    """Entries with this target are excluded."""
+
+    right = MetricAccumulator(0.0)
+    total = MetricAccumulator(0.0)
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        check_task(self.num_classes, self.num_labels)
+        if self.num_classes is None and self.num_labels is None:
+            raise MetricInputError(
+                "ExactMatch compares rows: give num_labels= (multilabel), or num_classes= "
+                "(sequences of classes); for single examples use Accuracy"
+            )
+        if self.num_classes is not None:
+            refuse_ignored(self, "threshold", HIGHEST_SCORE)
+        if self.from_logits and self.num_classes is not None:
+            raise MetricInputError(
+                "from_logits=True is for num_labels=, with which scores have a threshold; the "
+                "highest logit is also the highest probability, so leave it out with num_classes="
+            )
+        self.threshold = checked_threshold(self.threshold, self.from_logits)
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """Folds in rows; `weights` are those of rows."""
+        preds, target = numeric(preds, "preds"), numeric(target, "target")
+        if target.ndim == 0:
+            raise MetricInputError("target has no axes; expected rows (..., S) of targets")
+        # A row is right if each of its entries is right or does not count.
+        hit, counts, invalid_entry = self._entries(preds, target, weights)
+        w, invalid = rows_weight(invalid_entry.any((-1,)), weights)
+        zero = xp.zeros((), w.dtype)
+        w = xp.where(xp.any(counts, -1), w, zero)
+        return self.replace(
+            right=self.right.update(xp.where(xp.all(hit | ~counts, -1), w, zero)),
+            total=self.total.update(w),
+            invalid=self.invalid.update(invalid),
+        )
+
+    def _entries(
+        self, preds: jax.Array, target: jax.Array, weights: Weights
+    ) -> tuple[jax.Array, jax.Array, Invalid]:
+        """Whether each entry is right, whether it counts, and the invalid entries."""
+        index = self.ignore_index
+        if self.num_classes is not None:
+            seen = predictions(
+                preds, target, None, self.num_classes, ignore_index=index, in_rows=True
+            )
+            return seen.chosen[..., 0] == seen.target, seen.weight, seen.invalid
+        batch = examples(
+            preds,
+            target,
+            weights,  # rows of weight zero may hold anything
+            num_labels=self.num_labels,
+            ignore_index=index,
+            threshold=of_probabilities(self.threshold, self.from_logits),
+            from_logits=self.from_logits,
+        )
+        chosen = is_above(batch.preds, self.threshold, self.from_logits)
+        return chosen == batch.target, batch.weight.astype(xp.bool_), batch.invalid
 
 
 class ExactMatch(TaskMetric):

@@ -1,25 +1,267 @@
 """Rank correlations: how well the order of the predictions agrees with that of the targets."""
 
+from typing import ClassVar, NamedTuple, Self
+
 import jax
 
-from datarax._checks import refuse_ignored
-from datarax._typing import PyTree
-from datarax._xp import vmap, xp
+from datarax._checks import numeric, refuse_ignored
+from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import at, lax, vmap, xp
+from datarax.algebra.fields import state
 from datarax.algebra.memo import computed_once
+from datarax.algebra.replication import folding
+from datarax.algebra.state import State
+from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
-from datarax.metrics.regression.joint_bins import JointHistogram
 from datarax.metrics.regression.per_output import RegressionMetric
-from datarax.metrics.regression.ranks import (
-    dense_ranks,
-    mean_ranks,
-    order_agreement_sums,
-    rank_correlation_of_bins,
-)
+from datarax.numerics.double_float import DoubleFloat, stack
+from datarax.numerics.dyadic_grid import DyadicGrid
+from datarax.numerics.limbs import as_double
 from datarax.numerics.normalized_products import correlation_coefficient
-from datarax.numerics.scaling import power_of_two_near_reciprocal
+from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
+from datarax.numerics.sums import suffix_sums, sum_floats
+from datarax.statistics.adaptive_bins import Places, WideBins
+from datarax.statistics.batches import pairs
 from datarax.statistics.buffer import PairBuffer
 from datarax.statistics.cross_moments import TwoMoments
+from datarax.statistics.invalid_counts import InvalidCounts
+from datarax.statistics.scatter_counts import ScatterCounts
+
+
+class JointTable(NamedTuple):
+    """The weight of pairs by the bins of both values, in ascending order."""
+
+    weights: DoubleFloat
+    """(slots, slots), by the bin of the first value and that of the second."""
+    is_tie: jax.Array
+    """The mask of the bins that hold at most one distinct value, (2, slots)."""
+
+
+class JointBins(WideBins):
+    """The weight of pairs of values, by the bins of both.
+
+    The two values are the two classes of `WideBins`, with one table over the bins of both.
+    """
+
+    bits_allowed: ClassVar[tuple[int, int]] = 6, 13
+
+    def empty(self) -> dict[str, PyTree]:
+        return super().empty() | {"counts": ScatterCounts((self.slots, self.slots))}
+
+    @folding
+    def add(self, x: PyTree, w: jax.Array, row: jax.Array | None = None) -> Self:
+        """Adds pairs (N, 2) of finite values, each with its weight (N,)."""
+        x, w, self = replicated((x, w, self))
+        counted = xp.broadcast_to(w.astype(xp.bool_)[:, None], x.shape)
+        x, bins, grid = self.covering(x, counted)
+        place, slots = grid.place(x), grid.slots
+        both = place + xp.arange(2, dtype=xp.int32)[None, :] * slots
+        both = xp.where(counted, both, 4 * slots)  # ignored
+        place = xp.where(counted[:, 0], place[:, 0] * slots + place[:, 1], slots * slots)
+        extremes = bins.extremes_with(both, x)
+        return bins.with_parts(
+            {"extremes": extremes, "counts": bins.counts.add_below_full(place, w)}
+        )
+
+    def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:
+        old, new = self.both_grids(reach)
+
+        def join(carry: PyTree) -> PyTree:
+            left, scale, tables = carry
+            return ~left, new.scale, self.joined(tables, old.with_scale(*scale), new)
+
+        # A loop of at most one round: see `AdaptiveBins`.
+        left = full | xp.any((old.bottom != new.bottom) | (old.shift != new.shift))
+        carry = (left, old.scale, self.tables())
+        _, scale, tables = lax.while_loop(lambda carry: carry[0], join, carry)
+        return self.with_tables(tables, reach, full), new.with_scale(*scale)
+
+    def counts_on(self, counts: jax.Array, place: Places) -> jax.Array:
+        first, second = place[1]
+        return at(xp.zeros_like(counts))[..., first[:, None], second[None, :]].add(counts)
+
+    def table(self) -> JointTable:
+        """The table with the bins in ascending order."""
+        first, second = order = self.order(self.grid)
+        weights = self.counts.double.map(lambda x: x[first][:, second])
+        negated, greatest = (
+            self.extremes.double[i].map(lambda x: xp.take_along_axis(x, order, -1))
+            for i in range(2)
+        )
+        return JointTable(weights, -negated >= greatest)
+
+
+class JointHistogram(State):
+    """The weight of pairs of a prediction and a target, by the bins of both.
+
+    The bins of each adapt to its range, as those of `ValueHistogram`, so memory is constant:
+    `4**bits` cells of 12 bytes. Integers of 32 bits are not rounded. Pairs with NaN or infinite
+    values are excluded, and counted in `invalid`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics.regression.rank_correlation import JointHistogram
+        >>> seen = JointHistogram(bits=8).update(jnp.arange(3.0), jnp.array([5.0, 4.0, 4.0]))
+        >>> print(seen.table().weights.to_float().sum())
+        3.0
+    """
+
+    bits: int = 10
+    """Each value has `2**bits` bins, from 6 to 13. One more bit takes four times the memory."""
+
+    bins: JointBins = state()
+    invalid = InvalidCounts()
+
+    def __post_init__(self) -> None:
+        self.bins = JointBins(size=2, bits=self.bits, octaves=15)
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """Folds in `preds` and `target`, both of any one shape."""
+        p, _, w, invalid = pairs(preds, target, weights, ())
+        x, y = (as_double(numeric(each, "preds")) for each in (preds, target))
+        x, y, w = replicated((x, y, xp.broadcast_to(w, p.shape)))
+        both = stack([x.reshape(-1), y.reshape(-1)], -1)
+        return self.replace(
+            bins=self.bins.add(both, w.reshape(-1)), invalid=self.invalid.update(invalid)
+        )
+
+    @computed_once
+    def table(self) -> JointTable:
+        """The weights by the bins of both, in ascending order."""
+        return self.bins.table()
+
+
+# How many values are compared with all others at a time.
+_BLOCK = 128
+
+
+def dense_ranks(x: DoubleFloat) -> jax.Array:
+    """How many different values are less than each of (N,) values, as a float."""
+    order = xp.lexsort((x.low, x.high))
+    ordered = x[order]
+    greater = (ordered[1:] != ordered[:-1]).astype(xp.int32)
+    ranks = xp.cumsum(xp.concatenate([xp.zeros_like(order[:1], xp.int32), greater]))
+    return at(xp.zeros_like(x.high))[order].set(ranks.astype(x.dtype))
+
+
+def mean_ranks(x: jax.Array, w: jax.Array) -> jax.Array:
+    """The mean rank of each value minus 1/2: the weight below it, plus half the weight of its ties.
+
+    Equal values share their mean rank. The rank of a value of weight zero is unspecified. `x` and
+    `w` are (N,). Within 1 ulp of the exact rank.
+    """
+    order = xp.argsort(xp.where(w > 0, x, xp.inf))
+    x, w = x[order], w[order]
+    cumulative = suffix_sums(DoubleFloat.of(w[::-1]))[::-1]
+    # Where each run of equal values starts and ends; values of weight zero come last.
+    same = (w > 0) & (x == xp.roll(x, 1)) & (xp.arange(x.size) > 0)
+    index = xp.arange(x.size, dtype=xp.int32)
+    start = lax.cummax(xp.where(same, 0, index))
+    is_last = xp.append(~same[1:], True)
+    end = lax.cummin(xp.where(is_last, index, xp.int32(x.size - 1)), reverse=True)
+    # rank = (weight below + weight up to the end of the run) / 2
+    below = cumulative[start] - w[start]
+    rank = ((below + cumulative[end]) * 0.5).to_float()
+    return at(xp.zeros_like(x))[order].set(rank)
+
+
+def order_agreement_sums(
+    x: jax.Array, y: jax.Array, w: jax.Array, filled: jax.Array
+) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
+    """Three sums over all pairs (i, j): of `w_i w_j a b`, of `w_i w_j |a|`, and of `w_i w_j |b|`.
+
+    `a` is the sign of `x_i - x_j`, and `b` the sign of `y_i - y_j`. All arrays are (N,), and only
+    the first `filled` values have a weight. The sums are exact for up to 2**24 values of weight
+    one, otherwise within about `N` units of `2**-24`. The time grows with `filled * N`.
+    """
+    size = x.size
+    block = min(_BLOCK, size)
+    x, y, w = (xp.pad(v, (0, -size % block)) for v in (x, y, w))
+
+    def add_block(i: jax.Array, sums: tuple[DoubleFloat, ...]) -> tuple[DoubleFloat, ...]:
+        rows_x, rows_y, rows_w = (lax.dynamic_slice_in_dim(v, i * block, block) for v in (x, y, w))
+        a, b = _difference_signs(rows_x, x), _difference_signs(rows_y, y)
+        # The sum of a row is exact without weights: a whole number of at most 2**24.
+        by_row = [xp.sum(part * w[None, :], -1) for part in (a * b, xp.abs(a), xp.abs(b))]
+        return tuple(
+            total + sum_floats(rows_w * row, (0,)) for total, row in zip(sums, by_row, strict=True)
+        )
+
+    zero = DoubleFloat.of(xp.zeros((), x.dtype))
+    blocks = (filled + (block - 1)) // block
+    agreeing, x_different, y_different = lax.fori_loop(
+        xp.int32(0), blocks, add_block, (zero, zero, zero)
+    )
+    return agreeing, x_different, y_different
+
+
+def _difference_signs(rows: jax.Array, columns: jax.Array) -> jax.Array:
+    """The sign of `rows[i] - columns[j]`: 1, -1, or 0 where they are equal."""
+    rows, columns = rows[:, None], columns[None, :]
+    return (rows > columns).astype(rows.dtype) - (rows < columns).astype(rows.dtype)
+
+
+def rank_correlation_of_bins(
+    weights: DoubleFloat, is_tie: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Bounds and an estimate of Spearman's correlation of values that are known by their bins.
+
+    In a bin of weight n, below which there is the weight b, the mean rank is `b + n / 2`, whatever
+    the values. The distances d of the ranks from it sum up to zero, and their squares to at most
+    `n**3 / 12`, in which all values differ. So the sum of products of both ranks, around their
+    mean, is that of the mean ranks of the bins, and three more sums. Two have a distance times a
+    mean rank: within a bin such a sum is greatest if the distances are in the order of the mean
+    ranks, which is known by the table. The third, of the products of two distances, is bounded by
+    their squares (Cauchy and Schwarz).
+
+    Args:
+        weights: of pairs, by the bins of both values in ascending order, (A, B).
+        is_tie: the masks (A,) and (B,), padded to one array, of the bins that hold one value.
+
+    Returns:
+        The lower bound, the estimate and the upper bound, of shape (). The estimate is for values
+        that differ, in no order within a bin. NaN if either value is constant.
+    """
+    total = weights.sum((0, 1))
+    shares = weights / total[None, None]
+    center, square, spare, slack = [], [], [], []
+    for table, tie in ((shares, is_tie[0]), (shares.map(xp.transpose), is_tie[1])):
+        own = table.sum(1)
+        # The mean rank of each bin, over the total weight, from -1/2 to 1/2. Of one bin it is 0,
+        # although the shares of float weights may not add up to 1.
+        several = xp.sum(own.high > 0) > 1
+        rank = own * 0.5 + 0.5 - suffix_sums(own)
+        rank = rank.map(lambda x, several=several: xp.where(several, x, 0))
+        center.append(rank)
+        square.append((own * rank * rank).sum())
+        spare.append((own * own * own).map(lambda x, tie=tie: xp.where(tie, 0, x)).sum() / 12)
+    for table, tie, rank in (
+        (shares, is_tie[0], center[1]),
+        (shares.map(xp.transpose), is_tie[1], center[0]),
+    ):
+        distance = (table.sum(1)[:, None] + table) * 0.5 - suffix_sums(table)
+        free = table.map(lambda x, tie=tie: xp.where(tie[:, None], 0, x))
+        slack.append((free * distance * rank[None, :]).sum((0, 1)))
+    products = (shares * center[0][:, None] * center[1][None, :]).sum((0, 1)).to_float()
+    gained = (slack[0] + slack[1]).to_float() + xp.sqrt((spare[0] * spare[1]).to_float())
+    least = xp.sqrt((square[0] * square[1]).to_float())
+    most = xp.sqrt(((square[0] + spare[0]) * (square[1] + spare[1])).to_float())
+
+    def ratio(x: jax.Array, divisor: jax.Array) -> jax.Array:
+        quotient = x / xp.where(divisor > 0, divisor, 1)
+        return xp.clip(xp.where(divisor > 0, quotient, xp.sign(x)), -1, 1)
+
+    # A bound is farthest from zero by the least divisor.
+    low, high = products - gained, products + gained
+    lower = ratio(low, xp.where(low < 0, least, most))
+    upper = ratio(high, xp.where(high > 0, least, most))
+    is_constant = ~(most > 0)
+    return (
+        nan_where(is_constant, lower),
+        nan_where(is_constant, ratio(products, most)),
+        nan_where(is_constant, upper),
+    )
 
 
 class RankCorrelation(RegressionMetric):
@@ -67,11 +309,12 @@ class SpearmanCorrCoef(RankCorrelation):
     """
 
     bits: int | None = None
-    """If given, pairs are counted in a table of `2**bits` bins of both values, in place of a
-    buffer, see `joint_bins`. 10 bits take 13 MB. For a million pairs of normal numbers the bounds
-    are 0.014 apart if they are unrelated, and 0.002 at a correlation of 0.99;
-    one more bit takes four times the memory, and halves that. Of few distinct values, such as small
-    integers, the value is exact. Values of very different sizes share bins: the bounds are wide."""
+    """If given, pairs are counted in a table of `2**bits` bins of both values, and no examples are
+    kept; see `JointHistogram`. 10 bits take 13 MB. For a million pairs of normal numbers the bounds
+    are 0.014 apart if the numbers are unrelated, and 0.002 at a correlation of 0.99; one more bit
+    takes four times the memory and halves that distance. The value is exact if there are few
+    distinct values, such as small integers. The bounds are wide if values differ much in size,
+    because these share bins."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
