@@ -257,19 +257,17 @@ def _padded_lists(feed: Feed, columns: list[Rows]) -> Outputs:
                 f"the column {name!r} holds lists of {int(lists.lengths.min())} to {width} values, "
                 f"and no metric takes a mask of them; expected lists of one length"
             )
-        real = None
     else:
         # Few widths, so that few programs are compiled.
         width = 1 << max(width - 1, 0).bit_length()
-        real = np.arange(width) < lists.lengths[:, None]
+    real = np.arange(width) < lists.lengths[:, None]
     items = _as_numbers(lists.items, feed, name)
     if feed.width and not items.size:  # no list has an item that shows its length
         items = items.reshape(0, feed.width)
     padded = np.zeros((len(lists.lengths), width, *items.shape[1:]), items.dtype)
     # A mask selects row by row, which is the order in which the items lie.
-    padded[np.arange(width) < lists.lengths[:, None]] = items
-    given = {feed.output: padded}
-    return given if real is None or feed.mask is None else {feed.mask: real} | given
+    padded[real] = items
+    return {feed.output: padded} if feed.mask is None else {feed.mask: real, feed.output: padded}
 
 
 def taken(outputs: Outputs, rows: slice | np.ndarray) -> Outputs:
