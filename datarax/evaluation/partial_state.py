@@ -58,15 +58,14 @@ def on_thread(
         raise _Stopped
 
     def run() -> None:
-        with suppress(_Stopped):
-            try:
-                call(lambda item: give("item", item))
-            except _Stopped:
-                raise
-            except BaseException as error:
+        try:
+            call(lambda item: give("item", item))
+            give("end", None)
+        except _Stopped:
+            pass
+        except BaseException as error:
+            with suppress(_Stopped):
                 give("error", error)
-            else:
-                give("end", None)
 
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
