@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from datarax.wrappers.classwise import Classwise as Classwise
     from datarax.wrappers.collection import Collection as Collection
     from datarax.wrappers.compare import Compare as Compare
-    from datarax.wrappers.decayed import Decayed as Decayed
     from datarax.wrappers.interval import Interval as Interval
     from datarax.wrappers.multi_output import MultiOutput as MultiOutput
     from datarax.wrappers.multi_task import MultiTask as MultiTask
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from datarax.wrappers.run_health import health as health
     from datarax.wrappers.sliced import Sliced as Sliced
     from datarax.wrappers.transformed import Transformed as Transformed
+    from datarax.wrappers.window import Decayed as Decayed
     from datarax.wrappers.window import Window as Window
 
 __version__ = "0.1.0"
@@ -93,7 +93,7 @@ _LAZY = {
     "Transformed": "datarax.wrappers.transformed",
     "per_device": "datarax.wrappers.per_device",
     "Sliced": "datarax.wrappers.sliced",
-    "Decayed": "datarax.wrappers.decayed",
+    "Decayed": "datarax.wrappers.window",
     "Interval": "datarax.wrappers.interval",
     "MultiOutput": "datarax.wrappers.multi_output",
     "Window": "datarax.wrappers.window",
