@@ -25,8 +25,7 @@ from datarax.evaluation.table_batches import TableBatch, whole_queries
 from datarax.evaluation.tables import Outputs, Part
 from datarax.metrics.base import Metric
 from datarax.wrappers.best import Best
-from datarax.wrappers.decayed import Decayed
-from datarax.wrappers.window import Window
+from datarax.wrappers.window import Decayed, Window
 
 T = TypeVar("T")
 _SECONDS_TO_CLOSE = 2.0
