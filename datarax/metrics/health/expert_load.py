@@ -16,7 +16,7 @@ from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import in_range, on_leading_axes, rows_weight
+from datarax.statistics.batches import broadcast_leading, in_range, rows_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.scatter_counts import count_labels
@@ -97,7 +97,7 @@ class ExpertCounts(State):
                 number = given
         w, invalid = rows_weight(unusable, weights)
         # Cast only after the check of the range: a cast may wrap an invalid id to a valid one.
-        layers, row = self.counts.shape[0], _spread(layer_ids, ids.shape, "layer")
+        layers, row = self.counts.shape[0], broadcast_leading(layer_ids, ids.shape, "layer")
         place = row * xp.int32(self.num_experts) + ids.astype(xp.int32)
 
         def count(w: jax.Array) -> jax.Array:
@@ -162,7 +162,7 @@ class ExpertCounts(State):
         w, invalid = rows_weight(not_finite(z) | _over(unknown, rows), weights)
         # One column for each layer; a row counts in one of them.
         layers = xp.arange(self.counts.shape[0], dtype=xp.int32)
-        mine = _spread(layer_ids, rows, "layer")[..., None] == xp.broadcast_to(
+        mine = broadcast_leading(layer_ids, rows, "layer")[..., None] == xp.broadcast_to(
             layers, (*rows, layers.size)
         )
         w = xp.where(mine, w[..., None], xp.zeros((), w.dtype))
@@ -174,19 +174,14 @@ class ExpertCounts(State):
         )
 
 
-def _spread(x: jax.Array, shape: tuple[int, ...], name: str) -> jax.Array:
-    """`x`, which broadcasts against the leading axes of `shape`, in that shape."""
-    return xp.broadcast_to(on_leading_axes(x, shape, name), shape)
-
-
 def _over(invalid: Invalid, shape: tuple[int, ...]) -> Invalid:
     """Invalid layers, as the invalid rows of a batch of this shape."""
-    return jax.tree.map(lambda x: _spread(x, shape, "layer"), invalid)
+    return jax.tree.map(lambda x: broadcast_leading(x, shape, "layer"), invalid)
 
 
 def _mask(dropped: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, Invalid]:
     """The mask of the assignments that were dropped, and which of them are neither 0 nor 1."""
-    dropped = _spread(dropped, shape, "dropped")
+    dropped = broadcast_leading(dropped, shape, "dropped")
     if dropped.dtype == xp.bool_:
         return dropped, out_of_range(xp.zeros(shape, xp.bool_))
     x = as_float(dropped)

@@ -13,7 +13,7 @@ from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
 from datarax.metrics.health.value_profile import OCTAVES, checked_quantiles, percentiles
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.batches import on_leading_axes, rows_weight
+from datarax.statistics.batches import broadcast_leading, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.value_histogram import ValueHistogram
@@ -91,8 +91,7 @@ class StepTime(Metric):
         unusable = not_finite(x) | out_of_range(x < 0, x)
         part = None
         if waiting is not None:
-            part = as_float(numeric(waiting, "waiting"))
-            part = xp.broadcast_to(on_leading_axes(part, x.shape, "waiting"), x.shape)
+            part = broadcast_leading(as_float(numeric(waiting, "waiting")), x.shape, "waiting")
             unusable |= not_finite(part) | out_of_range((part < 0) | (part > x), part)
         w, invalid = rows_weight(unusable, weights)
         w = xp.broadcast_to(w, x.shape)
