@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, integers, numeric, positive_int, python_int
+from datarax._checks import as_float, integers, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, xp
@@ -15,7 +15,7 @@ from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.base import Metric
 from datarax.metrics.ranking.queries import Queries, ranked_queries
-from datarax.metrics.ranking.query_metric import RankedMean, checked_k
+from datarax.metrics.ranking.query_metric import RankedMean
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.rankings import Ranking, number
 from datarax.numerics.run_sums import run_sums
@@ -49,7 +49,7 @@ class Novelty(RankedMean):
     """How many items are recommended to each user."""
 
     def __post_init__(self) -> None:
-        self.k = checked_k(self.k, required=True)
+        positive_int(self.k, "k")
 
     def update(
         self,
@@ -114,7 +114,7 @@ class IntraListDiversity(RankedMean):
     """How many items are recommended to each user."""
 
     def __post_init__(self) -> None:
-        self.k = checked_k(self.k, required=True)
+        positive_int(self.k, "k")
 
     def update(
         self,
@@ -209,9 +209,8 @@ class CatalogCoverage(Metric):
     together_by: ClassVar[str | None] = "query"
 
     def __post_init__(self) -> None:
-        self.num_items = python_int(self.num_items)
         positive_int(self.num_items, "num_items")
-        self.k = checked_k(self.k, required=True)
+        positive_int(self.k, "k")
         self.seen = MetricAccumulator(np.zeros(self.num_items, np.int32), MetricReduceOp.max)
 
     def update(
