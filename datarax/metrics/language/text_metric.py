@@ -115,9 +115,10 @@ class TextMetric(CountedText):
         """The sum of one of the numbers; -1 is the weight of all texts."""
         return self.sums[column].double
 
-    def each_sum(self, columns: slice) -> DoubleFloat:
-        """Several sums."""
-        return self.sums.double.map(lambda x: x[columns])
+    @property
+    def number_sums(self) -> jax.Array:
+        """The sum of each of the numbers, (width,), as floats."""
+        return self.sums.double.map(lambda x: x[:-1]).to_float()
 
     @property
     def is_empty(self) -> jax.Array:
