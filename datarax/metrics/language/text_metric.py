@@ -126,18 +126,6 @@ class TextMetric(CountedText):
         return self.sum(-1).high == 0
 
 
-class TextMean(TextMetric):
-    """The mean of one number of each text, which a subclass defines in `numbers`."""
-
-    width: ClassVar[int] = 1  # type: ignore[assignment]
-
-    def compute(self) -> PyTree:
-        return quotient(self.sums[0], self.sums[-1])
-
-    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
-        return self.sum(0), self.sum(-1)
-
-
 class TextRatio(TextMetric):
     """The quotient of the sums of the first two numbers of each text."""
 
@@ -149,6 +137,14 @@ class TextRatio(TextMetric):
 
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
         return self.sum(0), self.sum(1)
+
+
+class TextMean(TextRatio):
+    """The mean of one number of each text, which a subclass defines in `numbers`."""
+
+    higher_is_better = None
+    # The sum that follows the only number is the weight of all texts.
+    width: ClassVar[int] = 1
 
 
 def checked_texts(texts: PyTree, name: str) -> list[str]:
