@@ -63,7 +63,7 @@ def psum(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
     """Elementwise sums over the axis: one all-reduce for integers, one for floats."""
     # Addition in two's complement is the same for signed and unsigned integers, so both are sent
     # as signed.
-    return _packed(arrays, _carrier_stem, lambda buffer: lax.psum(buffer, axis_name))
+    return _packed(arrays, lambda buffer: lax.psum(buffer, axis_name))
 
 
 def pmax(keys: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
@@ -71,7 +71,7 @@ def pmax(keys: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
 
     Minima travel as maxima, too.
     """
-    return _packed(keys, lambda key: "int", lambda buffer: lax.pmax(buffer, axis_name))
+    return _packed(keys, lambda buffer: lax.pmax(buffer, axis_name))
 
 
 def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
@@ -195,9 +195,7 @@ def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:
     missing = tuple(n for n in axis_names(axis_name) if n not in varying_axes(x))
     if not missing:
         return x
-    if hasattr(lax, "pcast"):
-        return lax.pcast(jnp.asarray(x), missing, to="varying")
-    return getattr(lax, "pvary")(jnp.asarray(x), missing)  # noqa: B009  (jax before pcast)
+    return lax.pcast(jnp.asarray(x), missing, to="varying")
 
 
 # Keys: signed integers for any real dtype, whose maximum is the key of the maximum or the minimum.
@@ -246,18 +244,15 @@ def _flip(bits: jax.Array) -> jax.Array:
 
 
 def _packed(
-    arrays: Sequence[jax.Array],
-    stem: Callable[[jax.Array], str],
-    collective: Callable[[jax.Array], jax.Array],
+    arrays: Sequence[jax.Array], collective: Callable[[jax.Array], jax.Array]
 ) -> list[jax.Array]:
     """Applies a collective to arrays that are concatenated into one buffer for each kind of dtype.
 
-    `stem` gives the kind of an array: the name of its dtype without the number of bits. A buffer
-    has at least 32 bits per number, and as many as the widest array in it.
+    A buffer has at least 32 bits per number, and as many as the widest array in it.
     """
     groups: dict[str, list[int]] = {}
     for i, x in enumerate(arrays):
-        groups.setdefault(stem(x), []).append(i)
+        groups.setdefault(_kind(x), []).append(i)
     result = list(arrays)
     for name, members in groups.items():
         bits = 8 * max(8 if name == "complex" else 4, *(arrays[i].dtype.itemsize for i in members))
@@ -272,9 +267,10 @@ def _packed(
     return result
 
 
-def _carrier_stem(x: jax.Array) -> str:
+def _kind(x: jax.Array) -> str:
+    """The name of the dtype that carries an array, without the number of bits."""
     kinds = {jnp.integer: "int", jnp.floating: "float", jnp.complexfloating: "complex"}
-    return next(stem for kind, stem in kinds.items() if jnp.issubdtype(x.dtype, kind))
+    return next(name for kind, name in kinds.items() if jnp.issubdtype(x.dtype, kind))
 
 
 # Words: the bits of arrays as unsigned integers, without gaps.
