@@ -81,12 +81,18 @@ def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
     buffers are summed as integers, which is exact. `lax.all_gather` is not used, because the
     replication check would type its result as varying between devices.
     """
+    return unpack_words(lax.psum(own_row(arrays, axis_name), axis_name), arrays)
+
+
+def own_row(arrays: Sequence[jax.Array], axis_name: AxisName) -> jax.Array:
+    """Words with a row for each device: the bits of the arrays in that of this one, else zeros.
+
+    The sum over the axis holds the bits of all devices; `unpack_words` reads them.
+    """
     size, index = lax.axis_size(axis_name), lax.axis_index(axis_name)
     flat = pack_words(arrays)
     mine = jnp.arange(size, dtype=jnp.int32) == index.astype(jnp.int32)
-    rows = jnp.where(mine[:, None], flat[None, :], jnp.zeros((), flat.dtype))
-    rows = lax.psum(rows, axis_name)
-    return unpack_words(rows, arrays)
+    return jnp.where(mine[:, None], flat[None, :], jnp.zeros((), flat.dtype))
 
 
 class Stage(NamedTuple):
