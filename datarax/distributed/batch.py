@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 from datarax._checks import numeric
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
+from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 
 
@@ -58,7 +59,7 @@ def global_batch(
         >>> print(mean.update(batch["loss"], weights=real).compute())
         1.0
     """
-    names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+    names = collectives.axis_names(axis_names)
     for name in names:
         if name not in mesh.axis_names:
             raise MetricInputError(

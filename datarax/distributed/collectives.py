@@ -63,7 +63,7 @@ def psum(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
     """Elementwise sums over the axis: one all-reduce for integers, one for floats."""
     # Addition in two's complement is the same for signed and unsigned integers, so both are sent
     # as signed.
-    return _packed(arrays, _carrier_stem, lambda buffer: lax.psum(buffer, axis_name))
+    return _packed(arrays, lambda buffer: lax.psum(buffer, axis_name))
 
 
 def pmax(keys: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
@@ -71,7 +71,7 @@ def pmax(keys: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
 
     Minima travel as maxima, too.
     """
-    return _packed(keys, lambda key: "int", lambda buffer: lax.pmax(buffer, axis_name))
+    return _packed(keys, lambda buffer: lax.pmax(buffer, axis_name))
 
 
 def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
@@ -81,12 +81,18 @@ def gather(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
     buffers are summed as integers, which is exact. `lax.all_gather` is not used, because the
     replication check would type its result as varying between devices.
     """
+    return unpack_words(lax.psum(own_row(arrays, axis_name), axis_name), arrays)
+
+
+def own_row(arrays: Sequence[jax.Array], axis_name: AxisName) -> jax.Array:
+    """Words with a row for each device: the bits of the arrays in that of this one, else zeros.
+
+    The sum over the axis holds the bits of all devices; `unpack_words` reads them.
+    """
     size, index = lax.axis_size(axis_name), lax.axis_index(axis_name)
     flat = pack_words(arrays)
     mine = jnp.arange(size, dtype=jnp.int32) == index.astype(jnp.int32)
-    rows = jnp.where(mine[:, None], flat[None, :], jnp.zeros((), flat.dtype))
-    rows = lax.psum(rows, axis_name)
-    return unpack_words(rows, arrays)
+    return jnp.where(mine[:, None], flat[None, :], jnp.zeros((), flat.dtype))
 
 
 class Stage(NamedTuple):
@@ -195,9 +201,7 @@ def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:
     missing = tuple(n for n in axis_names(axis_name) if n not in varying_axes(x))
     if not missing:
         return x
-    if hasattr(lax, "pcast"):
-        return lax.pcast(jnp.asarray(x), missing, to="varying")
-    return getattr(lax, "pvary")(jnp.asarray(x), missing)  # noqa: B009  (jax before pcast)
+    return lax.pcast(jnp.asarray(x), missing, to="varying")
 
 
 # Keys: signed integers for any real dtype, whose maximum is the key of the maximum or the minimum.
@@ -246,18 +250,15 @@ def _flip(bits: jax.Array) -> jax.Array:
 
 
 def _packed(
-    arrays: Sequence[jax.Array],
-    stem: Callable[[jax.Array], str],
-    collective: Callable[[jax.Array], jax.Array],
+    arrays: Sequence[jax.Array], collective: Callable[[jax.Array], jax.Array]
 ) -> list[jax.Array]:
     """Applies a collective to arrays that are concatenated into one buffer for each kind of dtype.
 
-    `stem` gives the kind of an array: the name of its dtype without the number of bits. A buffer
-    has at least 32 bits per number, and as many as the widest array in it.
+    A buffer has at least 32 bits per number, and as many as the widest array in it.
     """
     groups: dict[str, list[int]] = {}
     for i, x in enumerate(arrays):
-        groups.setdefault(stem(x), []).append(i)
+        groups.setdefault(_kind(x), []).append(i)
     result = list(arrays)
     for name, members in groups.items():
         bits = 8 * max(8 if name == "complex" else 4, *(arrays[i].dtype.itemsize for i in members))
@@ -272,9 +273,10 @@ def _packed(
     return result
 
 
-def _carrier_stem(x: jax.Array) -> str:
+def _kind(x: jax.Array) -> str:
+    """The name of the dtype that carries an array, without the number of bits."""
     kinds = {jnp.integer: "int", jnp.floating: "float", jnp.complexfloating: "complex"}
-    return next(stem for kind, stem in kinds.items() if jnp.issubdtype(x.dtype, kind))
+    return next(name for kind, name in kinds.items() if jnp.issubdtype(x.dtype, kind))
 
 
 # Words: the bits of arrays as unsigned integers, without gaps.

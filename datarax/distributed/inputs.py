@@ -48,23 +48,16 @@ def checked_ops(
     return chosen
 
 
-def numeric(
-    leaf: Array, name: str, caller: str, *, op: str | None = None, any_dtype: bool = False
-) -> jax.Array:
-    """The leaf as a JAX array of a dtype that can be reduced.
-
-    Half precision becomes float32 and booleans become int32, unless `any_dtype` is true.
-    """
-    x = _as_jax(leaf, f"metric {name!r}", caller, is_real=op in ("max", "min"))
-    if any_dtype:
-        return x
+def numeric(leaf: Array, name: str, caller: str, op: str) -> jax.Array:
+    """The leaf as a JAX array; half precision becomes float32 and booleans become int32."""
+    x = as_jax(leaf, f"metric {name!r}", caller, is_real=op in ("max", "min"))
     if jnp.issubdtype(x.dtype, jnp.floating) and jnp.finfo(x.dtype).bits < 32:
         return x.astype(jnp.float32)
     # Sums and maxima of booleans are integers.
     return x.astype(jnp.int32) if x.dtype == jnp.bool_ else x
 
 
-def _as_jax(array: Array, about: str, caller: str, *, is_real: bool) -> jax.Array:
+def as_jax(array: Array, about: str, caller: str, *, is_real: bool = False) -> jax.Array:
     """The array on the devices; raises if JAX has no such numbers, or would truncate an integer."""
     dtype = array.dtype
     is_complex = jnp.issubdtype(dtype, jnp.complexfloating)
@@ -118,7 +111,7 @@ def aligned(weights: Weights, x: jax.Array, name: str, caller: str, what: str) -
         return None
     if not isinstance(weights, jax.Array | np.ndarray):
         weights = np.asarray(weights)
-    w = _as_jax(weights, f"{what} of metric {name!r}", caller, is_real=True)
+    w = as_jax(weights, f"{what} of metric {name!r}", caller, is_real=True)
     fits = w.ndim <= x.ndim and all(n in (1, m) for n, m in zip(w.shape, x.shape, strict=False))
     if not fits:
         raise MetricInputError(

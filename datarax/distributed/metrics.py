@@ -14,10 +14,10 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._errors import MetricInputError, MetricTypeError, NotAddressableError
-from datarax._typing import PyTree
+from datarax._typing import Array, PyTree
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.inputs import Axis, NamedWeights, is_array, numeric
+from datarax.distributed.inputs import Axis, NamedWeights, as_jax, is_array
 from datarax.distributed.names import named_leaves
 from datarax.distributed.reduction import collect, reduce
 from datarax.distributed.two_parts import is_two_parts
@@ -291,7 +291,7 @@ def all_gather(
     size = collectives.bound_axis_size(axis_name, caller)
     names, leaves, treedef = named_leaves(metrics)
     chosen = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
-    arrays = [numeric(leaves[i], names[i], caller, any_dtype=True) for i in chosen]
+    arrays = [as_jax(leaves[i], f"metric {names[i]!r}", caller) for i in chosen]
     for i, x in zip(chosen, arrays, strict=True):
         dims = x.ndim + (not tiled)
         if not -dims <= axis < dims:
@@ -334,26 +334,25 @@ def collect_from_devices(metrics: PyTree) -> PyTree:
     """
     names, leaves, treedef = named_leaves(metrics, is_two_parts)
     for i, leaf in enumerate(leaves):
-        if is_two_parts(leaf) and leaf.ndim:
-            parts = collect_from_devices({names[i]: tuple(jax.tree.leaves(leaf))})[names[i]]
-            like = jax.tree.structure(leaf)
-            leaves[i] = [like.unflatten(each) for each in zip(*parts, strict=True)]
-            continue
-        if not is_array(leaf) or leaf.ndim == 0:
-            continue
-        if isinstance(leaf, np.ndarray):
-            leaves[i] = list(leaf)
-            continue
-        if isinstance(leaf, Tracer):
-            raise MetricTypeError(
-                f"collect_from_devices: metric {names[i]!r} is traced; call it outside jit, "
-                f"shard_map and pmap, on what they returned"
-            )
-        if not (leaf.is_fully_addressable or leaf.is_fully_replicated):
-            raise NotAddressableError(
-                f"collect_from_devices: this process holds only a part of metric {names[i]!r} "
-                f"(shape {leaf.shape}, {leaf.sharding}); gather it with all_gather inside "
-                f"shard_map, and return it replicated"
-            )
-        leaves[i] = [jnp.asarray(entry) for entry in np.asarray(leaf)]
+        if (is_two_parts(leaf) or is_array(leaf)) and leaf.ndim:
+            parts, structure = jax.tree.flatten(leaf)
+            entries = zip(*(_entries(part, names[i]) for part in parts), strict=True)
+            leaves[i] = [structure.unflatten(each) for each in entries]
     return treedef.unflatten(leaves)
+
+
+def _entries(x: Array, name: str) -> list[Array]:
+    if isinstance(x, np.ndarray):
+        return list(x)
+    if isinstance(x, Tracer):
+        raise MetricTypeError(
+            f"collect_from_devices: metric {name!r} is traced; call it outside jit, shard_map and "
+            f"pmap, on what they returned"
+        )
+    if not (x.is_fully_addressable or x.is_fully_replicated):
+        raise NotAddressableError(
+            f"collect_from_devices: this process holds only a part of metric {name!r} "
+            f"(shape {x.shape}, {x.sharding}); gather it with all_gather inside shard_map, and "
+            f"return it replicated"
+        )
+    return [jnp.asarray(entry) for entry in np.asarray(x)]

@@ -57,7 +57,7 @@ def _selected(
         if is_global:
             check_global(x.high if two else x, f"metric {names[i]!r}", caller)
             check_global(chosen[i], f"{what} of metric {names[i]!r}", caller)
-        x = x if two else numeric(x, names[i], caller, op=op)
+        x = x if two else numeric(x, names[i], caller, op)
         yield i, op, x, aligned(chosen[i], x, names[i], caller, what)
 
 
@@ -88,16 +88,15 @@ def _reduced(
         return reduce_two_parts(op, x, w, axes, about)
     if op in ("max", "min"):
         return extreme(op, [x], w, axes, about)[0]
-    if op == "sum":
-        return jnp.sum(_summands(x, w), axes)
-    x = _as_float(x)
-    if w is None:
-        return _ratio(jnp.sum(x, axes), math.prod(x.shape[a] for a in axes))
-    w = w.astype(x.dtype)
-    # The total weight, as if the weights were broadcast to the shape of x before summing.
-    repeats = math.prod(x.shape[a] for a in axes if w.shape[a] == 1)
-    total = jnp.sum(w, axes, keepdims=True) * jnp.asarray(repeats, w.dtype)
-    return _ratio(jnp.sum(_weighted(x, w), axes), lax.squeeze(total, axes))
+    _, parts, finish = _contribution(op, x, w, math.prod(x.shape[a] for a in axes))
+
+    def total(part: jax.Array) -> jax.Array:
+        # Of weights, as if they were broadcast to the shape of x before summing.
+        repeats = math.prod(x.shape[a] for a in axes if part.shape[a] == 1)
+        once = jnp.sum(part, axes)
+        return once if repeats == 1 else once * jnp.asarray(repeats, once.dtype)
+
+    return finish(*map(total, parts))
 
 
 # The arrays of each device, inside `shard_map` or `pmap`.
@@ -121,11 +120,11 @@ def collect(
     # The arrays for each kind of collective; and for each metric the index of its leaf, the kind,
     # its slice of the arrays, and the function that computes the result from the reduced slice.
     send: dict[str, list[jax.Array]] = {"sum": [], "max": []}
-    read: list[tuple[int, str, slice, Callable[..., jax.Array]]] = []
+    read: list[tuple[int, str, slice, Callable[..., TwoParts | jax.Array]]] = []
     for i, op, x, w in _selected(caller, names, leaves, ops, weights, what, is_global=False):
         if is_two_parts(x):
-            index, about = lax.axis_index(axis_name), f"{caller}: metric {names[i]!r}"
-            kind, (parts, finish) = "sum", gathered_two_parts(op, x, w, index, size, about)
+            about = f"{caller}: metric {names[i]!r}"
+            kind, parts, finish = gathered_two_parts(op, x, w, axis_name, about)
         else:
             kind, parts, finish = _contribution(op, x, w, size)
         start = len(send[kind])

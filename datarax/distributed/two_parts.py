@@ -7,15 +7,14 @@ import math
 from collections.abc import Callable, Sequence
 
 import jax
-import numpy as np
 
 from datarax._errors import MetricInputError
-from datarax._typing import PyTree
 from datarax._xp import lax, xp
+from datarax.distributed.collectives import AxisName, own_row, unpack_words
 from datarax.distributed.merge_ops import worst
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
-from datarax.numerics.limbs import add_limbs, sum_integers
+from datarax.numerics.limbs import sum_limbs
 
 TwoParts = Exact | DoubleFloat
 
@@ -45,12 +44,11 @@ def reduce_two_parts(
     if op in ("max", "min"):
         return _like(x, *extreme(op, (high, low), w, axes, about))
     whole = xp.issubdtype(low.dtype, xp.integer)
-    counts = None if w is None else w.astype(xp.bool_)
-    if counts is not None:
-        high, low = (xp.where(counts, part, xp.zeros((), part.dtype)) for part in (high, low))
     if op == "sum" and whole and (w is None or w.dtype == xp.bool_):
-        top = xp.sum(high, axes, dtype=xp.int32)
-        return Exact(*add_limbs((top, xp.zeros(top.shape, xp.uint32)), sum_integers(low, axes)))
+        return Exact(*sum_limbs((high, low), axes, True if w is None else w))
+    if w is not None:
+        some = w.astype(xp.bool_)
+        high, low = (xp.where(some, part, xp.zeros((), part.dtype)) for part in (high, low))
     double = Exact(high, low).to_double()
     if w is not None and w.dtype != xp.bool_:
         double = double * w.astype(double.dtype)
@@ -98,35 +96,19 @@ def extreme(
 
 
 def gathered_two_parts(
-    op: str, x: TwoParts, w: jax.Array | None, index: jax.Array, size: int, about: str
-) -> tuple[list[jax.Array], Callable[..., PyTree]]:
-    """What each device adds to a sum of integers, and the reduction over devices of that sum.
+    op: str, x: TwoParts, w: jax.Array | None, axis_name: AxisName, about: str
+) -> tuple[str, list[jax.Array], Callable[..., TwoParts | jax.Array]]:
+    """The kind of collective, what each device adds to it, and the function of its output.
 
-    Each device writes the bits of its parts into its own row of a buffer of zeros, so the sum of
-    the buffers holds those of all devices, which each device then reduces.
+    The sum over devices holds the bits of all of them, which each device then reduces.
     """
     given = [xp.asarray(x.high), xp.asarray(x.low)]
     given += [] if w is None else [xp.broadcast_to(w, given[0].shape)]
-    mine = xp.arange(size, dtype=xp.int32) == index.astype(xp.int32)
 
-    def to_row(part: jax.Array) -> jax.Array:
-        bits = _as_bits(part)
-        here = lax.expand_dims(mine, range(1, part.ndim + 1))
-        return xp.where(here, bits[None], xp.zeros((), bits.dtype))
+    def finish(rows: jax.Array) -> TwoParts | jax.Array:
+        high, low, *weights = unpack_words(rows, given)
+        return reduce_two_parts(
+            op, _like(x, high, low), weights[0] if weights else None, (0,), about
+        )
 
-    def finish(*rows: jax.Array) -> TwoParts | jax.Array:
-        parts = [_from_bits(r, part.dtype) for r, part in zip(rows, given, strict=True)]
-        stacked = _like(x, parts[0], parts[1])
-        return reduce_two_parts(op, stacked, parts[2] if len(parts) > 2 else None, (0,), about)
-
-    return [to_row(part) for part in given], finish
-
-
-def _as_bits(x: jax.Array) -> jax.Array:
-    if x.dtype == xp.bool_:
-        return x.astype(xp.int32)
-    return lax.bitcast_convert_type(x, xp.dtype(f"int{8 * x.dtype.itemsize}"))
-
-
-def _from_bits(bits: jax.Array, dtype: np.dtype) -> jax.Array:
-    return bits.astype(dtype) if dtype == xp.bool_ else lax.bitcast_convert_type(bits, dtype)
+    return "sum", [own_row(given, axis_name)], finish

@@ -52,7 +52,7 @@ def limbs_from_double(a: DoubleFloat) -> Limbs:
         return _limbs_of(a.high.astype(xp.int64) + a.low.astype(xp.int64))
 
 
-def sum_limbs(a: Limbs, axes: tuple[int, ...], chosen: jax.Array) -> Limbs:
+def sum_limbs(a: Limbs, axes: tuple[int, ...], chosen: jax.Array | bool) -> Limbs:
     """The sum over `axes` of those integers that are in the mask `chosen`, modulo 2**64."""
     with x64(a):
         whole = (a[0].astype(xp.int64) << 32) | a[1].astype(xp.int64)

@@ -23,6 +23,7 @@ from datarax.distributed import (
     reduce_sum,
     reduce_sum_collective,
 )
+from datarax.numerics import DoubleFloat
 from tests.helpers import make_mesh, over_shards, x64
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -263,6 +264,8 @@ def test_collect_from_devices_inside_a_trace():
     for transform in (jax.jit, jax.vmap, jax.grad):
         with raises(datarax.DataraxError, "collect_from_devices", "'loss'", "jit"):
             transform(lambda x: collect_from_devices({"loss": x})["loss"][0].sum())(X)
+    with raises(datarax.DataraxError, "collect_from_devices", "'loss' is traced"):
+        jax.jit(lambda x: collect_from_devices({"loss": DoubleFloat(x, x)}))(X)
 
 
 def test_errors_name_metrics_in_nested_structures():
