@@ -52,11 +52,12 @@ class Encoded(Columns):
     """Columns passed to a function that builds the metric's inputs.
 
     Args:
-        names: as of `Columns`; all that are named are read, and no others.
-        classes: is not used.
+        names: as in `Columns`; the outputs that are named are read, and no others.
+        classes: not used.
         encode: a function that gets the columns of a batch by their names here, as they are in the
             files, and returns the outputs: arrays, or lists of strings. It can be pickled.
-        optional: those that may have no value: the function gets lists with None in its place.
+        optional: the outputs whose columns may lack values. The function gets lists, with None
+            where there is no value.
         together: a column whose equal values follow each other. They come in one batch.
     """
 
@@ -114,7 +115,7 @@ def feeds_of(
     first = tables[0]
     chosen: dict[str, tuple[str, ...]] = {}
     for output in dict.fromkeys((*by_output, *given.names)):
-        # Who routes an optional argument wants it.
+        # If an optional argument is routed, it is wanted.
         required = any(each.required or each.routed for each in by_output.get(output, ()))
         if output in given.names:
             names = given.names[output]
@@ -194,7 +195,7 @@ def _matched(output: str, names: str | Sequence[str], tables: Sequence[Table]) -
             matched = [each for each in table.types if fnmatch.fnmatchcase(each, name)]
             matched.sort(key=natural)
             for other in others:
-                # A column of a later file only would be left out without a word.
+                # A column that only a later file has would be left out silently.
                 more = fnmatch.filter(other.types.keys() - table.types.keys(), name)
                 if more:
                     raise MetricInputError(
@@ -285,7 +286,7 @@ def _feed(
                     f"{route.label} takes numbers; give the names of the classes in their order: "
                     f"Columns(..., classes={{{output!r}: [...]}})"
                 )
-    # Several columns become one array, of the first of these kinds that one of them has.
+    # Several columns become one array. Its kind is the first of these that a column has.
     order = ("text", "float", "integer", "boolean")
     # An image has other numbers of predicted and of true boxes, so each has a mask of its own.
     wanted = {"target_valid" if route.argument in _OF_TARGETS else "valid" for route in routes}

@@ -51,7 +51,7 @@ Json = dict[str, Any]
 class Configuration:
     """The settings from which `assembled` makes the metric of an evaluation.
 
-    A command makes it of its arguments, and `planned` completes it by what is in the files.
+    A command makes it from its arguments. `planned` completes it with what the files hold.
     """
 
     task: str

@@ -1,4 +1,4 @@
-"""`evaluate`: the metric of what is in files; and `fold`, which also says how far it is."""
+"""`evaluate` folds files into a metric; `fold` does too, and also says how far it is."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,7 +90,9 @@ def fold(
     start: Progress | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Progress:
-    """Folds the rows of files into a metric, part by part; `evaluate` without its surroundings.
+    """Folds the rows of files into a metric, part by part.
+
+    It is `evaluate` without the progress bar, and without the warning about rows that are left out.
 
     Each part is folded into an empty metric, and the states are merged in a fixed order. So the
     result is the same bit for bit with any executor.
@@ -99,7 +101,7 @@ def fold(
     has the last `Progress` that was passed to `progress`.
 
     Args:
-        source: as for `evaluate`, and so are the other arguments that are there.
+        source: see `evaluate`.
         metric: an empty metric.
         columns: see `evaluate`.
         batch_size: see `evaluate`.
@@ -245,7 +247,7 @@ def _submitted(
     most: int,
     *stopped: Callable[[], bool],
 ) -> Iterator[tuple[int, PartState]]:
-    """The states of parts from an executor, which holds at most so many at a time."""
+    """The states of parts from an executor, which holds at most `most` parts at a time."""
     waiting: dict[Future[PartState | Failure], int] = {}
     left = iter(todo)
     try:
@@ -362,9 +364,9 @@ def evaluate(
 
     Args:
         source: the path of a file, a folder, a glob (`**` for folders within), or a list of these.
-            By the end of the name, Parquet (.parquet, .pq), CSV (.csv), JSON lines (.jsonl,
-            .ndjson), Arrow (.arrow, .arrows, .feather, .ipc), NPZ (.npz). All but NPZ need the
-            extra `parquet`.
+            The end of the name says the format: Parquet (.parquet, .pq), CSV (.csv), JSON lines
+            (.jsonl, .ndjson), Arrow (.arrow, .arrows, .feather, .ipc), NPZ (.npz). All but NPZ need
+            the extra `parquet`.
         metrics: a metric without data, or a dict of metrics.
         columns: by output that the metrics take, a column, a list of columns or a glob; see
             `datarax.evaluation.Columns`, which also gives the classes that strings stand for. By
@@ -374,9 +376,9 @@ def evaluate(
             Its workers read the files. By default there is a thread for every two cores, if there
             are enough rows.
         devices: fold on these devices of this process, such as `jax.local_devices()`, by one
-            compiled program; each gets some rows of each batch. What is left of a part after its
-            last whole batch is folded on the host, and so are strings. By default all is: see
-            "Files" on the page on performance for when devices are worth their compilation.
+            compiled program; each gets some rows of each batch. Strings, and the rows of a part
+            after its last whole batch, are folded on the host. By default, all rows are. "Files" on
+            the page on performance says when devices are worth their compilation.
         progress: whether to show a progress bar, if standard error is a terminal and Rich is
             installed (the extra `console`).
 
@@ -384,7 +386,7 @@ def evaluate(
         MetricInputError: no file, a damaged file, one that changes while it is read, a missing
             column, columns of other types in some files; names the file. Also for a metric with
             data, or one that depends on the order of updates.
-        EvaluationError: a worker died over and over; names the file.
+        EvaluationError: a worker died repeatedly; names the file.
         MissingExtraError: pyarrow is not installed.
 
     Example:

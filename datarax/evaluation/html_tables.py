@@ -52,6 +52,7 @@ class Axis(NamedTuple):
             return None
         least, most = min(known), max(known)
         span = (most - least) or abs(most) or 1.0
+        # The difference of two finite values may overflow.
         if math.isinf(span):
             return None
         power = 10.0 ** math.floor(math.log10(span / 8))

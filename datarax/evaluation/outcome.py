@@ -52,7 +52,7 @@ class Outcome(Progress):
         return settings | {f"the column of {name}": x for name, x in self.columns.items()}
 
     def difference(self, other: Self) -> str | None:
-        """What the other was asked for that this one was not, for a message; None if nothing."""
+        """The first setting in which the two differ, for a message; None if there is none."""
         mine, theirs = self.asked, other.asked
         for name in mine | theirs:
             if mine.get(name) != theirs.get(name):
@@ -72,7 +72,7 @@ _NAMES = {
 
 
 _AS_THEY_ARE = ("columns", "title", "rows", "excluded", "done", "total", "merged")
-"""The fields that the description of a state has by their names."""
+"""The fields that the description of a state holds under their own names."""
 
 
 def save_state(folder: Path, outcome: Outcome, name: str = STATE) -> None:
@@ -142,17 +142,17 @@ def load_state(folder: Path, name: str = STATE) -> Outcome:
 
 
 def resumed(folder: Path, fresh: Outcome) -> Outcome:
-    """What is in the folder, if it is of the files and the configuration of `fresh`.
+    """The evaluation in the folder, which must have the files and the configuration of `fresh`.
 
     Raises:
-        ConfigurationMismatchError: it is not; says in what they differ.
-        CheckpointError: as of `load_state`.
+        ConfigurationMismatchError: it has others; says in what they differ.
+        CheckpointError: as in `load_state`.
     """
     # A new run deletes the partial state when it starts, and any run when it has written all. So if
     # it is there, it is newer than the finished one.
     found = load_state(folder, PARTIAL if (folder / PARTIAL).exists() else STATE)
     problem = fresh.difference(found) or different(found.files, fresh.files)
-    # Of merged folders it is not known which parts of these files are done.
+    # A merged state does not say which parts of these files are done.
     if found.merged:
         problem = "it was merged of several folders"
     elif not problem and found.total != fresh.total:
@@ -169,7 +169,7 @@ def merged(folders: Sequence[Path], *, duplicates: bool = False, title: str = ""
         ConfigurationMismatchError: they differ in what they were asked for; or, unless `duplicates`
             allows it, two of them have a file in common, or one has copies of files of the others
             and no other files.
-        CheckpointError: as of `load_state`; a process writes to a folder; or one has the state of
+        CheckpointError: as in `load_state`; a process writes to a folder; or one has the state of
             an evaluation that was stopped, and an earlier result.
     """
     # All are read before any is merged, so a folder that is refused costs no merge.
@@ -221,8 +221,8 @@ def _only_state(folder: Path) -> str:
 def _twice(seen: Mapping[FileIdentity, Path], files: Sequence[FileIdentity]) -> str | None:
     """Which file was seen before, for a message.
 
-    One file with the contents of another may be as it should, as two files without rows are. If all
-    have been seen, it is a copy.
+    Equal contents alone are allowed: two files without rows have equal contents. But if all files
+    have contents that were seen, the folder is a copy.
     """
     places = {(file.resolved, file.contents): folder for file, folder in seen.items()}
     for file in files:

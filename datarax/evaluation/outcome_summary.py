@@ -18,7 +18,7 @@ from datarax.wrappers.collection import Collection
 
 Number = int | float | np.number
 Values = Mapping[str, PyTree]
-"""What is read of metrics, by name."""
+"""The values of metrics, by name."""
 FORMAT = 1
 """The version of the layout of the summary."""
 

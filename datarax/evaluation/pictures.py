@@ -46,7 +46,7 @@ class _Kind(NamedTuple):
     """Its name is that of the picture."""
     shows: Callable[[Metric], bool]
     prefers: type[Metric]
-    """Of the metrics that share a state, the one whose value is written to the figure."""
+    """Which class shows its value in the figure, if metrics of several classes share a state."""
 
 
 def _has_scores(metric: Metric) -> bool:
@@ -120,7 +120,7 @@ def pictures(metric: Metric, *, names: Sequence[str] | None = None) -> list[Pict
             path, each = (preferred or group)[0]
             found.append((kind, path if len(groups) > 1 else "", each))
     with style.context("default"), warnings.catch_warnings():
-        # Whoever reads the values is warned.
+        # Reading the values warns of the same.
         warnings.simplefilter("ignore", InvalidValuesWarning)
         warnings.simplefilter("ignore", PrecisionWarning)
         return [_picture(kind, path, each, names) for kind, path, each in found]
@@ -150,6 +150,7 @@ def _picture(kind: _Kind, path: str, metric: Metric, names: Sequence[str] | None
     if isinstance(metric, ConfusionMatrix):
         # A binary matrix has two classes, but no field that says so.
         sizes = sizes or {2}
+    # A figure with one curve has no classes to name.
     grouped = isinstance(metric, CalibrationMetric) and metric.has_one_group
     single = isinstance(metric, ScoreMetric) and metric.statistic.size == 1
     fits = names is not None and len(names) in sizes and not (grouped or single)

@@ -1,4 +1,4 @@
-"""What is read of the files before they are evaluated, and the plan that follows from it.
+"""What is read from the files before they are evaluated, and the plan that follows from it.
 
 The columns, the first rows and the distinct values give the sizes, the classes and the slices.
 """
@@ -34,7 +34,7 @@ Scan = Callable[[Sequence[str]], Mapping[str, Counter[Any]]]
 
 
 class Files:
-    """The files of an evaluation, with the columns that are read of them.
+    """The files of an evaluation, with the columns that are read from them.
 
     Args:
         source: a path, a glob, a folder, or a list of them.
@@ -307,7 +307,7 @@ class _Plan:
         return width, names, True
 
     def labels(self, outputs: Sequence[str]) -> tuple[int, tuple[str, ...] | None, bool]:
-        """The same where all that is known of the classes is in columns of labels."""
+        """The same as `classes`, if only columns of labels show which classes there are."""
         request, named = self.request, self.check_same_kind(outputs)
         if request.names:
             return len(request.names), request.names, named
@@ -359,7 +359,7 @@ class _Plan:
         return found
 
     def width(self, outputs: Sequence[str]) -> int | None:
-        """How many values a row of a regression has; None if they are no axis."""
+        """How many values a row of a regression has; None if each row is a single number."""
         target = self.first["target"]
         for preds in (self.first[output] for output in outputs):
             if np.shape(preds)[1:] != np.shape(target)[1:]:

@@ -58,7 +58,7 @@ class Part(NamedTuple):
     rows: int
     """About how many rows it has."""
     counted: bool = False
-    """Whether it has exactly so many: the format says how many, and all columns have as many."""
+    """Whether `rows` is exact: the format counts rows, and all columns have the same number."""
 
     @property
     def path(self) -> str:
@@ -67,7 +67,7 @@ class Part(NamedTuple):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths of the files that it is read of."""
+        """The paths of the files that it is read from."""
         return (self.path,)
 
 
@@ -85,9 +85,9 @@ class Table(NamedTuple):
 
 
 def parts_of(tables: Sequence[Table], *, whole: bool) -> list[Part]:
-    """The parts of files; the `whole` files where rows that are needed together may be in several.
+    """The parts of files. With `whole`, each file is one part, so no rows of it are separated.
 
-    Those of one file follow each other.
+    The parts of one file follow each other.
     """
     if not whole:
         return [part for table in tables for part in table.parts]

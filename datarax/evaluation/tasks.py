@@ -18,7 +18,7 @@ from datarax.metrics.reading import flat_items
 
 _WITH_OPTIONS = re.compile(r"([^()]*)\((.+)\)")
 _WORD = re.compile(r"\w[\w-]*")
-# What the task or another argument of the command sets, so an option may not.
+# Fields that the task or another argument of the command sets, so no option may set them.
 _SET = {
     "num_classes": "--num-classes or --classes",
     "num_labels": "the columns of --preds",
@@ -48,6 +48,7 @@ class Spec(NamedTuple):
         Raises:
             UnknownMetricError: there is no class of this name.
         """
+        # Raises here, where a saved file is read, instead of where the metric is built.
         class_of(saved["metric"])
         options = ((key, hashable(value)) for key, value in saved["options"].items())
         return cls(saved["name"], saved["metric"], tuple(options))
@@ -60,7 +61,7 @@ class Task:
     takes: str
     """What the columns of predictions and targets hold, for messages."""
     defaults: str
-    """The metrics without `--metrics`, as its text has them."""
+    """The metrics without `--metrics`, written as in `--metrics`."""
     size: str | None = None
     """The field of metrics that says how many classes, labels or outputs there are."""
     figures: tuple[str, ...] = ()
@@ -117,12 +118,13 @@ TASKS: Mapping[str, Task] = {
 CLASSES: Mapping[str, type[Metric]] = {
     name: each
     for name, each in vars(catalogue).items()
+    # An alias has another name than its class, which would be listed twice.
     if isinstance(each, type) and issubclass(each, Metric) and name == each.__name__
 }
 
 
 def snake_case(name: str) -> str:
-    """The name of a class as the command has it: "MatthewsCorrCoef" is "matthews_corr_coef"."""
+    """The name of a class in the command: "MatthewsCorrCoef" is "matthews_corr_coef"."""
     name = name.replace("IoU", "Iou")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
@@ -157,7 +159,7 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
         task: a name of `TASKS`.
         size: how many classes, labels or outputs there are; None where the task has no such number.
         scores: "logits", "probabilities", "labels", or None where the task has no scores.
-        on_invalid: as of each metric.
+        on_invalid: as in each metric.
 
     Raises:
         MetricInputError: an option is missing or has a value that the metric refuses.
@@ -188,6 +190,7 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
         metric = cls(**given)
     except (MetricInputError, TypeError) as error:
         raise MetricInputError(f"the metric {spec.name!r}: {error}") from error
+    # Metrics of one argument, such as the mean, take the difference that `Encoding` computes.
     if task == "regression" and "values" in metric.update_signature().parameters:
         return metric.from_outputs(values="error")
     return metric
@@ -196,6 +199,7 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
 def described(spec: Spec) -> str:
     """One sentence on the metric."""
     options = dict(spec.options)
+    # The docstring of a class cannot say what it measures with these options.
     if spec.metric == "Mean":
         return "The mean of the prediction minus the target."
     if spec.metric == "Accuracy" and options.get("average") == "macro":
@@ -223,7 +227,7 @@ def of_task(task: str) -> list[str]:
 
 
 def needs_scores(spec: Spec) -> bool:
-    """Whether a metric of classes takes no predicted labels."""
+    """Whether a metric of classes needs scores, and so takes no predicted labels."""
     return class_of(spec.metric).needs_scores or dict(spec.options).get("top_k", 1) > 1
 
 
@@ -276,12 +280,13 @@ def parsed(text: str, task: str, size: int | None = None) -> list[Spec]:
 
 
 def defaults(task: str, *, size: int | None, scores: str | None) -> list[Spec]:
-    """The metrics of a task without `--metrics`, as far as predictions of this kind have them."""
+    """The metrics of a task without `--metrics`, if they can be computed of such predictions."""
     several = TASKS[task].size == "num_outputs" and size is not None
     return [
         spec
         for spec in _defaults(task)
         if not (scores == "labels" and needs_scores(spec))
+        # With at most k classes, each class is among the k best: the value is always 1.
         and (dict(spec.options).get("top_k", 0) < (size or 0) or "top_k" not in dict(spec.options))
         and (not several or "num_outputs" in fields_of(class_of(spec.metric)))
     ]
@@ -341,6 +346,7 @@ def _spec(text: str, task: str, known: Mapping[str, Spec]) -> tuple[Spec, str]:
     named = _users(name, task) if "." in name else known.get(_letters(name))
     if named is None:
         raise UnknownMetricError(_unknown(name, task))
+    # A default such as "balanced_accuracy" stands for options, which cannot be given again.
     own, added = dict(named.options), dict[str, Any]()
     for each in options:
         option, value = _option(each, named)
@@ -404,6 +410,7 @@ def _option(text: str, spec: Spec) -> tuple[str, Any]:
             f"expected name=value, of {', '.join(known) or 'no options'}"
         )
     value = _value(literal)
+    # "None" is a literal, too; `_value` gives None for both.
     if value is None and literal != "None":
         raise MetricInputError(
             f"--metrics: {name}={literal!r}; expected a number, a word or a tuple"
@@ -415,6 +422,7 @@ def _value(literal: str) -> Any:
     """A Python literal or a plain word; None for what is neither."""
     try:
         return hashable(ast.literal_eval(literal))
+    # The last two come of a text that is nested too deep.
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return literal if _WORD.fullmatch(literal) else None
 

@@ -83,6 +83,7 @@ def finite(x: object) -> object:
 
 def _end_of_lines(file: int) -> int:
     """Where the last complete line ends."""
+    # Backwards, because the file of a long run is large, and its last line is near the end.
     end = os.lseek(file, 0, os.SEEK_END)
     while end > 0:
         start = max(0, end - _BLOCK)

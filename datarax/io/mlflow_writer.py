@@ -64,6 +64,7 @@ class MLflowWriter(Writer):
         ]
         for start in range(0, len(metrics), _AT_ONCE):
             self._client.log_batch(self.run_id, metrics=metrics[start : start + _AT_ONCE])
+        # JSON has no NaN.
         rest = {n: finite(jsonable(x)) for n, x in items.items() if n not in numbers}
         if any(x is not None for x in rest.values()):
             self._client.log_dict(self.run_id, rest, f"results/step-{step}.json")
