@@ -92,6 +92,7 @@ class Collection(Metric):
                 raise MetricInputError(
                     f"{type(self).__name__}: the name {name!r} must be a nonempty string"
                 )
+        # Names are known before data is: a clash must not first show at the end of a run.
         _check_distinct(path for name, metric in metrics.items() for path in _paths(name, metric))
         groups: list[Metric] = []
         members: list[_Member] = []
@@ -189,6 +190,7 @@ class Collection(Metric):
             UnknownMetricError: no metric has the argument, or all that have it name an output.
             MetricInputError: as by `Metric.from_outputs`.
         """
+        # A new collection is made: members that now take other outputs share no statistic.
         metrics, missing = {}, set(outputs)
         for name, metric in self.items():
             takes = {route.argument for route in metric.routes() if not route.routed}
@@ -236,14 +238,15 @@ class Collection(Metric):
         try:
             routes = [route for _, metric in metrics for route in metric.routes()]
             refuse_ignored(routes, outputs, "Collection.update")
-        except MetricInputError:  # only a message needs the names of the metrics
+        except MetricInputError:
+            # The slow way, with the names of the metrics, which only the message needs.
             routes = self.routes()
             refuse_ignored(routes, outputs, "Collection.update")
         found = []
         for name, metric in metrics:
             try:
                 found.append((name, metric, metric.arguments_from(outputs)))
-            except Exception:
+            except Exception:  # a block for each metric would cost time in every step
                 with naming(name):
                     raise
         return found
@@ -269,6 +272,7 @@ class Collection(Metric):
 
     def _updated(self) -> list[tuple[str, Metric]]:
         """The metrics that `update` updates, one for each statistic, by the name of a member."""
+        # Reversed, so that the first member of a group, by name, is the one that stays.
         names = {index: name for name, _, index in reversed(self.members)}
         return [(names[index], group) for index, group in enumerate(self.groups)]
 

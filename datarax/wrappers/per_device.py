@@ -333,6 +333,8 @@ class PerDevice(Metric):
         def local(*given: Metric) -> Metric:
             return _stacked(*(counted_once(each, self.axis_names) for each in given or (empty,)))
 
+        # Under a trace, values are unknown: devices other than the first are chosen by
+        # `counted_once`, inside `shard_map`.
         given = () if metric is None else (metric,)
         given = jax.device_put(given, NamedSharding(self.mesh, P()))
         return jax.jit(self._mapped(local, in_specs=P()))(*given)
@@ -355,6 +357,7 @@ class PerDevice(Metric):
 
 @jax.jit
 def _update(metric: PerDevice, calls: PyTree) -> Metric:
+    # An update of rows is local, without a collective. Calls that have no rows are on all devices.
     def local(copies: Metric, calls: PyTree) -> Metric:
         return _stacked(_own(copies).apply(calls))
 
@@ -434,7 +437,7 @@ def _divisible(call: Call, devices: int) -> Call:
         kwargs |= {name: xp.broadcast_to(kwargs[name], (size,)) for name in repeated}
     if weights is not None:
         weights = xp.broadcast_to(weights, (size, *weights.shape[1:]))
-    missing = -size % devices
+    missing = -size % devices  # what is left to the next multiple
     if missing:
         if "weights" not in call.takes:
             raise MetricInputError(
