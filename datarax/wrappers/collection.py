@@ -3,14 +3,14 @@
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import jax
 import numpy as np
 
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
-from datarax._typing import PyTree
+from datarax._typing import PyTree, Structure
 from datarax.algebra.row_merge import Target
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
@@ -19,8 +19,6 @@ from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
 from datarax.wrappers.wrapper import is_untouched, reading_of
 
-Structure = Any
-"""What `jax.tree.structure` gives of a metric: all but its arrays."""
 _Member = tuple[str, Structure, int]
 
 
