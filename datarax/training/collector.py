@@ -83,7 +83,7 @@ class _Window(NamedTuple):
         if self.barrier is not None and not self.is_ready():
             self.barrier.mark_waiting(self.round)
         try:
-            self.reading.exception(timeout)
+            self.reading.exception(timeout)  # waits; an error of the window is raised when read
         except TimeoutError:
             late = "the devices of this process are still computing"
             if self.barrier is not None:
@@ -372,7 +372,7 @@ class AsyncMetricCollector:
     # Helpers.
 
     def _write_finished(self) -> None:
-        """Looks which windows have finished, and hands those that are new to the writer.
+        """Moves the windows that have finished, and gives the new ones to the writer.
 
         Raises the first error, with notes of the others. A window that cannot be read is dropped,
         as by `ready`; one that cannot be written can still be read.
@@ -398,7 +398,7 @@ class AsyncMetricCollector:
             raise all_of(errors)
 
     def _finish_oldest(self) -> None:
-        """Moves the oldest window, which is ready, to those that are finished."""
+        """Moves the oldest window, which is ready, to the finished ones."""
         self._finished.append(self._windows.popleft())
 
     def _limit_unread(self) -> None:
@@ -440,9 +440,10 @@ class AsyncMetricCollector:
                 f"got {kind(metric)}"
             )
         refuse_donated(metric)
+        # Comparing structures is fast; `check_same` then finds the field that differs.
         if jax.tree.structure(metric) != self._structure:
             check_same(self._like, metric, "collect")
-        # A reset gives only NumPy arrays, or new arrays, so `_last` never has the arrays of one.
+        # A metric that was reset has only NumPy arrays, or new ones: none that `_last` refers to.
         is_last = self._last_metric is not None and self._last_metric() is metric
         if (is_last and not is_untouched(metric)) or (
             any(self._last)
@@ -547,6 +548,7 @@ def _emptied(metric: Metric) -> Metric:
     """The empty metric with the same shardings, so that the next step is not recompiled."""
 
     def like(x: object, empty: object) -> object:
+        # An array that `reset` has put on the devices itself, as `per_device` does, is in place.
         if not isinstance(x, jax.Array) or isinstance(empty, jax.Array):
             return empty
         if isinstance(x.sharding, SingleDeviceSharding) and not x.committed:

@@ -59,6 +59,8 @@ class BestValue(ElementwiseState):
         return self.combine(self.with_parts(new))
 
     def combine(self, other: Self) -> Self:
+        # Every comparison with NaN is false, so `other` never wins with NaN, and NaN never stays
+        # beside a number.
         is_better = other.value > self.value if self.mode == "max" else other.value < self.value
         is_earlier = (other.value == self.value) & (other.step < self.step)
         is_first = xp.isnan(self.value) & ~xp.isnan(other.value)

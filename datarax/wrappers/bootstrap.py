@@ -43,11 +43,14 @@ def poisson_counts(keys: jax.Array, replicas: int, seed: int) -> jax.Array:
         replicas: how many variates for each key.
         seed: another seed gives other variates.
     """
-    half = -(-replicas // 2)
+    half = -(-replicas // 2)  # rounded up
+    # A stream for two replicas is the hash of its number and the seed. The odd constant, 2**32
+    # over the golden ratio, takes streams of neighbouring seeds apart.
     streams = mixed(xp.arange(half, dtype=xp.uint32) + xp.uint32(seed * 0x9E3779B9 % 2**32))
     bits = mixed(keys[:, None] ^ streams[None, :])
     uniform = xp.concatenate([bits >> xp.uint32(16), bits & xp.uint32(_STEPS - 1)], -1)
     uniform = uniform[:, :replicas].astype(xp.uint16)
+    # By inversion: the count is the number of thresholds that the uniform variate has reached.
     counts = xp.zeros(uniform.shape, xp.int8)
     for threshold in thresholds():
         counts = counts + (uniform >= xp.uint16(threshold)).astype(xp.int8)
@@ -151,6 +154,7 @@ class Resampled(WithArgument):
                     f"{INDEX} of shape {index.shape} for {rows} rows; expected the global id of "
                     f"each row, of shape ({rows},)"
                 )
+            # Of the id alone, so that neither the batch nor the device changes a draw.
             left, right = hashed(replicated(index))
             keys = left ^ right
         counts = poisson_counts(keys, self.replicas, self.seed)
@@ -165,9 +169,11 @@ class Resampled(WithArgument):
         hold. Rows of weight zero, such as padding, do not change the keys of the others.
         """
         rows = counted.size
+        # Rows are numbered modulo 2**32: the key is a hash, so it need not be unique.
         seen = self.seen.exact
         low = seen.low if isinstance(seen, Exact) else seen.astype(xp.uint32)
         keys = mixed(low.astype(xp.uint32) + xp.cumsum(counted, dtype=xp.uint32))
+        # Inside `shard_map`, all devices start at the same number.
         for axis in sorted(axes_of((calls, self))):
             keys = mixed(keys + lax.axis_index(axis).astype(xp.uint32))
         for x in jax.tree.leaves([call.unweighted for call in calls]):
@@ -277,7 +283,7 @@ def extremes_of(metric: Metric) -> frozenset[str]:
 
 
 def _refuse_extremes(metric: Metric, caller: str) -> None:
-    """Raises if a metric has no result whose replicas say how uncertain it is."""
+    """Raises if all results of a metric are extremes, which have no interval by resampling."""
     if _all_extreme(metric):
         raise MetricInputError(
             f"{caller}({metric!r}): resampling gives no valid interval of a value that maxima and "
@@ -301,17 +307,20 @@ def _quantile(x: jax.Array, q: float, value: jax.Array) -> jax.Array:
     """The quantile of replicas that are not NaN, at `q * (n + 1)` of n in order from 1."""
     x = xp.sort(x, 0)  # NaN is last
     n = xp.sum(~xp.isnan(x), 0, dtype=xp.int32)
+    # The order statistic k of n has the expected probability k / (n + 1). `place` counts from 0.
     place = xp.clip(q * (n + 1).astype(x.dtype) - 1, 0, xp.maximum(n - 1, 0).astype(x.dtype))
     below = xp.floor(place)
     share = place - below
     at = below.astype(xp.int32)
     after = xp.minimum(at + 1, xp.maximum(n - 1, 0))
     low, high = (xp.take_along_axis(x, i[None], 0)[0] for i in (at, after))
+    # Without the choice, an infinite neighbour times a share of 0 would give NaN.
     between = xp.where(share > 0, low + share * (high - low), low)
     return xp.where(xp.isnan(value), value, between)
 
 
 def _deviation(value: jax.Array, x: jax.Array) -> jax.Array:
+    # In two passes, as the difference of squares cancels where replicas are nearly equal.
     some = ~xp.isnan(x)
     n = xp.sum(some, 0).astype(x.dtype)
     safe = xp.maximum(n, 1)
@@ -327,6 +336,8 @@ def _bits(x: jax.Array) -> jax.Array:
         bits = x.astype(xp.uint32)
     else:
         bits = lax.bitcast_convert_type(x.astype(xp.float32), xp.uint32)
+    # Odd factors are invertible modulo 2**32, so each element changes the sum; they differ, so that
+    # the order of the elements matters.
     bits = bits.reshape(len(x), math.prod(x.shape[1:]))
     factors = mixed(xp.arange(bits.shape[1], dtype=xp.uint32)) | xp.uint32(1)
     return xp.sum(bits * factors[None], 1, dtype=xp.uint32)

@@ -3,14 +3,14 @@
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import jax
 import numpy as np
 
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
-from datarax._typing import PyTree
+from datarax._typing import PyTree, Structure
 from datarax.algebra.row_merge import Target
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
@@ -19,8 +19,6 @@ from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
 from datarax.wrappers.wrapper import is_untouched, reading_of
 
-Structure = Any
-"""What `jax.tree.structure` gives of a metric: all but its arrays."""
 _Member = tuple[str, Structure, int]
 
 
@@ -92,6 +90,7 @@ class Collection(Metric):
                 raise MetricInputError(
                     f"{type(self).__name__}: the name {name!r} must be a nonempty string"
                 )
+        # Names are known before data is: a clash must not first show at the end of a run.
         _check_distinct(path for name, metric in metrics.items() for path in _paths(name, metric))
         groups: list[Metric] = []
         members: list[_Member] = []
@@ -189,6 +188,7 @@ class Collection(Metric):
             UnknownMetricError: no metric has the argument, or all that have it name an output.
             MetricInputError: as by `Metric.from_outputs`.
         """
+        # A new collection is made: members that now take other outputs share no statistic.
         metrics, missing = {}, set(outputs)
         for name, metric in self.items():
             takes = {route.argument for route in metric.routes() if not route.routed}
@@ -236,14 +236,15 @@ class Collection(Metric):
         try:
             routes = [route for _, metric in metrics for route in metric.routes()]
             refuse_ignored(routes, outputs, "Collection.update")
-        except MetricInputError:  # only a message needs the names of the metrics
+        except MetricInputError:
+            # The slow way, with the names of the metrics, which only the message needs.
             routes = self.routes()
             refuse_ignored(routes, outputs, "Collection.update")
         found = []
         for name, metric in metrics:
             try:
                 found.append((name, metric, metric.arguments_from(outputs)))
-            except Exception:
+            except Exception:  # a block for each metric would cost time in every step
                 with naming(name):
                     raise
         return found
@@ -269,6 +270,7 @@ class Collection(Metric):
 
     def _updated(self) -> list[tuple[str, Metric]]:
         """The metrics that `update` updates, one for each statistic, by the name of a member."""
+        # Reversed, so that the first member of a group, by name, is the one that stays.
         names = {index: name for name, _, index in reversed(self.members)}
         return [(names[index], group) for index, group in enumerate(self.groups)]
 

@@ -70,6 +70,7 @@ class Compare(Resampled):
         self.other, self.other_stack = self.metric, self.stack
 
     def with_metric(self, metric: Metric) -> Self:
+        # The arrays of `other`, with the configuration that is now that of both.
         other = jax.tree.unflatten(jax.tree.structure(metric), jax.tree.leaves(self.other))
         return super().with_metric(metric).with_parts({"other": other})
 
@@ -151,6 +152,7 @@ class Compare(Resampled):
         return given if index is None else given | {INDEX: index}
 
     def _apply(self, calls: PyTree) -> Self:
+        # One target for both models: the paired bootstrap draws the same rows.
         calls, target, seen = self.resampled(calls)
         return self.with_parts(
             {
@@ -169,6 +171,7 @@ class Compare(Resampled):
 
     def reading(self) -> Reading:
         a, b = self.metric.reading(), self.other.reading()
+        # The interval is that of the differences, not the difference of two intervals.
         replicas = [x.map(lambda one: one.reading()).value for x in (self.stack, self.other_stack)]
         difference = _differences(a.value, b.value)
         apart = _differences(*replicas)

@@ -119,6 +119,8 @@ class Interval(MultiplyingWrapper):
         ratio: PyTree = self.metric.as_ratio()
         a, b = map(_scaled, ratio)
         r = a / b
+        # sum (a - r b)**2 = sum a**2 + r**2 sum b**2 - 2 r sum a b, here of centred moments: at the
+        # ratio of the sums, the mean of a - r b is 0. All are in units of a power of two.
         count, means, (squares,) = self.moments.scaled()
         n, mean = count[0].to_float(), means[1]
         left = squares[0] + r * r * squares[1] - r * self.moments.co_moment * 2
@@ -131,6 +133,7 @@ class Interval(MultiplyingWrapper):
         z = NormalDist().inv_cdf((1 + self.confidence) / 2)
         value = xp.asarray(whole.value)
         if self.method == "wilson":
+            # Kish's effective sample size (sum b)**2 / sum b**2, from the centred moment of b.
             size = (b * b / (squares[1] + count[0] * (mean * mean))).to_float()
             lower, upper = _wilson(value, size, z)
         else:
@@ -153,6 +156,7 @@ def _not_negative(x: DoubleFloat) -> DoubleFloat:
 
 def _wilson(p: jax.Array, n: jax.Array, z: float) -> tuple[jax.Array, jax.Array]:
     """The interval of Wilson for a proportion `p` of `n` observations."""
+    # The p0 at which |p - p0| = z sqrt(p0 (1 - p0) / n), the roots of a quadratic.
     spread = z * z / n
     center = (p + spread / 2) / (1 + spread)
     half = xp.sqrt(p * (1 - p) * spread + spread * spread / 4) / (1 + spread)

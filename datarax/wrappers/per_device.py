@@ -301,16 +301,17 @@ class PerDevice(Metric):
         )
 
     def _mapped(
-        self, function: Callable[..., PyTree], *, out_specs: PyTree, in_specs: PyTree = None
+        self, function: Callable[..., PyTree], *, in_specs: PyTree = None, out_specs: PyTree = None
     ) -> Callable[..., PyTree]:
         """`shard_map` of `function`: each device calls it with its own shard of the arguments."""
+        copies = P(self.axis_names)
         # The `Explicit` axes of the mesh are mapped too, because the arithmetic of most metrics
         # does not work on arrays that are typed as sharded over `Explicit` axes.
         return jax.shard_map(
             function,
             mesh=self.mesh,
-            in_specs=P(self.axis_names) if in_specs is None else in_specs,
-            out_specs=out_specs,
+            in_specs=copies if in_specs is None else in_specs,
+            out_specs=copies if out_specs is None else out_specs,
             axis_names={*self.axis_names, *_explicit(self.mesh)},
         )
 
@@ -332,9 +333,11 @@ class PerDevice(Metric):
         def local(*given: Metric) -> Metric:
             return _stacked(*(counted_once(each, self.axis_names) for each in given or (empty,)))
 
+        # Under a trace, values are unknown: devices other than the first are chosen by
+        # `counted_once`, inside `shard_map`.
         given = () if metric is None else (metric,)
         given = jax.device_put(given, NamedSharding(self.mesh, P()))
-        return jax.jit(self._mapped(local, in_specs=P(), out_specs=P(self.axis_names)))(*given)
+        return jax.jit(self._mapped(local, in_specs=P()))(*given)
 
     def _placed(self, x: jax.Array, rows: bool) -> jax.Array:
         """`x` on the devices of the mesh, as `shard_map` expects it: sharded by rows, or whole."""
@@ -354,38 +357,32 @@ class PerDevice(Metric):
 
 @jax.jit
 def _update(metric: PerDevice, calls: PyTree) -> Metric:
+    # An update of rows is local, without a collective. Calls that have no rows are on all devices.
     def local(copies: Metric, calls: PyTree) -> Metric:
         return _stacked(_own(copies).apply(calls))
 
     of_calls = jax.tree.map(
-        lambda call: P(metric.axis_names) if call.rows else P(),
-        calls,
-        is_leaf=is_call,
+        lambda call: P(metric.axis_names) if call.rows else P(), calls, is_leaf=is_call
     )
-    update = metric._mapped(
-        local, in_specs=(P(metric.axis_names), of_calls), out_specs=P(metric.axis_names)
-    )
+    update = metric._mapped(local, in_specs=(P(metric.axis_names), of_calls))
     return update(metric.copies, calls)
 
 
 @jax.jit
 def merge_copies(metric: PerDevice) -> Metric:
     """`metric.sync()`."""
-    return metric._mapped(lambda copies: _own(copies).sync(metric.axis_names), out_specs=P())(
-        metric.copies
-    )
+    merge = metric._mapped(lambda copies: _own(copies).sync(metric.axis_names), out_specs=P())
+    return merge(metric.copies)
 
 
 @jax.jit
 def _combine(a: PerDevice, b: PerDevice) -> Metric:
-    combine = a._mapped(lambda x, y: _stacked(_own(x).combine(_own(y))), out_specs=P(a.axis_names))
-    return combine(a.copies, b.copies)
+    return a._mapped(lambda x, y: _stacked(_own(x).combine(_own(y))))(a.copies, b.copies)
 
 
 @jax.jit
 def _reset(metric: PerDevice) -> Metric:
-    reset = metric._mapped(lambda x: _stacked(_own(x).reset()), out_specs=P(metric.axis_names))
-    return reset(metric.copies)
+    return metric._mapped(lambda x: _stacked(_own(x).reset()))(metric.copies)
 
 
 def _explicit(mesh: Mesh) -> tuple[str, ...]:
@@ -410,10 +407,11 @@ def _stacked(metric: Metric) -> Metric:
 def _divisible(call: Call, devices: int) -> Call:
     """The call, padded so that its number of rows is divisible by the number of devices."""
     caller, (args, kwargs) = f"per_device({call.metric}).update", call.by_name
+    args = tuple(_global(x, caller) for x in args)  # one by one: `()` would become an array
     if not call.rows:
-        return replace(call, args=_global(args, caller), kwargs=_global(kwargs, caller))
+        kwargs = {name: _global(x, caller) for name, x in kwargs.items()}
+        return replace(call, args=args, kwargs=kwargs)
     weights = kwargs.get("weights")
-    args = tuple(_global(value, caller) for value in args)
     kwargs = {name: _global(x, caller) for name, x in kwargs.items() if name != "weights"}
     repeated = [name for name in call.broadcast if name in kwargs and kwargs[name].ndim == 0]
     data = jax.tree.leaves((args, {n: x for n, x in kwargs.items() if n not in repeated}))
@@ -439,7 +437,7 @@ def _divisible(call: Call, devices: int) -> Call:
         kwargs |= {name: xp.broadcast_to(kwargs[name], (size,)) for name in repeated}
     if weights is not None:
         weights = xp.broadcast_to(weights, (size, *weights.shape[1:]))
-    missing = -size % devices
+    missing = -size % devices  # what is left to the next multiple
     if missing:
         if "weights" not in call.takes:
             raise MetricInputError(

@@ -121,6 +121,7 @@ class Sliced(WithArgument):
         # The places of an outer slicing, each with the slices of this one.
         calls, place, unknown = self._places(calls)
         target = target._replace(place=replicated(target.place))
+        # Two axes of places are one axis of cells; reshaping copies nothing.
         inner = target.within(place, self.num_slices)
         states = self.slices.states
         flat = jax.tree.map(lambda x: xp.reshape(x, (inner.size, *x.shape[2:])), states)
@@ -154,6 +155,8 @@ class Sliced(WithArgument):
             )
         ids = xp.broadcast_to(replicated(ids), (rows,))
         known = in_range(ids, self.num_slices)
+        # An id is cast only where it is in range: a negative one would become a large number. A row
+        # at the place `num_slices`, past the end, is dropped.
         place = xp.where(known, ids, xp.zeros((), ids.dtype)).astype(xp.uint32)
         place = xp.where(known, place, xp.uint32(self.num_slices))
         return calls, place, ~known & counted_rows(several[0], rows)

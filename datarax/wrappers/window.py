@@ -61,6 +61,7 @@ class Numbered(Stack, kw_only=False):
         return [xp.asarray(self.number)]
 
     def combine(self, other: Self) -> Self:
+        # Only states of equal numbers can be merged place by place.
         newest = [xp.maximum(self.number, other.number)]
         return super(Numbered, self.brought_to(newest)).combine(other.brought_to(newest))
 
@@ -85,6 +86,7 @@ class Ring(Numbered, kw_only=False):
 
         def held(number: jax.Array) -> jax.Array:
             """The number of the update at each place."""
+            # The greatest n <= number with n % size == place. It is below 1 at unused places.
             return number - (number - places) % self.size
 
         stays = held(number) == held(xp.asarray(self.number))
@@ -96,7 +98,8 @@ class Ring(Numbered, kw_only=False):
         return self.with_parts({"number": number, "states": states})
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
-        return super(Stack, self).weighted_by(factor)  # raises
+        # A window has forgotten by number already: `LeafState` refuses this, `Stack` would not.
+        return super(Stack, self).weighted_by(factor)
 
     def merged(self) -> Metric:
         """The merge of the states."""
@@ -135,6 +138,8 @@ class Fading(Numbered):
 
     def _factor(self, updates: int) -> tuple[float, int]:
         """The factor over this many updates: a number from 1/2 to 1, and an exponent."""
+        # Fractions, because the whole part must be exact for many updates. The bound of the
+        # exponent keeps it in int32; the factor is 0 in any float long before.
         exponent = Fraction(updates) / Fraction(self.half_life)
         whole = math.floor(exponent)
         return 2.0 ** -float(exponent - whole), -min(whole, 2**24)
@@ -150,6 +155,8 @@ class Fading(Numbered):
         rest = (np.array(numbers) - high).astype(default_float())
         numbers = DoubleFloat(beside(updates, high), beside(updates, rest))
         exponents = np.asarray(exponents, np.int32)
+        # 2**-(n / h) = product over the bits k of n of 2**-(2**k / h). The exponents are added as
+        # integers, so that nothing underflows before the last step.
         bits = (updates >> xp.arange(31, dtype=xp.int32)) & 1
 
         def multiply(k: jax.Array, product: DoubleFloat) -> DoubleFloat:
@@ -281,10 +288,12 @@ class Decayed(_OverUpdates):
         self.stack = Fading(element=Element(metric), size=1, half_life=number)
 
     def _apply(self, calls: PyTree) -> Self:
+        # The old data fades first: the data of an update has its full weight until the next one.
         updated = _only(self.stack.faded(), 0).apply(calls)
         return self.with_parts({"stack": self.stack.push(_as_stack(updated, 0))})
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
+        # Axis 0 is that of the places of an outer wrapper, axis 1 that of the stack.
         faded = vmap(lambda x: x.faded())(self.stack)
         updated = _as_stack(_only(faded, 1).apply_at(calls, target), 1)
         return self.with_parts({"stack": self.stack.push(updated)})

@@ -73,7 +73,8 @@ class Wrapper(Metric):
         if metric is self.metric:
             return copy
         given = {name: getattr(copy, name) for name in self.fields}
-        type(self)(**given | {"metric": metric})  # raises if it cannot wrap the metric
+        # The constructor checks the new metric; what it makes lacks the data of this wrapper.
+        type(self)(**given | {"metric": metric})
         return copy.with_parts({"metric": metric})
 
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
@@ -128,6 +129,7 @@ class MultiplyingWrapper(Wrapper):
 
     def with_metric(self, metric: Metric) -> Self:
         """A copy with the same states, and the configuration of `metric`."""
+        # A stack has an empty metric as its element, so it holds the configuration, too.
         empty, children = metric.reset(), self.children().items()
         stacks = {name: x.with_element(empty) for name, x in children if isinstance(x, Stack)}
         return self.with_parts({"metric": metric, **stacks})
@@ -168,8 +170,11 @@ class Stacked(MultiplyingWrapper):
 class WithArgument(MultiplyingWrapper):
     """The base of wrappers whose `update` takes one more argument: a number for each row."""
 
+    # The argument travels in the calls of the metric, so that it is padded, split over devices and
+    # cut into rows as theirs. `_apply` takes it out again.
+
     needs_own: ClassVar[bool]
-    """Whether it must be given."""
+    """Whether the argument is required."""
 
     @property
     def own(self) -> str:
@@ -229,7 +234,8 @@ def checked_metric(metric: Metric, caller: str) -> Metric:
 
 
 def is_untouched(metric: Metric) -> bool:
-    """Whether its arrays are those of a new metric: the same objects, values are never compared."""
+    """Whether the metric holds the arrays of a new one. Objects are compared, never values."""
+    # All empty states of one configuration share their arrays.
     now, new = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
     return all(x is y for x, y in zip(now, new, strict=True))
 
@@ -240,7 +246,7 @@ def prefixed(parts: Iterable[tuple[str, Mapping[str, PyTree]]]) -> dict[str, PyT
 
 
 def reading_of(value: PyTree, parts: list[tuple[str, Reading]], *, flat: bool) -> Reading:
-    """The reading of a value that several readings make up, whose names come before theirs."""
+    """A reading made of several. Each name is that of its part, then that within the part."""
     return Reading(
         value,
         prefixed((name, each.invalid) for name, each in parts),
