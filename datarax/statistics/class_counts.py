@@ -16,7 +16,7 @@ from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import check_task, examples, predictions
+from datarax.statistics.batches import Examples, check_task, examples, predictions
 from datarax.statistics.invalid_counts import CountsInvalid, Invalid
 from datarax.statistics.scatter_counts import ScatterCounts, count_labels
 from datarax.statistics.thresholds import (
@@ -27,7 +27,47 @@ from datarax.statistics.thresholds import (
 )
 
 
-class TaskCounts(CountsInvalid):
+class ThresholdCounts(CountsInvalid):
+    """Counts of predictions of classes or labels that have a score above a threshold."""
+
+    threshold: float = 0.5
+    """Binary and multilabel: a score above it predicts the class."""
+    from_logits: bool = False
+    """Binary and multilabel: whether scores are logits; then the threshold is of their sigmoid."""
+    ignore_index: int | None = None
+    """Examples with this target are excluded, and not counted in `invalid`."""
+
+    def __post_init__(self) -> None:
+        self.threshold = checked_threshold(self.threshold, self.from_logits)
+
+    def above_threshold(
+        self,
+        preds: ArrayLike,
+        target: ArrayLike,
+        weights: Weights,
+        *,
+        num_labels: int | None = None,
+        name: str = "preds",
+    ) -> Examples:
+        """The batch of a binary or multilabel task, with `preds` as booleans: what is predicted.
+
+        Raises:
+            MetricInputError: the shapes do not fit together; shows both.
+        """
+        batch = examples(
+            preds,
+            target,
+            weights,
+            num_labels=num_labels,
+            ignore_index=self.ignore_index,
+            threshold=of_probabilities(self.threshold, self.from_logits),
+            from_logits=self.from_logits,
+            name=name,
+        )
+        return batch._replace(preds=is_above(batch.preds, self.threshold, self.from_logits))
+
+
+class TaskCounts(ThresholdCounts):
     """Counts of predictions. A subclass says which, in `__post_init__` and `update`.
 
     Counts are sums of weights, kept as double-floats. Without weights or with a mask, they are
@@ -46,14 +86,8 @@ class TaskCounts(CountsInvalid):
 
     Without `num_classes` and `num_labels` the task is binary: scores (...) and 0/1 targets (...).
     Then there is one class: the positive class."""
-    threshold: float = 0.5
-    """Binary and multilabel: a score above it predicts the class."""
-    from_logits: bool = False
-    """Binary and multilabel: whether scores are logits; then the threshold is of their sigmoid."""
     top_k: int = 1
     """Multiclass: the classes of the k highest scores are predicted."""
-    ignore_index: int | None = None
-    """Examples with this target are excluded, and not counted in `invalid`."""
 
     cells: MetricAccumulator = state()
     """The counts, as a sum of floats: double-floats hold counts and fractional weights alike."""
@@ -74,7 +108,7 @@ class TaskCounts(CountsInvalid):
                 "from_logits=True is for binary and multilabel tasks, which have a threshold; the "
                 "highest logit is also the highest probability, so leave it out with num_classes="
             )
-        self.threshold = checked_threshold(self.threshold, self.from_logits)
+        super().__post_init__()
 
     @property
     def size(self) -> int:
@@ -145,16 +179,9 @@ class PredictionCounts(TaskCounts):
             else:
                 hit = xp.any(chosen == labels[..., None], -1)
             return w, lambda w: self.of_classes(chosen, hit, labels, w), invalid
-        preds, positive, w, invalid, _ = examples(
-            preds,
-            target,
-            weights,
-            num_labels=self.num_labels,
-            ignore_index=self.ignore_index,
-            threshold=of_probabilities(self.threshold, self.from_logits),
-            from_logits=self.from_logits,
+        chosen, positive, w, invalid, _ = self.above_threshold(
+            preds, target, weights, num_labels=self.num_labels
         )
-        chosen = is_above(preds, self.threshold, self.from_logits)
         if self.num_labels is None:  # one class, the positive one
             chosen, positive, w = (x[..., None] for x in (chosen, positive, w))
             invalid = invalid[..., None]

@@ -52,14 +52,14 @@ class Accuracy(TopKCountMetric):
     is_proportion: ClassVar[bool] = True
 
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        if self.average in ("macro", "weighted"):
+            return None
         if isinstance(self.statistic, MatchCounts):
             cells = self.statistic.cells.double
             return self.numerator(cells[0], cells[1]), cells.sum(0)
         correct, wrong, _ = self.by_class()
         numerator, total = self.numerator(correct, wrong), correct + wrong
-        if self.average == "micro":
-            return numerator.sum(0), total.sum(0)
-        return (numerator, total) if self.average is None else None
+        return (numerator, total) if self.average is None else (numerator.sum(0), total.sum(0))
 
     def over(self, statistic: State) -> Self:
         ours = self.statistic

@@ -9,22 +9,17 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.algebra.state import State
 from datarax.metrics.base import shareable
 from datarax.metrics.classification.count_ratio import TaskMetric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import check_task, examples, predictions, rows_weight
-from datarax.statistics.invalid_counts import Invalid, InvalidCounts
-from datarax.statistics.thresholds import (
-    HIGHEST_SCORE,
-    checked_threshold,
-    is_above,
-    of_probabilities,
-)
+from datarax.statistics.batches import check_task, predictions, rows_weight
+from datarax.statistics.class_counts import ThresholdCounts
+from datarax.statistics.invalid_counts import Invalid
+from datarax.statistics.thresholds import HIGHEST_SCORE
 
 
-class RowMatches(State):
+class RowMatches(ThresholdCounts):
     """The weight of rows, and of the rows in which every entry is predicted right.
 
     Rows with an invalid entry are excluded and counted in `invalid`; rows in which all targets are
@@ -35,16 +30,9 @@ class RowMatches(State):
     """Sequences of classes: scores (..., S, C) or labels (..., S), and labels (..., S)."""
     num_labels: int | None = None
     """Rows of labels: scores (..., L) and 0/1 targets (..., L). One of the two is required."""
-    threshold: float = 0.5
-    """Labels: a score above it predicts the label."""
-    from_logits: bool = False
-    """Labels: whether scores are logits; then the threshold is of their sigmoid."""
-    ignore_index: int | None = None
-    """Entries with this target are excluded."""
 
     right = MetricAccumulator(0.0)
     total = MetricAccumulator(0.0)
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)
@@ -60,7 +48,7 @@ class RowMatches(State):
                 "from_logits=True is for num_labels=, with which scores have a threshold; the "
                 "highest logit is also the highest probability, so leave it out with num_classes="
             )
-        self.threshold = checked_threshold(self.threshold, self.from_logits)
+        super().__post_init__()
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in rows; `weights` are those of rows."""
@@ -72,33 +60,23 @@ class RowMatches(State):
         w, invalid = rows_weight(invalid_entry.any((-1,)), weights)
         zero = xp.zeros((), w.dtype)
         w = xp.where(xp.any(counts, -1), w, zero)
-        return self.replace(
+        return self.with_batch(
+            invalid,
             right=self.right.update(xp.where(xp.all(hit | ~counts, -1), w, zero)),
             total=self.total.update(w),
-            invalid=self.invalid.update(invalid),
         )
 
     def _entries(
         self, preds: jax.Array, target: jax.Array, weights: Weights
     ) -> tuple[jax.Array, jax.Array, Invalid]:
         """Whether each entry is right, whether it counts, and the invalid entries."""
-        index = self.ignore_index
         if self.num_classes is not None:
-            seen = predictions(
-                preds, target, None, self.num_classes, ignore_index=index, in_rows=True
-            )
+            size, index = self.num_classes, self.ignore_index
+            seen = predictions(preds, target, None, size, ignore_index=index, in_rows=True)
             return seen.chosen[..., 0] == seen.target, seen.weight, seen.invalid
-        batch = examples(
-            preds,
-            target,
-            weights,  # rows of weight zero may hold anything
-            num_labels=self.num_labels,
-            ignore_index=index,
-            threshold=of_probabilities(self.threshold, self.from_logits),
-            from_logits=self.from_logits,
-        )
-        chosen = is_above(batch.preds, self.threshold, self.from_logits)
-        return chosen == batch.target, batch.weight.astype(xp.bool_), batch.invalid
+        # Rows of weight zero may hold anything.
+        batch = self.above_threshold(preds, target, weights, num_labels=self.num_labels)
+        return batch.preds == batch.target, batch.weight.astype(xp.bool_), batch.invalid
 
 
 class ExactMatch(TaskMetric):

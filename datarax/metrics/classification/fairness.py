@@ -10,19 +10,18 @@ from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.algebra.state import State
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import examples, in_range
-from datarax.statistics.invalid_counts import InvalidCounts, out_of_range
+from datarax.statistics.batches import in_range
+from datarax.statistics.class_counts import ThresholdCounts
+from datarax.statistics.invalid_counts import out_of_range
 from datarax.statistics.scatter_counts import count_labels
-from datarax.statistics.thresholds import checked_threshold, is_above, of_probabilities
 
 
-class GroupCounts(State):
+class GroupCounts(ThresholdCounts):
     """For each group: true positives, false positives, false negatives and true negatives.
 
     Examples with NaN or infinite scores (logits may be -inf), with a target other than 0 and 1, or
@@ -31,18 +30,10 @@ class GroupCounts(State):
 
     num_groups: int
     """The number of groups, which are numbered from 0."""
-    threshold: float = 0.5
-    """A score above it predicts the positive class."""
-    from_logits: bool = False
-    """Whether scores are logits; then the threshold is of their sigmoid."""
-    ignore_index: int | None = None
-    """Examples with this target are excluded, and not counted in `invalid`."""
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.num_groups, "num_groups")
-        self.threshold = checked_threshold(self.threshold, self.from_logits)
+        super().__post_init__()
         self.counts = MetricAccumulator(np.zeros((4, self.num_groups)))
 
     @property
@@ -75,14 +66,7 @@ class GroupCounts(State):
     ) -> Self:
         """Folds in scores, 0/1 targets and group numbers, all of one shape."""
         groups = numeric(groups, "groups")
-        batch = examples(
-            preds,
-            target,
-            weights,
-            ignore_index=self.ignore_index,
-            threshold=of_probabilities(self.threshold, self.from_logits),
-            from_logits=self.from_logits,
-        )
+        batch = self.above_threshold(preds, target, weights)
         same_shape(batch.preds, groups, ("preds", "groups"))
         if not is_integer(groups):
             raise MetricTypeError(
@@ -92,9 +76,7 @@ class GroupCounts(State):
         unknown = out_of_range(~known & batch.weight.astype(xp.bool_), groups)
         # A group out of range gets weight zero, as `count_labels` requires.
         w = xp.where(known, batch.weight, zero)
-        chosen = is_above(batch.preds, self.threshold, self.from_logits)
-
-        a, b = chosen, batch.target
+        a, b = batch.preds, batch.target
         parts = (a & b, a & ~b, ~a & b, ~(a | b))
 
         def count(w: jax.Array) -> jax.Array:
@@ -102,10 +84,8 @@ class GroupCounts(State):
                 [count_labels(groups, xp.where(part, w, 0), self.num_groups) for part in parts]
             )
 
-        return self.replace(
-            counts=self.counts.plus(sum_by_digits(w, count)),
-            invalid=self.invalid.update(batch.invalid | unknown),
-        )
+        counts = self.counts.plus(sum_by_digits(w, count))
+        return self.with_batch(batch.invalid | unknown, counts=counts)
 
 
 class GroupMetric(Metric):

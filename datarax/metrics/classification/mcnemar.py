@@ -16,10 +16,9 @@ from datarax.numerics.exact import exact
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.special import fair_coin_p_value
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import examples, predictions
+from datarax.statistics.batches import predictions
 from datarax.statistics.class_counts import TaskCounts
 from datarax.statistics.invalid_counts import Invalid
-from datarax.statistics.thresholds import is_above, of_probabilities
 
 
 class PairedMatches(TaskCounts):
@@ -90,17 +89,9 @@ class PairedMatches(TaskCounts):
                 preds, target, weights, self.size, self.top_k, self.ignore_index, name
             )
             return xp.any(chosen == target[..., None], -1), w, invalid
-        scores, positive, w, invalid, _ = examples(
-            preds,
-            target,
-            weights,
-            num_labels=self.num_labels,
-            ignore_index=self.ignore_index,
-            threshold=of_probabilities(self.threshold, self.from_logits),
-            from_logits=self.from_logits,
-            name=name,
+        chosen, positive, w, invalid, _ = self.above_threshold(
+            preds, target, weights, num_labels=self.num_labels, name=name
         )
-        chosen = is_above(scores, self.threshold, self.from_logits)
         return chosen == positive, w, invalid
 
 

@@ -24,23 +24,28 @@ class OperatingPoint(ScoreMetric):
     higher_is_better = True
     limit: ClassVar[str]
     """The name of the field with the least value of the other rate, from 0 to 1."""
+    allows_infinity: ClassVar[bool] = True
+    """Whether an infinite threshold, which predicts no positive, is one of the thresholds."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         setattr(self, self.limit, fraction(getattr(self, self.limit), self.limit))
 
-    def best(self, groups: Groups, rate: jax.Array, other: jax.Array) -> dict[str, jax.Array]:
-        """The highest `rate` and its threshold where `other` reaches the limit.
+    def rates(self, groups: Groups) -> tuple[jax.Array, jax.Array]:
+        """The rate that is wanted and the one with a limit, at each threshold: (size, groups).
 
-        Both are of shape (size, groups), or have one group more: a last one with an infinite
-        threshold, which predicts no positive. They are NaN where a class has no examples.
+        They are NaN where a class has no examples.
         """
+        raise TypeError(f"{type(self).__name__} does not define rates()")
+
+    def compute(self) -> PyTree:
+        groups = self.groups()
         # Not all groups are thresholds: bins may be empty, and so may rows of a buffer.
-        is_threshold, lowest = groups.occupied, groups.lowest
-        if rate.shape != lowest.shape:
-            edge = xp.ones_like(is_threshold[:, :1])
-            is_threshold = xp.concatenate([is_threshold, edge], -1)
-            lowest = xp.concatenate([lowest, xp.full_like(lowest[:, :1], xp.inf)], -1)
+        is_threshold = groups.occupied
+        if self.allows_infinity:
+            is_threshold = _padded(is_threshold, True)
+            groups = Groups(*map(_padded, groups, (0, 0, 0, 0, 1, xp.inf)))
+        rate, other = self.rates(groups)
         # The rates are compared as floats, rounded once, so that 9 of 10 reaches 0.9.
         allowed = xp.where(is_threshold & (other >= getattr(self, self.limit)), rate, -1)
         equal = (allowed >= 0) & (allowed == xp.max(allowed, -1, keepdims=True))
@@ -50,16 +55,12 @@ class OperatingPoint(ScoreMetric):
         def at_place(x: jax.Array) -> jax.Array:
             return nan_where(is_undefined, xp.take_along_axis(x, place, -1)[:, 0])
 
-        return self.by_task({"value": at_place(rate), "threshold": at_place(lowest)})
+        return self.by_task({"value": at_place(rate), "threshold": at_place(groups.lowest)})
 
 
-def _with_infinity(groups: Groups) -> Groups:
-    """Adds an empty group above all others, with an infinite threshold."""
-
-    def padded(x: PyTree, value: float) -> PyTree:
-        return jax.tree.map(lambda x: xp.concatenate([x, xp.full_like(x[:, :1], value)], -1), x)
-
-    return Groups(*map(padded, groups, (0, 0, 0, 0, 1, xp.inf)))
+def _padded(x: PyTree, value: float) -> PyTree:
+    """Adds a group above all others, with this value."""
+    return jax.tree.map(lambda x: xp.concatenate([x, xp.full_like(x[:, :1], value)], -1), x)
 
 
 def _recall(groups: Groups) -> jax.Array:
@@ -98,12 +99,12 @@ class PrecisionAtFixedRecall(OperatingPoint):
     """
 
     limit = "min_recall"
+    allows_infinity = False
     min_recall: float
     """The recall to reach, from 0 to 1."""
 
-    def compute(self) -> PyTree:
-        groups = self.groups()
-        return self.best(groups, _precision(groups), _recall(groups))
+    def rates(self, groups: Groups) -> tuple[jax.Array, jax.Array]:
+        return _precision(groups), _recall(groups)
 
 
 class RecallAtFixedPrecision(OperatingPoint):
@@ -130,10 +131,8 @@ class RecallAtFixedPrecision(OperatingPoint):
     min_precision: float
     """The precision to reach, from 0 to 1."""
 
-    def compute(self) -> PyTree:
-        groups = self.groups()
-        padded = _with_infinity(groups)
-        return self.best(groups, _recall(padded), _precision(padded))
+    def rates(self, groups: Groups) -> tuple[jax.Array, jax.Array]:
+        return _recall(groups), _precision(groups)
 
 
 class SensitivityAtSpecificity(OperatingPoint):
@@ -160,10 +159,8 @@ class SensitivityAtSpecificity(OperatingPoint):
     min_specificity: float
     """The specificity to reach, from 0 to 1."""
 
-    def compute(self) -> PyTree:
-        groups = self.groups()
-        padded = _with_infinity(groups)
-        return self.best(groups, _recall(padded), _specificity(padded))
+    def rates(self, groups: Groups) -> tuple[jax.Array, jax.Array]:
+        return _recall(groups), _specificity(groups)
 
 
 class SpecificityAtSensitivity(OperatingPoint):
@@ -189,10 +186,8 @@ class SpecificityAtSensitivity(OperatingPoint):
     min_sensitivity: float
     """The sensitivity to reach, from 0 to 1."""
 
-    def compute(self) -> PyTree:
-        groups = self.groups()
-        padded = _with_infinity(groups)
-        return self.best(groups, _specificity(padded), _recall(padded))
+    def rates(self, groups: Groups) -> tuple[jax.Array, jax.Array]:
+        return _specificity(groups), _recall(groups)
 
 
 class EqualErrorRate(ScoreMetric):
