@@ -94,23 +94,18 @@ def counts_among(sequences: Sequences, order: int) -> np.ndarray:
     lengths = sequences.lengths
     rows = np.argsort(lengths, kind="stable")
     # In order of length, the closest other one is the previous or the next.
-    near = np.pad(lengths[rows].astype(np.float64), 1, constant_values=np.inf)
-    near[0] *= -1
+    near = np.pad(lengths[rows].astype(np.float64), 1, constant_values=(-np.inf, np.inf))
     before, own, after = near[:-2], near[1:-1], near[2:]
     closest = np.empty_like(lengths)
     closest[rows] = np.where(own - before <= after - own, before, after)
     matches = []
     for table in grams(sequences, order):
         by_gram = np.lexsort((table.times, table.gram))
-        gram, count = table.gram[by_gram], table.times[by_gram]
-        last = np.flatnonzero(np.diff(gram, append=-1))  # of each n-gram, its greatest count
-        group = np.searchsorted(gram[last], gram)
-        first = np.concatenate([[0], last[:-1] + 1]) if len(last) else last
-        second = np.where(last > first, count[last - 1], 0)
-        is_last = np.zeros(len(gram), np.bool_)
-        is_last[last] = True
-        limit = np.where(is_last, second[group], count[last][group])
-        common = np.minimum(count, limit)
+        gram, common = table.gram[by_gram], table.times[by_gram]
+        # All occurrences of an n-gram in a text match, because another text has at least as many.
+        # Only for the text with the most, the last of the n-gram, the second most is the limit.
+        last = np.flatnonzero(np.diff(gram, append=-1))
+        common[last] = np.where(np.diff(last, prepend=-1) > 1, common[last - 1], 0)
         matches.append(np.bincount(table.row[by_gram], common, len(lengths)).astype(np.int64))
     totals = [gram_totals(lengths, n) for n in range(1, order + 1)]
     return np.stack([lengths, closest, *matches, *totals], 1).astype(np.int32)
@@ -186,6 +181,7 @@ class DistinctN(CountedText):
 
     def compute(self) -> PyTree:
         total = self.totals.total.double.to_float()
+        # The sketch may count more distinct n-grams than there are n-grams.
         share = xp.minimum(self.distinct.count() / xp.where(total > 0, total, 1), 1)
         return xp.where(total > 0, share, xp.nan)
 
@@ -225,6 +221,7 @@ def word_hash(word: str) -> int:
 
 def mixed64(x: np.ndarray) -> np.ndarray:
     """Mixes the bits of `x`: every bit of the result depends on every bit of `x`."""
+    # The finalizer of SplitMix64: G. L. Steele, D. Lea and C. H. Flood (2014).
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
     return x ^ (x >> np.uint64(31))
