@@ -1,6 +1,7 @@
 """How diverse generated texts are."""
 
 from hashlib import blake2b
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -193,25 +194,22 @@ def hashed_grams(words: list[list[str]], n: int) -> tuple[np.ndarray, np.ndarray
         uint32 (N, L, 2), the same on every machine, with L a power of two; and int32 (N,).
     """
     lengths = np.array([len(each) for each in words], np.int64)
-    number = gram_totals(lengths, n)
-    most = max(int(number.max(initial=1)), 1)
+    number = gram_totals(lengths, n).astype(np.int32)
+    most = int(number.max(initial=1))
     # The width is a power of two, so that few shapes are compiled.
     hashes = np.zeros((len(words), 1 << (most - 1).bit_length()), np.uint64)
-    known: dict[str, int] = {}
-    each = [known.setdefault(word, len(known)) for text in words for word in text]
-    of_word = np.array([word_hash(word) for word in known], np.uint64)
-    items, start = np.array(each, np.int64), np.cumsum(lengths) - lengths
+    known = {word: word_hash(word) for word in set(chain.from_iterable(words))}
+    of_word = np.array([known[word] for word in chain.from_iterable(words)], np.uint64)
+    start = np.cumsum(lengths) - lengths
     row = np.repeat(np.arange(len(words)), number)
     # The number of each n-gram in its text.
     place = np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
     value = np.zeros(len(row), np.uint64)
     # The words are mixed in one after the other, so their order counts.
     for offset in range(n):
-        value = mixed64(value + of_word[items[start[row] + place + offset]])
+        value = mixed64(value + of_word[start[row] + place + offset])
     hashes[row, place] = value
-    return np.stack([hashes >> np.uint64(32), hashes], -1).astype(np.uint32), number.astype(
-        np.int32
-    )
+    return np.stack([hashes >> np.uint64(32), hashes], -1).astype(np.uint32), number
 
 
 def word_hash(word: str) -> int:
