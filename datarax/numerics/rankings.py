@@ -77,6 +77,8 @@ class Ranking(NamedTuple):
         discount = self.up_to(k, number(self.rank)).evaluated(
             lambda rank: xp.where(rank > 0, 1 / xp.log2(1 + xp.maximum(rank, 1)), 0)
         )
+        # Over all orders of the ties, each gain has each discount equally often: the expected sum
+        # is the mean gain times the sum of the discounts.
         discounts = run_sums(discount, self.first_tied, self.last_tied)
         return self.sum(self.tied_mean(gain) * discounts)
 
@@ -84,6 +86,7 @@ class Ranking(NamedTuple):
         """The same documents by relevance, each with ties of its own."""
         run = xp.cumsum(self.first, self.first.ndim - 1, dtype=xp.int32)
         _, least = lax.sort((run, -self.relevance), num_keys=2)
+        # Documents of equal relevance have equal gains: their order does not matter.
         alone = xp.ones_like(self.first)
         return self._replace(
             relevance=-least, first_tied=alone, last_tied=alone, tied=xp.ones_like(self.tied)

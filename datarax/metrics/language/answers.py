@@ -67,4 +67,5 @@ def token_f1(words: list[str], other: list[str]) -> float:
     if not words or not other:
         return float(words == other)
     common = (Counter(words) & Counter(other)).total()
+    # 2 P R / (P + R), where P is common / len(words) and R is common / len(other).
     return 2 * common / (len(words) + len(other))

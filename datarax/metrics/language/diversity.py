@@ -1,6 +1,7 @@
 """How diverse generated texts are."""
 
 from hashlib import blake2b
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -94,23 +95,18 @@ def counts_among(sequences: Sequences, order: int) -> np.ndarray:
     lengths = sequences.lengths
     rows = np.argsort(lengths, kind="stable")
     # In order of length, the closest other one is the previous or the next.
-    near = np.pad(lengths[rows].astype(np.float64), 1, constant_values=np.inf)
-    near[0] *= -1
+    near = np.pad(lengths[rows].astype(np.float64), 1, constant_values=(-np.inf, np.inf))
     before, own, after = near[:-2], near[1:-1], near[2:]
     closest = np.empty_like(lengths)
     closest[rows] = np.where(own - before <= after - own, before, after)
     matches = []
     for table in grams(sequences, order):
         by_gram = np.lexsort((table.times, table.gram))
-        gram, count = table.gram[by_gram], table.times[by_gram]
-        last = np.flatnonzero(np.diff(gram, append=-1))  # of each n-gram, its greatest count
-        group = np.searchsorted(gram[last], gram)
-        first = np.concatenate([[0], last[:-1] + 1]) if len(last) else last
-        second = np.where(last > first, count[last - 1], 0)
-        is_last = np.zeros(len(gram), np.bool_)
-        is_last[last] = True
-        limit = np.where(is_last, second[group], count[last][group])
-        common = np.minimum(count, limit)
+        gram, common = table.gram[by_gram], table.times[by_gram]
+        # All occurrences of an n-gram in a text match, because another text has at least as many.
+        # Only for the text with the most, the last of the n-gram, the second most is the limit.
+        last = np.flatnonzero(np.diff(gram, append=-1))
+        common[last] = np.where(np.diff(last, prepend=-1) > 1, common[last - 1], 0)
         matches.append(np.bincount(table.row[by_gram], common, len(lengths)).astype(np.int64))
     totals = [gram_totals(lengths, n) for n in range(1, order + 1)]
     return np.stack([lengths, closest, *matches, *totals], 1).astype(np.int32)
@@ -186,6 +182,7 @@ class DistinctN(CountedText):
 
     def compute(self) -> PyTree:
         total = self.totals.total.double.to_float()
+        # The sketch may count more distinct n-grams than there are n-grams.
         share = xp.minimum(self.distinct.count() / xp.where(total > 0, total, 1), 1)
         return xp.where(total > 0, share, xp.nan)
 
@@ -197,25 +194,22 @@ def hashed_grams(words: list[list[str]], n: int) -> tuple[np.ndarray, np.ndarray
         uint32 (N, L, 2), the same on every machine, with L a power of two; and int32 (N,).
     """
     lengths = np.array([len(each) for each in words], np.int64)
-    number = gram_totals(lengths, n)
-    most = max(int(number.max(initial=1)), 1)
+    number = gram_totals(lengths, n).astype(np.int32)
+    most = int(number.max(initial=1))
     # The width is a power of two, so that few shapes are compiled.
     hashes = np.zeros((len(words), 1 << (most - 1).bit_length()), np.uint64)
-    known: dict[str, int] = {}
-    each = [known.setdefault(word, len(known)) for text in words for word in text]
-    of_word = np.array([word_hash(word) for word in known], np.uint64)
-    items, start = np.array(each, np.int64), np.cumsum(lengths) - lengths
+    known = {word: word_hash(word) for word in set(chain.from_iterable(words))}
+    of_word = np.array([known[word] for word in chain.from_iterable(words)], np.uint64)
+    start = np.cumsum(lengths) - lengths
     row = np.repeat(np.arange(len(words)), number)
     # The number of each n-gram in its text.
     place = np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
     value = np.zeros(len(row), np.uint64)
     # The words are mixed in one after the other, so their order counts.
     for offset in range(n):
-        value = mixed64(value + of_word[items[start[row] + place + offset]])
+        value = mixed64(value + of_word[start[row] + place + offset])
     hashes[row, place] = value
-    return np.stack([hashes >> np.uint64(32), hashes], -1).astype(np.uint32), number.astype(
-        np.int32
-    )
+    return np.stack([hashes >> np.uint64(32), hashes], -1).astype(np.uint32), number
 
 
 def word_hash(word: str) -> int:
@@ -225,6 +219,7 @@ def word_hash(word: str) -> int:
 
 def mixed64(x: np.ndarray) -> np.ndarray:
     """Mixes the bits of `x`: every bit of the result depends on every bit of `x`."""
+    # The finalizer of SplitMix64: G. L. Steele, D. Lea and C. H. Flood (2014).
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
     return x ^ (x >> np.uint64(31))

@@ -111,11 +111,9 @@ class EditDistance(MeanScore):
         refuse_one_hot(a, b, None)
         a_lengths = _lengths(pred_lengths, a, "pred_lengths")
         b_lengths = _lengths(target_lengths, b, "target_lengths")
-        wrong = [
-            out_of_range(~in_range(n, x.shape[1] + 1), n)
-            for n, x in ((a_lengths, a), (b_lengths, b))
-        ]
-        w, invalid = rows_weight(wrong[0] | wrong[1], weights)
+        wrong = out_of_range(~in_range(a_lengths, a.shape[1] + 1), a_lengths)
+        wrong |= out_of_range(~in_range(b_lengths, b.shape[1] + 1), b_lengths)
+        w, invalid = rows_weight(wrong, weights)
         # Cast only after the check of the range: a cast may wrap an invalid length to a valid one.
         a_lengths, b_lengths = (n.astype(xp.int32) for n in (a_lengths, b_lengths))
         # The loop is over the shorter axis.
@@ -123,9 +121,8 @@ class EditDistance(MeanScore):
         (a, a_lengths), (b, b_lengths) = sorted(pair, key=lambda x: x[0].shape[1])
         distance = edit_distance(unsharded(a, 1), unsharded(b, 1), a_lengths, b_lengths)
         if self.normalize:
-            distance = as_float(distance) / as_float(
-                xp.maximum(xp.maximum(a_lengths, b_lengths), 1)
-            )
+            longer = xp.maximum(xp.maximum(a_lengths, b_lengths), 1)
+            distance = as_float(distance) / as_float(longer)
         return self.replace(statistic=self.statistic.add(distance, w, invalid))
 
 

@@ -85,6 +85,7 @@ class MER(TextRatio):
         editops = optional("rapidfuzz.distance", "text", "MER").Levenshtein.editops
         counts = []
         for text, other in numbered_words(preds, references):
+            # The alignment has a place for each edit and for each hit.
             edits = editops(other, text)
             hits = len(other) - sum(edit.tag != "insert" for edit in edits)
             counts.append((len(edits), len(edits) + hits))
@@ -115,6 +116,7 @@ class WIP(TextMetric):
         editops = optional("rapidfuzz.distance", "text", type(self).__name__).Levenshtein.editops
         counts = []
         for text, other in numbered_words(preds, references):
+            # An insertion is no word of the reference; every other edit is one that is wrong.
             wrong = sum(edit.tag != "insert" for edit in editops(other, text))
             counts.append((len(text), len(other), len(other) - wrong))
         return np.array(counts, np.int32)

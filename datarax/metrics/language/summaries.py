@@ -79,6 +79,7 @@ class ROUGE(TextMetric):
                 for i, other in zip(owner, lines[size:], strict=True)
             ]
             scores["rougeLsum"] = _f(np.array(common), sequences.lengths, owner)
+        # The references of a text are next to each other, and there is at least one.
         starts = np.searchsorted(owner, np.arange(size))
         best = [np.maximum.reduceat(scores[key], starts) for key in self.rouge_keys]
         return np.stack(best, 1).astype(np.float32)
@@ -118,6 +119,8 @@ def common_places(a: list[str], b: list[str]) -> set[int]:
     x, y = (np.array([numbers.setdefault(word, len(numbers)) for word in each]) for each in (a, b))
     # lengths[i, j] is the longest common subsequence of the first i and the first j words.
     lengths = np.zeros((len(a) + 1, len(b) + 1), np.int32)
+    # lengths[i + 1, j] is the greatest of lengths[i, j], lengths[i + 1, j - 1], and
+    # lengths[i, j - 1] + 1 if the words are equal; the running maximum is for the second.
     for i in range(len(a)):
         above = lengths[i]
         lengths[i + 1, 1:] = np.maximum.accumulate(np.maximum(above[1:], above[:-1] + (y == x[i])))

@@ -93,7 +93,7 @@ class TextMetric(CountedText):
     def counts_of(
         self, preds: Texts, target: References, *, weights: Weights = None
     ) -> dict[str, PyTree]:
-        given = target
+        given = target  # the warning is about the lists as they were given
         preds, target = unread_where_zero(weights, preds, target)
         texts = checked_texts(preds, "preds")
         if self.several:

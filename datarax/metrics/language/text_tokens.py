@@ -10,6 +10,7 @@ from datarax._optional import optional
 
 _IN_ALL_VERSIONS = ("13a", "intl", "char", "zh", "none")
 _PUNCTUATION = frozenset(string.punctuation)
+# As in jiwer, a single tab or line break does not separate words.
 _SPACES = re.compile(r"\s\s+")
 _NOT_ROUGE = re.compile(r"[^a-z0-9]+")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -32,6 +33,7 @@ def sacrebleu_tokenizer(name: str, lowercase: bool, metric: str) -> Callable[[st
     """The words of a text by one of sacrebleu's tokenizers."""
     tokenizer = optional("sacrebleu.metrics", "text", metric).BLEU(tokenize=name).tokenizer
 
+    # As in sacrebleu, white space is removed at the end only.
     def words(text: str) -> list[str]:
         return tokenizer((text.lower() if lowercase else text).rstrip()).split()
 
@@ -63,5 +65,6 @@ def rouge_words(text: str) -> list[str]:
 
 def squad_words(text: str) -> list[str]:
     """Words in lower case, without articles and punctuation."""
+    # Punctuation goes first, so that "a." is an article too.
     text = "".join(letter for letter in text.lower() if letter not in _PUNCTUATION)
     return _ARTICLES.sub(" ", text).split()

@@ -100,6 +100,7 @@ class SequenceAccuracy(MeanScore):
         if numeric(target, "target").ndim == 0:
             raise MetricInputError("target has no axes; expected sequences (..., T) of token ids")
         right, w, invalid = tokens_right(preds, target, weights, ignore_index=self.ignore_index)
+        # An invalid token has weight zero too, and must make its sequence invalid.
         counts, invalid = w.astype(xp.bool_), invalid.any((-1,))
         w = xp.where(invalid.mask, xp.zeros((), w.dtype), xp.max(w, -1, initial=0))
         right = xp.all(right | ~counts, -1)

@@ -171,6 +171,7 @@ class BitsPerByte(TokenLoss):
         loss, w, invalid = self.losses(preds, target, weights)
         size = numeric(num_bytes, "num_bytes")
         same_shape(loss, size, ("losses", "num_bytes"))
+        # The bytes of a token that is excluded or has no loss are not looked at.
         wrong = (not_finite(size) | out_of_range(size < 0, size)).where(w.astype(xp.bool_))
         w = xp.where(wrong.mask, xp.zeros((), w.dtype), w)
         return self.replace(

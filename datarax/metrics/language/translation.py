@@ -126,12 +126,14 @@ def bleu(
     # From the first order without n-grams on, there are none.
     exist = xp.cumprod((total > 0).astype(xp.int32)) > 0
     none = exist & (correct == 0)
+    # Of the orders without a match, the i-th counts as 2**-i matches.
     if method == "exp":
         correct = xp.where(none, xp.exp2(-xp.cumsum(none).astype(correct.dtype)), correct)
     elif method == "floor":
         correct = xp.where(none, value, correct)
     logs = xp.where(exist, xp.log(correct) - xp.log(total), 0 if effective_order else -xp.inf)
     orders = xp.sum(exist, dtype=xp.int32).astype(logs.dtype) if effective_order else order
+    # The logarithm of the penalty for short texts.
     penalty = xp.minimum(1 - reference / own, 0)
     return xp.where(some, 100 * xp.exp(penalty + xp.sum(logs) / orders), 0)
 
@@ -192,6 +194,7 @@ class CHRF(TextMetric):
             words = Sequences.of(map(apart_from_punctuation, texts))
             tables += _pairs(words, owner, self.word_order)
         counts = np.stack(tables, 1)  # (references, orders, 3)
+        # In float64: rounded to float32, another reference may seem the best.
         score = f_score(counts.astype(np.float64), self.beta, self.eps_smoothing)
         # The first of the best references of each text.
         best = np.lexsort((-score, owner))
@@ -223,6 +226,7 @@ def f_score(counts: Array, beta: float, smoothed: bool) -> jax.Array:
     # Weighted counts may be below 1: they are divided by as they are, unless they are zero.
     shares = match / xp.where(some, own, 1), match / xp.where(others, reference, 1)
     weight = beta**2
+    # Smoothed, the F-scores of all orders are averaged; otherwise precision and recall are.
     if smoothed:
         least = 1e-16
         precision, recall = xp.where(some, shares[0], least), xp.where(others, shares[1], least)

@@ -25,6 +25,7 @@ class CoverageError(QueryMetric):
     higher_is_better = False
 
     def score(self, ranking: Ranking) -> DoubleFloat:
+        # A label is taken as long as not all relevant labels have higher scores.
         needed = ranking.relevant_above < ranking.relevant
         return ranking.sum(number(needed))
 
@@ -48,6 +49,7 @@ class LabelRankingLoss(QueryMetric):
     higher_is_better = False
 
     def score(self, ranking: Ranking) -> DoubleFloat:
+        # For each relevant label, the irrelevant ones that are above it or tied with it.
         not_below = ranking.above + ranking.tied - ranking.relevant_above - ranking.relevant_tied
         # Without irrelevant labels, all terms are 0.
         terms = ranking.chance * number(not_below) / number(ranking.irrelevant.clip(1))

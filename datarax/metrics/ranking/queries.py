@@ -121,6 +121,7 @@ def _flat(
     order, first = found.order[0], found.first[0]
     w, invalid = xp.where(first, w[order], xp.zeros((), w.dtype)), invalid[order]
     if given is not None:
+        # The weight of each document is compared with that of the one before it.
         other = (group[order] < 2) & ~first & (given[order] != xp.roll(given[order], 1))
         _, others = in_runs(other[None], found.first, found.last)
         invalid |= out_of_range(others[0] > 0)
@@ -141,6 +142,7 @@ def _query_ids(query: ArrayLike, scores: jax.Array) -> jax.Array:
 def first_rows(ids: jax.Array, counted: jax.Array) -> jax.Array:
     """For each row (N,), the first of the rows of its query that are counted."""
     place = lax.iota(xp.int32, ids.size)
+    # By query, then the counted rows before the others, then by place.
     ids, _, order = lax.sort((ids, ~counted, place), num_keys=3)
     begins = (place == 0) | (ids != xp.roll(ids, 1))
     start = lax.cummax(xp.where(begins, place, 0))

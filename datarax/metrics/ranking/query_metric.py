@@ -84,6 +84,7 @@ class RankedMean(MeanScore):
             return super().apply_at(calls, target)
         # A query is ranked as a whole, and goes where the first of its documents goes.
         queries, scores = self.scored(*(given.get(name) for name, _ in arguments(self)))
+        # A row of weight zero is never counted as invalid, so invalid queries get weight 1.
         w = xp.where(queries.invalid.mask, xp.ones((), queries.weight.dtype), queries.weight)
         ids, counted = replicated((xp.asarray(given["query"]), counted_rows(calls, scores.size)))
         row = first_rows(ids, counted)[queries.ranking.order[0]]

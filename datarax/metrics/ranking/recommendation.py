@@ -89,6 +89,8 @@ class Novelty(Recommended):
     def score(self, ranking: Ranking) -> DoubleFloat:
         bits = -xp.log2(xp.where(ranking.counts, ranking.relevance, 1))
         k = as_rank(self.k)
+        # How many of each run of ties are among the first k: which ones is random, so the expected
+        # sum is that number times the mean of the run.
         taken = xp.clip(k - ranking.above, 0, ranking.tied)
         total = ranking.sum(ranking.tied_mean(bits) * number(taken))
         return total / number(xp.minimum(k, ranking.documents))
@@ -141,6 +143,7 @@ class IntraListDiversity(Recommended):
         return self.with_batch(preds, embeddings, valid, query, weights)
 
     def undefined(self, ranking: Ranking) -> jax.Array:
+        # With k = 1, no query has a pair.
         return xp.minimum(ranking.documents, xp.int32(min(self.k, 2))) < 2
 
     def scored(self, *given: PyTree) -> tuple[Queries, jax.Array]:
@@ -179,6 +182,7 @@ class IntraListDiversity(Recommended):
         items = ranking.sum(number(taken))
         pairs = items * (items - 1.0)
         one = DoubleFloat.of(xp.ones_like(ranking.relevance))
+        # Queries without a pair are left out, but must not divide by zero.
         pairs = where(pairs > 0.0, pairs, one)
         return (pairs - cosines) / pairs
 

@@ -88,6 +88,7 @@ class RetrievalAUROC(QueryMetric):
     """
 
     def score(self, ranking: Ranking) -> DoubleFloat:
+        # For each relevant document: the irrelevant ones below it, and half of those tied with it.
         irrelevant = number(ranking.irrelevant)
         above = ranking.above - ranking.relevant_above
         below = irrelevant - number(above) - number(ranking.tied - ranking.relevant_tied) * 0.5

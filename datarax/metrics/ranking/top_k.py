@@ -75,6 +75,7 @@ class HitRate(TopK):
     """
 
     def score(self, ranking: Ranking) -> DoubleFloat:
+        # One document at most is the first relevant one, so the probabilities add up.
         return ranking.sum(ranking.up_to(self.k, ranking.first_chance))
 
 
@@ -97,6 +98,7 @@ class FallOut(TopK):
     higher_is_better = False
 
     def score(self, ranking: Ranking) -> DoubleFloat:
+        # The probability that the document at this rank is irrelevant.
         miss = number(ranking.tied - ranking.relevant_tied) / number(ranking.tied)
         return ranking.sum(ranking.up_to(self.k, miss)) / number(ranking.irrelevant)
 
