@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from datarax.wrappers.bootstrap import Bootstrap as Bootstrap
     from datarax.wrappers.classwise import Classwise as Classwise
     from datarax.wrappers.collection import Collection as Collection
+    from datarax.wrappers.collection import MultiTask as MultiTask
     from datarax.wrappers.compare import Compare as Compare
-    from datarax.wrappers.decayed import Decayed as Decayed
     from datarax.wrappers.interval import Interval as Interval
     from datarax.wrappers.multi_output import MultiOutput as MultiOutput
-    from datarax.wrappers.multi_task import MultiTask as MultiTask
     from datarax.wrappers.per_device import PerDevice as PerDevice
     from datarax.wrappers.per_device import per_device as per_device
     from datarax.wrappers.run_health import health as health
     from datarax.wrappers.sliced import Sliced as Sliced
     from datarax.wrappers.transformed import Transformed as Transformed
+    from datarax.wrappers.window import Decayed as Decayed
     from datarax.wrappers.window import Window as Window
 
 __version__ = "0.1.0"
@@ -88,12 +88,12 @@ _LAZY = {
     "Classwise": "datarax.wrappers.classwise",
     "Collection": "datarax.wrappers.collection",
     "Compare": "datarax.wrappers.compare",
-    "MultiTask": "datarax.wrappers.multi_task",
+    "MultiTask": "datarax.wrappers.collection",
     "PerDevice": "datarax.wrappers.per_device",
     "Transformed": "datarax.wrappers.transformed",
     "per_device": "datarax.wrappers.per_device",
     "Sliced": "datarax.wrappers.sliced",
-    "Decayed": "datarax.wrappers.decayed",
+    "Decayed": "datarax.wrappers.window",
     "Interval": "datarax.wrappers.interval",
     "MultiOutput": "datarax.wrappers.multi_output",
     "Window": "datarax.wrappers.window",

@@ -3,6 +3,7 @@
 import inspect
 import math
 import warnings
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -189,6 +190,18 @@ def real(value: Any, name: str, *, nan: bool = False) -> float:
     if number is None or (math.isnan(number) and not nan):
         raise MetricInputError(f"{name}={value!r}; expected a number{' or NaN' if nan else ''}")
     return number
+
+
+def finite_number(value: Any, name: str, expected: str, fits: Callable[[Any], bool]) -> float:
+    """A configuration value that is a finite number as a Python float.
+
+    Raises:
+        MetricInputError: it is no such number, or does not fit; says what is `expected`.
+    """
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (is_number and abs(value) < math.inf and fits(value)):
+        raise MetricInputError(f"{name}={value!r}; expected {expected}")
+    return float(value)
 
 
 def warn(message: str, category: type[Warning]) -> None:

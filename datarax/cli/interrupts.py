@@ -1,22 +1,17 @@
 """Ctrl-C that is held while processes start, cannot be lost, and is not kept waiting."""
 
 import os
-import queue
 import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, NoReturn, TypeVar
+from contextlib import contextmanager
+from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
 INTERRUPTED = 130
 _THREAD = "datarax-beside"
 _SECONDS_TO_STOP = 1.0
-
-
-class _Stopped(BaseException):
-    """Raised on a thread of `beside` if nobody waits for it any more."""
 
 
 @contextmanager
@@ -41,7 +36,7 @@ def raise_if_any() -> None:
         raise KeyboardInterrupt
 
 
-def beside(call: Callable[[Callable[[T], None]], Any]) -> Generator[T, None, None]:
+def beside(call: Callable[[Callable[[T], None]], object]) -> Generator[T, None, None]:
     """What `call` passes to its argument, one by one, while `call` runs on a thread.
 
     Python raises `KeyboardInterrupt` between two instructions of the main thread. So code that runs
@@ -49,41 +44,14 @@ def beside(call: Callable[[Callable[[T], None]], Any]) -> Generator[T, None, Non
     raised at once. The thread ends where it passes the next item. An error of `call` is raised
     here.
     """
-    passed: queue.Queue[tuple[str, Any]] = queue.Queue(1)
-    stopped = threading.Event()
+    from datarax.evaluation.partial_state import on_thread  # imports JAX, which is slow
 
-    def give(kind: str, item: Any) -> None:
-        while not stopped.is_set():
-            try:
-                return passed.put((kind, item), timeout=0.1)
-            except queue.Full:
-                continue
-        raise _Stopped
-
-    def run() -> None:
+    def masked(give: Callable[[T], None]) -> None:
         # Processes that are started on this thread inherit that the signal is not for them.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        with suppress(_Stopped):
-            try:
-                call(lambda item: give("item", item))
-            except _Stopped:
-                raise
-            except BaseException as error:
-                give("error", error)
-            else:
-                give("end", None)
+        call(give)
 
-    threading.Thread(target=run, name=_THREAD, daemon=True).start()
-    try:
-        while True:
-            kind, item = passed.get()
-            if kind == "end":
-                return
-            if kind == "error":
-                raise item
-            yield item
-    finally:
-        stopped.set()
+    return on_thread(masked, _THREAD)
 
 
 def promptly(call: Callable[[], T]) -> T:

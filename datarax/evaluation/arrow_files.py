@@ -44,11 +44,15 @@ class PyarrowFile(TableFile):
         return ((field.name, column_type(pa, field.type)) for field in schema), parts
 
     def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
-        """The schema of Arrow, and the parts."""
-        raise NotImplementedError
+        """The schema of Arrow, and the parts; by default, the whole file is one part."""
+        return self.reader().schema, [self.whole()]
 
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
-        """The record batches of a part, with the columns of `types`."""
+        """The record batches of a part, with the columns of `types` and perhaps others."""
+        return iter(self.reader(types))
+
+    def reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
+        """Opens the whole file, with the columns of `types`, or with all and the types found."""
         raise NotImplementedError
 
     def read(self, part: Part, types: Types, rows: int) -> Iterator[dict[str, Column]]:
@@ -100,7 +104,7 @@ class ArrowFile(PyarrowFile):
     """Arrow IPC, as a file or a stream: a part of a file is a run of record batches."""
 
     def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
-        reader = self._reader()
+        reader = self.reader()
         # A stream has no index: it can only be read from its start.
         if not hasattr(reader, "num_record_batches"):
             return reader.schema, [self.whole()]
@@ -116,7 +120,7 @@ class ArrowFile(PyarrowFile):
         return reader.schema, parts
 
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
-        reader = self._reader(types)
+        reader = self.reader(types)
         batches = reader
         if hasattr(reader, "num_record_batches"):
             batches = (reader.get_batch(i) for i in range(part.first, part.stop))
@@ -126,14 +130,14 @@ class ArrowFile(PyarrowFile):
             batch.validate(full=True)
             yield batch
 
-    def _reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
+    def reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
         pa = self.arrow()
         ipc = self.arrow(".ipc")
         # It is not mapped into memory: if the file were cut, the next access would end the process.
         source = pa.OSFile(self.path)
         options = None
         if types is not None:
-            names = self._reader().schema.names
+            names = self.reader().schema.names
             # IPC takes columns by number.
             needed = [place for place, name in enumerate(names) if name in types]
             options = ipc.IpcReadOptions(included_fields=needed)
@@ -147,13 +151,7 @@ class ArrowFile(PyarrowFile):
 class CsvFile(PyarrowFile):
     """CSV with a line of names: one part. Types are found from its first block."""
 
-    def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
-        return self._reader().schema, [self.whole()]
-
-    def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
-        return iter(self._reader(types))
-
-    def _reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
+    def reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
         csv = self.arrow(".csv")
         convert = csv.ConvertOptions(
             null_values=_NULLS,
@@ -169,21 +167,13 @@ class CsvFile(PyarrowFile):
 class JsonLinesFile(PyarrowFile):
     """JSON lines: one part. Types are found from its first block."""
 
-    def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
-        return self._reader().schema, [self.whole()]
-
-    def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
-        for batch in self._reader(types):
-            yield batch.select(list(types))
-
-    def _reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
+    def reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
         json = self.arrow(".json")
-        parse = None
-        if types is not None:
-            schema = as_schema(self.arrow(), types)
-            parse = json.ParseOptions(explicit_schema=schema)
+        schema = None if types is None else as_schema(self.arrow(), types)
         return json.open_json(
-            self.path, json.ReadOptions(block_size=_TEXT_BLOCK), parse_options=parse
+            self.path,
+            json.ReadOptions(block_size=_TEXT_BLOCK),
+            parse_options=json.ParseOptions(explicit_schema=schema),
         )
 
 

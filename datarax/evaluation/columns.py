@@ -97,21 +97,21 @@ def feeds_of(
             `columns` has an output that no metric takes, or strings feed a metric of numbers.
     """
     given = columns if isinstance(columns, Columns) else Columns(dict(columns or {}))
+    if isinstance(given, Encoded):
+        return feeds_as_they_are(given, tables)
     routes = metric.routes()
     by_output: dict[str, list[Route]] = {}
     for route in routes:
         if route.output is not None:
             by_output.setdefault(route.output, []).append(route)
     # A function that gets all outputs may take any of them.
-    if not isinstance(given, Encoded) and not any(route.takes_all for route in routes):
+    if not any(route.takes_all for route in routes):
         for name in (*given.names, *given.classes):
             if name not in by_output:
                 raise MetricInputError(
                     f"columns: no metric takes the output {name!r}{nearest(name, by_output)}"
                 )
     first = tables[0]
-    if isinstance(given, Encoded):
-        return feeds_as_they_are(given, tables)
     chosen: dict[str, tuple[str, ...]] = {}
     for output in dict.fromkeys((*by_output, *given.names)):
         # Who routes an optional argument wants it.

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -188,17 +188,13 @@ def _processes(_: str | None, workers: int, environment: dict[str, str]) -> Iter
 @contextmanager
 def _dask(address: str | None, workers: int, environment: dict[str, str]) -> Iterator[Executor]:
     distributed = optional("distributed", "dask", 'engine("dask")')
-    cluster = None
+    ours = nullcontext(address)
     if address is None:
-        cluster = distributed.LocalCluster(
+        ours = distributed.LocalCluster(
             n_workers=workers, threads_per_worker=1, dashboard_address=None, env=environment
         )
-    try:
-        with distributed.Client(cluster or address) as client:
-            yield client.get_executor(pure=False)
-    finally:
-        if cluster is not None:
-            cluster.close()
+    with ours as cluster, distributed.Client(cluster) as client:
+        yield client.get_executor(pure=False)
 
 
 @contextmanager

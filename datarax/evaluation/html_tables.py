@@ -131,17 +131,14 @@ class DrawnReading(NamedTuple):
 
 def metric_row(metric: Values) -> dict[str, Any]:
     """A metric with its reading, on an axis of its own if there is an interval."""
-    value, lower, upper = (metric.get(key) for key in ("value", "lower", "upper"))
-    least, most = metric.get("bounds") or (None, None)
+    value, lower, upper = (metric[key] for key in ("value", "lower", "upper"))
+    least, most = metric["bounds"] or (None, None)
     exact, decimals = known_decimals(least, most, digits=1), known_decimals(lower, upper)
     decimals = exact if decimals is None else decimals
     # A dot alone, on an axis made for it, would say nothing.
     axis = Axis.of([value, lower, upper, least, most]) if finite([lower, upper]) else None
     return {
-        "description": None,
-        "better": None,
         **metric,
-        "value": value,
         "reading": DrawnReading.of(metric, decimals, axis, bounds=(least, most)),
         "certain": Range.of(*outward(least, most, exact), exact),
     }

@@ -4,6 +4,7 @@ import math
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
+from io import BytesIO
 from typing import IO
 
 import numpy as np
@@ -52,18 +53,13 @@ class _RowReader:
     """An array of an archive, which is read some rows at a time."""
 
     def __init__(self, file: IO[bytes]):
-        self.file = file
-        self.shape, by_column, self.dtype = _header(self.file)
-        self.whole = None
+        self.shape, by_column, self.dtype = _header(file)
         if by_column and len(self.shape) > 1:  # its rows do not lie one after the other
-            flat = np.frombuffer(self.file.read(), self.dtype)
-            self.whole = flat.reshape(self.shape, order="F")
-            self.place = 0
+            flat = np.frombuffer(file.read(), self.dtype)
+            file = BytesIO(flat.reshape(self.shape, order="F").tobytes())
+        self.file = file
 
     def next(self, rows: int) -> np.ndarray:
-        if self.whole is not None:
-            self.place += rows
-            return np.ascontiguousarray(self.whole[self.place - rows : self.place])
         shape, size = (rows, *self.shape[1:]), rows * _row_bytes(self.shape, self.dtype)
         # Members are read as streams, because compressed ones cannot be mapped into memory.
         data = self.file.read(size)

@@ -7,7 +7,7 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple, TypeVar
@@ -25,59 +25,74 @@ from datarax.evaluation.table_batches import TableBatch, whole_queries
 from datarax.evaluation.tables import Outputs, Part
 from datarax.metrics.base import Metric
 from datarax.wrappers.best import Best
-from datarax.wrappers.decayed import Decayed
-from datarax.wrappers.window import Window
+from datarax.wrappers.window import Decayed, Window
 
 T = TypeVar("T")
-_END = object()
 _SECONDS_TO_CLOSE = 2.0
 
 
-def read_ahead(items: Generator[T, None, None], depth: int = 3) -> Generator[T, None, None]:
-    """The items of an iterator, which runs up to `depth` items ahead on a thread of its own.
+class _Stopped(BaseException):
+    """Raised on a thread of `on_thread` if nobody waits for it any more."""
 
-    An exception of the iterator is raised here, in its place. If this iterator is closed early, the
-    thread ends after the item that it is making. Closing waits a moment for that, but not for a
-    slow file.
+
+def on_thread(
+    call: Callable[[Callable[[T], None]], object], name: str, depth: int = 1, seconds: float = 0.0
+) -> Generator[T, None, None]:
+    """What `call` passes to its argument, one by one, while `call` runs on a thread of that name.
+
+    The thread runs up to `depth` items ahead. An error of `call` is raised here, in its place. If
+    this generator is closed early, the thread ends where it passes the next item. Closing waits for
+    that, but at most for some seconds.
     """
-    ready: queue.Queue[Any] = queue.Queue(depth)
+    passed: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
     stopped = threading.Event()
 
-    def offer(item: object) -> bool:
+    def give(kind: str, item: Any) -> None:
         while not stopped.is_set():
             try:
                 # With a timeout: if nobody takes items any more, the thread must notice `stopped`.
-                ready.put(item, timeout=0.1)
+                return passed.put((kind, item), timeout=0.1)
             except queue.Full:
                 continue
-            return True
-        return False
+        raise _Stopped
 
-    def produce() -> None:
-        end: tuple[Any, BaseException | None] = (_END, None)
+    def run() -> None:
         try:
-            for item in items:
-                if not offer((item, None)):
-                    return
+            call(lambda item: give("item", item))
+            give("end", None)
+        except _Stopped:
+            pass
         except BaseException as error:
-            end = (_END, error)
-        finally:
-            items.close()  # closes the file, on the thread that opened it
-        offer(end)
+            with suppress(_Stopped):
+                give("error", error)
 
-    thread = threading.Thread(target=produce, name="datarax-read-ahead", daemon=True)
+    thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     try:
         while True:
-            item, error = ready.get()
-            if error is not None:
-                raise error
-            if item is _END:
+            kind, item = passed.get()
+            if kind == "end":
                 return
+            if kind == "error":
+                raise item
             yield item
     finally:
         stopped.set()
-        thread.join(_SECONDS_TO_CLOSE)
+        thread.join(seconds)
+
+
+def read_ahead(items: Generator[T, None, None], depth: int = 3) -> Generator[T, None, None]:
+    """The items of a generator, which runs up to `depth` items ahead on a thread: see `on_thread`.
+
+    Closing waits a moment until the thread has closed the generator, but not for a slow file.
+    """
+
+    def each(give: Callable[[T], None]) -> None:
+        with closing(items):  # which closes the file, on the thread that opened it
+            for item in items:
+                give(item)
+
+    return on_thread(each, "datarax-read-ahead", depth, _SECONDS_TO_CLOSE)
 
 
 _LOADED_IN = os.getpid()

@@ -1,16 +1,20 @@
 """A part of a file as batches: a dict of arrays, or lists of strings, by the name of the output."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from datarax._errors import MetricInputError
-from datarax.evaluation.arrow_values import Ragged, null_rows, values
+from datarax._optional import optional
 from datarax.evaluation.columns import Feed
 from datarax.evaluation.files import open_table
 from datarax.evaluation.identity import unchanged
 from datarax.evaluation.tables import Column, Outputs, Part, Rows, Types, reading
+
+if TYPE_CHECKING:
+    import pyarrow
 
 READ_ROWS = 2**16
 
@@ -23,6 +27,13 @@ class TableBatch(NamedTuple):
     rows: int
     excluded: dict[str, int]
     """By column, how many rows were left out because it has no value there."""
+
+
+class Ragged(NamedTuple):
+    """Lists of different lengths, end to end."""
+
+    items: np.ndarray
+    lengths: np.ndarray
 
 
 def batches(
@@ -126,7 +137,7 @@ def output_of(feed: Feed, table: Mapping[str, Column]) -> Outputs:
         columns = [_objects(table[name]) for name in feed.columns]
         rows = columns[0] if len(columns) == 1 else list(map(list, zip(*columns, strict=True)))
         return {feed.output: rows}
-    columns = [values(table[name]) for name in feed.columns]
+    columns = [_values(table[name]) for name in feed.columns]
     if feed.kind == "as it is":
         return {feed.output: _as_they_are(columns)}
     if feed.kind == "text" and feed.classes is None:
@@ -177,7 +188,7 @@ def _complete(table: Mapping[str, Column], excluded: dict[str, int]) -> np.ndarr
     """The rows that have a value in all columns; None if all have. Counts the others."""
     keep: np.ndarray | None = None
     for name, column in table.items():
-        absent = null_rows(column)
+        absent = _null_rows(column)
         if absent is None:
             continue
         keep = np.ones(len(absent), bool) if keep is None else keep
@@ -246,19 +257,17 @@ def _padded_lists(feed: Feed, columns: list[Rows]) -> Outputs:
                 f"the column {name!r} holds lists of {int(lists.lengths.min())} to {width} values, "
                 f"and no metric takes a mask of them; expected lists of one length"
             )
-        real = None
     else:
         # Few widths, so that few programs are compiled.
         width = 1 << max(width - 1, 0).bit_length()
-        real = np.arange(width) < lists.lengths[:, None]
+    real = np.arange(width) < lists.lengths[:, None]
     items = _as_numbers(lists.items, feed, name)
     if feed.width and not items.size:  # no list has an item that shows its length
         items = items.reshape(0, feed.width)
     padded = np.zeros((len(lists.lengths), width, *items.shape[1:]), items.dtype)
     # A mask selects row by row, which is the order in which the items lie.
-    padded[np.arange(width) < lists.lengths[:, None]] = items
-    given = {feed.output: padded}
-    return given if real is None or feed.mask is None else {feed.mask: real} | given
+    padded[real] = items
+    return {feed.output: padded} if feed.mask is None else {feed.mask: real, feed.output: padded}
 
 
 def taken(outputs: Outputs, rows: slice | np.ndarray) -> Outputs:
@@ -292,3 +301,85 @@ def _together(pieces: list[Rows]) -> Rows:
             for x in pieces
         ]
     return np.concatenate(pieces)
+
+
+def _null_rows(column: Column) -> np.ndarray | None:
+    """Which rows have no value, or one within a list that is none; None if all have one."""
+    if isinstance(column, np.ndarray):
+        return None
+    absent = None
+    if column.null_count:
+        absent = _array(column.is_null())
+    if not _is_list(column):
+        return absent
+    # `flatten` leaves out the items of null lists, whose length is taken as 0 below.
+    within = _null_rows(column.flatten())
+    if within is None:
+        return absent
+    lengths = _lengths(column)
+    rows = np.repeat(np.arange(len(column)), lengths)
+    # One absent item makes the row absent.
+    found = np.bincount(rows, within, len(column)) > 0
+    return found if absent is None else absent | found
+
+
+def _values(column: Column) -> Rows:
+    """The values of a column without nulls: an array, a list of strings, or `Ragged`.
+
+    Lists become the axes after the first; strings in lists become lists of strings.
+    """
+    if isinstance(column, np.ndarray):
+        return column.tolist() if column.dtype.kind == "U" else column
+    pa = _pyarrow()
+    if isinstance(column.type, pa.BaseExtensionType):
+        return _values(column.storage)
+    types = pa.types
+    if types.is_dictionary(column.type):
+        return _values(column.dictionary_decode())
+    if types.is_string(column.type) or types.is_large_string(column.type):
+        return column.to_pylist()
+    if _is_list(column):
+        inner = column.flatten()
+        items = _values(inner)
+        # Strings, which stay in lists of Python.
+        if isinstance(items, list):
+            return column.to_pylist()
+        if types.is_fixed_size_list(column.type):
+            return items.reshape(len(column), column.type.list_size, *items.shape[1:])
+        return Ragged(_even(items), _lengths(column))
+    # NumPy would make Python objects of them.
+    if types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    return _array(column)
+
+
+def _even(items: np.ndarray | Ragged) -> np.ndarray:
+    """Inner lists, which must have one length, as an axis."""
+    if not isinstance(items, Ragged):
+        return items
+    width = int(items.lengths.max(initial=0))
+    if (items.lengths != width).any():
+        raise MetricInputError("a column holds lists of lists that have different lengths")
+    return items.items.reshape(len(items.lengths), width, *items.items.shape[1:])
+
+
+def _is_list(column: "pyarrow.Array") -> bool:
+    types = _pyarrow().types
+    return (
+        types.is_list(column.type)
+        or types.is_large_list(column.type)
+        or types.is_fixed_size_list(column.type)
+    )
+
+
+def _lengths(column: "pyarrow.Array") -> np.ndarray:
+    lengths = optional("pyarrow.compute", "parquet", "reading this file").list_value_length(column)
+    return np.nan_to_num(_array(lengths)).astype(np.int64)
+
+
+def _array(column: "pyarrow.Array") -> np.ndarray:
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _pyarrow() -> ModuleType:
+    return optional("pyarrow", "parquet", "reading this file")

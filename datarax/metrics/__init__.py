@@ -98,8 +98,8 @@ from datarax.metrics.curves.operating_points import (
 from datarax.metrics.health.activations import ActivationStats as ActivationStats
 from datarax.metrics.health.expert_load import ExpertLoad as ExpertLoad
 from datarax.metrics.health.loss_spikes import LossSpikes as LossSpikes
-from datarax.metrics.health.model_flops import ModelFLOPs as ModelFLOPs
 from datarax.metrics.health.noise_scale import GradientNoiseScale as GradientNoiseScale
+from datarax.metrics.health.timing import ModelFLOPs as ModelFLOPs
 from datarax.metrics.health.timing import StepTime as StepTime
 from datarax.metrics.health.timing import Throughput as Throughput
 from datarax.metrics.health.tree_health import TreeHealth as TreeHealth
@@ -204,10 +204,10 @@ from datarax.metrics.vision.box_overlap import IoU as IoU
 from datarax.metrics.vision.feature_distances import FID as FID
 from datarax.metrics.vision.feature_distances import KID as KID
 from datarax.metrics.vision.feature_distances import InceptionScore as InceptionScore
+from datarax.metrics.vision.feature_distances import PerceptualDistance as PerceptualDistance
 from datarax.metrics.vision.mean_average_precision import (
     MeanAveragePrecision as MeanAveragePrecision,
 )
-from datarax.metrics.vision.perceptual_distance import PerceptualDistance as PerceptualDistance
 from datarax.metrics.vision.pixel_errors import PSNR as PSNR
 from datarax.metrics.vision.pixel_errors import PSNRB as PSNRB
 from datarax.metrics.vision.pixel_errors import RMSESW as RMSESW

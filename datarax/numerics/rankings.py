@@ -65,9 +65,8 @@ class Ranking(NamedTuple):
         """Terms where the rank is at most `k`, elsewhere 0; all terms if `k` is None."""
         if k is None:
             return terms
-        # A number that does not fit an int32 is above all ranks.
-        least = xp.int32(min(k, np.iinfo(np.int32).max)) if isinstance(k, int) else k
-        return _zero_unless(xp.less_equal(self.rank, least), terms)
+        lowest = as_rank(k) if isinstance(k, int) else k
+        return _zero_unless(xp.less_equal(self.rank, lowest), terms)
 
     def tied_mean(self, x: jax.Array) -> DoubleFloat:
         """The mean of `x` over each run of ties: at its first place, with zero at the others."""
@@ -123,6 +122,11 @@ def _zero_unless(condition: jax.Array, x: DoubleFloat) -> DoubleFloat:
 def number(x: jax.Array) -> DoubleFloat:
     """Integers as double-floats."""
     return double_from_int(x, default_float())
+
+
+def as_rank(k: int) -> jax.Array:
+    """A number of documents as an int32; one that does not fit is above all ranks."""
+    return xp.int32(min(k, np.iinfo(np.int32).max))
 
 
 def descending(scores: jax.Array) -> jax.Array:

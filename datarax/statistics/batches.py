@@ -417,6 +417,15 @@ def on_leading_axes(
     return lax.expand_dims(x, range(x.ndim, len(shape)))
 
 
+def broadcast_leading(x: jax.Array, shape: tuple[int, ...], name: str) -> jax.Array:
+    """`x`, which broadcasts against the leading axes of values of `shape`, in that shape.
+
+    Raises:
+        MetricInputError: `x` does not broadcast against them.
+    """
+    return xp.broadcast_to(on_leading_axes(x, shape, name), shape)
+
+
 def numbered_steps(step: ArrayLike, values: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The step of each value as int32, and the mask of the steps that int32 can hold.
 

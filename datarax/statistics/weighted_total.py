@@ -12,7 +12,7 @@ from datarax._xp import special, xp
 from datarax.algebra.fields import state
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import not_distribution, on_leading_axes, rows_weight
+from datarax.statistics.batches import broadcast_leading, not_distribution, rows_weight
 from datarax.statistics.invalid_counts import (
     CountsInvalid,
     Invalid,
@@ -106,8 +106,7 @@ class ElapsedTotal(CountsInvalid):
         Values and times that are not finite, and negative times, are excluded and counted.
         """
         x = numeric(values, "values")
-        seconds = as_float(numeric(elapsed, "elapsed"))
-        seconds = xp.broadcast_to(on_leading_axes(seconds, x.shape, "elapsed"), x.shape)
+        seconds = broadcast_leading(as_float(numeric(elapsed, "elapsed")), x.shape, "elapsed")
         unusable = not_finite(x) | not_finite(seconds) | out_of_range(seconds < 0, seconds)
         w, invalid = rows_weight(unusable, weights)
         return self.with_batch(

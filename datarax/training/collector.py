@@ -2,39 +2,41 @@
 
 import contextlib
 import logging
+import threading
+import time
 import weakref
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 import jax
+import numpy as np
+from jax.sharding import SingleDeviceSharding
 
 from datarax._checks import kind, positive_int
 from datarax._errors import (
     CollectorStateError,
+    DataraxError,
+    InvalidValuesWarning,
     MetricInputError,
     MetricTimeoutError,
     MetricTypeError,
+    NotAddressableError,
+    PrecisionWarning,
+    WindowError,
     all_of,
 )
 from datarax._typing import PyTree
+from datarax._xp import is_addressable
 from datarax.algebra.donated import refuse_donated
 from datarax.algebra.state_dicts import check_same
 from datarax.distributed.placement import outside_mesh
-from datarax.metrics.base import Metric
+from datarax.metrics.base import Metric, Reading, read
 from datarax.training.agreement import Barrier, agree
-from datarax.training.collected_window import (
-    CollectedWindow,
-    check_joint,
-    emptied,
-    is_empty,
-    is_over_cpus,
-    naming_window,
-    reading_of,
-    shapes_of,
-)
 from datarax.training.stateful import StatefulMetric
+from datarax.wrappers.wrapper import is_untouched
 
 _log = logging.getLogger("datarax")
 
@@ -62,6 +64,33 @@ class _Written(NamedTuple):
 
     step: Any
     results: PyTree
+
+
+class _Window(NamedTuple):
+    """A window that was scheduled, until its results are on the host."""
+
+    name: str
+    step: Any
+    reading: "Future[Reading]"
+    barrier: Barrier | None
+    round: int
+    number: int
+
+    def is_ready(self) -> bool:
+        return self.reading.done()
+
+    def wait(self, timeout: float | None) -> None:
+        if self.barrier is not None and not self.is_ready():
+            self.barrier.mark_waiting(self.round)
+        try:
+            self.reading.exception(timeout)
+        except TimeoutError:
+            late = "the devices of this process are still computing"
+            if self.barrier is not None:
+                late = self.barrier.missing(self.round)
+            raise MetricTimeoutError(
+                f"{self.name} did not finish within {timeout:g} s: {late}"
+            ) from None
 
 
 class AsyncMetricCollector:
@@ -139,13 +168,13 @@ class AsyncMetricCollector:
         self._stateful = metric if isinstance(metric, StatefulMetric) else None
         # Shapes and dtypes only: the first step may donate the arrays, and this does not keep a
         # large state alive.
-        self._like = shapes_of(metric.metric if isinstance(metric, StatefulMetric) else metric)
+        self._like = _shapes_of(metric.metric if isinstance(metric, StatefulMetric) else metric)
         self._structure = jax.tree.structure(self._like)
         self._timeout, self._limit, self._bounds = timeout, max_in_flight, bounds
         self._bound = self._was_bound = self._agreed = False
         self._warned_of_waiting = self._warned_of_unread = False
-        self._windows: deque[CollectedWindow] = deque()
-        self._finished: deque[CollectedWindow | _Written] = deque()
+        self._windows: deque[_Window] = deque()
+        self._finished: deque[_Window | _Written] = deque()
         self._count = 0
         # The last window and its arrays, which must not be kept alive; None for NumPy arrays.
         self._last_metric: weakref.ref[Metric] | None = None
@@ -259,21 +288,21 @@ class AsyncMetricCollector:
             self._write_finished()
             self._limit_unread()
             current = self._current(metric)
-            over_cpus = is_over_cpus(current)
+            over_cpus = _is_over_cpus(current)
             self._make_room()
             if self._barrier is not None:
-                check_joint(current, name)
+                _check_joint(current, name)
         except Exception as error:
             if self._barrier is not None:  # so that the other processes do not wait for this one
                 self._barrier.abort(f"failed: {error}")
             raise
         if self._barrier is not None:
             self._meet(self._barrier, current, name, over_cpus)
-        with naming_window(name):
-            reading = reading_of(current, self._thread)
-            empty = emptied(current)
+        with _naming_window(name):
+            reading = _reading_of(current, self._thread)
+            empty = _emptied(current)
         reached = 0 if self._barrier is None else self._barrier.round - 1
-        window = CollectedWindow(name, step, reading, self._barrier, reached, self._count)
+        window = _Window(name, step, reading, self._barrier, reached, self._count)
         self._windows.append(window)
         self._count += 1
         leaves = jax.tree.leaves(current)
@@ -355,7 +384,7 @@ class AsyncMetricCollector:
         errors: list[Exception] = []
         finished, self._finished = self._finished, deque(maxlen=_KEPT)
         for window in finished:
-            if isinstance(window, CollectedWindow):
+            if isinstance(window, _Window):
                 try:
                     results = self._read(window)
                     self._finished.append(_Written(window.step, results))
@@ -415,7 +444,7 @@ class AsyncMetricCollector:
             check_same(self._like, metric, "collect")
         # A reset gives only NumPy arrays, or new arrays, so `_last` never has the arrays of one.
         is_last = self._last_metric is not None and self._last_metric() is metric
-        if (is_last and not is_empty(metric)) or (
+        if (is_last and not is_untouched(metric)) or (
             any(self._last)
             and all(
                 old() is leaf if old else not isinstance(leaf, jax.Array)
@@ -433,7 +462,7 @@ class AsyncMetricCollector:
             self._wait_to_schedule(self._windows[0])
             self._finish_oldest()
 
-    def _wait_to_schedule(self, window: CollectedWindow) -> None:
+    def _wait_to_schedule(self, window: _Window) -> None:
         if not self._warned_of_waiting and not window.is_ready():
             self._warned_of_waiting = True
             _log.warning(
@@ -456,13 +485,97 @@ class AsyncMetricCollector:
         else:
             barrier.arrive(self._timeout)
 
-    def _read(self, window: CollectedWindow | _Written) -> PyTree:
+    def _read(self, window: _Window | _Written) -> PyTree:
         if isinstance(window, _Written):
             return window.results
-        with naming_window(window.name):
+        with _naming_window(window.name):
             name = type(self._like).__name__
             # A dict of results says how many values could not be used; for a single one, warn.
             reading = window.reading.result()
             is_single = not isinstance(reading.value, dict)
             reading = reading.checked(name, warns=is_single).warned_of_bounds(name)
             return reading.on_host(bounds=self._bounds)
+
+
+def _reading_of(metric: Metric, thread: Executor) -> "Future[Reading]":
+    """The reading of a metric, which a thread makes on the host as soon as its arrays are ready.
+
+    On several processes, the copies of a `per_device` metric are merged by a program, which this
+    call dispatches.
+    """
+    if not all(map(is_addressable, jax.tree.leaves(metric))):
+        metric = metric.merged()
+    metric = jax.tree.map(_copied, metric)
+    arrays: list[PyTree] = [x for x in jax.tree.leaves(metric) if isinstance(x, jax.Array)]
+    for x in arrays:
+        x.copy_to_host_async()
+
+    def when_ready() -> Reading:
+        pause = 1e-5
+        # Not by waiting for the arrays: if another process is gone, they are never ready, and the
+        # interpreter waits for this thread before it exits.
+        while not all(x.is_ready() for x in arrays):
+            if not threading.main_thread().is_alive():
+                raise CancelledError
+            time.sleep(pause)
+            pause = min(2 * pause, 2e-3)
+        return read(metric)
+
+    return thread.submit(when_ready)
+
+
+def _copied(x: object) -> object:
+    """A copy on the devices, as a later step may donate the array; nothing is compiled."""
+    if not isinstance(x, jax.Array):
+        return x
+    x = x if is_addressable(x) else x.addressable_data(0)
+    return jax.device_put(x, x.sharding, may_alias=False)
+
+
+def _check_joint(metric: Metric, name: str) -> None:
+    """Raises if this process cannot collect the metric together with the other processes."""
+    for leaf in jax.tree.leaves(metric):
+        if is_addressable(leaf):
+            raise NotAddressableError(
+                f"{name}: only this process holds the state of {type(metric).__name__}, so each "
+                f"process would get its own result; use per_device, or update the metric under jit "
+                f"with global arrays (datarax.distributed.global_batch)"
+            )
+
+
+def _emptied(metric: Metric) -> Metric:
+    """The empty metric with the same shardings, so that the next step is not recompiled."""
+
+    def like(x: object, empty: object) -> object:
+        if not isinstance(x, jax.Array) or isinstance(empty, jax.Array):
+            return empty
+        if isinstance(x.sharding, SingleDeviceSharding) and not x.committed:
+            return jax.device_put(empty)
+        empty = np.broadcast_to(np.asarray(empty), x.shape)
+        return jax.make_array_from_callback(x.shape, x.sharding, lambda index: empty[index])
+
+    return jax.tree.map(like, metric, metric.reset())
+
+
+def _shapes_of(metric: Metric) -> Metric:
+    """The metric with shapes instead of arrays, which are not kept alive."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), metric)
+
+
+@contextlib.contextmanager
+def _naming_window(window: str) -> Iterator[None]:
+    """Puts the name of the window into every error that is raised in the block."""
+    try:
+        yield
+    except (DataraxError, InvalidValuesWarning, PrecisionWarning) as error:
+        error.args = (f"{window}: {error}",)
+        raise
+    except Exception as error:
+        raise WindowError(f"{window} failed: {error}") from error
+
+
+def _is_over_cpus(metric: Metric) -> bool:
+    """Whether the state lies on several CPU devices."""
+    arrays = [leaf for leaf in jax.tree.leaves(metric) if isinstance(leaf, jax.Array)]
+    devices = arrays[0].sharding.device_set if arrays else ()
+    return len(devices) > 1 and next(iter(devices)).platform == "cpu"

@@ -24,10 +24,9 @@ from datarax.metrics.reading import Reading, flat_items, is_wide
 from datarax.metrics.row_updates import counted_rows, rows_of
 from datarax.numerics.exact import Exact
 from datarax.numerics.hashing import hashed, mixed
-from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.wrappers.collection import Collection
-from datarax.wrappers.wrapper import WithArgument, checked_confidence, prefixed
+from datarax.wrappers.wrapper import WithArgument, checked_confidence, checked_metric, prefixed
 
 _STEPS = 1 << 16
 
@@ -86,8 +85,8 @@ class Resampled(WithArgument):
 
     def configure(self, metric: Metric, replicas: int, seed: int, confidence: float) -> None:
         """Checks the arguments of the constructor, and makes the states."""
-        super().__init__(metric)
         name = type(self).__name__
+        self.metric = checked_metric(metric, name)
         _refuse_extremes(metric, name)
         self.replicas, self.seed = python_int(replicas), python_int(seed)
         positive_int(self.replicas, "replicas", least=2)
@@ -126,10 +125,6 @@ class Resampled(WithArgument):
             "std_error": of_each(_deviation),
         }
 
-    def with_metric(self, metric: Metric) -> Self:
-        stack = self.stack.with_element(metric.reset())
-        return self.with_parts({"metric": metric, "stack": stack})
-
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         given = super().arguments_from(outputs)
         if INDEX not in given and self.routed and self.fed_by is not None:
@@ -138,11 +133,6 @@ class Resampled(WithArgument):
                 f"{INDEX!r}, and update() was given: {', '.join(sorted(outputs)) or 'none'}"
             )
         return given
-
-    def weighted_by(self, factor: ScaledDouble) -> Self:
-        # The number of rows seen stays: it numbers the next ones.
-        states = {name: x for name, x in self.children().items() if name != "seen"}
-        return self.with_parts({name: x.weighted_by(factor) for name, x in states.items()})
 
     def resampled(self, calls: PyTree) -> tuple[PyTree, Target, MetricAccumulator]:
         """The calls without index, how often each row counts in each replica, and the rows seen."""

@@ -1,5 +1,6 @@
-"""Several metrics as one. Outputs are routed by name, and equal statistics are shared."""
+"""Several metrics as one: of the same outputs (`Collection`), or each of its own (`MultiTask`)."""
 
+import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -321,21 +322,118 @@ class Collection(Metric):
         return f"{type(self).__name__}({{{', '.join(members)}}})"
 
 
-def calls_of(name: str, metric: Metric, outputs: Mapping[str, PyTree]) -> PyTree:
-    """The calls of the update of a member, which has this name, with the outputs that it takes."""
-    with naming(name):
-        given = metric.arguments_from(outputs)
-    return _calls_of(name, metric, given)
+class MultiTask(Collection):
+    """A collection of metrics by task, in which each task has its own outputs.
+
+    `update(animal={"preds": ..., "target": ...}, age={...})` gives each metric the outputs of its
+    task, from which it takes its arguments as a metric of a `Collection` does. A task that is left
+    out is not updated. The metric of a task may be a `Collection`; where it has several results,
+    they are called "task/...". Tasks share no statistics, because they share no outputs.
+
+    Everything else is as in a `Collection`: `[task]`, `items()`, `|`, `replace`.
+
+    Args:
+        metrics: a mapping from tasks to metrics.
+
+    Raises:
+        MetricTypeError: a value is not a metric.
+        MetricInputError: there are no metrics, or a name is not a string or is empty.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import datarax
+        >>> from datarax.metrics import Accuracy, MeanAbsoluteError
+        >>> metrics = datarax.MultiTask(
+        ...     {"animal": Accuracy(num_classes=3), "age": MeanAbsoluteError()}
+        ... )
+        >>> metrics = metrics.update(
+        ...     animal={"preds": jnp.array([0, 2]), "target": jnp.array([0, 1])},
+        ...     age={"preds": jnp.array([3.0, 5.0]), "target": jnp.array([2.0, 5.0])},
+        ... )
+        >>> metrics = metrics.update(age={"preds": jnp.array([8.0]), "target": jnp.array([5.0])})
+        >>> print(metrics.results())
+        {'age': 1.3333333333333333, 'animal': 0.5}
+    """
+
+    shares: ClassVar[bool] = False
+
+    if TYPE_CHECKING:  # a checker would derive another one from the fields
+
+        def __init__(self, metrics: Mapping[str, Metric]): ...
+
+    def update(self, /, *args: PyTree, **tasks: Mapping[str, PyTree]) -> Self:
+        """The metrics with those of the given tasks updated.
+
+        Args:
+            *args: none: tasks are given by name.
+            **tasks: for each task a dict of its outputs by name; weights, too.
+
+        Raises:
+            UnknownMetricError: there is no task of that name; names the nearest.
+            MetricTypeError: the outputs of a task are not a dict.
+            MetricInputError: no task is given; or the outputs of a task are refused, as by
+                `Collection.update`.
+        """
+        return self.apply(self.calls(args, tasks))
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(type(metric).__name__, name, name, False, False, path=name)
+            for name, metric in self.items()
+        ]
+
+    def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
+        return {name: outputs[name] for name in self if name in outputs}
+
+    def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> tuple[PyTree, ...]:
+        write = f"write update({', '.join(f'{name}={{...}}' for name in self)})"
+        if args:
+            raise MetricInputError(
+                f"MultiTask.update takes the outputs of each task by name, and got {len(args)} by "
+                f"position; {write}"
+            )
+        if not kwargs:
+            raise MetricInputError(f"MultiTask.update was given no task; {write}")
+        for name, outputs in kwargs.items():
+            if name not in self:
+                near = difflib.get_close_matches(name, self, 1)
+                raise UnknownMetricError(
+                    f"MultiTask has no task {name!r}; it has: {', '.join(map(repr, self))}. "
+                    + (f"Did you mean {near[0]!r}?" if near else "Weights belong to a task")
+                )
+            if not isinstance(outputs, Mapping):
+                raise MetricTypeError(
+                    f"MultiTask.update: {name} is {_kind(outputs)}; expected a dict of the outputs "
+                    f"of this task"
+                )
+        calls = []
+        for name, metric in self.items():  # in the order of the groups, as no two share one
+            given = kwargs.get(name)
+            if given is not None:
+                refuse_ignored(metric.routes(), given, f"MultiTask.update({name}=...)")
+                with naming(name):
+                    own = metric.arguments_from(given)
+                given = _calls_of(name, metric, own)
+            calls.append(given)
+        return tuple(calls)
+
+
+def _kind(x: object) -> str:
+    return "an array or a number" if hasattr(x, "dtype") else kind(x)
 
 
 def _calls_of(name: str, metric: Metric, given: dict[str, PyTree]) -> PyTree:
+    """The calls of the update of a member, with its name in their paths."""
     with naming(name):
         calls = metric.calls((), given)
-    if is_call(calls):
-        return replace(calls, path=joined(name, calls.path))
     return jax.tree.map(
         lambda call: replace(call, path=joined(name, call.path)), calls, is_leaf=is_call
     )
+
+
+def _may_share(a: Metric, b: Metric) -> bool:
+    """Whether two metrics read statistics, and take them from the same outputs."""
+    return shares_statistic(a) and shares_statistic(b) and a.outputs == b.outputs
 
 
 def _shares(group: Metric, metric: Metric) -> bool:
@@ -344,10 +442,7 @@ def _shares(group: Metric, metric: Metric) -> bool:
     Two states are the same if their arrays are the same objects. That holds for fresh statistics
     and for members that share one already. Values are never compared.
     """
-    if (
-        not (shares_statistic(group) and shares_statistic(metric))
-        or group.outputs != metric.outputs
-    ):
+    if not _may_share(group, metric):
         return False
     a, b = statistic_of(group), statistic_of(metric)
     if jax.tree.structure(a) != jax.tree.structure(b):
@@ -358,13 +453,7 @@ def _shares(group: Metric, metric: Metric) -> bool:
 def _over_another(metric: Metric, others: Iterable[Metric]) -> Metric:
     """The metric over the statistic of another that holds more, if both are empty."""
     for other in others:
-        if (
-            shares_statistic(metric)
-            and shares_statistic(other)
-            and metric.outputs == other.outputs
-            and is_untouched(metric)
-            and is_untouched(other)
-        ):
+        if _may_share(metric, other) and is_untouched(metric) and is_untouched(other):
             metric = metric.over(statistic_of(other))
     return metric
 

@@ -70,12 +70,8 @@ class Compare(Resampled):
         self.other, self.other_stack = self.metric, self.stack
 
     def with_metric(self, metric: Metric) -> Self:
-        empty = metric.reset()
         other = jax.tree.unflatten(jax.tree.structure(metric), jax.tree.leaves(self.other))
-        stacks = {
-            name: getattr(self, name).with_element(empty) for name in ("stack", "other_stack")
-        }
-        return self.with_parts({"metric": metric, "other": other, **stacks})
+        return super().with_metric(metric).with_parts({"other": other})
 
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         given = self._by_name(args) | dict(kwargs)

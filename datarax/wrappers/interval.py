@@ -22,7 +22,7 @@ from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, times_power_of_two
 from datarax.statistics.class_counts import PredictionCounts
 from datarax.statistics.cross_moments import TwoMoments
-from datarax.wrappers.wrapper import MultiplyingWrapper, checked_confidence
+from datarax.wrappers.wrapper import MultiplyingWrapper, checked_confidence, checked_metric
 
 
 class Interval(MultiplyingWrapper):
@@ -86,7 +86,7 @@ class Interval(MultiplyingWrapper):
         *,
         method: Literal["auto", "delta", "wilson"] = "auto",
     ):
-        super().__init__(metric)
+        self.metric = checked_metric(metric, "Interval")
         self.confidence = checked_confidence(confidence, "Interval")
         choice(method, ("auto", "delta", "wilson"), "method")
         ratio = jax.eval_shape(lambda: metric.as_ratio())

@@ -1,25 +1,23 @@
 """`Sliced`: the value of a metric for each slice of the data, and overall."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import jax
 import numpy as np
 
-from datarax._checks import is_integer, numeric, positive_int, python_int
+from datarax._checks import is_integer, numeric, positive_int
 from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import on_host, vmap, xp
-from datarax.algebra.fields import state
+from datarax.algebra.fields import field, state
 from datarax.algebra.row_merge import Target, merge_rows
 from datarax.algebra.stack import Stack
 from datarax.distributed.collectives import replicated
-from datarax.metrics.base import Metric
 from datarax.metrics.call import is_call, taken_from
 from datarax.metrics.reading import Presented, Reading
 from datarax.metrics.row_updates import counted_rows, rows_of
-from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range
 from datarax.wrappers.wrapper import WithArgument, prefixed
@@ -74,26 +72,18 @@ class Sliced(WithArgument):
 
     needs_own: ClassVar[bool] = True
 
-    num_slices: int
-    names: tuple[str, ...] | None = None
+    num_slices: int = field(kw_only=False)
+    names: Sequence[str] | None = None
     by: str = "slices"
     slices: Stack = state()
     unknown: MetricAccumulator = state()
 
-    def __init__(
-        self,
-        metric: Metric,
-        num_slices: int,
-        *,
-        names: Sequence[str] | None = None,
-        by: str = "slices",
-    ):
-        super().__init__(metric)
-        self.num_slices = num_slices = python_int(num_slices)
-        positive_int(num_slices, "num_slices")
-        self.names = None if names is None else tuple(names)
-        self.by = by
-        _check_names(self.names, num_slices)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive_int(self.num_slices, "num_slices")
+        self.names = None if self.names is None else tuple(self.names)
+        _check_names(self.names, self.num_slices)
+        by, metric = self.by, self.metric
         if not isinstance(by, str) or not by:
             raise MetricInputError(f"Sliced: by={by!r}; expected the name of an argument")
         if any(by == route.argument for route in metric.routes()):
@@ -101,16 +91,12 @@ class Sliced(WithArgument):
                 f"Sliced: by={by!r} is an argument of {type(metric).__name__}.update already; give "
                 f"the ids of the slices another name"
             )
-        self.slices = Stack.of(metric, num_slices)
+        self.slices = Stack.of(metric, self.num_slices)
         self.unknown = MetricAccumulator(0)
 
     @property
     def own(self) -> str:
         return self.by
-
-    def with_metric(self, metric: Metric) -> Self:
-        slices = self.slices.with_element(metric.reset())
-        return self.with_parts({"metric": metric, "slices": slices})
 
     def calls(self, args: tuple[PyTree, ...], kwargs: Mapping[str, PyTree]) -> PyTree:
         if self.by not in kwargs:
@@ -154,13 +140,6 @@ class Sliced(WithArgument):
             }
         )
 
-    def weighted_by(self, factor: ScaledDouble) -> Self:
-        multiplied = {
-            "metric": self.metric.weighted_by(factor),
-            "slices": self.slices.weighted_by(factor),
-        }
-        return self.with_parts(multiplied)
-
     def _places(self, calls: PyTree) -> tuple[PyTree, jax.Array, jax.Array]:
         """The calls without ids, the place of each row, and which rows are of no known slice."""
         given, calls = taken_from(calls, self.by)
@@ -198,7 +177,7 @@ class Sliced(WithArgument):
 
     def reading(self) -> Reading:
         overall, slices = self.metric.reading(), self.slices.map(lambda one: one.reading())
-        return replace(
+        return dataclasses.replace(
             overall,
             value=_Slices(overall.value, slices.value, self.unknown.value, self._labels),
             bounds=prefixed([("overall", overall.bounds), ("slices", slices.bounds)]),
@@ -208,18 +187,18 @@ class Sliced(WithArgument):
 
     @property
     def _labels(self) -> tuple[str, ...]:
-        return tuple(map(str, range(self.num_slices))) if self.names is None else self.names
+        return tuple(map(str, range(self.num_slices)) if self.names is None else self.names)
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class _Slices(Presented):
     """The value of all data, the values of the slices, stacked, and how many rows had none."""
 
     overall: PyTree
     slices: PyTree
     unknown: PyTree
-    names: tuple[str, ...] = field(metadata={"static": True})
+    names: tuple[str, ...] = dataclasses.field(metadata={"static": True})
 
     def arrays(self) -> PyTree:
         return {"overall": self.overall, "slices": self.slices}

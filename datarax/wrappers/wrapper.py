@@ -13,12 +13,15 @@ from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.replication import axes_of, counted_once
 from datarax.algebra.row_merge import Target
+from datarax.algebra.stack import Stack
 from datarax.algebra.state import State, walk
 from datarax.metrics.base import Metric
 from datarax.metrics.call import with_argument
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, joined
 from datarax.metrics.row_updates import updated_at
+from datarax.numerics.scaled_double import ScaledDouble
+from datarax.statistics.accumulator import MetricAccumulator
 
 
 class Wrapper(Metric):
@@ -102,14 +105,14 @@ class MultiplyingWrapper(Wrapper):
     """The base of wrappers that hold further states of their metric, or copies of it.
 
     The metric is empty when it is wrapped, so that all states have seen the same data. A subclass
-    defines its own constructor, and `_apply`, `with_metric` and `reading`.
+    defines its own constructor, and `_apply` and `reading`.
     """
 
     routed: tuple[tuple[str, str | None], ...] = field(default=(), init=False)
     """The outputs that `from_outputs` names for the arguments of the wrapper itself."""
 
-    def __init__(self, metric: Metric):
-        self.metric = checked_metric(metric, type(self).__name__)
+    def __post_init__(self) -> None:
+        checked_metric(self.metric, type(self).__name__)
 
     def apply(self, calls: PyTree) -> Self:
         # Inside `shard_map`, all states must vary over the same axes.
@@ -125,7 +128,9 @@ class MultiplyingWrapper(Wrapper):
 
     def with_metric(self, metric: Metric) -> Self:
         """A copy with the same states, and the configuration of `metric`."""
-        return self.with_parts({"metric": metric})
+        empty, children = metric.reset(), self.children().items()
+        stacks = {name: x.with_element(empty) for name, x in children if isinstance(x, Stack)}
+        return self.with_parts({"metric": metric, **stacks})
 
     def from_outputs(self, **outputs: str | None) -> Self:
         return self.with_metric(self.metric.from_outputs(**outputs))
@@ -148,7 +153,7 @@ class Stacked(MultiplyingWrapper):
     """A `Stack` of states of the metric."""
 
     @property
-    def metric(self) -> Metric:
+    def metric(self) -> Metric:  # type: ignore[override]
         """The metric, without data."""
         return self.stack.element.empty
 
@@ -199,6 +204,12 @@ class WithArgument(MultiplyingWrapper):
         own = {name: outputs.pop(name) for name in list(outputs) if name == self.own}
         new = self.with_metric(self.metric.from_outputs(**outputs)) if outputs else self
         return new.with_parts({"routed": tuple(own.items())}) if own else new
+
+    def weighted_by(self, factor: ScaledDouble) -> Self:
+        # Its own accumulators count rows, which have no weight.
+        children = self.children().items()
+        states = {name: x for name, x in children if not isinstance(x, MetricAccumulator)}
+        return self.with_parts({name: x.weighted_by(factor) for name, x in states.items()})
 
 
 def checked_metric(metric: Metric, caller: str) -> Metric:

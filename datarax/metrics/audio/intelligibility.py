@@ -2,7 +2,6 @@
 
 from functools import lru_cache
 from math import ceil, gcd
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -20,26 +19,20 @@ _TINY = float(np.finfo(np.float64).eps)
 _HIGHEST = lax.Precision.HIGHEST
 
 
-class Envelopes(NamedTuple):
-    """The amplitudes in each band and frame of two signals, less the frames that are silent."""
-
-    preds: jax.Array
-    target: jax.Array
-    """(bands, frames); meaningless in frames that do not count."""
-    frames: jax.Array
-    """How many frames there are; they come first."""
-
-
 def frames_of(size: int) -> int:
     """How many frames the envelopes of signals of `size` samples have at most."""
     return max(0, -(-(size - FRAME) // HOP) - 1)
 
 
-def envelopes(preds: jax.Array, target: jax.Array) -> Envelopes:
+def envelopes(preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The envelopes of two signals (T,), at `RATE`.
 
     Frames of the target whose energy is 40 dB or more below that of the loudest are removed from
     both signals. What is left is joined, with overlapping windows, and cut into frames again.
+
+    Returns:
+        The amplitudes of both signals, (bands, frames), and the number of frames that count. These
+        come first; in the others the amplitudes have no meaning.
     """
     window = xp.asarray(np.hanning(FRAME + 2)[1:-1], target.dtype)
     starts = np.arange(frames_of(len(target)) + 1) * HOP
@@ -66,7 +59,7 @@ def envelopes(preds: jax.Array, target: jax.Array) -> Envelopes:
             xp.einsum("kb,bf->kf", xp.asarray(_bands(), power.dtype), power, precision=_HIGHEST)
         )
 
-    return Envelopes(amplitudes(y), amplitudes(x), count - 1)
+    return amplitudes(y), amplitudes(x), count - 1
 
 
 @lru_cache
@@ -172,10 +165,10 @@ class STOI(SignalMetric):
         short, defined = xp.asarray(_TOO_SHORT, target.dtype), xp.ones((), xp.bool_)
         if segments < 1:
             return short, defined
-        seen = envelopes(preds, target)
+        *amplitudes, frames = envelopes(preds, target)
         places = np.arange(segments)[:, None] + np.arange(_SEGMENT)[None, :]
-        y, x = (xp.moveaxis(each[:, places], 1, 0) for each in seen[:2])
-        count = seen.frames - (_SEGMENT - 1)
+        y, x = (xp.moveaxis(each[:, places], 1, 0) for each in amplitudes)
+        count = frames - (_SEGMENT - 1)
         used = xp.arange(segments, dtype=xp.int32) < count
         # A mean over bands or over frames; each segment has the same number of them.
         each = xp.mean(_similarity(y, x) if self.extended else _correlations(y, x), -1)

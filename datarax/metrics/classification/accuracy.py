@@ -40,16 +40,12 @@ class Accuracy(TopKCountMetric):
             self.statistic = MatchCounts.from_fields(self)
 
     def compute(self) -> PyTree:
-        if isinstance(self.statistic, MatchCounts):
-            cells = self.statistic.cells.double
-            return self.numerator(cells[0], cells[1]) / cells.sum()
+        terms = self.as_ratio()
+        if terms is not None:
+            ratio = terms[0] / terms[1]
+            return ratio if self.average == "micro" else ratio.to_float()
         correct, wrong, support = self.by_class()
-        numerator, total = self.numerator(correct, wrong), correct + wrong
-        if self.average == "micro":
-            return numerator.sum() / total.sum()
-        ratio = (numerator / total).to_float()
-        if self.average is None:
-            return ratio
+        ratio = (self.numerator(correct, wrong) / (correct + wrong)).to_float()
         weights = support.high if self.average == "weighted" else xp.ones_like(ratio)
         return weighted_mean(ratio, weights)
 

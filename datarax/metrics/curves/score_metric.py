@@ -4,6 +4,7 @@ from typing import Self
 
 import jax
 
+from datarax._checks import finite_number
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
@@ -107,12 +108,10 @@ def fraction(value: float, name: str, *, above: float = -1.0, below: float = 2.0
     Raises:
         MetricInputError: it is not such a number.
     """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and 0 <= value <= 1 and above < value < below):
-        low, high = ("above", above) if above >= 0 else ("from", 0)
-        until, end = ("below", below) if below <= 1 else ("to", 1)
-        raise MetricInputError(f"{name}={value!r}; expected a number {low} {high} {until} {end}")
-    return float(value)
+    low, high = ("above", above) if above >= 0 else ("from", 0)
+    until, end = ("below", below) if below <= 1 else ("to", 1)
+    expected = f"a number {low} {high} {until} {end}"
+    return finite_number(value, name, expected, lambda x: 0 <= x <= 1 and above < x < below)
 
 
 def share_among_highest(within: DoubleFloat, above: DoubleFloat, rate: float) -> DoubleFloat:

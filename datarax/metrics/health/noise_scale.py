@@ -13,7 +13,7 @@ from datarax._xp import xp
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
-from datarax.statistics.batches import on_leading_axes, rows_weight
+from datarax.statistics.batches import broadcast_leading, rows_weight
 from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal, quotient
 
@@ -87,9 +87,7 @@ class GradientNoiseScale(Metric):
         small = as_float(numeric(small_square_norm, "small_square_norm"))
         others = {"big_square_norm": big_square_norm, "small_batch": small_batch}
         big, b, n = (
-            xp.broadcast_to(
-                on_leading_axes(as_float(numeric(x, name)), small.shape, name), small.shape
-            )
+            broadcast_leading(as_float(numeric(x, name)), small.shape, name)
             for name, x in (others | {"big_batch": big_batch}).items()
         )
         unusable = not_finite(small) | not_finite(big) | not_finite(b) | not_finite(n)

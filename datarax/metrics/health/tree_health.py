@@ -1,32 +1,380 @@
 """`TreeHealth`: norms of parameters, gradients and updates, and where the first NaN appeared."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import jax
+import numpy as np
+from jax.sharding import get_abstract_mesh
 
-from datarax._checks import integers
+from datarax._checks import default_float, integers
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree
-from datarax._xp import on_host, xp
+from datarax._xp import lax, on_host, xp
 from datarax.algebra.fields import field, state
+from datarax.algebra.leaf_state import ElementwiseState
+from datarax.algebra.replication import axes_of
+from datarax.distributed.collectives import is_checked, mark_varying, varying_axes
+from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.metrics.base import Metric, arguments
 from datarax.metrics.call import Call
 from datarax.metrics.health.tree_layout import TreeLayout, checked_groups
-from datarax.metrics.health.tree_sums import (
-    TREES,
-    FirstPlace,
-    Rows,
-    TreeSums,
-    counts,
-    manual_axes,
-    tree_batch,
-    tree_sums,
-)
 from datarax.metrics.reading import ByGroup, OrNone
+from datarax.numerics import double_float
+from datarax.numerics.double_float import DoubleFloat, has_float64
 from datarax.numerics.exact import Exact
-from datarax.numerics.scaling import nan_where
+from datarax.numerics.limbs import Limbs, add_limbs, limbs_from_double, sum_integers, sum_limbs
+from datarax.numerics.scaling import exponent_of, nan_where, power_of_two, times_power_of_two
+from datarax.numerics.sums import sum_floats
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.scaled_total import INFINITE, NOTHING, ScaledTotal, sums_of_sums
+
+
+def sums_of_squares(arrays: Sequence[jax.Array]) -> tuple[DoubleFloat, jax.Array, jax.Array]:
+    """The sum of the squares of each of n arrays, and its greatest absolute value.
+
+    Args:
+        arrays: of any shapes, all float32 or all float64.
+
+    Returns:
+        Sums (n,) as `total * 2**exponent`, with a total of at least 1/4 unless it is 0; and the
+        greatest values (n,). If an array holds a NaN, its total and greatest value are NaN; if it
+        holds an infinity instead, both are infinite.
+    """
+    greatest = xp.stack([xp.max(xp.abs(x), initial=0) for x in arrays])
+    # Up to an exponent whose reciprocal is a normal float.
+    top = xp.minimum(exponent_of(greatest), xp.int32(-xp.finfo(greatest.dtype).minexp))
+    if greatest.dtype == np.float32 and has_float64():
+        # Squares of float32 are exact in float64, and any sum of them is in its range. The sums do
+        # not wait for the maxima, so devices exchange both at once.
+        wide = [DoubleFloat.of(x) for x in arrays]
+        sums = double_float.stack([(x * x).sum(tuple(range(x.ndim))) for x in wide])
+        total = sums.map(lambda s: times_power_of_two(s, -2 * top))
+    else:
+        powers = xp.unstack(power_of_two(-top, greatest.dtype))
+        scaled = [x * power for x, power in zip(arrays, powers, strict=True)]
+        total = double_float.stack([sum_floats(x * x, tuple(range(x.ndim))) for x in scaled])
+    # A maximum between devices may drop a NaN; a sum does not.
+    return total, 2 * top, xp.where(xp.isnan(total.high), total.high, greatest)
+
+
+Rows = tuple[tuple[int, ...], ...]
+"""For each row, the indices of the leaves that it adds up."""
+
+TREES = "params", "grads", "updates"
+
+NOWHERE = 2**31 - 1
+"""The step and the place where nothing was found."""
+
+NEVER = -(2**31)
+"""The step of a tree that was not given."""
+
+
+class TreeSums(ElementwiseState):
+    """Sums over the leaves of several trees, each at the newest step in which it was given.
+
+    The arrays have the shape (trees, rows); a row is a set of leaves. Sums of one step add up, so
+    the devices that hold parts of a tree fold the same step, and are then merged.
+    """
+
+    trees: int
+    sizes: tuple[int, ...]
+    """The number of entries of each row."""
+
+    step: jax.Array = state()
+    """The newest step of each tree, int32 (trees,)."""
+    counted: jax.Array = state()
+    """Whether a tree was folded without a step, and the state numbered it: int32 (trees,)."""
+    unordered: jax.Array = state()
+    """Whether such a tree was merged with others: int32 (trees,)."""
+    squares: ScaledTotal = state()
+    """The sums of squares."""
+    greatest: jax.Array = state()
+    """The greatest absolute values."""
+    entries: Limbs = state()
+    """How many entries were folded, as 64-bit integers in limbs."""
+    zeros: Limbs = state()
+    """How many of the entries are 0."""
+
+    def empty(self) -> dict[str, Any]:
+        shape = self.trees, len(self.sizes)
+        flags, count = zeros(shape[:1], "int32"), (zeros(shape, "int32"), zeros(shape, "uint32"))
+        return {
+            "step": identity(MetricReduceOp.max, shape[:1], np.dtype("int32"))[0],
+            "counted": flags,
+            "unordered": flags,
+            "squares": ScaledTotal(shape),
+            "greatest": zeros(shape, default_float().name),
+            "entries": count,
+            "zeros": count,
+        }
+
+    @property
+    def given(self) -> jax.Array:
+        """Which trees were given: (trees,)."""
+        return xp.asarray(self.step) > NEVER
+
+    def combine(self, other: Any) -> Self:
+        step = xp.maximum(self.step, other.step)
+        a, b = self._at(step), other._at(step)
+        counted = xp.maximum(self.counted, other.counted)
+        both = (self.given & other.given).astype(xp.int32)
+        unordered = xp.maximum(self.unordered, other.unordered)
+        return self.with_parts(
+            {
+                "step": step,
+                "counted": counted,
+                "unordered": xp.maximum(unordered, counted * both),
+                "squares": a.squares.combine(b.squares),
+                "greatest": xp.maximum(a.greatest, b.greatest),
+                "entries": add_limbs(a.entries, b.entries),
+                "zeros": add_limbs(a.zeros, b.zeros),
+            }
+        )
+
+    def _at(self, step: jax.Array) -> Self:
+        """The sums of the trees of these steps; empty ones for a tree of an older step."""
+        now = (xp.asarray(self.step) == step)[:, None]
+        empty = self.empty()
+
+        def kept(name: str) -> Any:
+            return jax.tree.map(
+                lambda x, none: xp.where(xp.broadcast_to(now, x.shape), x, none),
+                getattr(self, name),
+                empty[name],
+            )
+
+        names = ("squares", "greatest", "entries", "zeros")
+        return self.with_parts({name: kept(name) for name in names})
+
+    def folded(self, batch: Self, *, numbered: bool) -> Self:
+        """The state after an update with the sums of one step.
+
+        Args:
+            batch: the sums.
+            numbered: whether the batch has the number of its step. If not, it gets the next one.
+        """
+        if numbered:
+            return self.merge(batch)
+        after = xp.where(self.given, xp.asarray(self.step) + 1, xp.int32(0))
+        step = xp.where(batch.given, xp.max(after), xp.int32(NEVER))
+        ours = self.with_parts({"counted": xp.zeros_like(self.counted)})
+        folded = ours.combine(batch.with_parts({"step": step}))
+        counted = xp.maximum(self.counted, batch.given.astype(xp.int32))
+        return folded.with_parts({"counted": counted})
+
+    def canonical(self) -> Self:
+        return self.with_parts({"squares": self.squares.canonical()})
+
+    def unusable(self) -> dict[str, Any]:
+        """Trees whose sums are not those of one step, each entry once."""
+        high, low = (xp.asarray(x)[:, 0] for x in self.entries)
+        once = (high == self.sizes[0] >> 32) & (low == np.uint32(self.sizes[0] & 0xFFFFFFFF))
+        unordered = xp.asarray(self.unordered) != 0
+        found = {
+            "trees of a step that was folded in part, or more than once": self.given & ~once,
+            "trees that were folded without a step, and then merged": unordered,
+        }
+        return {kind: xp.sum(mask, dtype=xp.int32) for kind, mask in found.items()}
+
+
+class FirstPlace(ElementwiseState):
+    """The least step at which something was found; and of the places at that step, the least."""
+
+    step: jax.Array = state()
+    place: jax.Array = state()
+
+    def empty(self) -> dict[str, Any]:
+        none = identity(MetricReduceOp.min, (), np.dtype("int32"))[0]
+        return {"step": none, "place": none}
+
+    def of(self, found: jax.Array, step: jax.Array) -> Self:
+        """The first of the places (n,) at which something was found at a step."""
+        places = xp.arange(found.size, dtype=xp.int32)
+        place = xp.min(places, initial=xp.int32(NOWHERE), where=found)
+        return self.with_parts({"step": step, "place": place}).numbered(step)
+
+    def numbered(self, step: jax.Array) -> Self:
+        """The same place at another step."""
+        return self.with_parts({"step": xp.where(self.some, step, xp.int32(NOWHERE))})
+
+    @property
+    def some(self) -> jax.Array:
+        """Whether anything was found."""
+        return xp.asarray(self.place) < NOWHERE
+
+    def combine(self, other: Any) -> Self:
+        a, b = self, other
+        earlier = (a.step < b.step) | ((a.step == b.step) & (a.place < b.place))
+        return jax.tree.map(lambda x, y: xp.where(earlier, x, y), a, b)
+
+
+def tree_batch(
+    trees: Mapping[str, list[Any] | None], step: jax.Array, layout: TreeLayout, rows: Rows
+) -> tuple[TreeSums, MetricAccumulator, FirstPlace]:
+    """The sums of some trees at one step.
+
+    Inside `shard_map`, they are the part of this device: the sums of its shard of a leaf, and of a
+    leaf that is replicated, the whole on the first device and nothing on the others.
+
+    Args:
+        trees: for each tree, its name and its leaves, as `TreeLayout.leaves_of` gives them; None if
+            it is not given.
+        step: int32, of shape ().
+        layout: the leaves that each tree must have.
+        rows: the rows of the sums.
+
+    Returns:
+        The sums; how many entries are NaN or infinite, by row; and the first leaf with such one.
+
+    Raises:
+        MetricInputError: a leaf has not the shape of the layout; names it.
+    """
+    # In the order of the state; `jit` sorts the names of a dict.
+    given = {name: leaves for name in TREES if (leaves := trees[name]) is not None}
+    for name, leaves in given.items():
+        for leaf, path, shape in zip(leaves, layout.paths, layout.shapes, strict=True):
+            _check_shard(leaf, shape, f"{name}: the leaf {path!r}")
+    leaves = [leaf for each in given.values() for leaf in each]
+    arrays = [leaf.astype(default_float()) for leaf in leaves]
+    total, exponent, greatest = sums_of_squares(arrays)
+    exponent = xp.where(total.high == 0, xp.int32(NOTHING), exponent)
+    exponent = xp.where(xp.isfinite(total.high), exponent, xp.int32(INFINITE))
+    of_grads = [name == "grads" for name in given for _ in layout.paths]
+    zero, nonfinite = _counts(arrays, of_grads, xp.all(xp.isfinite(total.high)))
+    sizes = np.array([leaf.size for leaf in leaves], np.int64)
+    entries = (sizes >> 32).astype(np.int32), (sizes & 0xFFFFFFFF).astype(np.uint32)
+
+    # Arrays of shape (trees, 1, leaves), and masks of shape (trees, rows, leaves). Those of a tree
+    # that is not given are those of another one, and masked.
+    place = np.array([[*given].index(name) if name in given else 0 for name in TREES])
+
+    def of_trees(x: Any) -> jax.Array:
+        return xp.reshape(x, (len(given), 1, len(layout.paths)))[place]
+
+    is_given = np.array([name in given for name in TREES])
+    members = np.array([[[i in row for i in range(len(layout.paths))] for row in rows]])
+    chosen = of_trees(_counts_here(leaves)) & is_given[:, None, None] & members
+    parts = {"parts": tuple(map(of_trees, total)), "exponent": of_trees(exponent)}
+    squares = sums_of_sums(ScaledTotal(parts["exponent"].shape).with_parts(parts), chosen)
+    entries, zero, nonfinite = jax.tree.map(of_trees, (entries, zero, nonfinite))
+    greatest = xp.max(xp.where(chosen, of_trees(greatest), 0), -1, initial=0)
+    sums = {
+        "step": xp.where(is_given, step, xp.int32(NEVER)),
+        "squares": squares,
+        # A maximum may drop a NaN; a sum does not.
+        "greatest": xp.where(xp.isnan(squares.scaled.high), xp.nan, greatest),
+        "entries": sum_limbs(entries, (-1,), chosen),
+        "zeros": sum_limbs(zero, (-1,), chosen),
+    }
+    some = (nonfinite[0] != 0) | (nonfinite[1] != 0)
+    bad = xp.any(some, (0, 1), where=chosen[:, :1])
+    all_nonfinite = Exact(*sum_limbs(nonfinite, (0, -1), chosen))
+    return (
+        tree_sums(layout, rows).with_parts(sums),
+        counts(rows).update(all_nonfinite),
+        FirstPlace().of(bad, step),
+    )
+
+
+def tree_sums(layout: TreeLayout, rows: Rows) -> TreeSums:
+    """The empty sums over the leaves of each row."""
+    sizes = tuple(sum(layout.sizes[i] for i in row) for row in rows)
+    return TreeSums(trees=len(TREES), sizes=sizes)
+
+
+def counts(rows: Rows) -> MetricAccumulator:
+    """A count for each row, from 0."""
+    return MetricAccumulator(np.zeros(len(rows), np.int32))
+
+
+def _counts(
+    arrays: list[jax.Array], with_zeros: list[bool], finite: jax.Array
+) -> tuple[Limbs, Limbs]:
+    """How many entries of each of n arrays are 0; and how many are NaN or infinite.
+
+    Args:
+        arrays: floats of any shapes.
+        with_zeros: for which arrays zeros are counted. For others, the result has 0.
+        finite: whether all entries of all arrays are finite.
+    """
+    axes = tuple(axes_of(arrays))
+    none = xp.int32(0), xp.uint32(0)
+
+    def of_each(count: Callable[[jax.Array], Limbs], chosen: list[bool]) -> Limbs:
+        each = [count(x) if yes else none for x, yes in zip(arrays, chosen, strict=True)]
+        high, low = (xp.stack(limbs) for limbs in zip(*each, strict=True))
+        # Both branches have one type.
+        return mark_varying(high, axes), mark_varying(low, axes)
+
+    def number(mask: jax.Array) -> Limbs:
+        return sum_integers(mask, tuple(range(mask.ndim)))
+
+    def zeros_of_finite(x: jax.Array) -> Limbs:
+        signs = DoubleFloat.of(xp.abs(xp.sign(x)))
+        others = signs.sum(tuple(range(x.ndim)))
+        return limbs_from_double(DoubleFloat.of(x.size, x.dtype) - others)
+
+    def counted() -> tuple[Limbs, Limbs]:
+        zero = of_each(lambda x: number(x == 0), with_zeros)
+        return zero, of_each(lambda x: number(~xp.isfinite(x)), [True] * len(arrays))
+
+    def counted_if_finite() -> tuple[Limbs, Limbs]:
+        return of_each(zeros_of_finite, with_zeros), of_each(number, [False] * len(arrays))
+
+    # On CPUs, XLA compiles a sum of comparisons to a slow loop. A GPU would make the host wait for
+    # the condition.
+    if jax.default_backend() != "cpu":
+        return counted()
+    return lax.cond(finite, counted_if_finite, counted)
+
+
+def _counts_here(leaves: list[Any]) -> Any:
+    """Which leaves count on this device: a leaf that is replicated counts on the first."""
+    over = axes_of(leaves)
+    missing = [tuple(sorted(over - varying_axes(leaf))) for leaf in leaves]
+    if not any(missing):
+        return np.ones(len(leaves), np.bool_)
+    first = {axes: lax.axis_index(axes) == 0 if axes else xp.bool_(True) for axes in missing}
+    return xp.stack([first[axes] for axes in missing])
+
+
+def manual_axes() -> tuple[str, ...]:
+    """The axes of the `shard_map` or `pmap` in which this is traced."""
+    return tuple(getattr(get_abstract_mesh(), "manual_axes", ()))
+
+
+def _check_shard(leaf: jax.Array, shape: tuple[int, ...], where: str) -> None:
+    """Raises unless an array is a leaf of this shape; inside `shard_map`, a shard of it."""
+    axes = manual_axes()
+    checked = all(map(is_checked, axes))
+    if not axes:
+        if leaf.shape != shape:
+            raise MetricInputError(f"{where} has shape {leaf.shape}; like= has {shape}")
+        return
+    pairs = list(zip(shape, leaf.shape, strict=False))
+    if len(leaf.shape) != len(shape) or not all(n == m or (m and n % m == 0) for n, m in pairs):
+        raise MetricInputError(
+            f"{where} has shape {leaf.shape}, which is no shard of {shape}, the shape in like="
+        )
+    parts = math.prod(n // m for n, m in pairs if n != m)
+    split = tuple(sorted(varying_axes(leaf))) if checked else axes
+    devices = math.prod(lax.axis_size(name) for name in split)
+    if parts == devices:
+        return
+    if not checked:
+        raise MetricInputError(
+            f"{where} has shape {leaf.shape}, and {shape} in like=: it is not sharded over all of "
+            f"{axes}, and without the replication check (pmap, or shard_map with check_vma=False) "
+            f"JAX does not tell which devices hold the same. Keep the check on, or update the "
+            f"metric outside with global arrays"
+        )
+    raise MetricInputError(
+        f"{where} differs between the {devices} devices along {split}, and like= has {parts} times "
+        f"its entries. Give the shards of one array, or one array that all devices hold: average "
+        f"gradients first, with jax.lax.pmean(grads, {split})"
+    )
 
 
 class TreeHealth(Metric):

@@ -66,5 +66,5 @@ def token_f1(words: list[str], other: list[str]) -> float:
     """The F-score of two lists of words."""
     if not words or not other:
         return float(words == other)
-    common = sum((Counter(words) & Counter(other)).values())
+    common = (Counter(words) & Counter(other)).total()
     return 2 * common / (len(words) + len(other))

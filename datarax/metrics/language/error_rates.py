@@ -62,36 +62,6 @@ class CER(TextRatio):
         return np.array([(distance(text, other), len(other)) for text, other in pairs], np.int32)
 
 
-class Alignment(TextMetric):
-    """A formula of the words of texts, of references, and of those that are right."""
-
-    several: ClassVar[bool] = False
-    width: ClassVar[int] = 3  # type: ignore[assignment]
-
-    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
-        editops = optional("rapidfuzz.distance", "text", type(self).__name__).Levenshtein.editops
-        counts = []
-        for text, other in numbered_words(preds, references):
-            wrong = sum(edit.tag != "insert" for edit in editops(other, text))
-            counts.append((len(text), len(other), len(other) - wrong))
-        return np.array(counts, np.int32)
-
-    @property
-    def words(self) -> DoubleFloat:
-        """The words of the texts."""
-        return self.sum(0)
-
-    @property
-    def reference_words(self) -> DoubleFloat:
-        """The words of the references."""
-        return self.sum(1)
-
-    @property
-    def hits(self) -> DoubleFloat:
-        """The words that are right."""
-        return self.sum(2)
-
-
 class MER(TextRatio):
     """The match error rate: the fraction of matches of words that are wrong, from 0 to 1.
 
@@ -121,7 +91,7 @@ class MER(TextRatio):
         return np.array(counts, np.int32)
 
 
-class WIP(Alignment):
+class WIP(TextMetric):
     """Word information preserved, from 0 to 1: the product of precision and recall of words.
 
     As `jiwer.wip`. It needs the extra `text`. No data, and texts or references without words, give
@@ -138,12 +108,28 @@ class WIP(Alignment):
     """
 
     higher_is_better = True
+    several: ClassVar[bool] = False
+    width: ClassVar[int] = 3  # type: ignore[assignment]
+
+    def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
+        editops = optional("rapidfuzz.distance", "text", type(self).__name__).Levenshtein.editops
+        counts = []
+        for text, other in numbered_words(preds, references):
+            wrong = sum(edit.tag != "insert" for edit in editops(other, text))
+            counts.append((len(text), len(other), len(other) - wrong))
+        return np.array(counts, np.int32)
+
+    @property
+    def preserved(self) -> DoubleFloat:
+        """The product of recall and precision, from the sums of the numbers."""
+        words, reference_words, hits = (self.sum(column) for column in range(3))
+        return (hits / reference_words) * (hits / words)
 
     def compute(self) -> PyTree:
-        return ((self.hits / self.reference_words) * (self.hits / self.words)).to_float()
+        return self.preserved.to_float()
 
 
-class WIL(Alignment):
+class WIL(WIP):
     """Word information lost, from 0 to 1: one minus `WIP`.
 
     As `jiwer.wil`. It needs the extra `text`. No data, and texts or references without words, give
@@ -162,8 +148,7 @@ class WIL(Alignment):
     higher_is_better = False
 
     def compute(self) -> PyTree:
-        kept = (self.hits / self.reference_words) * (self.hits / self.words)
-        return (1 - kept).to_float()
+        return (1 - self.preserved).to_float()
 
 
 def numbered_words(

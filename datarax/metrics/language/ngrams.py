@@ -72,11 +72,11 @@ class Grams(NamedTuple):
     def matches(self, other: "Grams", row: Integers) -> Integers:
         """For each row of `other`, how many of its n-grams `row` of these has, with repetitions."""
         ours, keys = self.keys, row[other.row] * other.size + other.gram
-        at = np.minimum(np.searchsorted(ours, keys), max(len(ours) - 1, 0))
-        found = ours[at] == keys if len(ours) else np.zeros(len(keys), np.bool_)
-        common = np.minimum(self.times[at], other.times) if len(ours) else other.times
-        total = np.bincount(other.row[found], common[found], minlength=len(row))
-        return total.astype(np.int64)
+        at = np.searchsorted(ours, keys)
+        # A search that ends past the last key finds -1, which is no key.
+        times = np.where(np.append(ours, -1)[at] == keys, np.append(self.times, 0)[at], 0)
+        common = np.minimum(times, other.times)
+        return np.bincount(other.row, common, len(row)).astype(np.int64)
 
 
 def grams(sequences: Sequences, order: int) -> Iterator[Grams]:
@@ -86,15 +86,16 @@ def grams(sequences: Sequences, order: int) -> Iterator[Grams]:
     row = np.repeat(np.arange(rows), lengths)
     # How many items there are from each one to the end of its sequence.
     rest = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(items))
-    number, alphabet = items.copy(), int(items.max(initial=0)) + 1
-    size = 1
+    alphabet = int(items.max(initial=0)) + 1
+    # The number of the n-gram that starts at each item: below `size`, in base `alphabet`.
+    number, size = np.zeros_like(items), 1
     for n in range(1, order + 1):
         start = np.flatnonzero(rest >= n)
-        if n > 1 and size * alphabet * max(rows, 1) >= 2**62:
+        # Before keys overflow, the n-grams are numbered anew, those that occur only.
+        if size * alphabet * max(rows, 1) >= 2**62:
             distinct, number[start] = np.unique(number[start], return_inverse=True)
             size = len(distinct) + 1
-        if n > 1:
-            number[start] = number[start] * alphabet + items[start + n - 1]
+        number[start] = number[start] * alphabet + items[start + n - 1]
         size *= alphabet
         keys, count = np.unique(row[start] * size + number[start], return_counts=True)
         yield Grams(*np.divmod(keys, size), count, size)

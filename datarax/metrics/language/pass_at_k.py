@@ -4,13 +4,7 @@ from typing import Self
 
 import jax
 
-from datarax._checks import (
-    as_float,
-    integers,
-    positive_int,
-    same_shape,
-    x64_enabled,
-)
+from datarax._checks import as_float, integers, positive_int, same_shape, x64_enabled
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import field
@@ -67,7 +61,9 @@ class PassAtK(MeanScore):
         same_shape(c, n, ("num_correct", "num_samples"))
         # The cast wraps negative numbers, so they are looked for first.
         unusable = out_of_range(c < 0, c) | out_of_range(n < 0, n)
-        c, n = _as_unsigned(c), _as_unsigned(n)
+        # The widest unsigned dtype holds all numbers that are not negative.
+        dtype = xp.uint64 if x64_enabled() else xp.uint32
+        c, n = c.astype(dtype), n.astype(dtype)
         unusable |= out_of_range(c > n, c) | out_of_range(n < self.k, n)
         w, invalid = rows_weight(unusable, weights)
         valid = ~unusable.mask
@@ -77,14 +73,10 @@ class PassAtK(MeanScore):
 
 def pass_at_k(c: jax.Array, n: jax.Array, k: int) -> jax.Array:
     """`1 - C(n - c, k) / C(n, k)` for integers of one dtype, `0 <= c <= n` and `n >= k`."""
-    # The product of 1 - c / (n - i) over i < k. A factor that is not positive: the value is 1.
+    # 1 minus the product of 1 - c / (n - i) over i < k. Where a factor is not positive, n - c < k:
+    # every draw of k samples holds a right one.
     rest = as_float(n[..., None] - lax.broadcasted_iota(n.dtype, (*n.shape, k), n.ndim))
     share = as_float(c)[..., None] / rest
     some = share < 1
     log = xp.sum(xp.log1p(-xp.where(some, share, 0)), -1)
     return xp.where(xp.all(some, -1), -xp.expm1(log), 1)
-
-
-def _as_unsigned(x: jax.Array) -> jax.Array:
-    """Integers in the widest unsigned dtype, which holds all that are not negative."""
-    return x.astype(xp.uint64 if x64_enabled() else xp.uint32)

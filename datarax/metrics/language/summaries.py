@@ -1,5 +1,8 @@
 """ROUGE: how much of a reference a summary has."""
 
+from collections import Counter
+from itertools import chain
+
 import numpy as np
 
 from datarax._errors import MetricInputError
@@ -67,14 +70,13 @@ class ROUGE(TextMetric):
             scores[f"rouge{n}"] = _f(common, gram_totals(sequences.lengths, n), owner)
         if "rougeL" in self.rouge_keys:
             length = optional("rapidfuzz.distance", "text", "ROUGE").LCSseq.similarity
-            own = [words[i] for i in owner]
-            common = [length(a, b) for a, b in zip(own, words[size:], strict=True)]
+            common = [length(words[i], other) for i, other in zip(owner, words[size:], strict=True)]
             scores["rougeL"] = _f(np.array(common), sequences.lengths, owner)
         if "rougeLsum" in self.rouge_keys:
-            sentences = [[rouge_words(line) for line in text.split("\n")] for text in preds]
-            parts = [[rouge_words(line) for line in text.split("\n")] for text in others]
+            lines = [list(map(rouge_words, text.split("\n"))) for text in (*preds, *others)]
             common = [
-                union_of_subsequences(sentences[i], b) for i, b in zip(owner, parts, strict=True)
+                union_of_subsequences(lines[i], other)
+                for i, other in zip(owner, lines[size:], strict=True)
             ]
             scores["rougeLsum"] = _f(np.array(common), sequences.lengths, owner)
         starts = np.searchsorted(owner, np.arange(size))
@@ -98,24 +100,11 @@ def union_of_subsequences(text: list[list[str]], reference: list[list[str]]) -> 
     For each sentence of the reference, the words in the union of its longest common subsequences
     with the sentences of the text. No word counts more often than both have it.
     """
-    ours, theirs = _counts(text), _counts(reference)
-    hits = 0
+    found: Counter[str] = Counter()
     for sentence in reference:
         places = set().union(*(common_places(sentence, other) for other in text))
-        for place in sorted(places):
-            word = sentence[place]
-            if ours.get(word, 0) > 0 and theirs.get(word, 0) > 0:
-                ours[word] -= 1
-                theirs[word] -= 1
-                hits += 1
-    return hits
-
-
-def _counts(sentences: list[list[str]]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for word in (word for sentence in sentences for word in sentence):
-        counts[word] = counts.get(word, 0) + 1
-    return counts
+        found.update(sentence[place] for place in places)
+    return (found & Counter(chain.from_iterable(text))).total()
 
 
 def common_places(a: list[str], b: list[str]) -> set[int]:

@@ -115,26 +115,15 @@ class TextMetric(CountedText):
         """The sum of one of the numbers; -1 is the weight of all texts."""
         return self.sums[column].double
 
-    def each_sum(self, columns: slice) -> DoubleFloat:
-        """Several sums."""
-        return self.sums.double.map(lambda x: x[columns])
+    @property
+    def number_sums(self) -> jax.Array:
+        """The sum of each of the numbers, (width,), as floats."""
+        return self.sums.double.map(lambda x: x[:-1]).to_float()
 
     @property
     def is_empty(self) -> jax.Array:
         """Whether there are no texts."""
         return self.sum(-1).high == 0
-
-
-class TextMean(TextMetric):
-    """The mean of one number of each text, which a subclass defines in `numbers`."""
-
-    width: ClassVar[int] = 1  # type: ignore[assignment]
-
-    def compute(self) -> PyTree:
-        return quotient(self.sums[0], self.sums[-1])
-
-    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
-        return self.sum(0), self.sum(-1)
 
 
 class TextRatio(TextMetric):
@@ -148,6 +137,14 @@ class TextRatio(TextMetric):
 
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
         return self.sum(0), self.sum(1)
+
+
+class TextMean(TextRatio):
+    """The mean of one number of each text, which a subclass defines in `numbers`."""
+
+    higher_is_better = None
+    # The sum that follows the only number is the weight of all texts.
+    width: ClassVar[int] = 1
 
 
 def checked_texts(texts: PyTree, name: str) -> list[str]:

@@ -14,7 +14,7 @@ from datarax.metrics.base import Metric
 from datarax.metrics.language.tokens import check_tokens
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.special import softmax_cross_entropy
-from datarax.statistics.batches import equals, examples, rows_weight
+from datarax.statistics.batches import examples, kept_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal
 from datarax.statistics.thresholds import check_losses
@@ -61,20 +61,18 @@ class TokenLoss(Metric):
             # In the dtype in which they are given; integers as floats.
             logits = seen.preds if is_integer(preds) else preds
             return softmax_cross_entropy(logits, seen.target), seen.weight, seen.invalid
-        ignored = xp.zeros(preds.shape, xp.bool_)
-        if target is not None:
-            target = numeric(target, "target")
-            same_shape(preds, target)
-            ignored = equals(target, self.ignore_index)
-        elif self.ignore_index is not None:
+        if target is None and self.ignore_index is not None:
             raise MetricInputError(
                 f"ignore_index={self.ignore_index} without target; expected the token ids (...), "
                 f"or ignore_index=None"
             )
+        # Without an `ignore_index` the values of the ids are not read.
+        ids = preds if target is None else numeric(target, "target")
+        same_shape(preds, ids)
         loss = as_float(preds)
-        w, invalid = rows_weight(not_finite(loss).where(~ignored), weights)
+        w, invalid = kept_weight(not_finite(loss), weights, ids, self.ignore_index)
         check_values(check_losses, given, self.ignore_index, "preds")
-        return loss, xp.where(ignored, xp.zeros((), w.dtype), w), invalid
+        return loss, w, invalid
 
 
 class Perplexity(TokenLoss):

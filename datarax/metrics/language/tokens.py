@@ -8,7 +8,7 @@ from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.numerics.limbs import equal_integers
 from datarax.numerics.special import score_of
-from datarax.statistics.batches import equals, in_range, refuse_one_hot, rows_weight
+from datarax.statistics.batches import in_range, kept_weight, refuse_one_hot
 from datarax.statistics.invalid_counts import Invalid, not_logits, out_of_range
 
 
@@ -56,8 +56,8 @@ def tokens_right(
         preds: logits (..., V), or predicted ids (...).
         target: token ids (...).
         weights: broadcast against the leading axes of `target`.
-        top_k: a token is right if its target is among so many of the highest logits. Of equal
-            logits the first are taken.
+        top_k: a token is right if its target is among the `top_k` highest logits. Of equal logits
+            the first are taken.
         ignore_index: tokens with this target get weight zero, and are not counted as invalid.
 
     Raises:
@@ -84,6 +84,5 @@ def tokens_right(
         before = (preds > own) | ((preds == own) & (ids < target[..., None].astype(xp.int32)))
         right = xp.sum(before, -1, dtype=xp.int32) < top_k
         unusable = not_logits(preds, -1) | out_of_range(~in_range(target, size), target)
-    ignored = equals(target, ignore_index)
-    w, invalid = rows_weight(unusable.where(~ignored), weights)
-    return right, xp.where(ignored, xp.zeros((), w.dtype), w), invalid
+    w, invalid = kept_weight(unusable, weights, target, ignore_index)
+    return right, w, invalid

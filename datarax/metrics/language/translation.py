@@ -85,17 +85,8 @@ class BLEU(TextMetric):
         return bleu_counts(sequences, owner, self.max_order)
 
     def compute(self) -> PyTree:
-        sizes = self.each_sum(slice(0, 2)).to_float()
-        n = self.max_order
-        counts = self.each_sum(slice(2, 2 + 2 * n)).to_float()
-        score = bleu(
-            sizes,
-            counts[:n],
-            counts[n:],
-            self.smooth_method,
-            self.smooth_value,
-            self.effective_order,
-        )
+        method, value = self.smooth_method, self.smooth_value
+        score = bleu(self.number_sums, method, value, self.effective_order)
         return xp.where(self.is_empty, xp.nan, score)
 
 
@@ -121,15 +112,12 @@ def bleu_counts(sequences: Sequences, owner: Integers, order: int) -> np.ndarray
 
 
 def bleu(
-    sizes: jax.Array,
-    correct: jax.Array,
-    total: jax.Array,
-    method: Smoothing,
-    value: float | None,
-    effective_order: bool,
+    counts: jax.Array, method: Smoothing, value: float | None, effective_order: bool
 ) -> jax.Array:
-    """The score from the lengths of texts and references, and the n-grams that match and all."""
-    order = correct.shape[-1]
+    """The score from the sums of the counts of `bleu_counts`, (2 + 2 * order,) floats."""
+    order = len(counts) // 2 - 1
+    own, reference = counts[0], counts[1]
+    correct, total = counts[2 : 2 + order], counts[2 + order :]
     value = _SMOOTHING_VALUES.get(method, 0.0) if value is None else value
     some = xp.any(correct > 0)
     if method == "add-k":
@@ -144,7 +132,6 @@ def bleu(
         correct = xp.where(none, value, correct)
     logs = xp.where(exist, xp.log(correct) - xp.log(total), 0 if effective_order else -xp.inf)
     orders = xp.sum(exist, dtype=xp.int32).astype(logs.dtype) if effective_order else order
-    own, reference = sizes[0], sizes[1]
     penalty = xp.minimum(1 - reference / own, 0)
     return xp.where(some, 100 * xp.exp(penalty + xp.sum(logs) / orders), 0)
 
@@ -212,8 +199,7 @@ class CHRF(TextMetric):
         return counts[chosen].reshape(len(preds), -1).astype(np.int32)
 
     def compute(self) -> PyTree:
-        counts = self.each_sum(slice(0, self.width)).to_float().reshape(-1, 3)
-        score = f_score(counts, self.beta, self.eps_smoothing)
+        score = f_score(self.number_sums.reshape(-1, 3), self.beta, self.eps_smoothing)
         return xp.where(self.is_empty, xp.nan, score)
 
 

@@ -4,11 +4,11 @@ from typing import Literal
 
 import jax
 
-from datarax._checks import choice
+from datarax._checks import positive_int
 from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.metrics.ranking.queries import Queries, ranked_queries
-from datarax.metrics.ranking.query_metric import QueryMetric, RelevanceMean, checked_k
+from datarax.metrics.ranking.query_metric import QueryMetric, RelevanceMean
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking
 
@@ -41,8 +41,8 @@ class DCG(RelevanceMean):
     `2**relevance - 1`, up to a relevance of 100. A greater one is invalid."""
 
     def __post_init__(self) -> None:
-        self.k = checked_k(self.k)
-        choice(self.gain, ("linear", "exponential"), "gain")
+        if self.k is not None:
+            positive_int(self.k, "k")
 
     def ranked(self, *given: PyTree) -> Queries:
         return ranked_queries(*given, greatest=_GREATEST[self.gain])
@@ -75,10 +75,6 @@ class NDCG(DCG, QueryMetric):
         >>> print(round(float(NDCG().update(preds, target).compute()), 4))
         0.9639
     """
-
-    def __post_init__(self) -> None:
-        DCG.__post_init__(self)
-        QueryMetric.__post_init__(self)
 
     def score(self, ranking: Ranking) -> DoubleFloat:
         return super().score(ranking) / super().score(ranking.best_first())

@@ -1,47 +1,39 @@
 """`QueryMetric`: the mean over queries of a score of the ranking of their documents."""
 
-from typing import ClassVar, Literal, Self, TypeVar
+from typing import ClassVar, Literal, Self
 
 import jax
 
-from datarax._checks import choice, positive_int, python_int
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.row_merge import Target
 from datarax.distributed.collectives import replicated
-from datarax.metrics.base import Metric, arguments
+from datarax.metrics.base import arguments
+from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.metrics.ranking.queries import Queries, first_rows, ranked_queries
 from datarax.metrics.row_updates import counted_rows, updated_at
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import Invalid
-from datarax.statistics.weighted_total import WeightedTotal
 
 Empty = Literal["skip", "zero", "one"]
 """What a query counts as that has no score."""
 
 
-class QueryMean(Metric):
+class QueryMean(MeanScore):
     """The weighted mean of the scores of queries. Queries that cannot be used are left out."""
-
-    statistic = WeightedTotal()
 
     def update(self, scores: jax.Array, code: jax.Array, *, weights: Weights = None) -> Self:
         """Folds in scores (N,); those with a code other than 0 are invalid."""
         w, invalid = rows_weight(Invalid(code), weights)
         return self.replace(statistic=self.statistic.add(scores, w, invalid))
 
-    def compute(self) -> PyTree:
-        return self.statistic.mean
 
-
-class RankedMean(Metric):
+class RankedMean(MeanScore):
     """The weighted mean over queries of a score of their ranking, which a subclass defines."""
 
     together_by: ClassVar[str | None] = "query"
-    terms_by_row = True
-    statistic = WeightedTotal()
 
     def score(self, ranking: Ranking) -> DoubleFloat:
         """The score of each query at the first place of its documents."""
@@ -85,12 +77,6 @@ class RankedMean(Metric):
         queries, scores = self.scored(*given)
         statistic = self.statistic.add(scores, queries.weight, queries.invalid)
         return self.replace(statistic=statistic)
-
-    def compute(self) -> PyTree:
-        return self.statistic.mean
-
-    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
-        return self.statistic.total.double, self.statistic.weight.double
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         _, given = calls.by_name
@@ -151,27 +137,9 @@ class QueryMetric(RelevanceMean):
     empty: Empty = "skip"
     """What a query without relevant documents counts as: not at all, as 0, or as 1."""
 
-    def __post_init__(self) -> None:
-        choice(self.empty, ("skip", "zero", "one"), "empty")
-
     @property
     def instead(self) -> Empty:
         return self.empty
 
     def undefined(self, ranking: Ranking) -> jax.Array | None:
         return ranking.relevant == 0
-
-
-K = TypeVar("K", int, int | None)
-
-
-def checked_k(k: K, *, required: bool = False) -> K:
-    """A number of documents as a Python number; None for all, unless it is required.
-
-    Raises:
-        MetricInputError: `k` is not an integer of at least 1.
-    """
-    k = python_int(k)
-    if required or k is not None:
-        positive_int(k, "k")
-    return k

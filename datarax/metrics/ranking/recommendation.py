@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, integers, numeric, positive_int, python_int
+from datarax._checks import as_float, integers, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, xp
@@ -15,9 +15,9 @@ from datarax.distributed.collectives import replicated
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.base import Metric
 from datarax.metrics.ranking.queries import Queries, ranked_queries
-from datarax.metrics.ranking.query_metric import RankedMean, checked_k
+from datarax.metrics.ranking.query_metric import RankedMean
 from datarax.numerics.double_float import DoubleFloat, where
-from datarax.numerics.rankings import Ranking, number
+from datarax.numerics.rankings import Ranking, as_rank, number
 from datarax.numerics.run_sums import run_sums
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
@@ -27,7 +27,17 @@ from datarax.statistics.invalid_counts import InvalidCounts
 _LEAST = float(np.finfo(np.float32).tiny)
 
 
-class Novelty(RankedMean):
+class Recommended(RankedMean):
+    """A `RankedMean` of the items of the highest scores."""
+
+    k: int
+    """How many items are recommended to each user."""
+
+    def __post_init__(self) -> None:
+        positive_int(self.k, "k")
+
+
+class Novelty(Recommended):
     """How unexpected the recommended items are: their mean self-information, in bits.
 
     The mean over queries, for example users, of the mean of `-log2(popularity)` over the k items of
@@ -45,11 +55,6 @@ class Novelty(RankedMean):
     """
 
     terms_by_row = True
-    k: int
-    """How many items are recommended to each user."""
-
-    def __post_init__(self) -> None:
-        self.k = checked_k(self.k, required=True)
 
     def update(
         self,
@@ -83,13 +88,13 @@ class Novelty(RankedMean):
 
     def score(self, ranking: Ranking) -> DoubleFloat:
         bits = -xp.log2(xp.where(ranking.counts, ranking.relevance, 1))
-        k = xp.int32(min(self.k, np.iinfo(np.int32).max))
+        k = as_rank(self.k)
         taken = xp.clip(k - ranking.above, 0, ranking.tied)
         total = ranking.sum(ranking.tied_mean(bits) * number(taken))
         return total / number(xp.minimum(k, ranking.documents))
 
 
-class IntraListDiversity(RankedMean):
+class IntraListDiversity(Recommended):
     """How much the items that are recommended together differ: their mean cosine distance.
 
     The mean over queries, for example users, of the mean of `1 - cos(a, b)` over all pairs of the k
@@ -110,11 +115,6 @@ class IntraListDiversity(RankedMean):
     """
 
     terms_by_row = True
-    k: int
-    """How many items are recommended to each user."""
-
-    def __post_init__(self) -> None:
-        self.k = checked_k(self.k, required=True)
 
     def update(
         self,
@@ -170,7 +170,7 @@ class IntraListDiversity(RankedMean):
         return xp.moveaxis(xp.take_along_axis(x, order[..., None], 1), -1, 0)
 
     def _distance(self, ranking: Ranking, unit: jax.Array) -> DoubleFloat:
-        taken = ranking.counts & (ranking.rank <= xp.int32(min(self.k, np.iinfo(np.int32).max)))
+        taken = ranking.counts & (ranking.rank <= as_rank(self.k))
         each = DoubleFloat.of(xp.where(taken[None], unit, 0))
         # The sum of the cosines of all pairs, of each item with itself too, is |sum(unit)|**2.
         runs = (xp.broadcast_to(x[None], each.shape) for x in (ranking.first, ranking.last))
@@ -209,9 +209,8 @@ class CatalogCoverage(Metric):
     together_by: ClassVar[str | None] = "query"
 
     def __post_init__(self) -> None:
-        self.num_items = python_int(self.num_items)
         positive_int(self.num_items, "num_items")
-        self.k = checked_k(self.k, required=True)
+        positive_int(self.k, "k")
         self.seen = MetricAccumulator(np.zeros(self.num_items, np.int32), MetricReduceOp.max)
 
     def update(
@@ -251,8 +250,7 @@ class CatalogCoverage(Metric):
             weight = queries.weight[:, None]
             ids = xp.pad(ids, [(0, 0), (0, 0 if ids.shape[1] else 1)])
             ids = xp.take_along_axis(ids, ranking.order, 1)
-        k = xp.int32(min(self.k, np.iinfo(np.int32).max))
-        taken = ranking.counts & (ranking.rank <= k) & weight.astype(xp.bool_)
+        taken = ranking.counts & (ranking.rank <= as_rank(self.k)) & weight.astype(xp.bool_)
         table = at(xp.zeros(self.num_items, xp.int32))[ids].max(taken.astype(xp.int32))
         return self.replace(
             seen=self.seen.update(table), invalid=self.invalid.update(queries.invalid)

@@ -2,8 +2,9 @@
 
 import jax
 
+from datarax._checks import positive_int
 from datarax._xp import xp
-from datarax.metrics.ranking.query_metric import QueryMetric, checked_k
+from datarax.metrics.ranking.query_metric import QueryMetric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking, number
 
@@ -16,8 +17,8 @@ class UpToK(QueryMetric):
     found. None for all."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self.k = checked_k(self.k)
+        if self.k is not None:
+            positive_int(self.k, "k")
 
 
 class MRR(UpToK):

@@ -2,8 +2,9 @@
 
 import jax
 
+from datarax._checks import positive_int
 from datarax.algebra.fields import field
-from datarax.metrics.ranking.query_metric import QueryMetric, checked_k
+from datarax.metrics.ranking.query_metric import QueryMetric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking, number
 
@@ -15,8 +16,7 @@ class TopK(QueryMetric):
     """How many documents of each query are retrieved."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self.k = checked_k(self.k, required=True)
+        positive_int(self.k, "k")
 
 
 class PrecisionAtK(TopK):

@@ -4,14 +4,13 @@ from typing import ClassVar, NamedTuple, Self
 
 import jax
 
-from datarax._checks import numeric
+from datarax._checks import finite_number, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, read_on_host, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
-from datarax.metrics.regression.loss_means import finite_number
 from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.double_float import DoubleFloat, stack, where
 from datarax.numerics.limbs import float_or_double

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import jax
-import numpy as np
 
-from datarax._errors import MetricInputError
+from datarax._checks import finite_number
 from datarax.algebra.fields import field, state
 from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
 from datarax.numerics.double_float import DoubleFloat
@@ -21,12 +20,18 @@ class LossMetric(PerOutput):
     higher_is_better = False
     loss: ClassVar[LossName]
     """The name of the loss in `datarax.statistics.loss_total`."""
+    checked: ClassVar[tuple[str, str, Callable[[float], bool]] | None] = None
+    """The field with the parameter of the loss, what it should be, and the check of that."""
     parameter: float = field(default=0.0, init=False)
-    """The parameter of the loss, if it has one; set before `super().__post_init__()`."""
+    """The parameter of the loss, if it has one."""
 
     statistic: LossTotal = state()
 
     def __post_init__(self) -> None:
+        if self.checked:
+            name, expected, fits = self.checked
+            self.parameter = finite_number(getattr(self, name), name, expected, fits)
+            setattr(self, name, self.parameter)
         super().__post_init__()
         self.statistic = LossTotal(self.loss, self.parameter, self.example_shape)
 
@@ -149,13 +154,9 @@ class HuberLoss(LossMetric):
     """
 
     loss = "huber"
+    checked = "delta", "a number above 0", lambda x: x > 0
     delta: float = field(default=1.0, kw_only=False)
     """The absolute error above which the loss is linear; a number above 0."""
-
-    def __post_init__(self) -> None:
-        self.delta = finite_number(self.delta, "delta", "a number above 0", lambda x: x > 0)
-        self.parameter = self.delta
-        super().__post_init__()
 
 
 class QuantileLoss(LossMetric):
@@ -177,13 +178,9 @@ class QuantileLoss(LossMetric):
     """
 
     loss = "quantile"
+    checked = "q", "a number from 0 to 1", lambda x: 0 <= x <= 1
     q: float = field(default=0.5, kw_only=False)
     """The quantile, from 0 to 1; 0.5 gives half of the mean absolute error."""
-
-    def __post_init__(self) -> None:
-        self.q = finite_number(self.q, "q", "a number from 0 to 1", lambda x: 0 <= x <= 1)
-        self.parameter = self.q
-        super().__post_init__()
 
 
 class MinkowskiDistance(LossMetric):
@@ -204,13 +201,9 @@ class MinkowskiDistance(LossMetric):
     """
 
     loss = "power"
+    checked = "p", "a number of at least 1", lambda x: x >= 1
     p: float = field(default=2.0, kw_only=False)
     """The power, at least 1: 1 gives the sum of absolute errors, 2 the Euclidean distance."""
-
-    def __post_init__(self) -> None:
-        self.p = finite_number(self.p, "p", "a number of at least 1", lambda x: x >= 1)
-        self.parameter = self.p
-        super().__post_init__()
 
     def by_output(self) -> jax.Array:
         # `scale` is the total weight here: 0 for no data.
@@ -241,15 +234,10 @@ class TweedieDeviance(LossMetric):
     """
 
     loss = "tweedie"
+    checked = "power", "a number that is not between 0 and 1", lambda x: x <= 0 or x >= 1
     power: float = field(default=0.0, kw_only=False)
     """The power: any finite number that is not between 0 and 1. 0 is the normal distribution (the
     squared error), 1 Poisson, 2 gamma, 3 inverse Gaussian."""
-
-    def __post_init__(self) -> None:
-        outside = "a number that is not between 0 and 1"
-        self.power = finite_number(self.power, "power", outside, lambda x: x <= 0 or x >= 1)
-        self.parameter = self.power
-        super().__post_init__()
 
 
 class CriticalSuccessIndex(LossMetric):
@@ -273,18 +261,6 @@ class CriticalSuccessIndex(LossMetric):
 
     higher_is_better = True
     loss = "critical success"
+    checked = "threshold", "a number", lambda x: True
     threshold: float = field(kw_only=False)
     """The least value that is an event."""
-
-    def __post_init__(self) -> None:
-        self.threshold = finite_number(self.threshold, "threshold", "a number", lambda x: True)
-        self.parameter = self.threshold
-        super().__post_init__()
-
-
-def finite_number(value: float, name: str, expected: str, fits: Callable[[float], bool]) -> float:
-    """Checks that `value` is a finite number that `fits`, and returns it as a Python float."""
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (is_number and np.isfinite(value) and fits(float(value))):
-        raise MetricInputError(f"{name}={value!r}; expected {expected}")
-    return float(value)

@@ -1,22 +1,57 @@
-"""Distances of two sets of images in the features of a network, and the Inception score."""
+"""Distances of images, and of sets of images, in the features of a network; Inception score."""
 
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import jax
 
-from datarax._checks import positive_int
-from datarax._errors import MetricInputError
+from datarax._checks import as_float, kind, numeric, positive_int, real
+from datarax._errors import MetricInputError, MetricTypeError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import special, xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
-from datarax.metrics.vision.features import Features, check_function, features_of
+from datarax.metrics.vision.image_score import ImageScore
+from datarax.metrics.vision.spectral_quality import unit_spectra
 from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.matrix_product import matrix_product
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.buffer import FeatureBuffer
 from datarax.statistics.feature_moments import FeatureMoments
 from datarax.statistics.weighted_total import EntropyTotals
+
+Features = Callable[[jax.Array], jax.Array] | None
+"""Maps inputs (N, ...) to features (N, F), each row by itself; None if inputs are features."""
+
+
+def check_function(features: object) -> None:
+    """Raises unless `features` can be called and hashed."""
+    if not callable(features):
+        raise MetricTypeError(f"features={kind(features)}; expected a function of an array")
+    try:
+        hash(features)
+    except TypeError as error:
+        raise MetricTypeError(
+            f"features={kind(features)} cannot be hashed; expected a function, for example one "
+            "defined at the top of a module that calls it"
+        ) from error
+
+
+def features_of(features: Features, inputs: ArrayLike, name: str) -> jax.Array:
+    """The features (N, F) of a batch of inputs.
+
+    Raises:
+        MetricInputError: they do not have two axes.
+    """
+    given = numeric(inputs, name)
+    x = given if features is None else numeric(features(given), f"features({name})")
+    if x.ndim != 2 or (features is not None and x.shape[:1] != given.shape[:1]):
+        made = "" if features is None else f" for {name} of shape {given.shape}"
+        raise MetricInputError(
+            f"features of {name} of shape {x.shape}{made}; expected (N, F)"
+            + ("; give features=, a function that makes them" if features is None else "")
+        )
+    return x
 
 
 def frechet_distance(
@@ -274,3 +309,71 @@ def squared_mmd(rows: jax.Array) -> jax.Array:
         within = xp.sum(sums[each, each]) - xp.sum(alone[each])
         total = total + within / xp.where(n > 1, n * (n - 1), xp.nan)
     return total - 2 * xp.sum(sums[:half, half:]) / (weights[0] * weights[1])
+
+
+class PerceptualDistance(ImageScore):
+    """Distance of two images in the feature maps of a network, the mean over images: as LPIPS.
+
+    The features of each pixel are divided by their norm over channels. The squared differences are
+    summed over channels, with `channel_weights`, averaged over the pixels of a map, and summed over
+    maps. An image whose features are not finite is invalid. No data gives NaN. With the network
+    and the channel weights of LPIPS, it is that distance. R. Zhang and others (2018),
+    https://doi.org/10.1109/CVPR.2018.00068.
+
+    Raises:
+        MetricTypeError: `features` cannot be called or hashed.
+        MetricInputError: `features` gives something else than maps (N, h, w, c), or
+            `channel_weights` do not fit them.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import PerceptualDistance
+        >>> def edges(images):  # a network gives more maps, of more channels
+        ...     steps = jnp.diff(images, axis=1)[:, :, 1:], jnp.diff(images, axis=2)[:, 1:]
+        ...     return [jnp.concatenate(steps, -1)]
+        >>> ramp = jnp.arange(4.0)[None, :, None, None] * jnp.ones((1, 4, 4, 1))
+        >>> metric = PerceptualDistance(features=edges).update(ramp, ramp.swapaxes(1, 2))
+        >>> print(round(float(metric.compute()), 4))
+        2.0
+    """
+
+    higher_is_better = False
+    features: Callable[[jax.Array], Sequence[jax.Array]]
+    """Maps images (N, H, W, C) to a list of feature maps (N, h, w, c), each image by itself. A
+    function is configuration: see `FID`."""
+    channel_weights: tuple[tuple[float, ...], ...] | None = None
+    """The weights of the channels of each map; `None` for 1."""
+
+    def __post_init__(self) -> None:
+        check_function(self.features)
+        if self.channel_weights is not None:
+            self.channel_weights = tuple(
+                tuple(real(weight, "channel_weights") for weight in weights)
+                for weights in self.channel_weights
+            )
+
+    def image_scores(self, *images: jax.Array) -> jax.Array:
+        preds, target = (list(self.features(x)) for x in images)
+        weights = self.channel_weights or [None] * len(preds)
+        if not preds or len(weights) != len(preds):
+            raise MetricInputError(
+                f"features gave {len(preds)} maps; expected one or more, and as many "
+                f"channel_weights, got {len(weights)}"
+            )
+        return sum(
+            (_map_distance(*each) for each in zip(preds, target, weights, strict=True)),
+            start=xp.zeros(len(images[0]), as_float(preds[0]).dtype),
+        )
+
+
+def _map_distance(p: jax.Array, t: jax.Array, weights: tuple[float, ...] | None) -> jax.Array:
+    """The distance (N,) of two maps of features."""
+    if p.ndim != 4 or (weights is not None and len(weights) != p.shape[-1]):
+        given = "" if weights is None else f" and {len(weights)} channel_weights"
+        raise MetricInputError(
+            f"features gave a map of shape {p.shape}{given}; expected (N, h, w, c) and c weights"
+        )
+    difference = unit_spectra(as_float(p))[0] - unit_spectra(as_float(t))[0]
+    w = xp.asarray(1.0 if weights is None else weights, difference.dtype)
+    squares = difference * difference * xp.broadcast_to(w, p.shape[-1:])[None, None, None]
+    return xp.mean(xp.sum(squares, -1), (1, 2))
