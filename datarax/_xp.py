@@ -11,7 +11,7 @@ scatters, which are `at(x)[index].add(y)` instead of `x.at[index].add(y)`.
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache, wraps
+from functools import lru_cache, partialmethod, wraps
 from importlib import import_module
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
@@ -130,9 +130,7 @@ def in_x64(function: Callable[..., R], *arrays: PyTree) -> R:
 
     The function uses no other arrays: those may be traced.
     """
-    if on_host(*arrays):
-        return function(*arrays)
-    with jax.enable_x64(True):
+    with x64(*arrays):
         return function(*arrays)
 
 
@@ -190,19 +188,7 @@ class _At:
     def __getitem__(self, index: Index) -> "_At":
         return _At(self._x, index)
 
-    def set(self, y: ArrayLike, **how: str) -> jax.Array:
-        return self._changed("set", y, how)
-
-    def add(self, y: ArrayLike, **how: str) -> jax.Array:
-        return self._changed("add", y, how)
-
-    def max(self, y: ArrayLike, **how: str) -> jax.Array:
-        return self._changed("max", y, how)
-
-    def multiply(self, y: ArrayLike, **how: str) -> jax.Array:
-        return self._changed("multiply", y, how)
-
-    def _changed(self, what: str, y: ArrayLike, how: dict[str, str]) -> PyTree:
+    def _changed(self, what: str, y: ArrayLike, **how: str) -> PyTree:
         index = self._index if isinstance(self._index, tuple) else (self._index,)
         if not on_host(self._x, y, *index):
             return getattr(jax.numpy.asarray(self._x).at[self._index], what)(y, **how)
@@ -221,6 +207,11 @@ class _At:
         else:
             {"add": np.add, "max": np.maximum, "multiply": np.multiply}[what].at(padded, places, y)
         return padded[tuple(slice(n) for n in x.shape)]
+
+    set = partialmethod(_changed, "set")
+    add = partialmethod(_changed, "add")
+    max = partialmethod(_changed, "max")
+    multiply = partialmethod(_changed, "multiply")
 
 
 def _axes_of(index: tuple[Index, ...], ndim: int) -> list[tuple[int, int]]:
@@ -469,14 +460,7 @@ def _slice_in_dim(x: Host, start: int, limit: int | None, stride: int = 1, axis:
 
 
 def _broadcasted_iota(dtype: DTypeLike, shape: tuple[int, ...], dimension: int) -> Host:
-    line = np.arange(shape[dimension], dtype=dtype)
-    line = np.expand_dims(line, [a for a in range(len(shape)) if a != dimension % len(shape)])
-    return np.broadcast_to(line, shape)
-
-
-def _expand_dims(x: Host, axes: Iterable[int]) -> Host:
-    axes = tuple(axes)
-    return np.expand_dims(x, axes) if axes else x
+    return np.broadcast_to(np.indices(shape, sparse=True)[dimension].astype(dtype), shape)
 
 
 def _of_first(x: R) -> R:
@@ -504,13 +488,10 @@ _LAX = {
     "dynamic_update_index_in_dim": _dynamic_update_index_in_dim,
     "slice_in_dim": _slice_in_dim,
     "broadcasted_iota": _broadcasted_iota,
-    "iota": lambda dtype, size: np.arange(size, dtype=dtype),
-    "expand_dims": _expand_dims,
+    "expand_dims": lambda x, axes: np.expand_dims(x, tuple(axes)),
     "squeeze": lambda x, axes: np.squeeze(x, tuple(axes)),
     "integer_pow": lambda x, power: x**power,
     "dot": _without(np.dot, "precision", "preferred_element_type"),
-    "erf": lambda x: import_module("scipy.special").erf(x),
-    "erfc": lambda x: import_module("scipy.special").erfc(x),
     "stop_gradient": _of_first,
     "optimization_barrier": _of_first,
 }

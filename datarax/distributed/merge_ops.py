@@ -104,11 +104,16 @@ def identity(op: MetricReduceOp, shape: tuple[int, ...], dtype: np.dtype) -> Par
 
 
 @lru_cache(maxsize=4096)
-def zeros(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Read-only zeros; the same array each time, as with `identity`."""
-    array = np.zeros(shape, dtype)
+def filled(shape: tuple[int, ...], dtype: str, value: float) -> np.ndarray:
+    """A read-only array of one value; the same array each time, as with `identity`."""
+    array = np.full(shape, value, dtype)
     array.flags.writeable = False
     return array
+
+
+def zeros(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Read-only zeros; the same array each time."""
+    return filled(shape, dtype, 0)
 
 
 def worst(op: str, dtype: np.dtype) -> np.ndarray:

@@ -88,15 +88,16 @@ def _reduced(
         return reduce_two_parts(op, x, w, axes, about)
     if op in ("max", "min"):
         return extreme(op, [x], w, axes, about)[0]
-    _, parts, finish = _contribution(op, x, w, math.prod(x.shape[a] for a in axes))
-
-    def total(part: jax.Array) -> jax.Array:
-        # Of weights, as if they were broadcast to the shape of x before summing.
-        repeats = math.prod(x.shape[a] for a in axes if part.shape[a] == 1)
-        once = jnp.sum(part, axes)
-        return once if repeats == 1 else once * jnp.asarray(repeats, once.dtype)
-
-    return finish(*map(total, parts))
+    if op == "sum":
+        return jnp.sum(_summands(x, w), axes)
+    x = _as_float(x)
+    if w is None:
+        return _ratio(jnp.sum(x, axes), math.prod(x.shape[a] for a in axes))
+    w = w.astype(x.dtype)
+    # The total weight, as if the weights were broadcast to the shape of x before summing.
+    repeats = math.prod(x.shape[a] for a in axes if w.shape[a] == 1)
+    total = jnp.sum(w, axes, keepdims=True) * jnp.asarray(repeats, w.dtype)
+    return _ratio(jnp.sum(_weighted(x, w), axes), lax.squeeze(total, axes))
 
 
 # The arrays of each device, inside `shard_map` or `pmap`.

@@ -14,8 +14,8 @@ def add(a: Pair, b: Pair) -> Pair:
     M. Joldes, J.-M. Muller and V. Popescu (2017), https://doi.org/10.1145/3121432, algorithm 6.
     """
     # s + e and t + f are exact. Their sum is rounded to a pair.
-    s, e = _sum_and_error(a[0], b[0])
-    t, f = _sum_and_error(a[1], b[1])
+    s, e = two_sum(a[0], b[0])
+    t, f = two_sum(a[1], b[1])
     high, e = _fast_two_sum(s, e + t)
     high, low = _fast_two_sum(high, e + f)
     # Errors of infinite sums are NaN.
@@ -66,15 +66,10 @@ def equal(a: Pair, b: Pair) -> jax.Array:
 
 
 def two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`a + b` rounded, and its rounding error, which is exact; 0 if the sum is not finite.
+    """`a + b` rounded, and its rounding error, which is exact; NaN if the sum is not finite.
 
     D. E. Knuth, The Art of Computer Programming, volume 2, section 4.2.2.
     """
-    s, e = _sum_and_error(a, b)
-    return s, xp.where(xp.isfinite(s), e, xp.zeros((), e.dtype))
-
-
-def _sum_and_error(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     s = a + b
     v = s - a
     return s, (a - (s - v)) + (b - v)

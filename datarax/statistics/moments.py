@@ -1,7 +1,6 @@
 """Mean and central moments, merged pairwise: no digits are lost if the mean is far from zero."""
 
 from collections.abc import Generator, Sequence
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
@@ -14,7 +13,7 @@ from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
 from datarax.algebra.row_merge import MergesRows, Packed, Target
-from datarax.distributed.merge_ops import zeros
+from datarax.distributed.merge_ops import filled, zeros
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import float_or_double
 from datarax.numerics.scaled_double import ScaledDouble
@@ -64,7 +63,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
     def empty_of(self, shape: tuple[int, ...]) -> dict[str, PyTree]:
         """The arrays of the empty state, of this shape."""
         zero = zeros(shape, default_float().name)
-        least = filled(shape, int(xp.finfo(default_float()).minexp))
+        least = filled(shape, "int32", int(xp.finfo(default_float()).minexp))
         powers = tuple((zero, zero) for _ in range(2, self.order + 1))
         return {
             "count": (zero, zero),
@@ -255,14 +254,6 @@ def as_double(parts: Parts | DoubleFloat) -> DoubleFloat:
 
 
 _LEAST_COUNT = 2.0**-60  # in its unit; the low parts of the sums of powers are normal floats
-
-
-@lru_cache(maxsize=4096)
-def filled(shape: tuple[int, ...], exponent: int) -> np.ndarray:
-    """The exponents of an empty state, read-only; the same array each time."""
-    array = np.full(shape, exponent, np.int32)
-    array.flags.writeable = False
-    return array
 
 
 class Apart(NamedTuple):

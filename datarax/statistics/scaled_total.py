@@ -13,7 +13,7 @@ from datarax._xp import all_finite, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.row_merge import MergesRows, Packed, Target, merged_in_pairs
-from datarax.distributed.merge_ops import MetricReduceOp, merge_op, zeros
+from datarax.distributed.merge_ops import MetricReduceOp, filled, merge_op, zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, split, stack, where
 from datarax.numerics.exact import Exact, exact
 from datarax.numerics.limbs import float_parts
@@ -26,7 +26,7 @@ from datarax.numerics.scaling import (
     times_power_of_two,
 )
 from datarax.numerics.sums import sum_floats
-from datarax.statistics.moments import Parts, as_double, filled
+from datarax.statistics.moments import Parts, as_double
 
 NOTHING = -(2**30)  # the exponent of an empty sum
 INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
@@ -62,7 +62,7 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
 
     def empty(self) -> dict[str, PyTree]:
         zero = zeros(self.shape, default_float().name)
-        return {"parts": (zero, zero), "exponent": filled(self.shape, NOTHING)}
+        return {"parts": (zero, zero), "exponent": filled(self.shape, "int32", NOTHING)}
 
     def of(self, x: jax.Array, w: jax.Array | None = None) -> Self:
         """The sum of `w * x` over a batch of shape (..., *shape).

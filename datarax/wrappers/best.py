@@ -1,6 +1,5 @@
 """The best of the values that a metric has after each update."""
 
-import functools
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
@@ -15,6 +14,7 @@ from datarax.algebra.fields import field, state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.algebra.replication import axes_of
 from datarax.algebra.row_merge import Target
+from datarax.distributed.merge_ops import filled, zeros
 from datarax.metrics.reading import Reading
 from datarax.metrics.row_updates import updated_at
 from datarax.wrappers.wrapper import Wrapper, value_shapes
@@ -49,7 +49,11 @@ class BestValue(ElementwiseState):
     """The number of values, int32; it stays at 2**31 - 1 from there on."""
 
     def empty(self) -> dict[str, PyTree]:
-        return dict(_empty(np.dtype(default_float()).name))
+        return {
+            "value": filled((), default_float().name, np.nan),
+            "step": filled((), "int32", -1),
+            "count": zeros((), "int32"),
+        }
 
     def update(self, value: ArrayLike) -> Self:
         """Folds in one value, of shape ()."""
@@ -72,19 +76,6 @@ class BestValue(ElementwiseState):
                 "count": self.count + xp.minimum(other.count, _MOST - self.count),
             }
         )
-
-
-@functools.cache
-def _empty(dtype: str) -> dict[str, np.ndarray]:
-    # Read-only, because all empty states have the same arrays: so they are known to be untouched.
-    arrays = {
-        "value": np.full((), np.nan, dtype),
-        "step": np.full((), -1, np.int32),
-        "count": np.full((), 0, np.int32),
-    }
-    for array in arrays.values():
-        array.flags.writeable = False
-    return arrays
 
 
 class Best(Wrapper):

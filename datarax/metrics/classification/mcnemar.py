@@ -7,7 +7,7 @@ import numpy as np
 
 from datarax._checks import numeric
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import lax, xp
+from datarax._xp import special, xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import shareable
 from datarax.metrics.classification.count_ratio import TaskMetric
@@ -170,7 +170,7 @@ class McNemar(TaskMetric):
             p_value = pair.evaluated(lambda x: fair_coin_p_value(x[0], x[1]))
         else:
             value = pair.evaluated(lambda x: _chi_square(x[0], x[1]))
-            p_value = pair.evaluated(lambda x: lax.erfc(xp.sqrt(_chi_square(x[0], x[1]) / 2)))
+            p_value = pair.evaluated(lambda x: special.erfc(xp.sqrt(_chi_square(x[0], x[1]) / 2)))
         return {
             "only_a": exact(a.map(lambda x: nan_where(nothing, x))),
             "only_b": exact(b.map(lambda x: nan_where(nothing, x))),

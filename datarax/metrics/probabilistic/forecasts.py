@@ -166,5 +166,5 @@ def _normal_score(d: jax.Array, std: jax.Array) -> jax.Array:
     some = std > 0
     z = d / xp.where(some, std, 1)
     density = xp.exp(-xp.square(z) / 2) / sqrt(2 * pi)
-    score = d * lax.erf(z / sqrt(2)) + std * (2 * density - 1 / sqrt(pi))
+    score = d * special.erf(z / sqrt(2)) + std * (2 * density - 1 / sqrt(pi))
     return xp.where(some, score, xp.abs(d))

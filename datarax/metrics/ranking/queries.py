@@ -141,7 +141,7 @@ def _query_ids(query: ArrayLike, scores: jax.Array) -> jax.Array:
 
 def first_rows(ids: jax.Array, counted: jax.Array) -> jax.Array:
     """For each row (N,), the first of the rows of its query that are counted."""
-    place = lax.iota(xp.int32, ids.size)
+    place = xp.arange(ids.size, dtype=xp.int32)
     # By query, then the counted rows before the others, then by place.
     ids, _, order = lax.sort((ids, ~counted, place), num_keys=3)
     begins = (place == 0) | (ids != xp.roll(ids, 1))
