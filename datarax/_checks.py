@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -199,7 +200,7 @@ def finite_number(value: Any, name: str, expected: str, fits: Callable[[Any], bo
         MetricInputError: it is no such number, or does not fit; says what is `expected`.
     """
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (is_number and abs(value) < math.inf and fits(value)):
+    if not (is_number and abs(value) <= sys.float_info.max and fits(value)):
         raise MetricInputError(f"{name}={value!r}; expected {expected}")
     return float(value)
 
