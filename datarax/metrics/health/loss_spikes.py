@@ -43,7 +43,7 @@ class RecentValues(ElementwiseState, kw_only=False):
     step: jax.Array = state()
     value: jax.Array = state()
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         def none(dtype: Any) -> Any:
             return identity(MetricReduceOp.max, (self.size,), np.dtype(dtype))[0]
 
@@ -58,7 +58,7 @@ class RecentValues(ElementwiseState, kw_only=False):
         step, value = lax.sort((step, value), num_keys=2)
         return self.with_parts({"step": step[-self.size :], "value": value[-self.size :]})
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         return self.with_values(xp.asarray(other.value), xp.asarray(other.step))
 
     def before(self, step: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -10,7 +10,7 @@ from jax.sharding import get_abstract_mesh
 
 from datarax._checks import default_float, integers
 from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, PyTree
+from datarax._typing import Array, ArrayLike, PyTree
 from datarax._xp import lax, on_host, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.leaf_state import ElementwiseState
@@ -97,7 +97,7 @@ class TreeSums(ElementwiseState):
     zeros: Limbs = state()
     """How many of the entries are 0."""
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         shape = self.trees, len(self.sizes)
         flags, count = zeros(shape[:1], "int32"), (zeros(shape, "int32"), zeros(shape, "uint32"))
         return {
@@ -115,7 +115,7 @@ class TreeSums(ElementwiseState):
         """Which trees were given: (trees,)."""
         return xp.asarray(self.step) > NEVER
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         step = xp.maximum(self.step, other.step)
         a, b = self._at(step), other._at(step)
         counted = xp.maximum(self.counted, other.counted)
@@ -138,7 +138,7 @@ class TreeSums(ElementwiseState):
         now = (xp.asarray(self.step) == step)[:, None]
         empty = self.empty()
 
-        def kept(name: str) -> Any:
+        def kept(name: str) -> PyTree:
             return jax.tree.map(
                 lambda x, none: xp.where(xp.broadcast_to(now, x.shape), x, none),
                 getattr(self, name),
@@ -167,7 +167,7 @@ class TreeSums(ElementwiseState):
     def canonical(self) -> Self:
         return self.with_parts({"squares": self.squares.canonical()})
 
-    def unusable(self) -> dict[str, Any]:
+    def unusable(self) -> dict[str, PyTree]:
         """Trees whose sums are not those of one step, each entry once."""
         high, low = (xp.asarray(x)[:, 0] for x in self.entries)
         once = (high == self.sizes[0] >> 32) & (low == np.uint32(self.sizes[0] & 0xFFFFFFFF))
@@ -185,7 +185,7 @@ class FirstPlace(ElementwiseState):
     step: jax.Array = state()
     place: jax.Array = state()
 
-    def empty(self) -> dict[str, Any]:
+    def empty(self) -> dict[str, PyTree]:
         none = identity(MetricReduceOp.min, (), np.dtype("int32"))[0]
         return {"step": none, "place": none}
 
@@ -204,14 +204,14 @@ class FirstPlace(ElementwiseState):
         """Whether anything was found."""
         return xp.asarray(self.place) < NOWHERE
 
-    def combine(self, other: Any) -> Self:
+    def combine(self, other: Self) -> Self:
         a, b = self, other
         earlier = (a.step < b.step) | ((a.step == b.step) & (a.place < b.place))
         return jax.tree.map(lambda x, y: xp.where(earlier, x, y), a, b)
 
 
 def tree_batch(
-    trees: Mapping[str, list[Any] | None], step: jax.Array, layout: TreeLayout, rows: Rows
+    trees: Mapping[str, list[jax.Array] | None], step: jax.Array, layout: TreeLayout, rows: Rows
 ) -> tuple[TreeSums, MetricAccumulator, FirstPlace]:
     """The sums of some trees at one step.
 
@@ -250,7 +250,7 @@ def tree_batch(
     # that is not given are those of another one, and masked.
     place = np.array([[*given].index(name) if name in given else 0 for name in TREES])
 
-    def of_trees(x: Any) -> jax.Array:
+    def of_trees(x: Array) -> jax.Array:
         return xp.reshape(x, (len(given), 1, len(layout.paths)))[place]
 
     is_given = np.array([name in given for name in TREES])
@@ -330,7 +330,7 @@ def _counts(
     return lax.cond(finite, counted_if_finite, counted)
 
 
-def _counts_here(leaves: list[Any]) -> Any:
+def _counts_here(leaves: list[jax.Array]) -> Array:
     """Which leaves count on this device: a leaf that is replicated counts on the first."""
     over = axes_of(leaves)
     missing = [tuple(sorted(over - varying_axes(leaf))) for leaf in leaves]
@@ -433,7 +433,7 @@ class TreeHealth(Metric):
         1 dense/bias 7
     """
 
-    like: Any = field()
+    like: PyTree = field()
     """The parameters: a pytree of arrays or `jax.ShapeDtypeStruct`s, for example an `nnx.State`.
     Only the paths and shapes of its float arrays are kept."""
     groups: Any = None

@@ -3,13 +3,14 @@
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
 
 from datarax._checks import positive_int
 from datarax._errors import MetricInputError, MetricTypeError
+from datarax._typing import PyTree
 from datarax._xp import xp
 
 Groups = int | tuple[tuple[str, str], ...] | None
@@ -27,7 +28,7 @@ class TreeLayout(NamedTuple):
     shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, tree: Any) -> "TreeLayout":
+    def of(cls, tree: PyTree) -> "TreeLayout":
         """The layout of a pytree of arrays or `jax.ShapeDtypeStruct`s.
 
         Raises:
@@ -48,7 +49,7 @@ class TreeLayout(NamedTuple):
         """The number of entries of each array."""
         return tuple(map(math.prod, self.shapes))
 
-    def leaves_of(self, tree: Any, name: str) -> list[jax.Array]:
+    def leaves_of(self, tree: PyTree, name: str) -> list[jax.Array]:
         """The float arrays of a tree, in the order of the layout; their shapes are not checked.
 
         Raises:
@@ -95,7 +96,7 @@ class TreeLayout(NamedTuple):
         return f"<{len(self.paths)} arrays, {sum(self.sizes)} entries, sha256 {digest}>"
 
 
-def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
     """The float arrays of a pytree, each with its path.
 
     Raises:
@@ -146,6 +147,6 @@ def _is_named_pattern(pair: Any) -> bool:
     return is_pair and all(isinstance(x, str) and x for x in pair)
 
 
-def _listed(paths: Any) -> str:
+def _listed(paths: Collection[str]) -> str:
     listed = [repr(path) for path in list(paths)[:20]]
     return ", ".join(listed + ["..."] * (len(paths) > 20)) or "none"
