@@ -9,6 +9,7 @@ import pytest
 
 import datarax
 from datarax import Bootstrap, Collection, Compare, Sliced, Window, metrics
+from datarax.metrics.language.text_metric import TextMetric
 from datarax.training import StatefulMetric
 from tests.helpers import bits, make_mesh
 from tests.metrics.language.texts import edited, text, with_references
@@ -131,7 +132,12 @@ def test_misuse(given, message):
             metric.update(*given, **extra)
 
 
-SEVERAL = ("BLEU", "CHRF", "TER", "ROUGE", "TextExactMatch", "TokenF1")
+# SelfBLEU has no references.
+SEVERAL = [
+    name
+    for name, cls in vars(metrics).items()
+    if isinstance(cls, type) and issubclass(cls, TextMetric) and cls.several and name != "SelfBLEU"
+]
 
 
 @pytest.mark.parametrize("name", SEVERAL)
