@@ -54,7 +54,7 @@ def limbs_from_double(a: DoubleFloat) -> Limbs:
 
 def sum_limbs(a: Limbs, axes: tuple[int, ...], chosen: jax.Array | bool) -> Limbs:
     """The sum over `axes` of those integers that are in the mask `chosen`, modulo 2**64."""
-    with x64(a):
+    with x64(a, chosen):  # a mask on a device moves the sum there
         whole = (a[0].astype(xp.int64) << 32) | a[1].astype(xp.int64)
         return _limbs_of(xp.sum(xp.where(chosen, whole, 0), axes))
 

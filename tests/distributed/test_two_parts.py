@@ -87,7 +87,8 @@ def test_global_and_collective(rng, kind, weighting):
     reducers = dict(zip(OPS, (reduce_mean, reduce_sum, reduce_max, reduce_min), strict=True))
     for op in OPS:
         given = {} if w is None else {"where" if op in ("max", "min") else "weights": w}
-        same(reducers[op](x, axis=0, **given), reduced(op, values, w), op)
+        for held in (x, jax.tree.map(np.asarray, x)):  # on a device, and on the host
+            same(reducers[op](held, axis=0, **given), reduced(op, values, w), op)
 
     def local(metrics, w):
         mine = jax.tree.map(lambda part: part[0], metrics)
