@@ -634,7 +634,7 @@ def test_what_logits_share_in_a_collection(rng):
 
 @pytest.mark.parametrize("cls", [LogAUC, AUROC, AveragePrecision, Gini])
 def test_perfect_separation_is_one_and_not_more(cls):
-    # The sums of LogAUC are of float32 logarithms, of one sign. Each is rounded, to both sides, by at
+    # The sums of LogAUC are of float32 logarithms, of one sign. Each is rounded either way, by at
     # most an ulp; how depends on NumPy's code for the processor.
     least = 1 - 2**-23 if cls is LogAUC else 1
     for negatives in (1, 2, 3, 7, 50, 333):
