@@ -1,17 +1,19 @@
 """Merges states over devices: gathers and merges all of them, or merges a part on each device."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import jax
+import numpy as np
 
 from datarax._typing import PyTree
 from datarax._xp import lax, vmap, xp
 from datarax.algebra.pytrees import Leaf, Tree
 from datarax.algebra.replication import axes_to_merge
 from datarax.distributed import collectives
-from datarax.distributed.collectives import AxisName, Stage
+from datarax.distributed.collectives import AxisName
 
 _Item = TypeVar("_Item")
 
@@ -166,7 +168,7 @@ def _merge_in_parts(states: list[Leaf], axis_name: AxisName, size: int, at_once:
     empty = [travels[group[0]].how for group in groups.values()]
     # Elements that merge alike, end to end.
     joined = [[xp.concatenate(x) for x in zip(*each, strict=True)] for each in arrays[2:]]
-    mine = _merged_elements(joined, empty, collectives.stages(axis_name, at_once))
+    mine = _merged_elements(joined, empty, _stages(axis_name, at_once))
     words = collectives.pack_words(_flat(mine))
     *added, words = collectives.psum([*_flat(arrays[1]), words], axis_name)
     received = [x[0] for x in collectives.unpack_words(words[None], _flat(mine))]
@@ -183,8 +185,48 @@ def _merge_in_parts(states: list[Leaf], axis_name: AxisName, size: int, at_once:
     return [state.from_mesh(_flat(x)) for state, x in zip(states, results, strict=True)]
 
 
+class _Stage(NamedTuple):
+    """Groups of devices that exchange data, and the place of this device in its own."""
+
+    axis_name: AxisName
+    groups: list[list[int]] | None
+    """The groups of devices along the axis that exchange data; `None` for one group of all."""
+    size: int
+    """How many devices a group has."""
+    place: jax.Array
+    """Which device of its group this one is, int32."""
+
+
+def _stages(axis_name: AxisName, at_once: int) -> list[_Stage]:
+    """The groups in which devices exchange data, one after the other, to reach all along the axis.
+
+    Up to `at_once` devices are one group. More devices exchange data axis by axis, the last axis
+    first, and along a longer axis first within sections of it, then between them. So the number of
+    messages, and the rows that only fill up blocks, grow with the root of the number of devices.
+    """
+
+    def one(name: AxisName) -> _Stage:
+        return _Stage(name, None, lax.axis_size(name), lax.axis_index(name).astype(xp.int32))
+
+    if lax.axis_size(axis_name) <= at_once:
+        return [one(axis_name)]
+    found = []
+    for name in reversed(collectives.axis_names(axis_name)):
+        stage = one(name)
+        size, place = stage.size, stage.place
+        section = max(n for n in range(1, math.isqrt(size) + 1) if size % n == 0)
+        if size <= at_once or section == 1:  # few devices, or a prime number of them
+            found.append(stage)
+            continue
+        # First within each row of the grid, which is a section; then within each column.
+        grid = np.arange(size).reshape(-1, section)
+        found.append(_Stage(name, grid.tolist(), section, place % section))
+        found.append(_Stage(name, grid.T.tolist(), size // section, place // section))
+    return found
+
+
 def _merged_elements(
-    arrays: list[list[jax.Array]], empty: list[Leaf], stages: list[Stage]
+    arrays: list[list[jax.Array]], empty: list[Leaf], stages: list[_Stage]
 ) -> list[list[jax.Array]]:
     """The elements that this device merges, at their places among zeros.
 
@@ -215,7 +257,7 @@ def _merged_elements(
         return [vmap(lambda x, y: x.combine(y))(x, y) for x, y in zip(a, b, strict=True)]
 
     rows = [blocks(x, e) for x, e in zip(_flat(arrays), ones, strict=True)]
-    received = treedef.unflatten(collectives.exchange(rows, stage))
+    received = treedef.unflatten(collectives.exchange(rows, stage.axis_name, stage.groups))
     one = treedef.unflatten([xp.asarray(e)[None, None] for e in ones])
     merged = _regrouped(jax.tree.leaves(merge_stack(received, one, merge, stage.size)), arrays)
     if later:

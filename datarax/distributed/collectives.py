@@ -8,9 +8,7 @@ All functions take flat lists of arrays. They are valid only where `axis_name` i
 `shard_map`.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +54,7 @@ def bound_axis_size(axis_name: AxisName, caller: str, elsewhere: str = _USE_REDU
                 f"(bound by shard_map: {', '.join(map(repr, bound)) or 'none'}). Call it inside "
                 f"shard_map or pmap over that axis; {elsewhere}."
             ) from None
-    return math.prod(lax.axis_size(name) for name in names)
+    return lax.axis_size(names)
 
 
 def psum(arrays: Sequence[jax.Array], axis_name: AxisName) -> list[jax.Array]:
@@ -95,53 +93,17 @@ def own_row(arrays: Sequence[jax.Array], axis_name: AxisName) -> jax.Array:
     return jnp.where(mine[:, None], flat[None, :], jnp.zeros((), flat.dtype))
 
 
-class Stage(NamedTuple):
-    """Groups of devices that exchange data, and the place of this device in its own."""
-
-    axis_name: AxisName
-    groups: list[list[int]] | None
-    """The groups of devices along the axis that exchange data; `None` for one group of all."""
-    size: int
-    """How many devices a group has."""
-    place: jax.Array
-    """Which device of its group this one is, int32."""
-
-
-def stages(axis_name: AxisName, at_once: int) -> list[Stage]:
-    """The groups in which devices exchange data, one after the other, to reach all along the axis.
-
-    Up to `at_once` devices are one group. More devices exchange data axis by axis, the last axis
-    first, and along a longer axis first within sections of it, then between them. So the number of
-    messages, and the rows that only fill up blocks, grow with the root of the number of devices.
-    """
-
-    def one(name: AxisName) -> Stage:
-        return Stage(name, None, lax.axis_size(name), lax.axis_index(name).astype(jnp.int32))
-
-    if lax.axis_size(axis_name) <= at_once:
-        return [one(axis_name)]
-    found = []
-    for name in reversed(axis_names(axis_name)):
-        stage = one(name)
-        size, place = stage.size, stage.place
-        section = max(n for n in range(1, math.isqrt(size) + 1) if size % n == 0)
-        if size <= at_once or section == 1:  # few devices, or a prime number of them
-            found.append(stage)
-            continue
-        grid = np.arange(size).reshape(-1, section)
-        found.append(Stage(name, grid.tolist(), section, place % section))
-        found.append(Stage(name, grid.T.tolist(), size // section, place // section))
-    return found
-
-
-def exchange(arrays: Sequence[jax.Array], stage: Stage) -> list[jax.Array]:
+def exchange(
+    arrays: Sequence[jax.Array], axis_name: AxisName, groups: list[list[int]] | None
+) -> list[jax.Array]:
     """Sends row `i` of each array to device `i` of the group: one all-to-all, bit for bit.
 
     The arrays have a row for each device of the group. Row `i` of a result is what device `i` sent
-    to this one. The results vary between devices.
+    to this one. The results vary between devices. `groups` divides the devices along the axis;
+    with `None`, all are one group.
     """
     words = jax.vmap(pack_words)(list(arrays))
-    words = lax.all_to_all(words, stage.axis_name, 0, 0, axis_index_groups=stage.groups)
+    words = lax.all_to_all(words, axis_name, 0, 0, axis_index_groups=groups)
     return unpack_words(words, [x[0] for x in arrays])
 
 
@@ -199,9 +161,7 @@ def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:
     The replication check of `shard_map` requires it, for example of the carry of a scan.
     """
     missing = tuple(n for n in axis_names(axis_name) if n not in varying_axes(x))
-    if not missing:
-        return x
-    return lax.pcast(jnp.asarray(x), missing, to="varying")
+    return lax.pcast(jnp.asarray(x), missing, to="varying") if missing else x
 
 
 # Keys: signed integers for any real dtype, whose maximum is the key of the maximum or the minimum.
@@ -305,9 +265,8 @@ def _to_words(x: jax.Array) -> jax.Array:
         x = x.astype(jnp.uint8)
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         return jnp.concatenate([_to_words(x.real), _to_words(x.imag)])
-    per_word = max(1, 4 // x.dtype.itemsize)
-    if per_word > 1:
-        x = _filled_up(x, per_word)
+    if x.dtype.itemsize < 4:
+        x = _filled_up(x, 4 // x.dtype.itemsize)
     return lax.bitcast_convert_type(x, jnp.uint32).reshape(-1)
 
 
@@ -317,15 +276,11 @@ def unpack_words(words: jax.Array, like: Sequence[jax.Array]) -> list[jax.Array]
     if words.dtype.itemsize == 8:
         words = lax.bitcast_convert_type(words, jnp.uint32).reshape(rows, -1)
     for x in like:
-        size = _words_of(x)
+        size = -(-x.size * x.dtype.itemsize // 4)  # rounded up to whole words
         part = lax.slice_in_dim(words, start, start + size, axis=1)
         out.append(_from_words(part, x.dtype)[:, : x.size].reshape((rows, *x.shape)))
         start += size
     return out
-
-
-def _words_of(x: jax.Array) -> int:
-    return -(-x.size * x.dtype.itemsize // 4)
 
 
 def _from_words(words: jax.Array, dtype: jnp.dtype) -> jax.Array:

@@ -1,6 +1,9 @@
-"""Checks of the reducers' arguments. Each error names the calling reducer and the metric."""
+"""The arguments of the reducers: the named leaves of a pytree, and options that are given by name.
 
-from collections.abc import Collection, Mapping
+Each error of a check names the calling reducer and the metric.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import index
 
 import jax
@@ -14,16 +17,20 @@ from datarax._errors import (
     MetricInputError,
     MetricTypeError,
     NotAddressableError,
+    UnknownMetricError,
     UnknownReductionError,
 )
 from datarax._typing import Array, PyTree, Weights
-from datarax.distributed.names import by_name
 
 Axis = int | tuple[int, ...] | None
 """The axes to reduce; `None` for all."""
 
-Operations = str | Mapping[str, PyTree]
-"""The operation on all metrics, or a mapping from the names of metrics to their operations."""
+OPERATIONS = ("mean", "sum", "max", "min")
+Operations = str | Mapping[str, PyTree] | None
+"""The operation on all metrics, or a mapping from the names of metrics to their operations.
+
+None stands for "mean".
+"""
 
 NamedWeights = Weights | Mapping[str, PyTree]
 """The weights of all metrics, or a mapping from the names of metrics to their weights."""
@@ -34,16 +41,62 @@ def is_array(leaf: object) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray)
 
 
-def checked_ops(
-    ops: Operations, names: list[str], caller: str, table: Collection[str]
-) -> list[str | None]:
-    """The reduction of each metric, "mean" by default; raises unless all are in `table`."""
+def named_leaves(
+    metrics: PyTree, is_leaf: Callable[[PyTree], bool] = lambda x: False
+) -> tuple[list[str], list[PyTree], PyTree]:
+    """The names ("train/loss") and the leaves of `metrics`, and its structure.
+
+    `None` is a leaf, so that it passes through a reducer, and so is what `is_leaf` chooses.
+    """
+    pairs, treedef = jax.tree_util.tree_flatten_with_path(
+        metrics, is_leaf=lambda x: x is None or is_leaf(x)
+    )
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in pairs]
+    return names, [leaf for _, leaf in pairs], treedef
+
+
+def by_name(
+    option: PyTree, names: Sequence[str], *, what: str, caller: str, default: PyTree
+) -> list[PyTree]:
+    """The value of `option` for each name.
+
+    In a mapping, a key is the full name of a metric ("train/loss") or of a group of metrics
+    ("train"); the longest key that matches counts. A mapping may be nested like the metrics.
+    An `option` that is not a mapping is the value for every name.
+
+    Raises:
+        UnknownMetricError: a key is the name of neither a metric nor a group.
+    """
+    if not isinstance(option, Mapping):
+        return [default if option is None else option] * len(names)
+    given = dict(_flatten(option))
+    # The slash at the end: the key "train/loss" is not the name of a group of "train/loss_scale".
+    matches = [[key for key in given if f"{name}/".startswith(f"{key}/")] for name in names]
+    for key in given:
+        if not any(key in keys for keys in matches):
+            raise UnknownMetricError(
+                f"{caller}: {what} names {key!r}, which the metrics do not have; "
+                f"they have: {', '.join(map(repr, names)) or 'none'}"
+            )
+    return [given[max(keys, key=len)] if keys else default for keys in matches]
+
+
+def _flatten(option: Mapping[str, PyTree], prefix: str = "") -> Iterator[tuple[str, PyTree]]:
+    for key, value in option.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}/")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def checked_ops(ops: Operations, names: list[str], caller: str) -> list[str | None]:
+    """The reduction of each metric, "mean" by default; raises unless all are in `OPERATIONS`."""
     chosen = by_name(ops, names, what="reduce_fn", caller=caller, default="mean")
     for name, op in zip(names, chosen, strict=True):
-        if op is not None and not (isinstance(op, str) and op in table):
+        if op is not None and not (isinstance(op, str) and op in OPERATIONS):
             raise UnknownReductionError(
                 f"{caller}: metric {name!r} has the reduction {op!r}; "
-                f"expected one of {', '.join(map(repr, table))}, or None"
+                f"expected one of {', '.join(map(repr, OPERATIONS))}, or None"
             )
     return chosen
 
@@ -89,9 +142,7 @@ def check_global(leaf: PyTree, about: str, caller: str) -> None:
 
     Each process would otherwise reduce its own rows and report a different result.
     """
-    if jax.process_count() == 1 or isinstance(leaf, Tracer):
-        return
-    if not is_array(leaf) or leaf.ndim == 0:
+    if jax.process_count() == 1 or isinstance(leaf, Tracer) or not is_array(leaf) or not leaf.ndim:
         return
     # In a traced function, a NumPy array is a constant of the program, which JAX takes to be the
     # same on every process. `jnp.zeros` gives a tracer exactly in a traced function.
@@ -129,11 +180,10 @@ def checked_axes(axis: Axis, x: jax.Array, name: str, caller: str) -> tuple[int,
         raise MetricInputError(
             f"{caller}: axis={axis!r} for metric {name!r}; expected an integer, a tuple or None"
         ) from None
-    if any(not -x.ndim <= a < x.ndim for a in given) or len({a % x.ndim for a in given}) < len(
-        given
-    ):
+    axes = tuple(a % x.ndim for a in given)
+    if any(not -x.ndim <= a < x.ndim for a in given) or len(set(axes)) < len(axes):
         raise MetricInputError(
             f"{caller}: axis={axis} does not fit metric {name!r} of shape {x.shape}; "
             f"expected distinct axes from {-x.ndim} to {x.ndim - 1}"
         )
-    return tuple(a % x.ndim for a in given)
+    return axes

@@ -129,6 +129,7 @@ def _extreme(op: str) -> MergeOp:
     return MergeOp(
         identity=lambda shape, dtype: (np.full(shape, worst(op, dtype)),),
         pairwise=lambda a, b: (pairwise(a[0], b[0]),),
+        # With `initial`, an array without elements has an extreme: the identity.
         over_axis=lambda x, axes, dtype: (reduce(x.astype(dtype), axes, initial=worst(op, dtype)),),
         to_mesh=lambda parts: ("max", [to_key(parts[0], op)]),
         from_mesh=lambda arrays, dtype: (from_key(arrays[0], dtype, op),),
@@ -138,6 +139,7 @@ def _extreme(op: str) -> MergeOp:
 def _float_over_axis(x: jax.Array, axes: tuple[int, ...], dtype: np.dtype) -> Parts:
     if xp.issubdtype(x.dtype, xp.floating):
         return tuple(sum_floats(x if is_one(x) else x.astype(dtype), axes))
+    # Integers are added up as integers, which is exact. Only the result is rounded.
     if not axes and x.dtype.itemsize <= dtype.itemsize:
         return tuple(double_from_int(x, dtype))
     if dtype.itemsize == 8:
@@ -145,23 +147,23 @@ def _float_over_axis(x: jax.Array, axes: tuple[int, ...], dtype: np.dtype) -> Pa
     return tuple(double_from_limbs(sum_integers(x, axes)))
 
 
-_LOW16 = 0xFFFF
-
-
 def limbs_to_add(limbs: Limbs) -> list[jax.Array]:
     """A 64-bit integer as three of 32 bits, whose sums over up to 2**16 devices do not overflow."""
     high, low = limbs
-    return [xp.asarray(high), low & xp.uint32(_LOW16), low >> xp.uint32(16)]
+    # The halves of the low limb are below 2**16. The high limb may wrap, as a 64-bit sum does.
+    return [xp.asarray(high), low & xp.uint32(0xFFFF), low >> xp.uint32(16)]
 
 
 def added_limbs(sums: list[jax.Array]) -> Limbs:
     """The sum of 64-bit integers, from the sums of what `limbs_to_add` gives."""
     high, low, middle = sums
+    # 64 bits hold the two halves together, so what the low limb cannot hold goes to the high limb.
     carried = add_limbs(limbs_from_int(low), limbs_from_int(middle, 16))
     return carried[0] + high, carried[1]
 
 
 _TABLE: dict[str, MergeOp] = {
+    # Without x64: the high limb is signed, the low limb unsigned.
     "sum of integers": MergeOp(
         identity=lambda shape, dtype: (np.zeros(shape, np.int32), np.zeros(shape, np.uint32)),
         pairwise=add_limbs,

@@ -17,10 +17,8 @@ from datarax._errors import MetricInputError, MetricTypeError, NotAddressableErr
 from datarax._typing import Array, PyTree
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.inputs import Axis, NamedWeights, as_jax, is_array
-from datarax.distributed.names import named_leaves
-from datarax.distributed.reduction import collect, reduce
-from datarax.distributed.two_parts import is_two_parts
+from datarax.distributed.inputs import Axis, NamedWeights, as_jax, is_array, named_leaves
+from datarax.distributed.reduction import collect, is_two_parts, reduce
 
 # Global variants.
 
@@ -131,7 +129,7 @@ def reduce_custom(
         >>> print(out["loss"], out["tokens"])
         2.0 12
     """
-    return reduce("reduce_custom", metrics, {} if reduce_fn is None else reduce_fn, weights, None)
+    return reduce("reduce_custom", metrics, reduce_fn, weights, None)
 
 
 # Collective variants.
@@ -254,8 +252,7 @@ def reduce_custom_collective(
         >>> print(out["loss"], out["tokens"])
         [2. 2.] [12 12]
     """
-    ops = {} if reduce_fn is None else reduce_fn
-    return collect("reduce_custom_collective", metrics, ops, axis_name, weights)
+    return collect("reduce_custom_collective", metrics, reduce_fn, axis_name, weights)
 
 
 def all_gather(
@@ -301,10 +298,12 @@ def all_gather(
                 f"from {-dims} to {dims - 1}"
             )
     for i, x, out in zip(chosen, arrays, collectives.gather(arrays, axis_name), strict=True):
+        # `gather` stacks the devices along the first axis.
         at = axis % (x.ndim + (not tiled))
         out = jnp.moveaxis(out, 0, at)
         if tiled:
             out = out.reshape((*x.shape[:at], size * x.shape[at], *x.shape[at + 1 :]))
+        # A dtype of fewer than 8 bits was widened before it was sent.
         leaves[i] = out.astype(jnp.asarray(leaves[i]).dtype)
     return treedef.unflatten(leaves)
 
@@ -355,4 +354,5 @@ def _entries(x: Array, name: str) -> list[Array]:
             f"(shape {x.shape}, {x.sharding}); gather it with all_gather inside shard_map, and "
             f"return it replicated"
         )
+    # One transfer of the whole array takes less time than one for each entry.
     return [jnp.asarray(entry) for entry in np.asarray(x)]
