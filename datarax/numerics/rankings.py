@@ -9,7 +9,7 @@ from datarax._checks import default_float, is_integer
 from datarax._xp import lax, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
-from datarax.numerics.run_sums import run_sums
+from datarax.numerics.sums import run_sums
 
 # The logarithm of a probability of zero: a finite number whose exponential is zero.
 _LOG_ZERO = -1e5

@@ -7,25 +7,19 @@ import numpy as np
 
 from datarax._xp import beside, vmap, xp
 from datarax.numerics.double_float import DoubleFloat, where
-from datarax.numerics.run_sums import run_prefix_maxima, run_suffix_sums
+from datarax.numerics.sums import run_prefix_maxima, run_suffix_sums
 
 LEVELS = 101
 """The levels are 0, 0.01, ..., 1."""
 
 
-def _slack() -> np.ndarray:
-    """By how much a recall in percent may miss each level, where it is not negative.
-
-    A recall is a ratio of rounded sums where weights are, so one that equals a level may be just
-    below it. But some levels of COCO, which are float64, are above the hundredths that they stand
-    for; a recall of exactly that many hundredths does not reach them.
-    """
-    hundredths = np.arange(LEVELS)
-    above = np.linspace(0, 1, LEVELS) > hundredths / 100
-    return np.where(above, 1, -1) * np.maximum(hundredths, 1) * 2.0**-40
-
-
-_SLACK = _slack()
+# By how much a recall in percent may miss each level, where it is not negative. A recall is a ratio
+# of rounded sums where weights are, so one that equals a level may be just below it. But some
+# levels of COCO, which are float64, are above the hundredths that they stand for. A recall of
+# exactly that many hundredths does not reach them.
+_PERCENT = np.arange(LEVELS)
+_IS_ABOVE = np.linspace(0, 1, LEVELS) > _PERCENT / 100
+_SLACK = np.where(_IS_ABOVE, 1, -1) * np.maximum(_PERCENT, 1) * 2.0**-40
 
 
 class RankedDetections(NamedTuple):

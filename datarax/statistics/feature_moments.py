@@ -15,7 +15,7 @@ from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, has_wide, stack
 from datarax.numerics.limbs import float_or_double
-from datarax.numerics.matrix_product import matrix_product
+from datarax.numerics.products import matrix_product
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight

@@ -10,7 +10,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.numerics.limbs import difference, difference_in_unit, float_or_double
-from datarax.numerics.normalized_products import row_cosines
+from datarax.numerics.products import row_cosines
 from datarax.numerics.scaled_double import scaled_power
 from datarax.numerics.special import log_cosh, tweedie_deviance
 from datarax.statistics.batches import pairs

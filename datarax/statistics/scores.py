@@ -15,10 +15,9 @@ from datarax.algebra.memo import computed_once
 from datarax.distributed.collectives import replicated
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.float_grid import default_bits
-from datarax.numerics.run_sums import run_sums
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 from datarax.numerics.special import softmax_log_odds
-from datarax.numerics.sums import suffix_sums
+from datarax.numerics.sums import run_sums, suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins
 from datarax.statistics.batches import check_task, examples, is_class
 from datarax.statistics.buffer import KeepsRows, Rows

@@ -18,8 +18,8 @@ from datarax.metrics.ranking.queries import Queries, ranked_queries
 from datarax.metrics.ranking.query_metric import RankedMean
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.rankings import Ranking, as_rank, number
-from datarax.numerics.run_sums import run_sums
 from datarax.numerics.scaling import nan_where
+from datarax.numerics.sums import run_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range
 from datarax.statistics.invalid_counts import InvalidCounts

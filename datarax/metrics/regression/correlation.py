@@ -5,7 +5,7 @@ import jax
 from datarax._typing import PyTree
 from datarax.algebra.fields import state
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
-from datarax.numerics.normalized_products import correlation_coefficient
+from datarax.numerics.products import correlation_coefficient
 from datarax.statistics.cross_moments import CrossMoments
 from datarax.statistics.loss_total import LossTotal
 

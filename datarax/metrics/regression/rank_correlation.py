@@ -18,7 +18,7 @@ from datarax.metrics.regression.per_output import RegressionMetric
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.dyadic_grid import DyadicGrid
 from datarax.numerics.limbs import as_double
-from datarax.numerics.normalized_products import correlation_coefficient
+from datarax.numerics.products import correlation_coefficient
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.numerics.sums import suffix_sums, sum_floats
 from datarax.statistics.adaptive_bins import Places, WideBins

@@ -14,7 +14,7 @@ from datarax.metrics.base import Metric
 from datarax.metrics.vision.image_score import ImageScore
 from datarax.metrics.vision.spectral_quality import unit_spectra
 from datarax.numerics.double_float import DoubleFloat, concatenate
-from datarax.numerics.matrix_product import matrix_product
+from datarax.numerics.products import matrix_product
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.buffer import FeatureBuffer
 from datarax.statistics.feature_moments import FeatureMoments

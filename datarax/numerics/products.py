@@ -1,9 +1,16 @@
-"""Normalised products: correlations from sums of products, and cosines of rows."""
+"""Products of matrices, and normalised ones: correlations and cosines of rows."""
 
 import jax
 
-from datarax._xp import xp
+from datarax._xp import lax, xp
 from datarax.numerics.scaling import nan_where, one_where_zero
+
+
+def matrix_product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """`a @ b` of two matrices of one dtype, in its precision: float64 too where x64 is disabled."""
+    # `jnp.matmul` asks for a dtype of the result, and asks again when it is vmapped, where x64 is
+    # disabled again: that would give a float32.
+    return lax.dot(a, b, precision=lax.Precision.HIGHEST)
 
 
 def correlation_coefficient(
