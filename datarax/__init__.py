@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+# `as`: type checkers take a name that is imported in this form for a public one.
 from datarax._errors import AxisNotBoundError as AxisNotBoundError
 from datarax._errors import CheckpointError as CheckpointError
 from datarax._errors import CollectorStateError as CollectorStateError
@@ -110,6 +111,7 @@ def __getattr__(name: str) -> object:
         if name[:1].isupper():
             message += _hint(name)
         raise AttributeError(message)
+    # Python calls this function only for names that the module does not hold yet.
     value = globals()[name] = getattr(import_module(_LAZY[name]), name)
     return value
 

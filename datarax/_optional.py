@@ -19,7 +19,7 @@ def optional(module: str, extra: str, use: str) -> Any:
     """
     try:
         return import_module(module)
-    except ImportError as error:
+    except ImportError as error:  # also of a package that is installed, but broken
         raise MissingExtraError(
             f"{use} needs {module.partition('.')[0]}, which cannot be imported ({error}); "
             f"run: pip install 'datarax[{extra}]'"

@@ -50,6 +50,7 @@ def _without_children(cls: type[Tree], aux: _Aux) -> Tree:
     """An instance that has its static part, and no children yet."""
     self = object.__new__(cls)
     names, config, nans = aux
+    # For a NaN, `config` holds an object that equals itself, so that static parts can be compared.
     vars(self).update(config)
     for name in nans:
         vars(self)[name] = math.nan
@@ -73,6 +74,7 @@ def _interned(flat: _Flat) -> _Flat:
 
 
 def _flatten_flat(self: object) -> tuple[tuple[jax.Array, ...], _Flat]:
+    # Kept, because JAX flattens a metric several times in a step. A changed copy drops them.
     arrays = vars(self).get("_arrays")
     if arrays is None:
         leaves, structure = jax.tree.flatten(_flatten(self)[0])
@@ -94,6 +96,7 @@ def _keys_of_arrays(flat: _Flat) -> tuple[Hashable, ...]:
     children = flat.children.unflatten(range(flat.children.num_leaves))
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(children)]
     names = flat.aux[0]
+    # The first key of a path is the index of a child, the others lead from the child to the array.
     return tuple(
         jax.tree_util.GetAttrKey(names[first.idx] + jax.tree_util.keystr(tuple(rest)))
         for first, *rest in paths

@@ -6,12 +6,12 @@ from collections.abc import Generator, Sequence
 from typing import NamedTuple, Self
 
 import jax
-import numpy as np
 from jax.typing import DTypeLike
 
 from datarax._typing import PyTree
 from datarax._xp import at, lax, vmap, xp
 from datarax.algebra.pytrees import Leaf, Tree
+from datarax.distributed.merge_ops import worst
 from datarax.numerics.double_float import DoubleFloat, concatenate, has_float64
 
 Numbers = jax.Array | DoubleFloat
@@ -43,6 +43,7 @@ class Target(NamedTuple):
         """The places within each place: `inner` of `places` for each row."""
         used = (self.place < self.places) & (inner < places)
         both = self.place * xp.uint32(places) + inner
+        # A row that is used nowhere gets the place past the last one, and is left out.
         end = self.places * places
         return Target(xp.where(used, both, xp.uint32(end)), end, self.counts)
 
@@ -58,6 +59,7 @@ class Target(NamedTuple):
             bound = _scattered("max", x, self.place, self.places)
             return xp.broadcast_to(bound, (self.replicas, *bound.shape)).reshape(-1, *x.shape[1:])
         rows = x.reshape(len(x), math.prod(x.shape[1:]))
+        # One state in each replica: the sums are a product of matrices, and need no scatter.
         if how == "sum" and self.places == 1:
             counts = xp.where((self.place == 0)[:, None], self.counts, 0)
             return _product(counts, rows).reshape(self.replicas, *x.shape[1:])
@@ -65,7 +67,7 @@ class Target(NamedTuple):
         if how == "sum":
             repeated = counts.astype(x.dtype) * rows[:, None]
         else:
-            repeated = xp.where(counts > 0, rows[:, None], _least(x.dtype))
+            repeated = xp.where(counts > 0, rows[:, None], worst("max", x.dtype))
         table = _scattered(how, repeated, self.place, self.places)
         return xp.swapaxes(table, 0, 1).reshape(-1, *x.shape[1:])
 
@@ -174,15 +176,10 @@ def _replies(how: str, arrays: list[PyTree], target: Target) -> list[Numbers]:
     return [replies[i] for i in range(len(arrays))]
 
 
-def _least(dtype: np.dtype) -> jax.Array:
-    is_float = xp.issubdtype(dtype, xp.floating)
-    return xp.asarray(-xp.inf if is_float else xp.iinfo(dtype).min, dtype)
-
-
 def _scattered(how: str, x: jax.Array, place: jax.Array, places: int) -> jax.Array:
     if how == "sum":
         return at(xp.zeros((places, *x.shape[1:]), x.dtype))[place].add(x, mode="drop")
-    return at(xp.full((places, *x.shape[1:]), _least(x.dtype)))[place].max(x, mode="drop")
+    return at(xp.full((places, *x.shape[1:]), worst("max", x.dtype)))[place].max(x, mode="drop")
 
 
 _FEW_COLUMNS = 8

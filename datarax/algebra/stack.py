@@ -180,6 +180,7 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
 
         def arrays_of(one: PyTree) -> list[list[jax.Array]]:
             travels = [travel for leaf in leaf_states(one) for travel in leaf.to_mesh()]
+            # All states are of one configuration, so each call gives the same kinds.
             kinds[:] = [travel.how for travel in travels]
             return [travel.arrays for travel in travels]
 

@@ -132,7 +132,7 @@ class State(Saveable, metaclass=_StateType):
             inherited |= {
                 n: f for n, f in getattr(base, "fields", {}).items() if n not in inherited
             }
-        cls.fields = collect_fields(cls, inherited, lambda x: isinstance(x, State), kw_only)
+        cls.fields = collect_fields(cls, inherited, _is_state, kw_only)
         if "update" in vars(cls):
             cls.update = cls.wrapped_update(vars(cls)["update"])
         for name, value in list(vars(cls).items()):
@@ -289,23 +289,16 @@ class State(Saveable, metaclass=_StateType):
         Raises:
             MetricTypeError: the state, or one within it, cannot be multiplied.
         """
-        weighted = {name: child for name, child in self.children().items() if name != "invalid"}
+        data = self._children_of_data()
         return self.with_parts(
-            jax.tree.map(
-                lambda child: child.weighted_by(factor),
-                weighted,
-                is_leaf=lambda x: isinstance(x, State),
-            )
+            jax.tree.map(lambda x: x.weighted_by(factor), data, is_leaf=_is_state)
         )
 
     @property
     def is_extreme(self) -> bool:
         """Whether all that it holds of data are maxima and minima, so that repeated data changes
         nothing. What could not be used does not count."""
-        parts = jax.tree.leaves(
-            {name: child for name, child in self.children().items() if name != "invalid"},
-            is_leaf=lambda x: isinstance(x, State),
-        )
+        parts = jax.tree.leaves(self._children_of_data(), is_leaf=_is_state)
         return bool(parts) and all(isinstance(x, State) and x.is_extreme for x in parts)
 
     def unusable(self) -> dict[str, PyTree]:
@@ -384,6 +377,10 @@ class State(Saveable, metaclass=_StateType):
         """The children by attribute: states or pytrees of states; for a `LeafState`, its arrays."""
         return {name: getattr(self, name) for name in self._children}
 
+    def _children_of_data(self) -> Parts:
+        """The children, without the counts of what could not be used."""
+        return {name: child for name, child in self.children().items() if name != "invalid"}
+
     @property
     def is_on_host(self) -> bool:
         """Whether no array is a JAX array. Looked up once, as a state is immutable."""
@@ -406,7 +403,7 @@ class State(Saveable, metaclass=_StateType):
 
         def apply(name: str) -> PyTree:
             parts = [getattr(each, name) for each in (self, *others)]
-            return jax.tree.map(function, *parts, is_leaf=lambda x: isinstance(x, State))
+            return jax.tree.map(function, *parts, is_leaf=_is_state)
 
         return self.with_parts({name: apply(name) for name in self._children})
 
@@ -418,6 +415,11 @@ class State(Saveable, metaclass=_StateType):
 
 
 S = TypeVar("S", bound=State)
+
+
+def _is_state(x: object) -> bool:
+    return isinstance(x, State)
+
 
 # How an instance is frozen. How it is flattened and unflattened is in `pytrees`.
 
@@ -514,8 +516,7 @@ def states_in(tree: PyTree) -> list[State]:
         return [tree]
     if isinstance(tree, np.ndarray | jax.Array):
         return []
-    leaves = jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, State))
-    return [leaf for leaf in leaves if isinstance(leaf, State)]
+    return [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_state) if isinstance(leaf, State)]
 
 
 def walk(root: State) -> Iterator[State]:
