@@ -11,7 +11,7 @@ from datarax.distributed.collectives import replicated
 from datarax.metrics.base import arguments
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.metrics.ranking.queries import Queries, first_rows, ranked_queries
-from datarax.metrics.row_updates import counted_rows, updated_at
+from datarax.metrics.row_updates import counted_rows, replicated_target, updated_at
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking
 from datarax.statistics.batches import rows_weight
@@ -88,8 +88,9 @@ class RankedMean(MeanScore):
         w = xp.where(queries.invalid.mask, xp.ones((), queries.weight.dtype), queries.weight)
         ids, counted = replicated((xp.asarray(given["query"]), counted_rows(calls, scores.size)))
         row = first_rows(ids, counted)[queries.ranking.order[0]]
-        place, counts = replicated((target.place, target.counts))
-        target = target._replace(place=place[row], counts=None if counts is None else counts[row])
+        target = replicated_target(target)
+        place, counts = jax.tree.map(lambda x: x[row], (target.place, target.counts))
+        target = target._replace(place=place, counts=counts)
         mean = QueryMean(on_invalid=self.on_invalid).with_parts({"statistic": self.statistic})
         calls = mean.calls((scores, queries.invalid.code), {"weights": w})
         return self.replace(statistic=updated_at(mean, calls, target).statistic)
