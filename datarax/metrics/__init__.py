@@ -195,8 +195,8 @@ from datarax.metrics.segmentation.hausdorff import HausdorffDistance as Hausdorf
 from datarax.metrics.segmentation.overlap import Dice as Dice
 from datarax.metrics.segmentation.overlap import GeneralizedDice as GeneralizedDice
 from datarax.metrics.segmentation.overlap import MeanIoU as MeanIoU
+from datarax.metrics.segmentation.overlap import PanopticQuality as PanopticQuality
 from datarax.metrics.segmentation.overlap import PixelAccuracy as PixelAccuracy
-from datarax.metrics.segmentation.panoptic import PanopticQuality as PanopticQuality
 from datarax.metrics.vision.box_overlap import CIoU as CIoU
 from datarax.metrics.vision.box_overlap import DIoU as DIoU
 from datarax.metrics.vision.box_overlap import GIoU as GIoU
@@ -219,7 +219,7 @@ from datarax.metrics.vision.spectral_quality import SpatialCorrelation as Spatia
 from datarax.metrics.vision.structural_similarity import MSSSIM as MSSSIM
 from datarax.metrics.vision.structural_similarity import SSIM as SSIM
 from datarax.metrics.vision.structural_similarity import UQI as UQI
-from datarax.metrics.vision.visual_information import VIF as VIF
+from datarax.metrics.vision.structural_similarity import VIF as VIF
 
 if not TYPE_CHECKING:  # a checker would take any name
 
