@@ -182,6 +182,7 @@ def tokens_right(
         own = score_of(preds, target.astype(xp.int32))
         # Of equal logits, that of the lower id ranks first.
         before = (preds > own) | ((preds == own) & (ids < target[..., None].astype(xp.int32)))
+        # The rank of the target, from 0, is counted, so logits are neither sorted nor gathered.
         right = xp.sum(before, -1, dtype=xp.int32) < top_k
         unusable = not_logits(preds, -1) | out_of_range(~in_range(target, size), target)
     w, invalid = kept_weight(unusable, weights, target, ignore_index)

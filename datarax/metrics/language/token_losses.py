@@ -180,6 +180,7 @@ class BitsPerByte(TokenLoss):
         )
 
     def compute(self) -> PyTree:
+        # A nat is 1 / log(2) bits.
         nats, size = self.sums[0].number, self.sums[1].number
         return (nats * (1 / math.log(2)) / size).to_float()
 
