@@ -34,6 +34,8 @@ class RankedMean(MeanScore):
     """The weighted mean over queries of a score of their ranking, which a subclass defines."""
 
     together_by: ClassVar[str | None] = "query"
+    empty: ClassVar[Empty] = "skip"
+    """What a query without a score counts as."""
 
     def score(self, ranking: Ranking) -> DoubleFloat:
         """The score of each query at the first place of its documents."""
@@ -42,11 +44,6 @@ class RankedMean(MeanScore):
     def undefined(self, ranking: Ranking) -> jax.Array | None:
         """Where queries have no score; None if all have one."""
         return None
-
-    @property
-    def instead(self) -> Empty:
-        """What a query without a score counts as."""
-        return "skip"
 
     def ranked(self, *given: PyTree) -> Queries:
         """The checked and ranked batch of an update, from all of its arguments in order."""
@@ -66,8 +63,8 @@ class RankedMean(MeanScore):
         value, w = queries.by_row(score), queries.weight
         if undefined is not None:
             undefined = queries.by_row(undefined)
-            value = xp.where(undefined, xp.asarray(self.instead == "one", value.dtype), value)
-            if self.instead == "skip":
+            value = xp.where(undefined, xp.asarray(self.empty == "one", value.dtype), value)
+            if self.empty == "skip":
                 w = xp.where(undefined, xp.zeros((), w.dtype), w)
         # The score of an invalid query may be any number.
         return queries._replace(weight=w), xp.where(w.astype(xp.bool_), value, 0)
@@ -136,12 +133,8 @@ class RelevanceMean(RankedMean):
 class QueryMetric(RelevanceMean):
     """A `RelevanceMean` in which a query without relevant documents has no score."""
 
-    empty: Empty = "skip"
+    empty: Empty = "skip"  # type: ignore[override]
     """What a query without relevant documents counts as: not at all, as 0, or as 1."""
-
-    @property
-    def instead(self) -> Empty:
-        return self.empty
 
     def undefined(self, ranking: Ranking) -> jax.Array | None:
         return ranking.relevant == 0
