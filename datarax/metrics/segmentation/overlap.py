@@ -102,7 +102,7 @@ class MeanIoU(ClassOverlap):
     """
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
-        return c.tp, c.positives + c.fp
+        return c.tp, c.positives + c.fp  # positives are TP + FN
 
 
 class Dice(ClassOverlap):
@@ -123,6 +123,7 @@ class Dice(ClassOverlap):
     """
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
+        # (TP + FP) + (TP + FN)
         return c.tp * 2, c.predicted_positives + c.positives
 
 

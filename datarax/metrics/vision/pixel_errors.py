@@ -34,6 +34,7 @@ class PSNR(VolumeScore):
     """
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
+        # In units of the range, R is 1. Equal images have a logarithm of minus infinity.
         return -10 * xp.log10(_mean_square(preds - target))
 
 

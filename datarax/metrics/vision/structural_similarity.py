@@ -136,6 +136,7 @@ class MSSSIM(StructuralMetric):
         for scale, beta in enumerate(self.betas):
             seen = self.similarity(preds, target)
             factor = seen.both if scale == last else seen.contrast
+            # A power of a negative number would be NaN.
             product = product * xp.maximum(factor, 0) ** beta
             if scale < last:
                 preds, target = halved(preds, self.axes), halved(target, self.axes)
@@ -224,6 +225,7 @@ class VIF(RangedScore):
             both = (var_x > 0) & (var_y > 0) & (local.covariance > 0)
             gain = xp.where(both, local.covariance / xp.where(both, var_x, 1), 0)
             rest = xp.maximum(var_y - gain * xp.where(both, local.covariance, 0), _LEAST)
+            # Information is log(1 + signal / noise), in nats. A factor of 1/2 cancels in the ratio.
             held = held + xp.sum(xp.log1p(gain * gain * var_x / (rest + _NOISE)), self.axes)
             there = there + xp.sum(xp.log1p(var_x / _NOISE), self.axes)
         some = there > 0
