@@ -138,24 +138,24 @@ from datarax.metrics.probabilistic.probability_losses import D2Brier as D2Brier
 from datarax.metrics.probabilistic.probability_losses import D2LogLoss as D2LogLoss
 from datarax.metrics.probabilistic.probability_losses import HingeLoss as HingeLoss
 from datarax.metrics.probabilistic.probability_losses import LogLoss as LogLoss
-from datarax.metrics.ranking.gain import DCG as DCG
-from datarax.metrics.ranking.gain import NDCG as NDCG
-from datarax.metrics.ranking.label_ranking import CoverageError as CoverageError
-from datarax.metrics.ranking.label_ranking import (
-    LabelRankingAveragePrecision as LabelRankingAveragePrecision,
-)
-from datarax.metrics.ranking.label_ranking import LabelRankingLoss as LabelRankingLoss
 from datarax.metrics.ranking.recommendation import CatalogCoverage as CatalogCoverage
 from datarax.metrics.ranking.recommendation import IntraListDiversity as IntraListDiversity
 from datarax.metrics.ranking.recommendation import Novelty as Novelty
-from datarax.metrics.ranking.relevant_ranks import MRR as MRR
-from datarax.metrics.ranking.relevant_ranks import RetrievalAUROC as RetrievalAUROC
-from datarax.metrics.ranking.relevant_ranks import RetrievalMAP as RetrievalMAP
-from datarax.metrics.ranking.top_k import FallOut as FallOut
-from datarax.metrics.ranking.top_k import HitRate as HitRate
-from datarax.metrics.ranking.top_k import PrecisionAtK as PrecisionAtK
-from datarax.metrics.ranking.top_k import RecallAtK as RecallAtK
-from datarax.metrics.ranking.top_k import RPrecision as RPrecision
+from datarax.metrics.ranking.relevance import DCG as DCG
+from datarax.metrics.ranking.relevance import MRR as MRR
+from datarax.metrics.ranking.relevance import NDCG as NDCG
+from datarax.metrics.ranking.relevance import CoverageError as CoverageError
+from datarax.metrics.ranking.relevance import FallOut as FallOut
+from datarax.metrics.ranking.relevance import HitRate as HitRate
+from datarax.metrics.ranking.relevance import (
+    LabelRankingAveragePrecision as LabelRankingAveragePrecision,
+)
+from datarax.metrics.ranking.relevance import LabelRankingLoss as LabelRankingLoss
+from datarax.metrics.ranking.relevance import PrecisionAtK as PrecisionAtK
+from datarax.metrics.ranking.relevance import RecallAtK as RecallAtK
+from datarax.metrics.ranking.relevance import RetrievalAUROC as RetrievalAUROC
+from datarax.metrics.ranking.relevance import RetrievalMAP as RetrievalMAP
+from datarax.metrics.ranking.relevance import RPrecision as RPrecision
 from datarax.metrics.regression.correlation import ConcordanceCorrCoef as ConcordanceCorrCoef
 from datarax.metrics.regression.correlation import CosineSimilarity as CosineSimilarity
 from datarax.metrics.regression.correlation import PearsonCorrCoef as PearsonCorrCoef
@@ -195,8 +195,8 @@ from datarax.metrics.segmentation.hausdorff import HausdorffDistance as Hausdorf
 from datarax.metrics.segmentation.overlap import Dice as Dice
 from datarax.metrics.segmentation.overlap import GeneralizedDice as GeneralizedDice
 from datarax.metrics.segmentation.overlap import MeanIoU as MeanIoU
+from datarax.metrics.segmentation.overlap import PanopticQuality as PanopticQuality
 from datarax.metrics.segmentation.overlap import PixelAccuracy as PixelAccuracy
-from datarax.metrics.segmentation.panoptic import PanopticQuality as PanopticQuality
 from datarax.metrics.vision.box_overlap import CIoU as CIoU
 from datarax.metrics.vision.box_overlap import DIoU as DIoU
 from datarax.metrics.vision.box_overlap import GIoU as GIoU
@@ -219,7 +219,7 @@ from datarax.metrics.vision.spectral_quality import SpatialCorrelation as Spatia
 from datarax.metrics.vision.structural_similarity import MSSSIM as MSSSIM
 from datarax.metrics.vision.structural_similarity import SSIM as SSIM
 from datarax.metrics.vision.structural_similarity import UQI as UQI
-from datarax.metrics.vision.visual_information import VIF as VIF
+from datarax.metrics.vision.structural_similarity import VIF as VIF
 
 if not TYPE_CHECKING:  # a checker would take any name
 

@@ -191,6 +191,7 @@ class Metric(State):
                     f"{type(self).__name__}.from_outputs({argument}={output!r}): expected the name "
                     f"of an output{'' if required[argument] else ', or None'}"
                 )
+        # Sorted, so that the order of several calls makes no other configuration.
         return self.with_parts({"outputs": tuple(sorted((dict(self.outputs) | outputs).items()))})
 
     # What wrappers use: a `Collection`, `per_device`, the collector.
@@ -219,6 +220,7 @@ class Metric(State):
             MetricTypeError: `update` takes no such arguments.
         """
         takes = tuple(name for name, _ in arguments(self))
+        # A fast check of the names only. `update` itself finds an argument that is missing.
         if len(args) > len(takes) or not kwargs.keys() <= set(takes):
             self.refuse_unknown_arguments(args, kwargs)
         call = Call(args, dict(kwargs), type(self).__name__, takes, self.broadcast_arguments)
@@ -239,6 +241,7 @@ class Metric(State):
         if not shares_statistic(self):
             return updated_at(self, calls, target)
         args, kwargs = calls.by_name
+        # There is one place: a row of any other is left out.
         counts = xp.where((target.place == 0)[:, None], target.counts, 0)
         return self.replace(statistic=with_repeated(counts, *args, **kwargs))
 
@@ -272,6 +275,7 @@ class Metric(State):
         """The value, and the count of what could not be used."""
         value, bounds = self.value_and_bounds()
         value, invalid = rounded_doubles(value), unusable(self)
+        # A sum that has overflowed has no value under any policy.
         spoilt = invalid.mask if self.on_invalid == "propagate" else invalid.overflow
         value, bounds = nan_if(spoilt, (value, bounds))
         return Reading(
@@ -362,7 +366,7 @@ def _reading(metric: Metric) -> Reading:
 
 def placed_as(metric: Metric, value: PyTree) -> PyTree:
     """A value that was read from a metric, on all the devices of the metric."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite
         value = jax.tree.map(as_array, value)
     mesh = vars(metric)["mesh"] if metric.owns_mesh else mesh_of(metric)
     if mesh is None or is_traced(value):

@@ -33,6 +33,7 @@ class Call:
     @property
     def by_name(self) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
         """The arguments, all by name if the names of all positional ones are known."""
+        # An `update` with `*args` has no names for all of them.
         if len(self.args) > len(self.takes):
             return self.args, self.kwargs
         return (), dict(zip(self.takes, self.args, strict=False)) | self.kwargs
@@ -54,6 +55,7 @@ def with_argument(calls: PyTree, name: str, value: PyTree) -> PyTree:
 
     def one(call: Call) -> Call:
         args, kwargs = call.by_name
+        # Like one of the `broadcast_arguments`, it may be one value for all rows.
         broadcast = (*call.broadcast, name)
         return replace(call, args=args, kwargs=kwargs | {name: value}, broadcast=broadcast)
 
@@ -91,6 +93,7 @@ def split_over(call: Call, devices: int) -> int | None:
     values = np.asarray(values)
     some = np.ones(values.shape, bool) if weights is None else np.asarray(weights) != 0
     parts = zip(np.split(values, devices), np.split(some, devices), strict=True)
+    # Each device has a value once, so a value that occurs twice is on several devices.
     each, counts = np.unique(
         np.concatenate([np.unique(x[used]) for x, used in parts]), return_counts=True
     )
@@ -98,6 +101,7 @@ def split_over(call: Call, devices: int) -> int | None:
 
 
 def _is_known(x: ArrayLike) -> bool:
+    # Values that are traced, on other processes or donated cannot be read.
     return not isinstance(x, jax.Array) or (
         not isinstance(x, Tracer) and x.is_fully_addressable and not x.is_deleted()
     )

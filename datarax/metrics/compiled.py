@@ -123,6 +123,7 @@ class _Program:
         # Shapes and dtypes were checked when the program was traced. Nothing waits for the result.
         if update_context.get().checks == "none":
             return result
+        # Checks name their arguments by place. The last place is that of an argument not given.
         given = (*leaves, None)
         for check, places, config, name in self.checks:
             with naming(name):

@@ -68,6 +68,7 @@ def suggestion(name: str, exported: Mapping[str, object], module: str = "") -> s
     classes = {each: x for each, x in exported.items() if isinstance(x, type)}
     short = {vars(x).get("short_name"): each for each, x in classes.items()}
     known = _KNOWN_AS.get(plain) or short.get(plain, "")
+    # What is said may be a call, or a sentence: it starts with the name of the class.
     if re.split(r"\W", known)[0] in names.values():
         meant = known
     if meant is None:

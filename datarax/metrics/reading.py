@@ -47,6 +47,7 @@ class Unusable:
     @property
     def mask(self) -> jax.Array:
         """Whether there is any that spoils the result, as an array of shape ()."""
+        # Without the rows that did not fit a sample: an estimate from the others is a result.
         counts = {kind: count for kind, count in self.counts.items() if kind != NOT_SAMPLED}
         parts = [part != 0 for part in jax.tree.leaves(counts)]
         return functools.reduce(xp.logical_or, parts, xp.zeros((), xp.bool_))
@@ -100,6 +101,7 @@ def unusable(metric: State) -> Unusable:
             example = xp.maximum(example, each.largest.value)
     totals = {kind: sum_of_counts(several) for kind, several in counts.items()}
     overflow = functools.reduce(xp.logical_or, overflows, np.zeros((), np.bool_))
+    # On devices it is not known here, so it is always listed.
     if not on_host(overflow) or overflow:
         totals[OVERFLOWED] = overflow.astype(xp.int32)
     return Unusable(totals, example)
@@ -163,6 +165,7 @@ class ByGroup(Presented):
             for name, column in self.columns.items()
             for i, prefix in enumerate(self.prefixes)
         }
+        # Sorted, as `jit` returns a dict.
         return dict(sorted((items | self.others).items()))
 
     listed = arrays
@@ -253,6 +256,7 @@ class Reading:
         for member, limit in self.widest:
             lower, upper = jax.device_get(self.bounds[member])
             gap = np.ravel(np.subtract(upper, lower))
+            # Bounds that are NaN, as without data, have no gap.
             if (gap > limit).any():
                 at = np.nanargmax(gap)
                 low, high = (number(float(np.ravel(x)[at])) for x in (lower, upper))
@@ -275,6 +279,7 @@ class Reading:
         if bounds and not isinstance(results, dict):
             results = {"value": results}
         if isinstance(results, dict):
+            # The name of a metric outside a collection is empty, and then gets no slash.
             results |= {
                 f"{member}/invalid".lstrip("/"): int(invalid.total)
                 for member, invalid in self.invalid.items()
@@ -350,6 +355,7 @@ def _nan_where(condition: jax.Array, x: PyTree) -> PyTree:
     if isinstance(x, WholeOrFloat):
         return x.nan_where(condition)
     if isinstance(x, Exact):
+        # The value is the sum of both parts, and NaN is put in both.
         parts = _nan_where(condition, x.high), _nan_where(condition, x.low)
         return x if x.is_integer else Exact(*parts)
     x = xp.asarray(x)

@@ -36,13 +36,8 @@ def row_count(call: Call) -> int:
     """
     data = jax.tree.leaves(call.unweighted)
     sizes = {x.shape[0] for x in map(xp.asarray, data) if x.ndim}
-    sizes = sizes - {1} or sizes
-    if len(sizes) > 1:
-        shapes = ", ".join(str(xp.shape(x)) for x in data)
-        raise MetricInputError(
-            f"{call.metric}: expected arrays that share one leading axis; got shapes {shapes}"
-        )
-    return sizes.pop() if sizes else 1
+    expected = f"{call.metric}: expected arrays that share one leading axis"
+    return _one_size(sizes, data, expected) if sizes else 1
 
 
 def rows_of(calls: PyTree) -> int:
@@ -57,14 +52,17 @@ def rows_of(calls: PyTree) -> int:
             raise MetricInputError(
                 f"{call.metric}.update takes no rows of examples, so they cannot be sliced or drawn"
             )
-    sizes = set(map(row_count, several))
-    sizes = sizes - {1} or sizes
-    if len(sizes) > 1:
-        shapes = ", ".join(str(xp.shape(x)) for x in jax.tree.leaves(calls))
-        raise MetricInputError(
-            f"expected arrays that share one leading axis, of rows; got shapes {shapes}"
-        )
-    return sizes.pop()
+    expected = "expected arrays that share one leading axis, of rows"
+    return _one_size(set(map(row_count, several)), jax.tree.leaves(calls), expected)
+
+
+def _one_size(sizes: set[int], arrays: list[ArrayLike], expected: str) -> int:
+    """The size of an axis, where size 1 is repeated; raises if there are several sizes."""
+    several = sizes - {1} or sizes
+    if len(several) > 1:
+        shapes = ", ".join(str(xp.shape(x)) for x in arrays)
+        raise MetricInputError(f"{expected}; got shapes {shapes}")
+    return several.pop()
 
 
 def counted_rows(call: Call, rows: int) -> jax.Array:
@@ -73,6 +71,7 @@ def counted_rows(call: Call, rows: int) -> jax.Array:
     if weights is None:
         return xp.ones(rows, xp.bool_)
     w = replicated(numeric(weights, "weights"))
+    # A row with several weights counts if one of them is not zero.
     some = xp.any(w.astype(xp.bool_), tuple(range(1, w.ndim)))
     return xp.broadcast_to(some, (rows,))
 
@@ -130,6 +129,8 @@ def updated_at(stacked: S, calls: PyTree, target: Target) -> S:
                 f"and its state cannot be held for each row either"
             )
         cells = sum(math.prod(x.shape) for x in jax.tree.leaves([s.for_row() for s in states]))
+        # The states of all rows hold `rows * cells` numbers. The other way is an update of each
+        # state with the whole batch.
         is_small = rows * cells <= 8 * target.size * (rows + cells)
         merges, update = rowwise and (bool(unweighted) or is_small), _weighted
     if merges:
@@ -146,6 +147,7 @@ def kept_apart(empty: PyTree, call: Call, rows: int) -> tuple[PyTree, PyTree] | 
     terms of the metric are not those of single rows.
     """
     _, given = call.by_name
+    # Rows that are grouped, for example by query, give no terms of single rows.
     if not empty.terms_by_row or given.get(call.together or "") is not None:
         return None
     before = map_leaf_states(lambda states: [each.by_row(rows) for each in states], empty)
@@ -165,6 +167,7 @@ def _apart(empty: PyTree, call: Call, rows: int, target: Target) -> list[Leaf | 
         form = jax.tree.structure(own)
         if _same(x, y):
             states.append(None)
+        # A state that is its own `by_row` has added the rows up.
         elif jax.tree.structure(x) == form or not isinstance(own, MergesRows):
             return None
         else:
@@ -193,6 +196,7 @@ def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
 
     def updated(i: int) -> PyTree:
         one = jax.tree.map(lambda x: x[i], stacked)
+        # The states are those of all places of the first replica, then of the second, and so on.
         index = np.flatnonzero(target.place == i % target.places)
         if target.counts is not None:
             index = np.repeat(index, target.counts[index, i // target.places])
@@ -239,6 +243,7 @@ def reweighted(call: Call, factor: jax.Array) -> Call:
     w = w[None] if w.ndim == 0 else w
     w = xp.broadcast_to(w, (rows, *w.shape[1:]))
     factor = lax.expand_dims(factor, range(1, w.ndim))
+    # A mask keeps the dtype of the weights, which may be booleans or integers.
     if factor.dtype == xp.bool_:
         w = xp.where(factor, w, xp.zeros((), w.dtype))
     else:

@@ -1,5 +1,6 @@
 """How diverse generated texts are."""
 
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import chain
 from typing import Self
@@ -11,7 +12,6 @@ from datarax._errors import MetricInputError
 from datarax._typing import PyTree, Weights
 from datarax._xp import vmap, xp
 from datarax.algebra.fields import field, state
-from datarax.metrics.call import Call
 from datarax.metrics.language.ngrams import Sequences, gram_totals, grams
 from datarax.metrics.language.text_metric import (
     CountedText,
@@ -87,7 +87,7 @@ class SelfBLEU(TextMean):
     def apply(self, calls: PyTree) -> Self:
         counts = numeric(calls.kwargs["numbers"], "numbers").astype(xp.float32)
         scores = {"numbers": vmap(lambda x: bleu(x, "exp", None, True))(counts)[:, None]}
-        return super().apply(Call((), {**calls.kwargs, **scores}, calls.metric, calls.takes, ()))
+        return super().apply(replace(calls, kwargs=calls.kwargs | scores))
 
 
 def counts_among(sequences: Sequences, order: int) -> np.ndarray:

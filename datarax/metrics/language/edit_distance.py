@@ -9,7 +9,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
 from datarax.distributed.collectives import unsharded
-from datarax.metrics.language.tokens import token_ids
+from datarax.metrics.language.token_accuracy import token_ids
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.limbs import equal_integers
 from datarax.statistics.batches import in_range, refuse_one_hot, rows_weight

@@ -82,14 +82,9 @@ class MER(TextRatio):
     several: ClassVar[bool] = False
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
-        editops = optional("rapidfuzz.distance", "text", "MER").Levenshtein.editops
-        counts = []
-        for text, other in numbered_words(preds, references):
-            # The alignment has a place for each edit and for each hit.
-            edits = editops(other, text)
-            hits = len(other) - sum(edit.tag != "insert" for edit in edits)
-            counts.append((len(edits), len(edits) + hits))
-        return np.array(counts, np.int32)
+        counts = aligned(preds, references, "MER")
+        # The alignment has a place for each edit and for each hit.
+        return np.array([(edits, edits + hits) for _, _, edits, hits in counts], np.int32)
 
 
 class WIP(TextMetric):
@@ -113,13 +108,8 @@ class WIP(TextMetric):
     width: ClassVar[int] = 3  # type: ignore[assignment]
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
-        editops = optional("rapidfuzz.distance", "text", type(self).__name__).Levenshtein.editops
-        counts = []
-        for text, other in numbered_words(preds, references):
-            # An insertion is no word of the reference; every other edit is one that is wrong.
-            wrong = sum(edit.tag != "insert" for edit in editops(other, text))
-            counts.append((len(text), len(other), len(other) - wrong))
-        return np.array(counts, np.int32)
+        counts = aligned(preds, references, type(self).__name__)
+        return np.array([(own, others, hits) for own, others, _, hits in counts], np.int32)
 
     @property
     def preserved(self) -> DoubleFloat:
@@ -151,6 +141,20 @@ class WIL(WIP):
 
     def compute(self) -> PyTree:
         return (1 - self.preserved).to_float()
+
+
+def aligned(
+    texts: list[str], references: list[list[str]], metric: str
+) -> list[tuple[int, int, int, int]]:
+    """For each text, the numbers of its words, of words of its reference, of edits and of hits."""
+    editops = optional("rapidfuzz.distance", "text", metric).Levenshtein.editops
+    counts = []
+    for text, other in numbered_words(texts, references):
+        edits = editops(other, text)
+        # An insertion is no word of the reference. Every other edit is one that is wrong.
+        hits = len(other) - sum(edit.tag != "insert" for edit in edits)
+        counts.append((len(text), len(other), len(edits), hits))
+    return counts
 
 
 def numbered_words(

@@ -105,6 +105,7 @@ class TextMetric(CountedText):
     def apply(self, calls: PyTree) -> Self:
         x = numeric(calls.kwargs["numbers"], "numbers")
         w, invalid = rows_weight(not_finite(x, -1), calls.kwargs.get("weights"))
+        # The ones give the weight of all texts as the last of the sums.
         x = xp.concatenate([x, xp.ones_like(x[:, :1])], 1)
         return self.replace(
             sums=self.sums.combine(self.sums.reset().of(x, w[:, None])),

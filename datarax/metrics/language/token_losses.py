@@ -11,7 +11,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._update_context import check_values
 from datarax._xp import xp
 from datarax.metrics.base import Metric
-from datarax.metrics.language.tokens import check_tokens
+from datarax.metrics.language.token_accuracy import check_tokens
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.special import softmax_cross_entropy
 from datarax.statistics.batches import examples, kept_weight
@@ -180,6 +180,7 @@ class BitsPerByte(TokenLoss):
         )
 
     def compute(self) -> PyTree:
+        # A nat is 1 / log(2) bits.
         nats, size = self.sums[0].number, self.sums[1].number
         return (nats * (1 / math.log(2)) / size).to_float()
 

@@ -37,6 +37,15 @@ class Queries(NamedTuple):
         x = x.to_float() if isinstance(x, DoubleFloat) else x
         return x[0] if self.flat else x[:, 0]
 
+    def in_order(self, x: jax.Array) -> jax.Array:
+        """Values by document as they were given, in the order of the ranking: (Q, D, ...)."""
+        order = self.ranking.order
+        if self.flat:
+            return x[order[0]][None]
+        if not x.shape[1]:  # a query without documents has a place for one
+            x = xp.zeros((x.shape[0], 1, *x.shape[2:]), x.dtype)
+        return xp.take_along_axis(x, lax.expand_dims(order, range(2, x.ndim)), 1)
+
 
 def ranked_queries(
     preds: ArrayLike,

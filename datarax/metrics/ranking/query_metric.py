@@ -11,7 +11,7 @@ from datarax.distributed.collectives import replicated
 from datarax.metrics.base import arguments
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.metrics.ranking.queries import Queries, first_rows, ranked_queries
-from datarax.metrics.row_updates import counted_rows, updated_at
+from datarax.metrics.row_updates import counted_rows, replicated_target, updated_at
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.rankings import Ranking
 from datarax.statistics.batches import rows_weight
@@ -34,6 +34,8 @@ class RankedMean(MeanScore):
     """The weighted mean over queries of a score of their ranking, which a subclass defines."""
 
     together_by: ClassVar[str | None] = "query"
+    empty: ClassVar[Empty] = "skip"
+    """What a query without a score counts as."""
 
     def score(self, ranking: Ranking) -> DoubleFloat:
         """The score of each query at the first place of its documents."""
@@ -42,11 +44,6 @@ class RankedMean(MeanScore):
     def undefined(self, ranking: Ranking) -> jax.Array | None:
         """Where queries have no score; None if all have one."""
         return None
-
-    @property
-    def instead(self) -> Empty:
-        """What a query without a score counts as."""
-        return "skip"
 
     def ranked(self, *given: PyTree) -> Queries:
         """The checked and ranked batch of an update, from all of its arguments in order."""
@@ -66,8 +63,8 @@ class RankedMean(MeanScore):
         value, w = queries.by_row(score), queries.weight
         if undefined is not None:
             undefined = queries.by_row(undefined)
-            value = xp.where(undefined, xp.asarray(self.instead == "one", value.dtype), value)
-            if self.instead == "skip":
+            value = xp.where(undefined, xp.asarray(self.empty == "one", value.dtype), value)
+            if self.empty == "skip":
                 w = xp.where(undefined, xp.zeros((), w.dtype), w)
         # The score of an invalid query may be any number.
         return queries._replace(weight=w), xp.where(w.astype(xp.bool_), value, 0)
@@ -88,8 +85,9 @@ class RankedMean(MeanScore):
         w = xp.where(queries.invalid.mask, xp.ones((), queries.weight.dtype), queries.weight)
         ids, counted = replicated((xp.asarray(given["query"]), counted_rows(calls, scores.size)))
         row = first_rows(ids, counted)[queries.ranking.order[0]]
-        place, counts = replicated((target.place, target.counts))
-        target = target._replace(place=place[row], counts=None if counts is None else counts[row])
+        target = replicated_target(target)
+        place, counts = jax.tree.map(lambda x: x[row], (target.place, target.counts))
+        target = target._replace(place=place, counts=counts)
         mean = QueryMean(on_invalid=self.on_invalid).with_parts({"statistic": self.statistic})
         calls = mean.calls((scores, queries.invalid.code), {"weights": w})
         return self.replace(statistic=updated_at(mean, calls, target).statistic)
@@ -135,12 +133,8 @@ class RelevanceMean(RankedMean):
 class QueryMetric(RelevanceMean):
     """A `RelevanceMean` in which a query without relevant documents has no score."""
 
-    empty: Empty = "skip"
+    empty: Empty = "skip"  # type: ignore[override]
     """What a query without relevant documents counts as: not at all, as 0, or as 1."""
-
-    @property
-    def instead(self) -> Empty:
-        return self.empty
 
     def undefined(self, ranking: Ranking) -> jax.Array | None:
         return ranking.relevant == 0

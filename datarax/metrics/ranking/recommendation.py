@@ -161,18 +161,11 @@ class IntraListDiversity(Recommended):
         x = xp.where(usable, x / xp.where(usable, greatest, 1), 0)
         unit = x / xp.sqrt(xp.maximum(xp.sum(x * x, -1, keepdims=True), _LEAST))
         queries = ranked_queries(preds, xp.where(usable[..., 0], 0, -1.0), *rest)
-        return self.defined(queries, self._distance(queries.ranking, self._sorted(unit, queries)))
-
-    def _sorted(self, x: jax.Array, queries: Queries) -> jax.Array:
-        """Values by document, (..., F), in the order of the ranking, as (F, Q, D)."""
-        order = queries.ranking.order
-        if queries.flat:
-            return xp.moveaxis(x[order[0]], -1, 0)[:, None]
-        if not x.shape[1]:
-            x = xp.zeros((x.shape[0], 1, x.shape[2]), x.dtype)
-        return xp.moveaxis(xp.take_along_axis(x, order[..., None], 1), -1, 0)
+        unit = xp.moveaxis(queries.in_order(unit), -1, 0)
+        return self.defined(queries, self._distance(queries.ranking, unit))
 
     def _distance(self, ranking: Ranking, unit: jax.Array) -> DoubleFloat:
+        """The score of each query, from the unit vectors (F, Q, D) of its ranked items."""
         taken = ranking.counts & (ranking.rank <= as_rank(self.k))
         each = DoubleFloat.of(xp.where(taken[None], unit, 0))
         # The sum of the cosines of all pairs, of each item with itself too, is |sum(unit)|**2.
@@ -244,16 +237,14 @@ class CatalogCoverage(Metric):
         queries = ranked_queries(
             preds, xp.where(known, 0.0, -1.0), valid, query, weights, name="items"
         )
-        ranking, ids = queries.ranking, replicated(xp.where(known, ids, 0).astype(xp.int32))
+        ranking = queries.ranking
+        ids = queries.in_order(replicated(xp.where(known, ids, 0).astype(xp.int32)))
         if queries.flat:
             # The weight of a query is at its first document.
             runs = xp.cumsum(ranking.first[0], dtype=xp.int32) - 1
             weight = at(xp.zeros_like(queries.weight))[runs].max(queries.weight)[runs][None]
-            ids = ids[ranking.order[0]][None]
         else:
             weight = queries.weight[:, None]
-            ids = xp.pad(ids, [(0, 0), (0, 0 if ids.shape[1] else 1)])
-            ids = xp.take_along_axis(ids, ranking.order, 1)
         taken = ranking.counts & (ranking.rank <= as_rank(self.k)) & weight.astype(xp.bool_)
         table = at(xp.zeros(self.num_items, xp.int32))[ids].max(taken.astype(xp.int32))
         return self.replace(

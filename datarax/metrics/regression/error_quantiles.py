@@ -45,7 +45,9 @@ class MaxError(PerOutput):
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         _, _, w, invalid = pairs(preds, target, weights, self.example_shape)
+        # Of the values as they are given: large integers are subtracted before they are rounded.
         e = difference(*(numeric(x, "preds") for x in (preds, target)))
+        # -inf is the identity of the maximum, so an excluded example has no effect.
         error = xp.where(w.astype(xp.bool_), xp.abs(e), -xp.inf)
         return self.replace(
             largest=self.largest.update(error), invalid=self.invalid.update(invalid)
@@ -53,6 +55,7 @@ class MaxError(PerOutput):
 
     def by_output(self) -> jax.Array:
         largest = self.largest.value
+        # No error is negative: what is left of no data is -inf.
         return nan_where(largest < 0, largest)
 
 
@@ -91,6 +94,7 @@ class MedianAbsoluteError(RegressionMetric):
         return self.replace(statistic=self.statistic.update(error, weights=weights))
 
     def compute(self) -> PyTree:
+        # Of an even number of errors, the mean of the two in the middle.
         return self.statistic.quantile(0.5, method="averaged_inverted_cdf")
 
     @outside_mesh

@@ -104,6 +104,7 @@ class DevianceMoments(CentralMoments):
         merged = super().plus(other, total, apart)
         deviances = self.total.combine(other.total)
         mean, (unit, weight_unit) = merged._mean, self.exponents
+        # sum of d(x, m) = sum of d(x, own mean) + weight * d(own mean, m), see the class.
         # Each gains the deviance of the merged mean from its own mean.
         both = stack([self.doubles()[1], other.doubles()[1]])
         weights = xp.stack([self.doubles()[0].high, other.doubles()[0].high])
@@ -151,9 +152,10 @@ class DevianceTotal(LossTotal):
             return domain(p, t, self.parameter) if domain else None
 
         seen = super().update(preds, target, weights=weights)
-        _, t, w, _ = pairs(preds, target, weights, self.shape, usable)
+        # The weights with which the loss was added: zero where it is not defined.
+        _, _, w, _ = pairs(preds, target, weights, self.shape, usable)
         examples = self.examples.combine(self.examples.of(w))
-        y, w = float_or_double(numeric(target, "target")), xp.broadcast_to(w, t.shape)
+        y = float_or_double(numeric(target, "target"))
         targets = self.targets.combine(self.targets.of(y, w))
         return seen.replace(targets=targets, examples=examples)
 
@@ -194,6 +196,7 @@ class PinballTotal(LossTotal):
         seen = super().update(preds, target, weights=weights)
         _, _, w, _ = pairs(preds, target, weights, self.shape)
         examples = self.examples.combine(self.examples.of(w))
+        # With the weights of the loss: a target without a usable prediction is left out.
         return seen.replace(targets=self.targets.update(target, weights=w), examples=examples)
 
     @computed_once
@@ -254,6 +257,7 @@ def _explained(
     """
     value = ((null - left) / null).to_float()
     is_perfect, is_constant = left.double.high == 0, ~(null.double.high > 0)
+    # As R2 with `force_finite`: a target that does not vary leaves nothing to explain.
     value = xp.where(is_constant, is_perfect.astype(value.dtype), value)
     return nan_where((seen.scale.scaled.high == 0) | seen.examples.is_single, value)
 

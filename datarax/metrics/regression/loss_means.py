@@ -39,6 +39,7 @@ class LossMetric(PerOutput):
         return self.statistic.mean
 
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        # A subclass with a formula of its own, such as a root, is no ratio of the two sums.
         is_mean = type(self).by_output is LossMetric.by_output and self.is_by_output
         return (self.statistic.total.double, self.statistic.scale.double) if is_mean else None
 

@@ -89,5 +89,6 @@ class SquareOrRoot(PerOutput):
         raise TypeError(f"{type(self).__name__} does not define square_by_output()")
 
     def by_output(self) -> jax.Array:
+        # The square keeps its exponent apart, so the root is right where a float would overflow.
         value = self.square_by_output()
         return value.to_float() if self.squared else value.root()

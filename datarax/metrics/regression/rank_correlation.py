@@ -84,6 +84,7 @@ class JointBins(WideBins):
     def table(self) -> JointTable:
         """The table with the bins in ascending order."""
         first, second = order = self.order(self.grid)
+        # Extremes are maxima: of the negated values, and of the values.
         weights = self.counts.double.map(lambda x: x[first][:, second])
         negated, greatest = (
             self.extremes.double[i].map(lambda x: xp.take_along_axis(x, order, -1))
@@ -138,6 +139,7 @@ _BLOCK = 128
 
 def dense_ranks(x: DoubleFloat) -> jax.Array:
     """How many different values are less than each of (N,) values, as a float."""
+    # By both parts, so that large integers that round to one float stay apart.
     order = xp.lexsort((x.low, x.high))
     ordered = x[order]
     greater = (ordered[1:] != ordered[:-1]).astype(xp.int32)
@@ -177,6 +179,7 @@ def order_agreement_sums(
     """
     size = x.size
     block = min(_BLOCK, size)
+    # Padding has weight zero, so its pairs add nothing.
     x, y, w = (xp.pad(v, (0, -size % block)) for v in (x, y, w))
 
     def add_block(i: jax.Array, sums: tuple[DoubleFloat, ...]) -> tuple[DoubleFloat, ...]:
@@ -348,6 +351,7 @@ class SpearmanCorrCoef(RankCorrelation):
     @computed_once
     def _of_pairs(self) -> jax.Array:
         preds, target, w = self.columns()
+        # Spearman's rho is Pearson's correlation of the mean ranks.
         ranks = vmap(mean_ranks, (0, None))(xp.stack((preds, target)), w)
         moments = TwoMoments(crossed=True).of_two(ranks[0], ranks[1], w)
         _, _, (squares,) = moments.doubles()
@@ -382,5 +386,6 @@ class KendallTau(RankCorrelation):
 
     def compute(self) -> PyTree:
         preds, target, w = self.columns()
+        # tau-b. All three sums count each pair twice, which cancels.
         sums = order_agreement_sums(preds, target, w, self.statistic.filled)
         return correlation_coefficient(*(each.to_float() for each in sums))

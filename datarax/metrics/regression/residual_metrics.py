@@ -102,6 +102,7 @@ class NormalizedRootMeanSquaredError(ResidualMetric):
 
     def by_output(self) -> jax.Array:
         half = self.half_scale_by_output()
+        # Half the error over half the scale.
         return nan_where(half == 0, self.mean_square.root() * 0.5 / one_where_zero(half))
 
     def half_scale_by_output(self) -> jax.Array:
@@ -178,6 +179,7 @@ class ExplainedMetric(ResidualMetric):
                 squares of the target about its mean.
         """
         squares = self.statistic.target_squares
+        # Subtracted before the division is rounded, so a value near 0 keeps its digits.
         value = ((squares - left) / squares).to_float()
         perfect = left.double.high == 0
         if self.force_finite:

@@ -147,6 +147,7 @@ class HausdorffDistance(Metric):
         binary = xp.all((a | equals(preds, 0)) & (b | equals(target, 0)), pixels)
         some_a, some_b = xp.any(a, pixels), xp.any(b, pixels)
         w, invalid = rows_weight(out_of_range(~binary | (some_a != some_b)), weights)
+        # Two empty masks agree, but have no distance: no weight, and not invalid.
         w = xp.where(some_a & some_b, w, xp.zeros((), w.dtype))
         distance = self._distance(edges(a), edges(b))
         return self.replace(statistic=self.statistic.add(distance, w, invalid))

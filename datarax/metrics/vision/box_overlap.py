@@ -34,24 +34,27 @@ class BoxPairs(State):
         # What is not used may hold NaN.
         used = w.astype(xp.bool_)[:, None]
         preds, target = (xp.where(used, x, xp.zeros((), x.dtype)) for x in (preds, target))
+        # Sizes are double-floats of the boxes as they are given, so each measure is rounded once.
         measures = [x.to_float() for x in Overlaps.of(PairSizes.of(preds, target))]
         w = xp.broadcast_to(w, measures[0].shape)
+        # The ones give the total weight as the last of the sums.
         values = xp.stack([*measures, xp.ones_like(measures[0])], -1)
         total = self.sums.of(values, w[:, None])
         return self.replace(sums=self.sums.combine(total), invalid=self.invalid.update(invalid))
 
     def mean(self, measure: str) -> jax.Array:
         """The weighted mean of a measure, rounded once; NaN where the weight is zero."""
-        return quotient(self.sums[_MEASURES.index(measure)], self.sums[len(_MEASURES)])
+        return quotient(self.sums[_MEASURES.index(measure)], self.sums[-1])
 
     def as_ratio(self, measure: str) -> tuple[DoubleFloat, DoubleFloat]:
         """The total of a measure, and the total weight."""
-        return self.sums[_MEASURES.index(measure)].double, self.sums[len(_MEASURES)].double
+        return self.sums[_MEASURES.index(measure)].double, self.sums[-1].double
 
 
 class BoxOverlap(Metric):
-    """The weighted mean over pairs of boxes of a measure of overlap; in a `Collection`, all share
-    one `BoxPairs`.
+    """The weighted mean over pairs of boxes of a measure of overlap.
+
+    In a `Collection`, all such metrics share one `BoxPairs`.
     """
 
     higher_is_better = True

@@ -45,6 +45,7 @@ def features_of(features: Features, inputs: ArrayLike, name: str) -> jax.Array:
     """
     given = numeric(inputs, name)
     x = given if features is None else numeric(features(given), f"features({name})")
+    # The rows must stay in their order and number: weights are those of the inputs.
     if x.ndim != 2 or (features is not None and x.shape[:1] != given.shape[:1]):
         made = "" if features is None else f" for {name} of shape {given.shape}"
         raise MetricInputError(
@@ -83,6 +84,7 @@ def _distance(rows: jax.Array) -> jax.Array:
     known = xp.all(xp.isfinite(rows))
     rows = xp.where(known, rows, 0)  # decompositions of NaN may not end
     a, b, apart = rows[:size], rows[size : 2 * size], rows[-2] - rows[-1]
+    # The singular values of R^T S sum up to the trace of the root of A B: see above.
     product = matrix_product(_factor(a).T, _factor(b))
     common = xp.sum(xp.linalg.svd(product, compute_uv=False))
     distance = xp.sum(apart * apart) + xp.trace(a) + xp.trace(b) - 2 * common
@@ -92,6 +94,7 @@ def _distance(rows: jax.Array) -> jax.Array:
 
 def _factor(a: jax.Array) -> jax.Array:
     """A matrix `R` with `R R^T = a`, of a symmetric matrix without negative eigenvalues."""
+    # A = V diag(values) V^T. Rounding may leave values just below zero.
     values, vectors = xp.linalg.eigh(a)
     return vectors * xp.sqrt(xp.maximum(values, 0))[None]
 
@@ -185,6 +188,7 @@ class FID(TwoSets):
 
     def compute(self) -> PyTree:
         sets = self.of_preds, self.of_target
+        # A covariance with N - 1 needs two images.
         few = xp.any(xp.stack([(each.count <= 1) for each in sets]))
         means, covariances = zip(*((s.mean, s.covariance(ddof=1)) for s in sets), strict=True)
         return nan_where(few, frechet_distance(means, covariances))
@@ -285,6 +289,7 @@ class InceptionScore(Metric):
     def compute(self) -> PyTree:
         mean, negentropy = self.statistic.distributions
         both = concatenate([mean, negentropy.reshape(1)])
+        # mean KL(p(y | x) || p(y)) = mean sum p(y | x) log p(y | x) - sum p(y) log p(y).
         return both.evaluated(lambda x: xp.exp(x[-1] - xp.sum(special.xlogy(x[:-1], x[:-1]))))
 
 
@@ -297,6 +302,7 @@ def squared_mmd(rows: jax.Array) -> jax.Array:
     """
     x, w = rows[:, :-1], rows[:, -1]
     half = len(rows) // 2
+    # Lemma 6 of A. Gretton and others (2012), with weights as repetitions of rows.
     kernel = (matrix_product(x, x.T) / x.shape[1] + 1) ** 3
     sums = w[:, None] * kernel * w[None]
     alone = w * xp.diagonal(kernel)
@@ -308,6 +314,7 @@ def squared_mmd(rows: jax.Array) -> jax.Array:
         # Of all pairs, without those of a row with itself.
         within = xp.sum(sums[each, each]) - xp.sum(alone[each])
         total = total + within / xp.where(n > 1, n * (n - 1), xp.nan)
+    # All pairs between the sets count, as their rows are independent.
     return total - 2 * xp.sum(sums[:half, half:]) / (weights[0] * weights[1])
 
 
@@ -373,6 +380,7 @@ def _map_distance(p: jax.Array, t: jax.Array, weights: tuple[float, ...] | None)
         raise MetricInputError(
             f"features gave a map of shape {p.shape}{given}; expected (N, h, w, c) and c weights"
         )
+    # As in LPIPS, the features of each pixel have norm 1 over the channels.
     difference = unit_spectra(as_float(p))[0] - unit_spectra(as_float(t))[0]
     w = xp.asarray(1.0 if weights is None else weights, difference.dtype)
     squares = difference * difference * xp.broadcast_to(w, p.shape[-1:])[None, None, None]

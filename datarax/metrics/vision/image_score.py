@@ -40,13 +40,16 @@ class ImageMean(MeanScore):
         arrays = [numeric(x, name) for name, x in images.items()]
         self._check(list(images), arrays)
         pixels = tuple(range(1, arrays[0].ndim))
+        # A window may lie across two shards, so no axis of an image is sharded.
         for axis in pixels:
             arrays = [unsharded(x, axis) for x in arrays]
         unusable = [not_finite(as_float(x), pixels) for x in arrays]
         w, invalid = rows_weight(reduce(or_, unusable), weights)
         counts = w.astype(xp.bool_)
+        # An excluded image becomes zeros: a NaN in it would reach the sums even with weight 0.
         seen = lax.expand_dims(counts, pixels)
         score = self.image_scores(*(xp.where(seen, x, xp.zeros((), x.dtype)) for x in arrays))
+        # A formula marks an image that has no score by NaN.
         undefined = is_nan(score).where(counts)
         w = xp.where(undefined.mask, xp.zeros((), w.dtype), w)
         return self.replace(statistic=self.statistic.add(score, w, invalid | undefined))
@@ -54,10 +57,8 @@ class ImageMean(MeanScore):
     def _check(self, names: list[str], arrays: list[jax.Array]) -> None:
         if len(arrays) == 2:
             same_shape(arrays[0], arrays[1], (names[0], names[1]))
-        shape, letters = (
-            arrays[0].shape,
-            "H, W, C" if self.spatial_dims == 2 else "D, H, W, C",
-        )
+        shape = arrays[0].shape
+        letters = "H, W, C" if self.spatial_dims == 2 else "D, H, W, C"
         if len(shape) != self.spatial_dims + 2:
             raise MetricInputError(
                 f"{' and '.join(names)} of shape {shape}; expected images (N, {letters}): add an "
@@ -95,6 +96,7 @@ class ImageScore(ImageMean):
         return self.scored(weights, preds=preds, target=target)
 
     def image_scores(self, *images: jax.Array) -> jax.Array:
+        # Double-floats keep the digits of large integers and of float64.
         both = stack([as_double(x) for x in images])
         return both.evaluated(lambda x: self.scores(x[0], x[1]))
 
@@ -118,6 +120,7 @@ class RangedScore(ImageScore):
                 raise MetricInputError(f"data_range={self.data_range}; expected a positive number")
 
     def image_scores(self, *images: jax.Array) -> jax.Array:
+        # Divided first, so that constants such as `k1` of SSIM are in units of the range.
         unit = self.data_range or self._range_of({x.dtype for x in images})
         both = stack([as_double(x) for x in images])
         return both.evaluated(lambda x: self.scores(x[0] / unit, x[1] / unit))

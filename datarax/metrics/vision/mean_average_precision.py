@@ -142,6 +142,7 @@ class MeanAveragePrecision(Metric):
 
         # One after the other, because they take much memory.
         codes = beside(support, np.array(tuple(_CURVES.values()), np.int32))
+        # Both are (curves, T, C): T thresholds of the IoU, C classes.
         precision, recall = lax.map(curve, codes)
 
         def mean(x: DoubleFloat, curve: str, threshold: float | None = None) -> jax.Array:
@@ -151,6 +152,7 @@ class MeanAveragePrecision(Metric):
                 x = x.sum(0) / len(IOU_THRESHOLDS)
             else:
                 x = x[IOU_THRESHOLDS.index(threshold)]
+            # A class without ground truth of this size has no recall, and is not averaged.
             some = support[_CURVES[curve][0]] > 0
             if self.average is None:
                 return nan_where(~some, x.to_float())

@@ -34,6 +34,7 @@ class PSNR(VolumeScore):
     """
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
+        # In units of the range, R is 1. Equal images have a logarithm of minus infinity.
         return -10 * xp.log10(_mean_square(preds - target))
 
 
@@ -77,8 +78,8 @@ class PSNRB(RangedScore):
             squares = xp.moveaxis(xp.diff(preds, axis=axis) ** 2, axis, 1)
             by_step = xp.sum(squares, (2, 3))
             at_edge = by_step[:, self.block_size - 1 :: self.block_size]
-            across, total = across + xp.sum(at_edge, 1), xp.sum(by_step, 1)
-            within = within + (total - xp.sum(at_edge, 1))
+            edge = xp.sum(at_edge, 1)
+            across, within = across + edge, within + (xp.sum(by_step, 1) - edge)
             each = math.prod(squares.shape[2:])
             edges = edges + at_edge.shape[1] * each
             others = others + (by_step.shape[1] - at_edge.shape[1]) * each

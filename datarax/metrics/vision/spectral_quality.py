@@ -119,6 +119,7 @@ class SpatialCorrelation(ImageScore):
 
     def scores(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         (a, a_some), (b, b_some) = _detail(preds), _detail(target)
+        # Of channels with mean 0 and norm 1, the product is Pearson's correlation.
         correlation = xp.sum(a * b, self.axes)
         return xp.mean(xp.where(a_some & b_some, correlation, xp.nan), -1)
 
@@ -146,6 +147,7 @@ def _detail(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     x = x - xp.mean(x, (1, 2), keepdims=True)
     rows = x[:, :-2] + x[:, 1:-1] + x[:, 2:]
     around = rows[:, :, :-2] + rows[:, :, 1:-1] + rows[:, :, 2:]
+    # `around` is the sum of all 3 x 3 pixels, so 9 gives the weight 8 in the middle.
     high = 9 * x[:, 1:-1, 1:-1] - around
     high = high - xp.mean(high, (1, 2), keepdims=True)
     norm = xp.sqrt(xp.sum(high * high, (1, 2), keepdims=True))
