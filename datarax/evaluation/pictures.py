@@ -18,8 +18,7 @@ from datarax.metrics.reading import unusable
 from datarax.plot.canvas import svg
 from datarax.plot.matrices import confusion_matrix
 from datarax.plot.reliability_diagram import reliability
-from datarax.plot.score_bars import score_histogram
-from datarax.plot.score_curves import precision_recall, roc
+from datarax.plot.score_figures import precision_recall, roc, score_histogram
 from datarax.statistics.scores import Scores
 from datarax.wrappers.bootstrap import Bootstrap
 from datarax.wrappers.classwise import Classwise

@@ -6,7 +6,7 @@ from datarax.plot.matrices import confusion_matrix as confusion_matrix
 from datarax.plot.reliability_diagram import reliability as reliability
 from datarax.plot.runs import history as history
 from datarax.plot.runs import quantiles as quantiles
-from datarax.plot.score_bars import score_histogram as score_histogram
-from datarax.plot.score_curves import precision_recall as precision_recall
-from datarax.plot.score_curves import roc as roc
+from datarax.plot.score_figures import precision_recall as precision_recall
+from datarax.plot.score_figures import roc as roc
+from datarax.plot.score_figures import score_histogram as score_histogram
 from datarax.plot.slice_dots import slices as slices

@@ -67,6 +67,13 @@ def new_axes(figure: "Figure", *place: "int | SubplotSpec") -> "Axes":
     return inked(figure.add_subplot(*place))
 
 
+def panels(count: int, columns: int, width: float, height: float) -> "list[Axes]":
+    """The axes of the panels of a new figure, row by row. Each has this size, in inches."""
+    rows = -(-count // columns)  # rounded up: the last row may have fewer
+    figure = new_figure(width * columns, height * rows)
+    return [new_axes(figure, rows, columns, i + 1) for i in range(count)]
+
+
 def inked(ax: "Axes", ink: str | None = None) -> "Axes":
     """The axes, with text and lines in the given colour or that of the user's style."""
     if ink is None:

@@ -61,10 +61,7 @@ def expert_load(metric: object, ax: "Axes | None" = None) -> "Figure":
             values = _EXPERTS.array(results.get(what))
             if np.isfinite(values).any():
                 # Of several layers, the least and the greatest.
-                ends = (
-                    canvas.number(float(np.nanmin(values))),
-                    canvas.number(float(np.nanmax(values))),
-                )
+                ends = (canvas.number(float(end(values))) for end in (np.nanmin, np.nanmax))
                 said.append(f"{what} {' to '.join(dict.fromkeys(ends))}")
         canvas.title(ax, ", ".join(said))
     else:
@@ -171,6 +168,7 @@ def _steps_map(
     from matplotlib.colors import LogNorm
 
     usable = np.isfinite(values) & (values > 0)
+    # The first group is at the top, as in an image.
     ax.set(xlim=(-0.5, max(len(steps), 1) - 0.5), ylim=(len(values) - 0.5, -0.5))
     if not (usable | (values == 0)).any():
         canvas.say(ax, "no data")

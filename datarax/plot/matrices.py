@@ -79,15 +79,12 @@ def confusion_matrix(
             f"{len(table)} labels do not fit into one ax; leave ax out, or draw one label: "
             f"results()[i]"
         )
-    # Nearly a square of panels, with the last row not full.
-    columns = int(np.ceil(np.sqrt(len(table))))
-    rows = -(-len(table) // columns)
-    figure = canvas.new_figure(2.6 * columns, 2.6 * rows)
-    for i, (one, label) in enumerate(zip(table, labels, strict=True)):
-        panel = canvas.new_axes(figure, rows, columns, i + 1) if ax is None else canvas.axes_of(ax)
+    columns = int(np.ceil(np.sqrt(len(table))))  # nearly a square of panels
+    several = canvas.panels(len(table), columns, 2.6, 2.6) if ax is None else [canvas.axes_of(ax)]
+    for panel, one, label in zip(several, table, labels, strict=True):
         _draw(panel, one, ["0", "1"], normalize, None)
         canvas.title(panel, canvas.shortened(label))
-    return figure if ax is None else canvas.figure_of(ax)
+    return canvas.figure_of(several[0])
 
 
 def _table(given: object) -> np.ndarray:

@@ -62,6 +62,7 @@ def reliability(
     some = np.isfinite(confidence) & np.isfinite(accuracy) & (weight > 0)
     # Shares are of each class; below, they are the mean over the classes.
     total = np.nansum(weight, 0) / (1 if is_count else groups)
+    # Of several classes, the bars of the counts are those of bins of equal width.
     left, width = np.arange(bins) / bins, np.full(bins, 1 / bins)
     if not some.any():
         canvas.say(ax, "no data")

@@ -84,12 +84,10 @@ def history(
             f"{len(panels)} results make too many panels; choose some of them with names=: "
             f"{', '.join(found[:40])}"
         )
-    across = 2 if len(panels) <= 4 else 3
-    down = -(-len(panels) // across)
-    figure = canvas.new_figure(4.6 * across, 2.9 * down)
-    for i, (title, members) in enumerate(panels.items()):
-        _panel(canvas.new_axes(figure, down, across, i + 1), run, members, title, x)
-    return figure
+    several = canvas.panels(len(panels), 2 if len(panels) <= 4 else 3, 4.6, 2.9)
+    for panel, (title, members) in zip(several, panels.items(), strict=True):
+        _panel(panel, run, members, title, x)
+    return canvas.figure_of(several[0])
 
 
 def _columns(run: Run) -> Columns:
@@ -237,6 +235,7 @@ def _bands(ax: "Axes", steps: np.ndarray, levels: list[float], values: np.ndarra
         return
     marker = {"marker": "o", "markersize": 3.5} if len(steps) <= _FEW_STEPS else {}
     names = [f"{canvas.number(100 * level)} %" for level in levels]
+    # Levels ascend: the first and the last are a pair, and so on inwards.
     pairs, has_middle = divmod(len(levels), 2)
     if has_middle:
         ax.plot(steps, values[pairs], color=canvas.COLORS[0], label=names[pairs], **marker)

@@ -66,7 +66,7 @@ def slices(
             ax.axvspan(overall["lower"], overall["upper"], color=ink, alpha=0.1, linewidth=0)
         # Above the axes: the dots may be anywhere within.
         canvas.legend(ax, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=None)
-    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_ylim(len(rows) - 0.5, -0.5)  # the first slice is at the top
     labels = [
         canvas.shortened(label, 20) + ("" if np.isfinite(x) else " (no data)")
         for label, x in zip(shown, values, strict=True)

@@ -166,9 +166,10 @@ class AsyncMetricCollector:
             )
         self._writer = writer
         self._stateful = metric if isinstance(metric, StatefulMetric) else None
+        like = metric.metric if isinstance(metric, StatefulMetric) else metric
         # Shapes and dtypes only: the first step may donate the arrays, and this does not keep a
         # large state alive.
-        self._like = _shapes_of(metric.metric if isinstance(metric, StatefulMetric) else metric)
+        self._like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
         self._structure = jax.tree.structure(self._like)
         self._timeout, self._limit, self._bounds = timeout, max_in_flight, bounds
         self._bound = self._was_bound = self._agreed = False
@@ -210,7 +211,7 @@ class AsyncMetricCollector:
         self._leave("has left the collector's block")
         while self._windows:
             self._windows[0].wait(self._timeout)
-            self._finish_oldest()
+            self._finished.append(self._windows.popleft())
         self._thread.shutdown()
         try:
             self._write_finished()
@@ -301,6 +302,7 @@ class AsyncMetricCollector:
         with _naming_window(name):
             reading = _reading_of(current, self._thread)
             empty = _emptied(current)
+        # `_meet` has passed the round of this window.
         reached = 0 if self._barrier is None else self._barrier.round - 1
         window = _Window(name, step, reading, self._barrier, reached, self._count)
         self._windows.append(window)
@@ -378,7 +380,7 @@ class AsyncMetricCollector:
         as by `ready`; one that cannot be written can still be read.
         """
         while self._windows and self._windows[0].is_ready():
-            self._finish_oldest()
+            self._finished.append(self._windows.popleft())
         if self._writer is None:
             return
         errors: list[Exception] = []
@@ -396,10 +398,6 @@ class AsyncMetricCollector:
                 self._finished.append(window)
         if errors:
             raise all_of(errors)
-
-    def _finish_oldest(self) -> None:
-        """Moves the oldest window, which is ready, to the finished ones."""
-        self._finished.append(self._windows.popleft())
 
     def _limit_unread(self) -> None:
         unread = 0 if self._writer is not None else len(self._finished)
@@ -460,19 +458,17 @@ class AsyncMetricCollector:
 
     def _make_room(self) -> None:
         while len(self._windows) >= self._limit:
-            self._wait_to_schedule(self._windows[0])
-            self._finish_oldest()
-
-    def _wait_to_schedule(self, window: _Window) -> None:
-        if not self._warned_of_waiting and not window.is_ready():
-            self._warned_of_waiting = True
-            _log.warning(
-                "AsyncMetricCollector: schedule_collection waits because %s is still in flight; "
-                "collect less often, or increase max_in_flight (now %d)",
-                window.name,
-                self._limit,
-            )
-        window.wait(self._timeout)
+            oldest = self._windows[0]
+            if not self._warned_of_waiting and not oldest.is_ready():
+                self._warned_of_waiting = True
+                _log.warning(
+                    "AsyncMetricCollector: schedule_collection waits because %s is still in "
+                    "flight; collect less often, or increase max_in_flight (now %d)",
+                    oldest.name,
+                    self._limit,
+                )
+            oldest.wait(self._timeout)
+            self._finished.append(self._windows.popleft())
 
     def _meet(self, barrier: Barrier, metric: Metric, name: str, over_cpus: bool) -> None:
         about = f"{name}, waiting to schedule"
@@ -557,11 +553,6 @@ def _emptied(metric: Metric) -> Metric:
         return jax.make_array_from_callback(x.shape, x.sharding, lambda index: empty[index])
 
     return jax.tree.map(like, metric, metric.reset())
-
-
-def _shapes_of(metric: Metric) -> Metric:
-    """The metric with shapes instead of arrays, which are not kept alive."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), metric)
 
 
 @contextlib.contextmanager

@@ -66,6 +66,7 @@ class StatefulMetric(nnx.Metric):
         """
         metric = self.metric
         if not args:
+            # Arguments by position are those of the metric itself, not outputs of a step.
             refuse_ignored(metric.routes(), kwargs, "StatefulMetric.update")
             kwargs = metric.arguments_from(kwargs)
         self.state.set_value(metric.update(*args, **kwargs))

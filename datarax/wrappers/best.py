@@ -19,7 +19,7 @@ from datarax.metrics.reading import Reading
 from datarax.metrics.row_updates import updated_at
 from datarax.wrappers.wrapper import Wrapper, value_shapes
 
-_MOST = 2**31 - 1
+_MOST = 2**31 - 1  # the greatest int32
 
 
 class BestValue(ElementwiseState):
@@ -69,6 +69,7 @@ class BestValue(ElementwiseState):
         is_earlier = (other.value == self.value) & (other.step < self.step)
         is_first = xp.isnan(self.value) & ~xp.isnan(other.value)
         wins = is_better | is_earlier | is_first
+        # The count stays at its greatest value instead of wrapping around.
         return self.with_parts(
             {
                 "value": xp.where(wins, other.value, self.value),

@@ -26,7 +26,13 @@ from datarax.numerics.exact import Exact
 from datarax.numerics.hashing import hashed, mixed
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.wrappers.collection import Collection
-from datarax.wrappers.wrapper import WithArgument, checked_confidence, checked_metric, prefixed
+from datarax.wrappers.wrapper import (
+    WithArgument,
+    checked_confidence,
+    checked_metric,
+    each_updated,
+    prefixed,
+)
 
 _STEPS = 1 << 16
 
@@ -90,7 +96,12 @@ class Resampled(WithArgument):
         """Checks the arguments of the constructor, and makes the states."""
         name = type(self).__name__
         self.metric = checked_metric(metric, name)
-        _refuse_extremes(metric, name)
+        if _all_extreme(metric):
+            raise MetricInputError(
+                f"{name}({metric!r}): resampling gives no valid interval of a value that maxima "
+                f"and minima of the data make up, because no replica can go beyond the data. "
+                f"Leave out {name} for this metric"
+            )
         self.replicas, self.seed = python_int(replicas), python_int(seed)
         positive_int(self.replicas, "replicas", least=2)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
@@ -248,13 +259,8 @@ class Bootstrap(Resampled):
 
     def _apply(self, calls: PyTree) -> Self:
         calls, target, seen = self.resampled(calls)
-        return self.with_parts(
-            {
-                "metric": self.metric.apply(calls),
-                "stack": self.stack.holding(self.stack.states.apply_at(calls, target)),
-                "seen": seen,
-            }
-        )
+        metric, stack = self.metric.apply(calls), each_updated(self.stack, calls, target)
+        return self.with_parts({"metric": metric, "stack": stack, "seen": seen})
 
     def reading(self) -> Reading:
         whole, replicas = self.metric.reading(), self.stack.map(lambda one: one.reading())
@@ -282,17 +288,8 @@ def extremes_of(metric: Metric) -> frozenset[str]:
     return frozenset(names)
 
 
-def _refuse_extremes(metric: Metric, caller: str) -> None:
-    """Raises if all results of a metric are extremes, which have no interval by resampling."""
-    if _all_extreme(metric):
-        raise MetricInputError(
-            f"{caller}({metric!r}): resampling gives no valid interval of a value that maxima and "
-            f"minima of the data make up, because no replica can go beyond the data. Leave out "
-            f"{caller} for this metric"
-        )
-
-
 def _all_extreme(metric: Metric) -> bool:
+    """Whether all results of a metric are extremes."""
     if isinstance(metric, Collection):
         return all(map(_all_extreme, metric.values()))
     return metric.is_extreme

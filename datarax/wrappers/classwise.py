@@ -12,6 +12,7 @@ from datarax.metrics.reading import Reading, is_wide
 from datarax.metrics.routing import joined
 from datarax.wrappers.wrapper import Wrapper, value_shapes
 
+# A dict of results has the number of values that could not be used under this name.
 _RESERVED = ("invalid",)
 
 

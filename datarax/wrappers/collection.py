@@ -238,8 +238,7 @@ class Collection(Metric):
             refuse_ignored(routes, outputs, "Collection.update")
         except MetricInputError:
             # The slow way, with the names of the metrics, which only the message needs.
-            routes = self.routes()
-            refuse_ignored(routes, outputs, "Collection.update")
+            refuse_ignored(self.routes(), outputs, "Collection.update")
         found = []
         for name, metric in metrics:
             try:
@@ -404,9 +403,10 @@ class MultiTask(Collection):
                     + (f"Did you mean {near[0]!r}?" if near else "Weights belong to a task")
                 )
             if not isinstance(outputs, Mapping):
+                got = "an array or a number" if hasattr(outputs, "dtype") else kind(outputs)
                 raise MetricTypeError(
-                    f"MultiTask.update: {name} is {_kind(outputs)}; expected a dict of the outputs "
-                    f"of this task"
+                    f"MultiTask.update: {name} is {got}; expected a dict of the outputs of this "
+                    f"task"
                 )
         calls = []
         for name, metric in self.items():  # in the order of the groups, as no two share one
@@ -418,10 +418,6 @@ class MultiTask(Collection):
                 given = _calls_of(name, metric, own)
             calls.append(given)
         return tuple(calls)
-
-
-def _kind(x: object) -> str:
-    return "an array or a number" if hasattr(x, "dtype") else kind(x)
 
 
 def _calls_of(name: str, metric: Metric, given: dict[str, PyTree]) -> PyTree:
@@ -461,7 +457,8 @@ def _over_another(metric: Metric, others: Iterable[Metric]) -> Metric:
 
 
 def _without_arrays(structure: Structure) -> Metric:
-    return structure.unflatten([None] * structure.num_leaves)
+    # Placeholders other than None, which JAX would take for a subtree without leaves.
+    return structure.unflatten([...] * structure.num_leaves)
 
 
 def _same_statistic(one: Structure, other: Structure) -> bool:
@@ -469,11 +466,7 @@ def _same_statistic(one: Structure, other: Structure) -> bool:
     a, b = _without_arrays(one), _without_arrays(other)
     if shares_statistic(a) and shares_statistic(b):
         a, b = statistic_of(a), statistic_of(b)
-    return jax.tree.structure(a, is_leaf=_is_none) == jax.tree.structure(b, is_leaf=_is_none)
-
-
-def _is_none(x: object) -> bool:
-    return x is None
+    return jax.tree.structure(a) == jax.tree.structure(b)
 
 
 def _all_equal(ours: Metric, theirs: Metric) -> bool:

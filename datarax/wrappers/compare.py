@@ -16,7 +16,7 @@ from datarax.metrics.routing import Route
 from datarax.numerics.exact import Exact
 from datarax.statistics.invalid_counts import sum_of_counts
 from datarax.wrappers.bootstrap import INDEX, Resampled, as_floats
-from datarax.wrappers.wrapper import reading_of
+from datarax.wrappers.wrapper import each_updated, reading_of
 
 _MODELS = ("a", "b")
 
@@ -99,7 +99,7 @@ class Compare(Resampled):
         self, twice: list[str], given: Mapping[str, PyTree], names: set[str | None]
     ) -> None:
         """Raises unless arguments that are given twice come in pairs, and are known."""
-        bases = {name[:-2] for name in twice}
+        bases = {name[:-2] for name in twice}  # without "_a" and "_b"
         if bases <= names and len(twice) == 2 * len(bases):
             return
         known = ", ".join(sorted(each for each in names if each))
@@ -129,23 +129,23 @@ class Compare(Resampled):
             if route.output is not None
         ]
         own = super().routes()[len(inner) :]
+        # None is required: an argument is given once, or for each model. `calls` checks that.
         return [route._replace(required=False) for route in [*inner, *twice, *own]]
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         given = {}
         for route in self.metric.routes():
-            pair = [f"{route.output}_{model}" for model in _MODELS]
+            pair = {model: f"{route.output}_{model}" for model in _MODELS}
             if route.output is None:
                 continue
-            if all(name in outputs for name in pair):
-                names = (f"{route.argument}_{model}" for model in _MODELS)
-                given |= dict(zip(names, (outputs[name] for name in pair), strict=True))
-            elif route.output in outputs:
+            if outputs.keys() >= {*pair.values()}:
+                given |= {f"{route.argument}_{model}": outputs[pair[model]] for model in _MODELS}
+            elif route.output in outputs:  # for both models
                 given[route.argument] = outputs[route.output]
             elif route.required or route.routed:
                 raise MetricInputError(
                     f"Compare({type(self.metric).__name__}) needs the output {route.output!r}, or "
-                    f"{pair[0]!r} and {pair[1]!r}, for the argument {route.argument!r}, and "
+                    f"{pair['a']!r} and {pair['b']!r}, for the argument {route.argument!r}, and "
                     f"update() was given: {', '.join(sorted(outputs)) or 'none'}"
                 )
         index = self.own_from(outputs)
@@ -158,10 +158,8 @@ class Compare(Resampled):
             {
                 "metric": self.metric.apply(calls["a"]),
                 "other": self.other.apply(calls["b"]),
-                "stack": self.stack.holding(self.stack.states.apply_at(calls["a"], target)),
-                "other_stack": self.other_stack.holding(
-                    self.other_stack.states.apply_at(calls["b"], target)
-                ),
+                "stack": each_updated(self.stack, calls["a"], target),
+                "other_stack": each_updated(self.other_stack, calls["b"], target),
                 "seen": seen,
             }
         )

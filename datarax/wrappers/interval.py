@@ -101,9 +101,8 @@ class Interval(MultiplyingWrapper):
                 f'Interval: method="wilson" is for proportions, and {type(metric).__name__} is '
                 f'none; expected "delta"'
             )
-        self.method = (
-            ("wilson" if metric.is_proportion else "delta") if method == "auto" else method
-        )
+        usual = "wilson" if metric.is_proportion else "delta"
+        self.method = usual if method == "auto" else method
         self.moments = TwoMoments(ratio[0].shape, crossed=True)
 
     def _apply(self, calls: PyTree) -> Self:
@@ -130,6 +129,7 @@ class Interval(MultiplyingWrapper):
             error = nan_where(n < 1, error)
         else:
             error = nan_where(n < 2, error * xp.sqrt(n / xp.maximum(n - 1, 1)))
+        # Half of what is outside the interval is above it, so z is the quantile at (1 + c) / 2.
         z = NormalDist().inv_cdf((1 + self.confidence) / 2)
         value = xp.asarray(whole.value)
         if self.method == "wilson":

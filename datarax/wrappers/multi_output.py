@@ -62,10 +62,12 @@ class MultiOutput(Stacked):
         return self._updated(calls, 0, lambda one, calls: one.apply(calls))
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
+        # Axis 0 is that of the places of an outer wrapper.
         return self._updated(calls, 1, lambda one, calls: one.apply_at(calls, target))
 
     def _updated(self, calls: PyTree, axis: int, update: Callable[..., Metric]) -> Self:
         """Updates the metric of each output with its calls; outputs are along `axis`."""
+        # `vmap` takes one axis for each array, so the calls are passed as a list of arrays.
         calls = jax.tree.map(self._with_arrays, calls, is_leaf=is_call)
         axes = [self._axes(call) for call in jax.tree.leaves(calls, is_leaf=is_call)]
         arrays, treedef = jax.tree.flatten(calls)
@@ -111,6 +113,7 @@ class MultiOutput(Stacked):
 
     def reading(self) -> Reading:
         each = self.stack.map(lambda one: one.reading())
+        # The form for `results` is that of one output, so stacked values take that for `compute`.
         value = jax.tree.map(
             lambda x: x.arrays() if isinstance(x, Presented) else x,
             each.value,

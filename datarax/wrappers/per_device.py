@@ -240,7 +240,7 @@ class PerDevice(Metric):
         leaves = jax.tree.leaves(self.copies)
         if is_traced(leaves) or not all(map(is_addressable, leaves)):
             return self.sync()
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # on devices, NaN and infinity give no warnings either
             copies = fetched(self.copies)
             each = [jax.tree.map(lambda x, i=i: x[i], copies) for i in range(self.device_count)]
             while len(each) > 1:  # neighbours in pairs, as on the devices
@@ -270,6 +270,7 @@ class PerDevice(Metric):
     def loaded(self, saved: PyTree, where: str) -> Self:
         # A plain metric is loaded and then replicated, so the layout when saving does not matter.
         empty = jax.tree.map(lambda leaf: leaf[0], self.copies.reset())
+        # Errors name the class of the metric that was saved, which is the plain one.
         outermost = where == type(self).__name__
         loaded = empty.loaded(saved, type(empty).__name__ if outermost else where)
         return self.with_parts({"copies": self._replicate(loaded.reset(), loaded)})
@@ -472,6 +473,7 @@ def _global(argument: PyTree, caller: str) -> PyTree:
     Raises:
         NotAddressableError: there are several processes, and only this process holds an array.
     """
+    # Under a trace, JAX takes an argument to be the same on every process.
     several = jax.process_count() > 1 and not isinstance(jnp.zeros(()), Tracer)
 
     def array(x: PyTree) -> jax.Array:

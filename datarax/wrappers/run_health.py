@@ -35,6 +35,7 @@ class TokenRate(Metric):
         """A new metric with a step folded in; see `Rate`. A step has weight 0 or 1."""
         seconds = numeric(elapsed, "elapsed")
         tokens = xp.full(seconds.shape, self.tokens, xp.int32)
+        # A step counts or it does not: its weight is not a share of its tokens.
         steps = None if weights is None else numeric(weights, "weights").astype(xp.bool_)
         return self.replace(
             total=self.total.update(tokens, where=steps),

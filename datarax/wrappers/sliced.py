@@ -20,8 +20,9 @@ from datarax.metrics.reading import Presented, Reading
 from datarax.metrics.row_updates import counted_rows, rows_of
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import in_range
-from datarax.wrappers.wrapper import WithArgument, prefixed
+from datarax.wrappers.wrapper import WithArgument, each_updated, prefixed
 
+# What `results` has beside the slices.
 _RESERVED = ("overall", "unknown", "invalid")
 
 
@@ -108,14 +109,9 @@ class Sliced(WithArgument):
 
     def _apply(self, calls: PyTree) -> Self:
         calls, place, unknown = self._places(calls)
-        slices = self.slices.states.apply_at(calls, Target(place, self.num_slices))
-        return self.with_parts(
-            {
-                "metric": self.metric.apply(calls),
-                "slices": self.slices.holding(slices),
-                "unknown": self.unknown.update(unknown),
-            }
-        )
+        slices = each_updated(self.slices, calls, Target(place, self.num_slices))
+        metric, unknown = self.metric.apply(calls), self.unknown.update(unknown)
+        return self.with_parts({"metric": metric, "slices": slices, "unknown": unknown})
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         # The places of an outer slicing, each with the slices of this one.
@@ -133,13 +129,8 @@ class Sliced(WithArgument):
         else:
             rows = vmap(MetricAccumulator(0).update)(unknown)
             (counted,) = merge_rows([self.unknown], [rows], target)
-        return self.with_parts(
-            {
-                "metric": self.metric.apply_at(calls, target),
-                "slices": self.slices.holding(states),
-                "unknown": counted,
-            }
-        )
+        metric, slices = self.metric.apply_at(calls, target), self.slices.holding(states)
+        return self.with_parts({"metric": metric, "slices": slices, "unknown": counted})
 
     def _places(self, calls: PyTree) -> tuple[PyTree, jax.Array, jax.Array]:
         """The calls without ids, the place of each row, and which rows are of no known slice."""
@@ -180,6 +171,7 @@ class Sliced(WithArgument):
 
     def reading(self) -> Reading:
         overall, slices = self.metric.reading(), self.slices.map(lambda one: one.reading())
+        # Wide bounds give a warning for all data, not for each slice again.
         return dataclasses.replace(
             overall,
             value=_Slices(overall.value, slices.value, self.unknown.value, self._labels),
@@ -211,6 +203,7 @@ class _Slices(Presented):
             name: jax.tree.map(lambda x, i=i: x[i], self.slices)
             for i, name in enumerate(self.names)
         }
+        # Only if there are any. What `compute` gives has a fixed structure, so it has no such item.
         unknown = {"unknown": self.unknown} if self.unknown else {}
         return {"overall": self.overall, **slices, **unknown}
 

@@ -96,6 +96,7 @@ class Transformed(Wrapper):
         try:
             mapped = function(dict(given))
         except KeyError as error:
+            # The key is a missing output, or else the function itself is wrong.
             (name,) = error.args or (None,)
             if not isinstance(name, str) or name in given:
                 raise
@@ -113,6 +114,7 @@ class Transformed(Wrapper):
     def routes(self) -> list[Route]:
         if self.inputs is None:
             return self.metric.routes()
+        # The function gets all outputs, so none of them counts as ignored.
         return [Route(type(self).__name__, "inputs", None, False, True, takes_all=True)]
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:

@@ -240,6 +240,11 @@ def is_untouched(metric: Metric) -> bool:
     return all(x is y for x, y in zip(now, new, strict=True))
 
 
+def each_updated(stack: Stack, calls: PyTree, target: Target) -> Stack:
+    """The stack of a wrapper, with each state updated with its rows of a batch."""
+    return stack.holding(stack.states.apply_at(calls, target))
+
+
 def prefixed(parts: Iterable[tuple[str, Mapping[str, PyTree]]]) -> dict[str, PyTree]:
     """Several dicts as one, with names like "outer/inner"."""
     return {joined(name, key): x for name, part in parts for key, x in part.items()}
