@@ -4,8 +4,8 @@ from typing import ClassVar, NamedTuple, Self
 
 import jax
 
-from datarax._checks import finite_number, numeric
-from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._checks import finite_number
+from datarax._typing import PyTree
 from datarax._xp import lax, read_on_host, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
@@ -22,8 +22,7 @@ from datarax.numerics.scaling import (
     times_power_of_two,
 )
 from datarax.numerics.special import tweedie_deviance
-from datarax.statistics.batches import pairs
-from datarax.statistics.loss_total import LOSSES, LossTotal
+from datarax.statistics.loss_total import LossTotal
 from datarax.statistics.moments import (
     Apart,
     CentralMoments,
@@ -144,18 +143,11 @@ class DevianceTotal(LossTotal):
         super().__post_init__()
         self.targets = DevianceMoments(order=1, power=self.parameter)
 
-    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        domain = LOSSES[self.loss].domain
-
-        def usable(p: jax.Array, t: jax.Array) -> jax.Array | None:
-            return domain(p, t, self.parameter) if domain else None
-
-        seen = super().update(preds, target, weights=weights)
-        _, t, w, _ = pairs(preds, target, weights, self.shape, usable)
-        examples = self.examples.combine(self.examples.of(w))
-        y, w = float_or_double(numeric(target, "target")), xp.broadcast_to(w, t.shape)
-        targets = self.targets.combine(self.targets.of(y, w))
-        return seen.replace(targets=targets, examples=examples)
+    def with_targets(self, target: jax.Array, w: jax.Array) -> dict[str, PyTree]:
+        return {
+            "targets": self.targets.combine(self.targets.of(float_or_double(target), w)),
+            "examples": self.examples.combine(self.examples.of(w)),
+        }
 
 
 class LeastLoss(NamedTuple):
@@ -190,11 +182,11 @@ class PinballTotal(LossTotal):
         super().__post_init__()
         self.targets = ValueHistogram(bits=self.bits, octaves=15, integers=True)
 
-    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        seen = super().update(preds, target, weights=weights)
-        _, _, w, _ = pairs(preds, target, weights, self.shape)
-        examples = self.examples.combine(self.examples.of(w))
-        return seen.replace(targets=self.targets.update(target, weights=w), examples=examples)
+    def with_targets(self, target: jax.Array, w: jax.Array) -> dict[str, PyTree]:
+        return {
+            "targets": self.targets.update(target, weights=w),
+            "examples": self.examples.combine(self.examples.of(w)),
+        }
 
     @computed_once
     @read_on_host
