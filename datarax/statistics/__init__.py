@@ -16,10 +16,10 @@ from datarax.statistics.cluster_moments import ClusterMoments as ClusterMoments
 from datarax.statistics.contingency import Contingency as Contingency
 from datarax.statistics.contingency import Ratings as Ratings
 from datarax.statistics.cross_moments import CrossMoments as CrossMoments
+from datarax.statistics.cross_moments import FeatureMoments as FeatureMoments
 from datarax.statistics.cross_moments import Residuals as Residuals
 from datarax.statistics.detections import Detections as Detections
 from datarax.statistics.distinct import Distinct as Distinct
-from datarax.statistics.feature_moments import FeatureMoments as FeatureMoments
 from datarax.statistics.invalid_counts import InvalidCounts as InvalidCounts
 from datarax.statistics.loss_total import LossTotal as LossTotal
 from datarax.statistics.moments import Moments as Moments

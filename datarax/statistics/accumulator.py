@@ -240,12 +240,11 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
 
     def plus(self, value: DoubleFloat) -> Self:
         """A copy of this sum of floats with a double-float added."""
-        total = DoubleFloat(*self.parts) + value
-        return self.with_parts({"parts": tuple(total)})
+        return self.with_value(DoubleFloat(*self.parts) + value)
 
     def with_value(self, value: DoubleFloat) -> Self:
         """A copy of this sum of floats that holds `value`."""
-        return self.with_parts({"parts": (value.high, value.low)})
+        return self.with_parts({"parts": tuple(value)})
 
     def described(self) -> tuple[dict[str, PyTree], dict[str, PyTree]]:
         config, parts = super().described()

@@ -1,5 +1,6 @@
 """Weights of values in bins that adapt to their range; `WideBins`: also of 32-bit integers."""
 
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -277,9 +278,7 @@ class AdaptiveBins(Positioned, LeafState):
 
     def extremes_on(self, extremes: Extremes, place: Places) -> Extremes:
         """The maxima of the extremes that get the same place."""
-        (negated_and_own,) = extremes
-        least = xp.full_like(negated_and_own, -xp.inf)
-        return (at(least)[:, *place].max(negated_and_own),)
+        return tuple(_greatest_at(place, x) for x in extremes)
 
     def aligned(self, reach: MetricAccumulator) -> Self:
         """The same weights in the bins of a range that includes the present one."""
@@ -330,20 +329,16 @@ class AdaptiveBins(Positioned, LeafState):
         if not self.keeps_extremes:
             rank = xp.broadcast_to(xp.arange(ring, dtype=xp.int32), (self.size, ring))
             lowest = _with_ends(grid.lowest(rank), -xp.inf, xp.inf)
-            is_tie = xp.isinf(lowest) | self._holds_one(lowest)
+            # Where no bit of the keys is cut, a bin holds one float.
+            digits = xp.finfo(lowest.dtype).nmant
+            start = lax.bitcast_convert_type(grid.bottom << digits, lowest.dtype)[:, None]
+            is_tie = xp.isinf(lowest) | ((grid.shift == 0)[:, None] & (xp.abs(lowest) >= start))
             return Contents(weights, lowest, is_tie, None, None)
         # An empty bin has the least value infinity and the greatest -infinity: a tie, too. The
         # least value is a better threshold than the edge of the bin: it occurs in the data.
         least, greatest = _taken(self.extremes.value, order)
         least = -least
         return Contents(weights, least, least >= greatest, least, greatest)
-
-    def _holds_one(self, lowest: jax.Array) -> jax.Array:
-        """Which bins hold one float, because no bit of the keys is cut."""
-        grid = self.grid
-        digits = xp.finfo(lowest.dtype).nmant
-        start = lax.bitcast_convert_type(grid.bottom << digits, lowest.dtype)
-        return (grid.shift == 0)[:, None] & (xp.abs(lowest) >= start[:, None])
 
 
 def _with_ends(x: jax.Array, low: float, high: float) -> jax.Array:
@@ -352,6 +347,11 @@ def _with_ends(x: jax.Array, low: float, high: float) -> jax.Array:
 
 def _taken(x: jax.Array, order: jax.Array) -> jax.Array:
     return xp.take_along_axis(x, xp.broadcast_to(order, x.shape), -1)
+
+
+def _greatest_at(place: Places, extremes: jax.Array) -> jax.Array:
+    """The maxima of the extremes (2, size, slots) that get the same place."""
+    return at(xp.full_like(extremes, -xp.inf))[:, *place].max(extremes)
 
 
 def _places_of(old: DyadicGrid, new: DyadicGrid) -> Places:
@@ -407,21 +407,15 @@ class WideBins(AdaptiveBins):
         return self.extremes.with_parts({"parts": tuple(table)})
 
     def extremes_on(self, extremes: Extremes, place: Places) -> Extremes:
-        def greatest(x: jax.Array) -> jax.Array:
-            return at(xp.full_like(x, -xp.inf))[:, *place].max(x)
-
-        high, low = DoubleFloat(*extremes).map(greatest)
+        high, low = DoubleFloat(*extremes).map(partial(_greatest_at, place))
         return high, xp.where(xp.isfinite(high), low, xp.zeros((), low.dtype))
 
     def contents(self) -> Contents:
         order = self.order(self.grid)
-
         weights, negated, greatest = (
             x.map(lambda part: _taken(part, order))
             for x in (self.counts.double, self.extremes.double[0], self.extremes.double[1])
         )
         least = -negated
-        is_tie = least >= greatest
-        return Contents(
-            weights, least.high, is_tie, least.high, greatest.high, stack([least, greatest])
-        )
+        ends = stack([least, greatest])
+        return Contents(weights, least.high, least >= greatest, least.high, greatest.high, ends)

@@ -27,13 +27,14 @@ from datarax._xp import all_finite, lax, on_host, xp
 from datarax.numerics.limbs import difference, is_wide
 from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, not_logits, out_of_range
 from datarax.statistics.thresholds import (
+    FLOAT32_EPS,
     check_binary_logits,
     check_known,
     check_logits,
     check_one_hot,
+    eps_of,
+    root_eps,
 )
-
-_FLOAT32_EPS = 2.0**-23
 
 
 class Examples(NamedTuple):
@@ -134,12 +135,11 @@ def examples(
             )
         # The constants 1 and 0 have the dtype of the target, which may be boolean.
         one, zero = (xp.asarray(x, target.dtype) for x in (1, 0))
-        positive = target == one
-        other = ~positive & (target != zero) & xp.isfinite(as_float(target))
+        labels = target == one
+        other = ~labels & (target != zero) & xp.isfinite(as_float(target))
         unusable = unusable_scores(scores) | not_finite(target) | out_of_range(other, target)
         if probabilities or (threshold is not None and is_integer(given)):
             unusable |= out_of_range((scores < 0) | (scores > 1), scores)
-        labels = positive
     else:
         target = integers(target, "target", "integer labels", booleans=True)
         if given.shape != (*target.shape, num_classes):
@@ -166,7 +166,7 @@ def examples(
             check_values(check_binary_logits, as_given, ignore_index, name)
     elif from_logits:
         check_values(check_logits, as_given, ignore_index, name)
-    return Examples(scores, labels, weight, invalid, min(_eps_of(given), _FLOAT32_EPS))
+    return Examples(scores, labels, weight, invalid, min(eps_of(given), FLOAT32_EPS))
 
 
 def not_distribution(p: jax.Array) -> Invalid:
@@ -175,18 +175,13 @@ def not_distribution(p: jax.Array) -> Invalid:
     The tolerance of the sum is `sqrt(eps)`: 3.5e-4 for float32 and float64, and more for a coarser
     dtype. It covers the rounding of each probability.
     """
-    tolerance = max(_eps_of(p), _FLOAT32_EPS) ** 0.5
-    p = as_float(p)
+    tolerance, p = root_eps(p), as_float(p)
     total, least, greatest = xp.sum(p, -1), xp.min(p, -1), xp.max(p, -1)
     outside = (least < 0) | (greatest > 1)
     # The value to report: one that is no probability, or the sum.
     value = xp.where(least < 0, least, xp.where(greatest > 1, greatest, total))
     # A sum is not finite if a term is not.
     return out_of_range(outside | (xp.abs(total - 1) > tolerance), value) | not_finite(total)
-
-
-def _eps_of(x: jax.Array) -> float:
-    return _FLOAT32_EPS if is_integer(x) else float(xp.finfo(x.dtype).eps)
 
 
 class Predictions(NamedTuple):
@@ -203,8 +198,8 @@ class Predictions(NamedTuple):
 
 
 def predictions(
-    preds: jax.Array,
-    target: jax.Array,
+    preds: ArrayLike,
+    target: ArrayLike,
     weights: Weights,
     size: int,
     top_k: int = 1,
@@ -229,6 +224,7 @@ def predictions(
         MetricInputError: the shapes do not fit together; shows both. Or labels may be one-hot.
         MetricTypeError: the labels are not integers.
     """
+    preds = numeric(preds, name)
     target = integers(target, "target", "integer labels", booleans=True)
     scores = preds.ndim == target.ndim + 1
     if scores and preds.shape != (*target.shape, size):

@@ -18,7 +18,7 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import Limbs, add_limbs, as_double, sum_integers
 from datarax.statistics.batches import pairs, rows_weight
-from datarax.statistics.feature_moments import check_features
+from datarax.statistics.cross_moments import check_features
 from datarax.statistics.invalid_counts import NOT_SAMPLED, CountsInvalid, not_finite
 
 

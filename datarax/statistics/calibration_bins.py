@@ -173,7 +173,7 @@ def equal_width(p: jax.Array, num_bins: int) -> jax.Array:
 def _equal_mass(cells: Bins, num_bins: int) -> Bins:
     """Bins of equal mass, from cells in order."""
     # For each cell the sum over it and all higher ones; the appended zero is past the last cell.
-    sums = Bins(*(suffix_sums(each).map(_append_zero) for each in cells))
+    sums = Bins(*(suffix_sums(each).map(lambda x: xp.pad(x, ((0, 0), (0, 1)))) for each in cells))
     total = sums.weight[:, :1]
     below = total - sums.weight
     # Bin k starts after all cells with `below * num_bins < total * k`. Both sides are products by
@@ -222,7 +222,3 @@ def _scatter_columns(
     values = xp.stack([x.reshape(-1) for x in columns], -1)
     sums = scatter_floats(place.reshape(-1), values, size)
     return [sums[:, i] for i in range(len(columns))]
-
-
-def _append_zero(x: jax.Array) -> jax.Array:
-    return xp.concatenate([x, xp.zeros_like(x[..., :1])], -1)

@@ -6,7 +6,7 @@ from typing import Self
 import jax
 import numpy as np
 
-from datarax._checks import default_float, numeric, positive_int, refuse_ignored
+from datarax._checks import default_float, positive_int, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
@@ -169,7 +169,6 @@ class PredictionCounts(TaskCounts):
     def _examples(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> _Examples:
         """The arguments of `counted`."""
         if self.num_classes is not None:
-            preds, target = numeric(preds, "preds"), numeric(target, "target")
             chosen, labels, w, invalid = predictions(
                 preds, target, weights, self.size, self.top_k, self.ignore_index
             )
@@ -254,6 +253,7 @@ class MatchCounts(PredictionCounts):
 
 def _right_and_wrong(right: jax.Array, w: jax.Array) -> jax.Array:
     rows = tuple(range(right.ndim))
+    # The weights are integers, see `sum_by_digits`, so the difference is exact.
     correct = xp.sum(_where(right, w), rows, w.dtype)
     return xp.stack([correct, xp.sum(w, rows, w.dtype) - correct])
 
@@ -325,12 +325,10 @@ class ConfusionCounts(CountsInvalid):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the labels are not integers.
         """
-        preds, target = numeric(preds, "preds"), numeric(target, "target")
-        size = self.num_classes
-        chosen, target, w, invalid = predictions(
-            preds, target, weights, size, ignore_index=self.ignore_index
+        chosen, labels, w, invalid = predictions(
+            preds, target, weights, self.num_classes, ignore_index=self.ignore_index
         )
-        cell = target * size + chosen[..., 0]
+        cell = labels * self.num_classes + chosen[..., 0]  # in the flat matrix
         # Labels of weight zero may be anything, so their cell may not exist.
         return self.with_batch(
             invalid, matrix=self.matrix.add(xp.where(w.astype(xp.bool_), cell, 0), w)

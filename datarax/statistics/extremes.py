@@ -35,12 +35,8 @@ class Greatest(ElementwiseState, kw_only=False):
 
     def empty(self) -> dict[str, PyTree]:
         dtype = np.dtype(default_float())
-        return {
-            "parts": (
-                *identity(MetricReduceOp.max, self.shape, dtype),
-                zeros(self.shape, dtype.name),
-            )
-        }
+        (least,) = identity(MetricReduceOp.max, self.shape, dtype)
+        return {"parts": (least, zeros(self.shape, dtype.name))}
 
     def fold(self, x: DoubleFloat, counts: jax.Array) -> Self:
         """Folds in values of shape (..., *shape) where `counts`, a mask of that shape, is true."""

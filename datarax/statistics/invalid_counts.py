@@ -106,6 +106,7 @@ def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
     """No row is invalid."""
     shape = x.shape
     if axes != ():
+        # A row has one code, whatever the axes along which it extends.
         gone = {axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,))}
         shape = [n for axis, n in enumerate(shape) if axis not in gone]
     return Invalid(xp.zeros(shape, np.int8))

@@ -7,7 +7,7 @@ import jax
 
 from datarax._checks import numeric
 from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.numerics.limbs import difference, difference_in_unit, float_or_double
 from datarax.numerics.products import row_cosines
@@ -45,8 +45,8 @@ class Loss(NamedTuple):
     leave the range of floats is two arrays: `part * 2**exponent`."""
     scale: Function | None = None
     """The divisor, which is summed too; `None` for the weight, which gives the mean."""
-    domain: Function | None = None
-    """The mask of the finite values for which the loss is defined; `None` for all."""
+    domain: Callable[[jax.Array, jax.Array, float], jax.Array | None] = lambda p, t, _: None
+    """The mask of the finite values for which the loss is defined; it returns `None` for all."""
     degree: Callable[[float], int] = lambda parameter: 0
     """If it is not 0: the power of the unit of the errors that is the unit of the value. Such
     losses get the errors in a unit in which none of them overflows."""
@@ -61,10 +61,6 @@ def _squared_log(p: jax.Array, t: jax.Array, e: jax.Array, _: float) -> jax.Arra
     # The absolute value of log(1 + p) - log(1 + t), as the logarithm of a ratio: nothing cancels.
     ratio = xp.abs(e) / (1 + xp.minimum(p, t))
     return xp.log1p(ratio) ** 2
-
-
-def _absolute_percentage(p: jax.Array, t: jax.Array, e: jax.Array, least: float) -> jax.Array:
-    return xp.abs(e) / xp.maximum(xp.abs(t), least)
 
 
 def _symmetric_percentage(p: jax.Array, t: jax.Array, e: jax.Array, _: float) -> jax.Array:
@@ -102,7 +98,7 @@ def _tweedie_domain(p: jax.Array, t: jax.Array, power: float) -> jax.Array:
 
 LOSSES: dict[LossName, Loss] = {
     "squared log": Loss(_squared_log, domain=lambda p, t, _: (p > -1) & (t > -1)),
-    "absolute percentage": Loss(_absolute_percentage),
+    "absolute percentage": Loss(lambda p, t, e, least: xp.abs(e) / xp.maximum(xp.abs(t), least)),
     "symmetric percentage": Loss(_symmetric_percentage),
     "weighted percentage": Loss(
         lambda p, t, e, _: xp.abs(e), lambda p, t, _: xp.abs(t), degree=lambda _: 1
@@ -162,10 +158,9 @@ class LossTotal(CountsInvalid, kw_only=False):
             if not shape:
                 raise MetricInputError("preds of shape (); expected rows, of shape (..., D)")
 
-        def domain(p: jax.Array, t: jax.Array) -> jax.Array | None:
-            return row.domain(p, t, parameter) if row.domain else None
-
-        p, t, w, invalid = pairs(preds, target, weights, shape, domain)
+        p, t, w, invalid = pairs(
+            preds, target, weights, shape, lambda p, t: row.domain(p, t, parameter)
+        )
         # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
         counts = xp.broadcast_to(w.astype(xp.bool_), p.shape)
         given, degree = [numeric(x, "preds") for x in (preds, target)], row.degree(parameter)
@@ -181,7 +176,12 @@ class LossTotal(CountsInvalid, kw_only=False):
         total = one.of_scaled(*value, w) if isinstance(value, tuple) else one.of(value, w)
         if degree:
             total = total.in_unit(unit * degree)
-        return self.with_batch(invalid, sums=self.sums.combine(stacked([total, one.of(scale, w)])))
+        sums = self.sums.combine(stacked([total, one.of(scale, w)]))
+        return self.with_batch(invalid, sums=sums, **self.with_targets(given[1], w))
+
+    def with_targets(self, target: jax.Array, w: jax.Array) -> dict[str, PyTree]:
+        """What else a subclass keeps of the targets and their weights: the changed children."""
+        return {}
 
     @property
     def total(self) -> ScaledTotal:

@@ -205,49 +205,6 @@ class CentralMoments(ElementwiseState, kw_only=False):
         return self.in_units(units).stored()
 
 
-class CrossedMoments(CentralMoments):
-    """Central moments, and the co-moments of pairs of elements: `product` says of which.
-
-    A co-moment is the sum of `w * (x - mean x) * (y - mean y)`. It is merged by the pairwise
-    formula of Pébay (2008). All elements must have the same weight.
-    """
-
-    co: Parts | DoubleFloat | tuple[()] = state()
-    """The co-moments; empty if they are not kept."""
-
-    def product(self, x: PyTree, y: PyTree) -> PyTree:
-        """The products, first of `x` and second of `y`, of the pairs whose co-moment is kept."""
-        raise TypeError(f"{type(self).__name__} does not define product()")
-
-    def with_co(self, co: DoubleFloat | tuple[()]) -> Self:
-        """A copy with other co-moments, in the units of this state."""
-        return self.with_parts({"co": co})
-
-    @property
-    def co_double(self) -> DoubleFloat:
-        """The co-moments in the units of this state."""
-        return as_double(self.co)  # type: ignore[arg-type]
-
-    def stored(self) -> Self:
-        return super().stored().with_parts({"co": tuple(self.co)})
-
-    def _times(self, weight: jax.Array | DoubleFloat, unit: jax.Array | None = None) -> Self:
-        held = super()._times(weight, unit)
-        if not self.co:
-            return held
-        factor = weight if unit is None else self.product(unit, unit * weight)
-        return held.with_co(self.co_double * factor)
-
-    def plus(self, other: Self, total: DoubleFloat, apart: "Apart") -> Self:
-        merged = super().plus(other, total, apart)
-        if not self.co:
-            return merged
-        # The merged co-moment is the sum of both, plus the product of the distances of the means
-        # times n m / (n + m).
-        between = self.product(apart.means, apart.means) * apart.factor[0]
-        return merged.with_co(self.co_double + other.co_double + between)
-
-
 def as_double(parts: Parts | DoubleFloat) -> DoubleFloat:
     """The double-float of two arrays."""
     return parts if isinstance(parts, DoubleFloat) else DoubleFloat(*map(xp.asarray, parts))

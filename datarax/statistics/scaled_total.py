@@ -263,10 +263,8 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         # The sum itself, if it is far from overflow; else its significand and its exponent.
         power = exponent_of(self.scaled.high)
         exponent = xp.asarray(self.exponent) + power
-        zero = self.scaled.high == 0
-        near = zero | (xp.abs(exponent) < _FAR)
+        near = (self.scaled.high == 0) | (xp.abs(exponent) < _FAR)
         apart = self.scaled.map(lambda x: times_power_of_two(x, -power))
-        exponent = xp.where(zero, xp.int32(0), exponent)
         exponent = xp.where(near, xp.int32(0), exponent)
         return self._holding(where(near, self.double, apart), exponent).stored()
 

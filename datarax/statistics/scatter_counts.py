@@ -180,12 +180,12 @@ class ScatterCounts(MergesRows, LeafState, kw_only=False):
             cell, weights = (x.reshape(place.size, cells_of_row) for x in (cell, weights))
             # The product may overflow for a row that is left out, and for a cell that is ignored.
             used = (place < target.places)[:, None] & (cell < cells)
-            at = place.astype(xp.int32)[:, None] * cells + cell
-            at = xp.where(used, at, xp.int32(size * cells))
+            flat = place.astype(xp.int32)[:, None] * cells + cell
+            flat = xp.where(used, flat, xp.int32(size * cells))
             if counts is None:
-                whole = whole.add(at, weights)
+                whole = whole.add(flat, weights)
             else:
-                whole = whole._with_repeated(at, weights, counts)
+                whole = whole._with_repeated(flat, weights, counts)
         pending = xp.broadcast_to(whole.pending, (size,))
         return self.with_parts(whole.children() | {"pending": pending})
 

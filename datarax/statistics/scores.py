@@ -161,6 +161,7 @@ class Scores(CountsInvalid):
         if self.from_logits:
             scores = _log_odds(scores, self.num_classes is not None)
         if self.num_classes is not None:
+            # Each class against the rest: its positives are the examples with its label.
             target = is_class(target, self.num_classes)
             w = xp.broadcast_to(w[..., None], scores.shape)
         parts = scores, target, w
@@ -309,6 +310,7 @@ class ScoreBuffer(KeepsRows, Scores):
 
     def _columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Scores, weights of positives and weights of negatives, of shape (size, capacity)."""
+        # What the columns of a row hold, `rows` says.
         data, size = xp.asarray(self.rows.data).T, self.size
         scores = data[:size]
         if self._has_labels:

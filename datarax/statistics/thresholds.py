@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from decimal import Decimal, localcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import jax
@@ -216,7 +216,7 @@ def check_sums(
 
     The tolerance is the root of the eps of the dtype. Rows with NaN pass: they are invalid.
     """
-    tolerance = _tolerance(preds)
+    tolerance = root_eps(preds)
     is_off = _Outside(1 - tolerance, 1 + tolerance, infinite=True)
     total = _first(preds, is_off, _Given(target, weights, ignore_index), _row_sums)
     if total is not None:
@@ -236,7 +236,7 @@ def check_losses(
     name: str,
 ) -> None:
     """Warns if a loss `-log(p)` is negative beyond rounding, as far as it is known."""
-    is_negative = _Outside(-_tolerance(losses), np.inf)
+    is_negative = _Outside(-root_eps(losses), np.inf)
     loss = _first(losses, is_negative, _Given(target, weights, ignore_index))
     if loss is not None:
         warn(
@@ -279,14 +279,17 @@ class _Outside(NamedTuple):
 
 _NOT_PROBABILITY = _Outside(0, 1)
 
+FLOAT32_EPS = 2.0**-23
 
-def _tolerance(x: ArrayLike) -> float:
+
+def root_eps(x: ArrayLike) -> float:
     """The root of the eps of a dtype; that of float32 for a finer one and for integers."""
-    return max(_eps(x), 2.0**-23) ** 0.5
+    return max(eps_of(x), FLOAT32_EPS) ** 0.5
 
 
-def _eps(x: ArrayLike) -> float:
-    return float(xp.finfo(_array(x).dtype).eps) if _is_float(x) else 0.0
+def eps_of(x: ArrayLike) -> float:
+    """The distance from 1 to the next float of a dtype; that of float32 for integers."""
+    return float(xp.finfo(_array(x).dtype).eps) if _is_float(x) else FLOAT32_EPS
 
 
 def _is_float(x: ArrayLike) -> bool:
@@ -299,7 +302,7 @@ def _array(x: ArrayLike) -> jax.Array:
 
 def _are_probabilities(preds: ArrayLike, counted: np.ndarray) -> bool:
     """Whether all rows that are counted are distributions."""
-    tolerance = max(_tolerance(0.0), 4 * _eps(preds))
+    tolerance = max(FLOAT32_EPS**0.5, 4 * eps_of(preds))
     if _is_on_accelerator(preds):
         return bool(_distributions_on_device(preds, counted, tolerance))
     preds, counted = np.asarray(preds).reshape(-1, np.shape(preds)[-1]), counted.reshape(-1)
@@ -331,13 +334,10 @@ def _row_sums(x: Array, /) -> Array:
         return x @ np.ones(x.shape[-1], x.dtype)
 
 
-@lru_cache(maxsize=64)
-def _any_on_device(condition: OfArray, of: OfArray | None) -> Callable[[ArrayLike], Array]:
-    def found(x: jax.Array) -> jax.Array:
-        x = x.astype(xp.float32)
-        return xp.any(condition(x if of is None else of(x)))
-
-    return jax.jit(found)
+@partial(jax.jit, static_argnums=(1, 2))
+def _any_on_device(x: jax.Array, condition: OfArray, of: OfArray | None) -> jax.Array:
+    x = x.astype(xp.float32)
+    return xp.any(condition(x if of is None else of(x)))
 
 
 def _is_on_accelerator(x: ArrayLike) -> bool:
@@ -354,7 +354,7 @@ def _first(
     if not _are_known(x, given.target, given.weights):
         return None
     # From an accelerator, one number is read, not the array, unless there is something to report.
-    if _is_on_accelerator(x) and not bool(_any_on_device(condition, of)(x)):
+    if _is_on_accelerator(x) and not bool(_any_on_device(x, condition, of)):
         return None
     x = _numbers(x)
     if x.dtype == np.bool_:

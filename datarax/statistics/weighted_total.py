@@ -168,15 +168,14 @@ class EntropyTotals(CountsInvalid, kw_only=False):
         x = as_float(given)
         unusable = not_logits(x, 1) if self.from_logits else not_distribution(given)
         w, invalid = rows_weight(unusable, weights)
+        p = xp.where(w.astype(xp.bool_)[:, None], x, 0)
         if self.from_logits:
             check_values(check_logits, (None, weights, preds), None, "preds")
-        if self.from_logits:
-            log_p = special.log_softmax(xp.where(w.astype(xp.bool_)[:, None], x, 0), axis=-1)
+            log_p = special.log_softmax(p, axis=-1)
             p = xp.exp(log_p)
             # p log(p) is 0 for p = 0, where the product would be NaN.
             negentropy = xp.sum(xp.where(p > 0, p * log_p, 0), axis=-1)
         else:
-            p = xp.where(w.astype(xp.bool_)[:, None], x, 0)
             negentropy = xp.sum(special.xlogy(p, p), -1)
         p = xp.pad(p, ((0, 0), (0, self.num_classes - x.shape[1])))
         columns = xp.concatenate([p, negentropy[:, None], xp.ones_like(negentropy)[:, None]], 1)
@@ -186,6 +185,6 @@ class EntropyTotals(CountsInvalid, kw_only=False):
     @property
     def distributions(self) -> Distributions:
         """The means over rows; NaN where there are none."""
-        *_, weight = xp.arange(self.num_classes + 2, dtype=xp.int32)
-        means = (self.sums.number / self.sums.number[weight]).to_double()
+        sums = self.sums.number
+        means = (sums / sums[self.num_classes + 1]).to_double()
         return Distributions(means[:-2], means[-2])

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +34,7 @@ def apply(metric: Metric, call: PyTree) -> Metric:
     return metric.update(*args, **kwargs)
 
 
-@partial(jax.jit, donate_argnums=0)
-def _update(metric: Metric, call: PyTree) -> Metric:
-    return apply(metric, call)
+_update = jax.jit(apply, donate_argnums=0)
 
 
 def fold(metric: Metric, calls: Iterable[PyTree]) -> Metric:
@@ -59,9 +56,7 @@ def read(metric: Metric) -> tuple[PyTree, jax.Array]:
     return metric.compute(), _invalid_count(metric)
 
 
-@jax.jit
-def _invalid_count(metric: Metric) -> jax.Array:
-    return metric.invalid_count()
+_invalid_count = jax.jit(lambda metric: metric.invalid_count())
 
 
 @jax.jit
@@ -133,6 +128,7 @@ class Subject:
         # Copies as NumPy arrays, which donation cannot delete.
         self.metric = jax.tree.map(np.array, self.metric)
         self.calls = [_as_call(batch) for batch in batches]
+        # Batches that are steps of a run have no common axis: any one size passes the check.
         shapes = {", ".join(map(described, jax.tree.leaves(call))) for call in self.calls}
         sizes = {x.shape[0] if x.ndim else 0 for x in jax.tree.leaves(self.calls)} if rows else {2}
         if len(self.calls) < 3 or len(shapes) != 1 or len(sizes) != 1 or min(sizes) < 2:
@@ -251,9 +247,7 @@ def numbers(state: Metric) -> dict[str, jax.Array | Exact]:
     }
 
 
-@jax.jit
-def _canonical(state: Metric) -> Metric:
-    return state.canonical()
+_canonical = jax.jit(lambda state: state.canonical())
 
 
 def _is_two_parts(x: PyTree) -> bool:

@@ -66,7 +66,7 @@ def _compare(
     if isinstance(got, jax.Array) and isinstance(want, jax.Array) and a.dtype != b.dtype:
         raise Unequal(f"{name} has the dtype {a.dtype}, expected {b.dtype}")
     whole = _is_whole(a) and _is_whole(b)
-    if whole:
+    if whole:  # integers must be equal: `ulps` and `atol` are for floats
         equal, unit = a == b, np.ones(a.shape)
     else:
         dtype = got.high.dtype if isinstance(got, Exact) else a.dtype
@@ -78,6 +78,7 @@ def _compare(
             equal |= np.abs(a - b) <= np.maximum(ulps * unit, atol)
     if equal.all():
         return
+    # The message shows the first difference, and counts all.
     place = tuple(map(int, np.argwhere(~equal)[0]))
     x, y = a[place].item(), b[place].item()
     message = f"{name}{list(place) if place else ''} is {x!r}, expected {y!r}"

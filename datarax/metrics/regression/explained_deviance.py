@@ -4,8 +4,8 @@ from typing import ClassVar, NamedTuple, Self
 
 import jax
 
-from datarax._checks import finite_number, numeric
-from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._checks import finite_number
+from datarax._typing import PyTree
 from datarax._xp import lax, read_on_host, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
@@ -22,8 +22,7 @@ from datarax.numerics.scaling import (
     times_power_of_two,
 )
 from datarax.numerics.special import tweedie_deviance
-from datarax.statistics.batches import pairs
-from datarax.statistics.loss_total import LOSSES, LossTotal
+from datarax.statistics.loss_total import LossTotal
 from datarax.statistics.moments import (
     Apart,
     CentralMoments,
@@ -145,19 +144,12 @@ class DevianceTotal(LossTotal):
         super().__post_init__()
         self.targets = DevianceMoments(order=1, power=self.parameter)
 
-    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        domain = LOSSES[self.loss].domain
-
-        def usable(p: jax.Array, t: jax.Array) -> jax.Array | None:
-            return domain(p, t, self.parameter) if domain else None
-
-        seen = super().update(preds, target, weights=weights)
-        # The weights with which the loss was added: zero where it is not defined.
-        _, _, w, _ = pairs(preds, target, weights, self.shape, usable)
-        examples = self.examples.combine(self.examples.of(w))
-        y = float_or_double(numeric(target, "target"))
-        targets = self.targets.combine(self.targets.of(y, w))
-        return seen.replace(targets=targets, examples=examples)
+    def with_targets(self, target: jax.Array, w: jax.Array) -> dict[str, PyTree]:
+        # `w` is zero where the loss is not defined.
+        return {
+            "targets": self.targets.combine(self.targets.of(float_or_double(target), w)),
+            "examples": self.examples.combine(self.examples.of(w)),
+        }
 
 
 class LeastLoss(NamedTuple):
@@ -192,12 +184,12 @@ class PinballTotal(LossTotal):
         super().__post_init__()
         self.targets = ValueHistogram(bits=self.bits, octaves=15, integers=True)
 
-    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        seen = super().update(preds, target, weights=weights)
-        _, _, w, _ = pairs(preds, target, weights, self.shape)
-        examples = self.examples.combine(self.examples.of(w))
+    def with_targets(self, target: jax.Array, w: jax.Array) -> dict[str, PyTree]:
         # With the weights of the loss: a target without a usable prediction is left out.
-        return seen.replace(targets=self.targets.update(target, weights=w), examples=examples)
+        return {
+            "targets": self.targets.update(target, weights=w),
+            "examples": self.examples.combine(self.examples.of(w)),
+        }
 
     @computed_once
     @read_on_host

@@ -17,7 +17,7 @@ from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.products import matrix_product
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.buffer import FeatureBuffer
-from datarax.statistics.feature_moments import FeatureMoments
+from datarax.statistics.cross_moments import FeatureMoments
 from datarax.statistics.weighted_total import EntropyTotals
 
 Features = Callable[[jax.Array], jax.Array] | None
