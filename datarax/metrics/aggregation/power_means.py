@@ -9,19 +9,18 @@ from datarax._checks import as_float, choice, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
-from datarax.metrics.aggregation.value_metric import ValueMetric
+from datarax.metrics.aggregation.summary import ValueMetric
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, significand, times_power_of_two
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.extremes import Extremes
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal, stacked
 
 
-class PowerTotal(State, kw_only=False):
+class PowerTotal(CountsInvalid, kw_only=False):
     """The sum of `w * |x|**power`, or of `w * log(x)` for a power of 0; and the sum of `w`.
 
     Each sum is scaled by powers of two, so that no power and no product overflows or underflows.
@@ -35,7 +34,6 @@ class PowerTotal(State, kw_only=False):
 
     zeros = MetricAccumulator(0, MetricReduceOp.max)
     """1 if there were zeros."""
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         # The sum of powers, or of exponents and of logarithms of significands; and that of weights.
@@ -59,10 +57,10 @@ class PowerTotal(State, kw_only=False):
             terms = [_powers(size, self.power, factor)]
         else:
             terms = [one.of(part, factor) for part in _logarithms(size)]
-        return self.replace(
+        return self.with_batch(
+            invalid,
             sums=self.sums.combine(stacked([*terms, one.of(w)])),
             zeros=self.zeros.update(some & (x == 0)),
-            invalid=self.invalid.update(invalid),
         )
 
     @property

@@ -11,18 +11,17 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, OnInvalid, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import field, state
-from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
-from datarax.metrics.aggregation.value_metric import ValueMetric
+from datarax.metrics.aggregation.summary import ValueMetric
 from datarax.metrics.base import bounds_of
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.value_histogram import Method, ValueHistogram, checked_q
 
 
-class BinCounts(State, kw_only=False):
+class BinCounts(CountsInvalid, kw_only=False):
     """The weight of the values in each bin: below all edges, between two edges, above all edges."""
 
     edges: Sequence[float]
@@ -31,8 +30,6 @@ class BinCounts(State, kw_only=False):
     rounded: bool = False
     """Whether values that are floats are compared with the edges rounded to their dtype, as
     `numpy.histogram` does for bins of equal width, or with the exact edges."""
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         given = self.edges
@@ -63,7 +60,7 @@ class BinCounts(State, kw_only=False):
         place = xp.searchsorted(xp.asarray(edges), x, side="right").astype(xp.int32)
         highest = len(edges)
         place = xp.where((place == highest) & (x <= xp.asarray(last)), highest - 1, place)
-        return self.replace(counts=self.counts.add(place, w), invalid=self.invalid.update(invalid))
+        return self.with_batch(invalid, counts=self.counts.add(place, w))
 
 
 def _thresholds(edges: Sequence[float], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
