@@ -21,8 +21,8 @@ from datarax.metrics.aggregation.summary import Std as Std
 from datarax.metrics.aggregation.summary import Sum as Sum
 from datarax.metrics.aggregation.summary import Variance as Variance
 from datarax.metrics.aggregation.summary import WeightedMean as WeightedMean
-from datarax.metrics.audio.distortion import SDR as SDR
 from datarax.metrics.audio.intelligibility import STOI as STOI
+from datarax.metrics.audio.noise_ratios import SDR as SDR
 from datarax.metrics.audio.noise_ratios import SISDR as SISDR
 from datarax.metrics.audio.noise_ratios import SISNR as SISNR
 from datarax.metrics.audio.noise_ratios import SNR as SNR
