@@ -57,6 +57,8 @@ class BinCounts(CountsInvalid, kw_only=False):
         if self.rounded and not is_integer(given):
             near = np.asarray(self.edges).astype(given.dtype).astype(default_float())
             edges, last = near, near[-1]
+        # How many edges are at or below each value: 0 is below all bins, and `highest` above them,
+        # except at the last edge, which belongs to the last bin.
         place = xp.searchsorted(xp.asarray(edges), x, side="right").astype(xp.int32)
         highest = len(edges)
         place = xp.where((place == highest) & (x <= xp.asarray(last)), highest - 1, place)
@@ -209,13 +211,12 @@ class Histogram(ValueMetric):
     statistic: BinCounts = state()
 
     def __post_init__(self) -> None:
-        if (self.num_bins is None) != (self.range is None):
-            raise MetricInputError("Histogram: give edges=, or both num_bins= and range=")
         edges, uniform = self.edges, self.num_bins is not None
-        if uniform:
+        if uniform and self.range is not None:
             edges, self.range = _equal_bins(self.num_bins, self.range)
-        # A copy with another field changed has both.
-        if edges is None or (uniform and self.edges not in (None, edges)):
+        # `edges` may be given beside `num_bins` if they agree, as in a copy with a changed field.
+        differ = uniform and self.edges not in (None, edges)
+        if uniform != (self.range is not None) or edges is None or differ:
             raise MetricInputError("Histogram: give edges=, or both num_bins= and range=")
         self.statistic = BinCounts(edges, rounded=uniform)
         self.edges = self.statistic.edges
@@ -226,12 +227,12 @@ class Histogram(ValueMetric):
 
 
 def _equal_bins(
-    num_bins: int | None, limits: tuple[float, float] | None
+    num_bins: int | None, limits: tuple[float, float]
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     """The edges of bins of equal width, and the outer ones."""
     positive_int(num_bins, "num_bins")
     try:
-        lowest, highest = map(float, limits)  # type: ignore[arg-type]
+        lowest, highest = map(float, limits)
     except (TypeError, ValueError):
         raise MetricInputError(f"range={limits!r}; expected (lowest, highest)") from None
     edges = np.linspace(lowest, highest, num_bins + 1).tolist()  # type: ignore[operator]

@@ -52,6 +52,7 @@ class Newest(ElementwiseState):
 
     def combine(self, other: Self) -> Self:
         a, b = self, other
+        # Of equal steps the greater value, so that the order of merges does not matter.
         greater = xp.where(a.step < b.step, b.value, xp.maximum(a.value, b.value))
         return self.with_parts(
             {
@@ -78,6 +79,7 @@ class DecayedSums(ElementwiseState, kw_only=False):
         """The sums of a batch, from values `x`, their weights `w` and steps, of one shape."""
         counts = w > 0
         newest = xp.max(step, initial=_FIRST, where=counts)
+        # Older values of the batch have decayed by its newest step.
         w = w * self._decay_since(newest, step).high
         axes = tuple(range(x.ndim))
         total = sum_floats(xp.where(counts, x, 0) * w, axes)
@@ -140,7 +142,7 @@ class LastStep(CountsInvalid):
     @property
     def value(self) -> jax.Array:
         """The last value; NaN where there is no data."""
-        last = xp.asarray(self.newest.value)
+        last = xp.asarray(self.newest.value)  # -inf without data
         return nan_where(~xp.isfinite(last), last)
 
 

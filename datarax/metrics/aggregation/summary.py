@@ -92,16 +92,17 @@ class ExactTotal(WeightedTotal):
         x, w = numeric(values, "values"), None if weights is None else numeric(weights, "weights")
         seen = super().update(x, weights=w)
         whole, is_float = self.whole, xp.bool_(not is_integer(x))
-        if w is None and is_integer(x):
+        if not is_integer(x):
+            pass  # the total alone holds floats
+        elif w is None:
             whole = whole.update(x)
-        elif w is None or not is_integer(x):
-            pass  # the total alone holds it
         elif w.dtype == xp.bool_:
             w = lax.expand_dims(w, range(w.ndim, x.ndim))
             whole = whole.update(xp.where(w, x, xp.zeros((), x.dtype)))
         else:
             w, is_float = _whole_weights(w)
             w = xp.broadcast_to(lax.expand_dims(w, range(w.ndim, x.ndim)), x.shape)
+            # A product of two int32 needs 64 bits: without x64, products are summed in two limbs.
             if x64_enabled():
                 whole = whole.update(x.astype(xp.int64) * w.astype(xp.int64))
             else:
@@ -128,7 +129,8 @@ def _whole_weights(w: jax.Array) -> tuple[jax.Array, jax.Array]:
         return xp.maximum(w, xp.zeros((), w.dtype)), xp.zeros((), xp.bool_)
     # A mask of floats, for example, still gives whole numbers.
     w = as_float(w)
-    fits = (w >= 0) & (w == xp.round(w)) & (w < 2.0**31)
+    fits = (w >= 0) & (w == xp.round(w)) & (w < 2.0**31)  # as an int32
+    # Weights that are invalid, or count as zero, leave the sum exact.
     is_part = ~fits & xp.isfinite(w) & (w >= least_weight())
     return xp.where(fits, w, 0).astype(xp.int32), is_part
 
