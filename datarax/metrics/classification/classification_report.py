@@ -105,14 +105,14 @@ class ClassificationReport(CountMetric):
         return values
 
     def _ratios(self, c: Counts) -> dict[str, jax.Array]:
-        ratios = (
-            (c.tp, c.predicted_positives),
-            (c.tp, c.positives),
-            (c.tp * 2, c.tp * 2 + c.fp + c.fn),
-        )
+        ratios = {
+            "precision": (c.tp, c.predicted_positives),
+            "recall": (c.tp, c.positives),
+            "f1-score": (c.tp * 2, c.tp * 2 + c.fp + c.fn),
+        }
         return {
             name: nan_where(c.total.high <= 0, quotient(*ratio, self.zero_division))
-            for name, ratio in zip(_COLUMNS, ratios, strict=True)
+            for name, ratio in ratios.items()
         }
 
     def text(self, digits: int = 2) -> str:
