@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from datarax.metrics.aggregation.cardinality import Cardinality as Cardinality
 from datarax.metrics.aggregation.power_means import GeometricMean as GeometricMean
 from datarax.metrics.aggregation.power_means import HarmonicMean as HarmonicMean
 from datarax.metrics.aggregation.power_means import Norm as Norm
@@ -13,6 +12,7 @@ from datarax.metrics.aggregation.quantiles import Quantile as Quantile
 from datarax.metrics.aggregation.recent import ExponentialMovingAverage as ExponentialMovingAverage
 from datarax.metrics.aggregation.recent import LastValue as LastValue
 from datarax.metrics.aggregation.recent import Rate as Rate
+from datarax.metrics.aggregation.summary import Cardinality as Cardinality
 from datarax.metrics.aggregation.summary import Max as Max
 from datarax.metrics.aggregation.summary import Mean as Mean
 from datarax.metrics.aggregation.summary import Min as Min
@@ -21,8 +21,8 @@ from datarax.metrics.aggregation.summary import Std as Std
 from datarax.metrics.aggregation.summary import Sum as Sum
 from datarax.metrics.aggregation.summary import Variance as Variance
 from datarax.metrics.aggregation.summary import WeightedMean as WeightedMean
-from datarax.metrics.audio.distortion import SDR as SDR
 from datarax.metrics.audio.intelligibility import STOI as STOI
+from datarax.metrics.audio.noise_ratios import SDR as SDR
 from datarax.metrics.audio.noise_ratios import SISDR as SISDR
 from datarax.metrics.audio.noise_ratios import SISNR as SISNR
 from datarax.metrics.audio.noise_ratios import SNR as SNR

@@ -9,19 +9,18 @@ from datarax._checks import as_float, choice, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
-from datarax.metrics.aggregation.value_metric import ValueMetric
+from datarax.metrics.aggregation.summary import ValueMetric
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, significand, times_power_of_two
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.extremes import Extremes
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal, stacked
 
 
-class PowerTotal(State, kw_only=False):
+class PowerTotal(CountsInvalid, kw_only=False):
     """The sum of `w * |x|**power`, or of `w * log(x)` for a power of 0; and the sum of `w`.
 
     Each sum is scaled by powers of two, so that no power and no product overflows or underflows.
@@ -35,7 +34,6 @@ class PowerTotal(State, kw_only=False):
 
     zeros = MetricAccumulator(0, MetricReduceOp.max)
     """1 if there were zeros."""
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         # The sum of powers, or of exponents and of logarithms of significands; and that of weights.
@@ -53,16 +51,17 @@ class PowerTotal(State, kw_only=False):
         w, invalid = rows_weight(unusable, weights)
         w = xp.broadcast_to(w, x.shape)
         some, one = w.astype(xp.bool_), ScaledTotal()
+        # Zeros, and values that do not count, become 1 with weight 0: its powers are finite.
         size = xp.where(some & (x != 0), xp.abs(x), 1)
         factor = xp.where(x != 0, w, xp.zeros((), w.dtype))
         if self.power:
             terms = [_powers(size, self.power, factor)]
         else:
             terms = [one.of(part, factor) for part in _logarithms(size)]
-        return self.replace(
+        return self.with_batch(
+            invalid,
             sums=self.sums.combine(stacked([*terms, one.of(w)])),
             zeros=self.zeros.update(some & (x == 0)),
-            invalid=self.invalid.update(invalid),
         )
 
     @property
@@ -76,6 +75,7 @@ class PowerTotal(State, kw_only=False):
         else:
             value = self._geometric_mean()
         if self.power <= 0:
+            # The limit: log(x) and 1 / x are infinite at a zero.
             value = xp.where(self.zeros.value > 0, 0, value)
         return nan_where(self._weight.double.high == 0, value)
 
@@ -89,6 +89,7 @@ class PowerTotal(State, kw_only=False):
             return x.root()
         if self.power == 1:
             return x.to_float()
+        # The harmonic mean is the reciprocal of the mean of 1 / x.
         some = x.double.high > 0
         inverse = ScaledDouble.of(xp.ones_like(x.double.high)) / x
         return xp.where(some, inverse.to_float(), 0)
@@ -107,6 +108,7 @@ def _powers(x: jax.Array, power: int, w: jax.Array) -> ScaledTotal:
     """The sum of `w * x**power` for positive values."""
     if power > 0:
         return ScaledTotal().of_powers(x, power, w)
+    # 1 / x and w / x would overflow for tiny x: significands and exponents are kept apart.
     terms, exponents = 1 / significand(x), -exponent_of(x)
     if w.dtype == xp.bool_:
         return ScaledTotal().of_terms(xp.where(w, terms, 0), exponents)
@@ -126,7 +128,14 @@ def _zero_where_nan(x: jax.Array) -> jax.Array:
     return xp.where(xp.isnan(x), 0, x)
 
 
-class RootMeanSquare(ValueMetric):
+class PowerMean(ValueMetric):
+    """A power mean of values. A subclass says which one by the `PowerTotal` in `statistic`."""
+
+    def compute(self) -> PyTree:
+        return self.statistic.mean()
+
+
+class RootMeanSquare(PowerMean):
     """The weighted root mean square.
 
     `sqrt(sum(w * x**2) / sum(w))`. Squares of large and tiny values neither overflow nor underflow.
@@ -141,16 +150,13 @@ class RootMeanSquare(ValueMetric):
 
     statistic = PowerTotal(2)
 
-    def compute(self) -> PyTree:
-        return self.statistic.mean()
-
 
 class Norm(ValueMetric):
     """The norm of all values as one vector.
 
     `sum(w * |x|**ord)**(1 / ord)`, or the greatest `|x|` where `ord` is infinite. To get the norm
-    of a gradient, update with each of its arrays once. No data gives NaN. As `numpy.linalg.norm`
-    of a vector in all else.
+    of a gradient, update with each of its arrays once. No data gives NaN. Otherwise as
+    `numpy.linalg.norm` of a vector.
 
     Raises:
         MetricInputError: an `ord` other than 1, 2 and infinity.
@@ -183,7 +189,7 @@ class Norm(ValueMetric):
         return xp.maximum(greatest, -least)
 
 
-class GeometricMean(ValueMetric):
+class GeometricMean(PowerMean):
     """The weighted geometric mean of values that are not negative.
 
     `exp(sum(w * log(x)) / sum(w))`. One zero makes it zero, as in `scipy.stats.gmean`. Negative
@@ -198,11 +204,8 @@ class GeometricMean(ValueMetric):
 
     statistic = PowerTotal(0)
 
-    def compute(self) -> PyTree:
-        return self.statistic.mean()
 
-
-class HarmonicMean(ValueMetric):
+class HarmonicMean(PowerMean):
     """The weighted harmonic mean of values that are not negative.
 
     `sum(w) / sum(w / x)`. One zero makes it zero, the limit, as in `scipy.stats.hmean`. Negative
@@ -216,6 +219,3 @@ class HarmonicMean(ValueMetric):
     """
 
     statistic = PowerTotal(-1)
-
-    def compute(self) -> PyTree:
-        return self.statistic.mean()

@@ -11,18 +11,17 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, OnInvalid, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import field, state
-from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
-from datarax.metrics.aggregation.value_metric import ValueMetric
+from datarax.metrics.aggregation.summary import ValueMetric
 from datarax.metrics.base import bounds_of
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.value_histogram import Method, ValueHistogram, checked_q
 
 
-class BinCounts(State, kw_only=False):
+class BinCounts(CountsInvalid, kw_only=False):
     """The weight of the values in each bin: below all edges, between two edges, above all edges."""
 
     edges: Sequence[float]
@@ -31,8 +30,6 @@ class BinCounts(State, kw_only=False):
     rounded: bool = False
     """Whether values that are floats are compared with the edges rounded to their dtype, as
     `numpy.histogram` does for bins of equal width, or with the exact edges."""
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         given = self.edges
@@ -60,10 +57,12 @@ class BinCounts(State, kw_only=False):
         if self.rounded and not is_integer(given):
             near = np.asarray(self.edges).astype(given.dtype).astype(default_float())
             edges, last = near, near[-1]
+        # How many edges are at or below each value: 0 is below all bins, and `highest` above them,
+        # except at the last edge, which belongs to the last bin.
         place = xp.searchsorted(xp.asarray(edges), x, side="right").astype(xp.int32)
         highest = len(edges)
         place = xp.where((place == highest) & (x <= xp.asarray(last)), highest - 1, place)
-        return self.replace(counts=self.counts.add(place, w), invalid=self.invalid.update(invalid))
+        return self.with_batch(invalid, counts=self.counts.add(place, w))
 
 
 def _thresholds(edges: Sequence[float], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
@@ -212,13 +211,12 @@ class Histogram(ValueMetric):
     statistic: BinCounts = state()
 
     def __post_init__(self) -> None:
-        if (self.num_bins is None) != (self.range is None):
-            raise MetricInputError("Histogram: give edges=, or both num_bins= and range=")
         edges, uniform = self.edges, self.num_bins is not None
-        if uniform:
+        if uniform and self.range is not None:
             edges, self.range = _equal_bins(self.num_bins, self.range)
-        # A copy with another field changed has both.
-        if edges is None or (uniform and self.edges not in (None, edges)):
+        # `edges` may be given beside `num_bins` if they agree, as in a copy with a changed field.
+        differ = uniform and self.edges not in (None, edges)
+        if uniform != (self.range is not None) or edges is None or differ:
             raise MetricInputError("Histogram: give edges=, or both num_bins= and range=")
         self.statistic = BinCounts(edges, rounded=uniform)
         self.edges = self.statistic.edges
@@ -229,12 +227,12 @@ class Histogram(ValueMetric):
 
 
 def _equal_bins(
-    num_bins: int | None, limits: tuple[float, float] | None
+    num_bins: int | None, limits: tuple[float, float]
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     """The edges of bins of equal width, and the outer ones."""
     positive_int(num_bins, "num_bins")
     try:
-        lowest, highest = map(float, limits)  # type: ignore[arg-type]
+        lowest, highest = map(float, limits)
     except (TypeError, ValueError):
         raise MetricInputError(f"range={limits!r}; expected (lowest, highest)") from None
     edges = np.linspace(lowest, highest, num_bins + 1).tolist()  # type: ignore[operator]

@@ -11,7 +11,6 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import beside, lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
-from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat, where
@@ -19,7 +18,7 @@ from datarax.numerics.scaled_double import ScaledDouble, multiplied
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import numbered_steps, rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite, out_of_range
 from datarax.statistics.moments import Parts
 from datarax.statistics.weighted_total import ElapsedTotal
 
@@ -53,6 +52,7 @@ class Newest(ElementwiseState):
 
     def combine(self, other: Self) -> Self:
         a, b = self, other
+        # Of equal steps the greater value, so that the order of merges does not matter.
         greater = xp.where(a.step < b.step, b.value, xp.maximum(a.value, b.value))
         return self.with_parts(
             {
@@ -79,6 +79,7 @@ class DecayedSums(ElementwiseState, kw_only=False):
         """The sums of a batch, from values `x`, their weights `w` and steps, of one shape."""
         counts = w > 0
         newest = xp.max(step, initial=_FIRST, where=counts)
+        # Older values of the batch have decayed by its newest step.
         w = w * self._decay_since(newest, step).high
         axes = tuple(range(x.ndim))
         total = sum_floats(xp.where(counts, x, 0) * w, axes)
@@ -124,11 +125,10 @@ class DecayedSums(ElementwiseState, kw_only=False):
         )
 
 
-class LastStep(State):
+class LastStep(CountsInvalid):
     """The value of the greatest step, among values that can be used."""
 
     newest = Newest()
-    invalid = InvalidCounts()
 
     def update(self, values: ArrayLike, step: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` of any shape; `step` and `weights` broadcast on their leading axes."""
@@ -136,25 +136,21 @@ class LastStep(State):
         step, known = numbered_steps(step, x)
         w, invalid = rows_weight(not_finite(x) | out_of_range(~known), weights)
         counts = xp.broadcast_to(w.astype(xp.bool_), x.shape)
-        return self.replace(
-            newest=self.newest.combine(self.newest.of(x, step, counts)),
-            invalid=self.invalid.update(invalid),
-        )
+        newest = self.newest.combine(self.newest.of(x, step, counts))
+        return self.with_batch(invalid, newest=newest)
 
     @property
     def value(self) -> jax.Array:
         """The last value; NaN where there is no data."""
-        last = xp.asarray(self.newest.value)
+        last = xp.asarray(self.newest.value)  # -inf without data
         return nan_where(~xp.isfinite(last), last)
 
 
-class DecayedTotal(State, kw_only=False):
+class DecayedTotal(CountsInvalid, kw_only=False):
     """A total and a weight that decay by the factor `decay` with each step."""
 
     decay: float
     """Above 0, at most 1."""
-
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         is_number = isinstance(self.decay, int | float) and not isinstance(self.decay, bool)
@@ -169,10 +165,7 @@ class DecayedTotal(State, kw_only=False):
         step, known = numbered_steps(step, x)
         w, invalid = rows_weight(not_finite(x) | out_of_range(~known), weights)
         w = xp.broadcast_to(as_float(w), x.shape)
-        return self.replace(
-            sums=self.sums.combine(self.sums.of(x, w, step)),
-            invalid=self.invalid.update(invalid),
-        )
+        return self.with_batch(invalid, sums=self.sums.combine(self.sums.of(x, w, step)))
 
     @property
     def mean(self) -> jax.Array:

@@ -1,23 +1,47 @@
-"""Means, sums, extremes and variances of values."""
+"""Means, sums, extremes and variances of values, and how many distinct ones there were."""
 
-from typing import Self
+from typing import Any, Self
 
 import jax
 
 from datarax._checks import as_float, is_integer, numeric, real, x64_enabled
-from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._typing import ArrayLike, OnInvalid, PyTree, Weights
 from datarax._xp import lax, xp
+from datarax.algebra.fields import state
 from datarax.distributed.merge_ops import MetricReduceOp
-from datarax.metrics.aggregation.value_metric import ValueMetric
+from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
 from datarax.numerics.limbs import sum_products
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import least_weight
+from datarax.statistics.distinct import Distinct
 from datarax.statistics.extremes import Extremes
 from datarax.statistics.moments import Moments
 from datarax.statistics.weighted_total import WeightedTotal
+
+
+class ValueMetric(Metric):
+    """A metric of values, which its `statistic` accumulates; a subclass makes that state."""
+
+    # Any state whose `update` takes values and weights.
+    statistic: Any = state()
+
+    @shareable
+    def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            values: of any shape and real dtype; all are one population.
+            weights: broadcast against the leading axes of `values`, and count as repetitions. A
+                value of weight zero does not count, even if it is NaN.
+
+        Raises:
+            MetricInputError: weights that do not broadcast; shows both shapes.
+            MetricTypeError: values or weights that are not numbers.
+        """
+        return self.replace(statistic=self.statistic.update(values, weights=weights))
 
 
 class Mean(ValueMetric):
@@ -68,16 +92,17 @@ class ExactTotal(WeightedTotal):
         x, w = numeric(values, "values"), None if weights is None else numeric(weights, "weights")
         seen = super().update(x, weights=w)
         whole, is_float = self.whole, xp.bool_(not is_integer(x))
-        if w is None and is_integer(x):
+        if not is_integer(x):
+            pass  # the total alone holds floats
+        elif w is None:
             whole = whole.update(x)
-        elif w is None or not is_integer(x):
-            pass  # the total alone holds it
         elif w.dtype == xp.bool_:
             w = lax.expand_dims(w, range(w.ndim, x.ndim))
             whole = whole.update(xp.where(w, x, xp.zeros((), x.dtype)))
         else:
             w, is_float = _whole_weights(w)
             w = xp.broadcast_to(lax.expand_dims(w, range(w.ndim, x.ndim)), x.shape)
+            # A product of two int32 needs 64 bits: without x64, products are summed in two limbs.
             if x64_enabled():
                 whole = whole.update(x.astype(xp.int64) * w.astype(xp.int64))
             else:
@@ -104,7 +129,8 @@ def _whole_weights(w: jax.Array) -> tuple[jax.Array, jax.Array]:
         return xp.maximum(w, xp.zeros((), w.dtype)), xp.zeros((), xp.bool_)
     # A mask of floats, for example, still gives whole numbers.
     w = as_float(w)
-    fits = (w >= 0) & (w == xp.round(w)) & (w < 2.0**31)
+    fits = (w >= 0) & (w == xp.round(w)) & (w < 2.0**31)  # as an int32
+    # Weights that are invalid, or count as zero, leave the sum exact.
     is_part = ~fits & xp.isfinite(w) & (w >= least_weight())
     return xp.where(fits, w, 0).astype(xp.int32), is_part
 
@@ -231,3 +257,47 @@ class Std(Variance):
 
     def compute(self) -> jax.Array:
         return self.statistic.std(self.ddof)
+
+
+class Cardinality(ValueMetric):
+    """An estimate of how many distinct values there were, in constant memory (HyperLogLog).
+
+    Values may be integers or floats, the numbers of users or tokens for example. Whether a weight
+    is zero decides if its values count; its size does not matter. Values are compared by value,
+    not by dtype: 3, 3 as uint8 and 3.0 are one value, and so are -0.0 and 0.0. The error is close
+    to normal, with the standard deviation `standard_error`: 0.8 % at the default precision, and
+    less for counts below a few thousand. No data gives 0.
+
+    P. Flajolet, E. Fusy, O. Gandouet, F. Meunier (2007), https://doi.org/10.46298/dmtcs.3545,
+    with the estimator of O. Ertl (2017), https://arxiv.org/abs/1702.01284, which needs no
+    correction for small counts.
+
+    Raises:
+        MetricInputError: a `precision` that is not an integer from 4 to 16.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import Cardinality
+        >>> metric = Cardinality().update(jnp.arange(3000) % 50)
+        >>> print(f"{metric.compute():.0f} +- {metric.standard_error:.2%}")
+        50 +- 0.81%
+    """
+
+    on_invalid: OnInvalid = "exclude"
+    """As in `Metric`. The default is "exclude" because the result is a count."""
+    precision: int = 14
+    """From 4 to 16: there are `2**precision` registers of one byte, and the standard error is
+    `1.04 / sqrt(2**precision)`."""
+
+    statistic: Distinct = state()
+
+    def __post_init__(self) -> None:
+        self.statistic = Distinct.from_fields(self)
+
+    @property
+    def standard_error(self) -> float:
+        """The standard deviation of the estimate, relative to it."""
+        return self.statistic.standard_error
+
+    def compute(self) -> PyTree:
+        return self.statistic.count()

@@ -48,7 +48,7 @@ def envelopes(preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array
     def amplitudes(frames: jax.Array) -> jax.Array:
         frames = xp.where(used[:, None], frames[order], 0)
         first, second = frames[:, :HOP], frames[:, HOP:]
-        joined = first + xp.pad(second[:-1], [(1, 0), *[(0, 0)] * (second.ndim - 1)])
+        joined = first + xp.pad(second[:-1], [(1, 0), (0, 0)])
         again = xp.concatenate([joined[:-1], joined[1:]], -1) * window[None, :]
         # As products: a Fourier transform of sharded signals would gather them.
         parts = xp.einsum(
@@ -98,7 +98,7 @@ def resample(x: jax.Array, up: int, down: int) -> jax.Array:
     padded = xp.pad(x, (before, after))[: (blocks - 1) * down + width]
     kernel = xp.asarray(filters[:, None], x.dtype)
     found = lax.conv_general_dilated(
-        padded[None, None], kernel, (down,), "VALID", precision=lax.Precision.HIGHEST
+        padded[None, None], kernel, (down,), "VALID", precision=_HIGHEST
     )
     return found[0].T.reshape(-1)[:size]
 

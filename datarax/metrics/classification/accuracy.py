@@ -6,7 +6,7 @@ from datarax._typing import Average, PyTree
 from datarax._xp import xp
 from datarax.algebra.state import State
 from datarax.metrics.classification.count_ratio import Counts, TopKCountMetric
-from datarax.numerics.double_float import DoubleFloat, concatenate
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import weighted_mean
 from datarax.statistics.class_counts import ClassCounts, MatchCounts
 
@@ -30,9 +30,9 @@ class Accuracy(TopKCountMetric):
 
     higher_is_better = True
     average: Average = "micro"
-    """"micro" counts examples, alone in two counters; "macro" is the mean accuracy of the classes
-    (multiclass: the recall of the classes that occur; binary: of both classes); "weighted" is that
-    mean weighted by support; `None` gives one value per class."""
+    """"micro" counts examples, and needs only two counters; "macro" is the mean accuracy of the
+    classes (multiclass: the recall of the classes that occur; binary: of both classes); "weighted"
+    is that mean weighted by support; `None` gives one value per class."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,6 +45,7 @@ class Accuracy(TopKCountMetric):
             ratio = terms[0] / terms[1]
             return ratio if self.average == "micro" else ratio.to_float()
         correct, wrong, support = self.by_class()
+        # A class without examples is 0 / 0, which the mean leaves out.
         ratio = (self.numerator(correct, wrong) / (correct + wrong)).to_float()
         weights = support.high if self.average == "weighted" else xp.ones_like(ratio)
         return weighted_mean(ratio, weights)
@@ -62,6 +63,8 @@ class Accuracy(TopKCountMetric):
         return (numerator, total) if self.average is None else (numerator.sum(0), total.sum(0))
 
     def over(self, statistic: State) -> Self:
+        # Counts by class also tell how many predictions are right: in a collection, "micro" reads
+        # them and needs no counters of its own.
         ours = self.statistic
         finer = isinstance(ours, MatchCounts) and isinstance(statistic, ClassCounts)
         if not finer or any(getattr(ours, n) != getattr(statistic, n) for n in ours.fields):
@@ -75,16 +78,12 @@ class Accuracy(TopKCountMetric):
     def by_class(self) -> tuple[DoubleFloat, DoubleFloat, DoubleFloat]:
         """Correct predictions, wrong predictions and support of each class."""
         counts = Counts.of(self.statistic)
-        if self.num_classes is not None:
-            return counts.tp, counts.fn, counts.positives
+        # Multilabel: true negatives are correct predictions, too.
         if self.num_labels is not None:
             return counts.tp + counts.tn, counts.fp + counts.fn, counts.positives
-        # Binary: the negative class, then the positive one.
-        return (
-            concatenate([counts.tn, counts.tp]),
-            concatenate([counts.fp, counts.fn]),
-            concatenate([counts.negatives, counts.positives]),
-        )
+        if self.is_binary:
+            counts = counts.of_both_classes()
+        return counts.tp, counts.fn, counts.positives
 
 
 class HammingDistance(Accuracy):

@@ -9,7 +9,6 @@ from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.metrics.classification.count_ratio import CountMetric, Counts, quotient
-from datarax.numerics.double_float import concatenate
 from datarax.numerics.exact import exact
 from datarax.numerics.scaling import nan_where, weighted_mean
 
@@ -59,10 +58,10 @@ class ClassificationReport(CountMetric):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.zero_division = real(self.zero_division, "zero_division", nan=True)
-        size = 2 if self.is_binary else self.statistic.size
         if self.names is None:
             return
         self.names = tuple(map(str, self.names))
+        size = self._size
         if len({*self.names, *_AVERAGES}) != size + len(_AVERAGES) or len(self.names) != size:
             raise MetricInputError(
                 f"names={self.names!r}; expected {size} distinct names, none of them one of "
@@ -70,20 +69,22 @@ class ClassificationReport(CountMetric):
             )
 
     @property
+    def _size(self) -> int:
+        return 2 if self.is_binary else self.statistic.size
+
+    @property
     def class_names(self) -> tuple[str, ...]:
         """The name of each class."""
-        size = 2 if self.is_binary else self.statistic.size
-        return tuple(map(str, range(size))) if self.names is None else tuple(self.names)
+        return tuple(map(str, range(self._size)) if self.names is None else self.names)
 
     def compute(self) -> PyTree:
         counts = Counts.of(self.statistic)
         if self.is_binary:
-            tp, fp, fn, tn = counts
-            pairs = ((tn, tp), (fn, fp), (fp, fn), (tp, tn))  # of the classes 0 and 1
-            counts = Counts(*(concatenate(pair) for pair in pairs))
+            counts = counts.of_both_classes()
         some, by_class = counts.total.high.sum() > 0, self._ratios(counts)
         support = counts.positives.map(lambda x: nan_where(~some, x))
         occurs = support.high + counts.fp.high > 0
+        # As in scikit-learn, every label counts, and only the classes that occur or are predicted.
         if self.num_labels is not None:
             occurs = xp.ones_like(occurs)
         values: dict[str, PyTree] = {
@@ -92,6 +93,7 @@ class ClassificationReport(CountMetric):
         }
         everything = {"support": exact(support.sum())}
         together = {name: x[0] for name, x in self._ratios(counts.summed()).items()}
+        # Each example has one class, so the recall of all classes together is the accuracy.
         if self.num_labels is None:
             values["accuracy"] = together["recall"]
         else:
@@ -103,14 +105,14 @@ class ClassificationReport(CountMetric):
         return values
 
     def _ratios(self, c: Counts) -> dict[str, jax.Array]:
-        ratios = (
-            (c.tp, c.predicted_positives),
-            (c.tp, c.positives),
-            (c.tp * 2, c.tp * 2 + c.fp + c.fn),
-        )
+        ratios = {
+            "precision": (c.tp, c.predicted_positives),
+            "recall": (c.tp, c.positives),
+            "f1-score": (c.tp * 2, c.tp * 2 + c.fp + c.fn),
+        }
         return {
             name: nan_where(c.total.high <= 0, quotient(*ratio, self.zero_division))
-            for name, ratio in zip(_COLUMNS, ratios, strict=True)
+            for name, ratio in ratios.items()
         }
 
     def text(self, digits: int = 2) -> str:

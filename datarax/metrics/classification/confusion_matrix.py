@@ -16,6 +16,7 @@ from datarax.numerics.exact import exact
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.class_counts import ConfusionCounts
 
+# The axes over which the matrix is summed to get its divisors.
 _AXES = {"true": (-1,), "pred": (-2,), "all": (-1, -2)}
 
 
@@ -53,6 +54,7 @@ class ConfusionMatrix(CountMetric):
         if isinstance(self.statistic, ConfusionCounts):
             return self.statistic.matrix.double
         c = Counts.of(self.statistic)
+        # Rows are the targets 0 and 1, columns the predictions 0 and 1.
         cells = stack([c.tn, c.fp, c.fn, c.tp], -1).reshape(-1, 2, 2)
         return cells if self.num_labels is not None else cells[0]
 

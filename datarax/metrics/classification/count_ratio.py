@@ -9,7 +9,7 @@ from datarax._typing import ArrayLike, Average, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
 from datarax.statistics.class_counts import ClassCounts
 
@@ -59,6 +59,15 @@ class Counts(NamedTuple):
     def total(self) -> DoubleFloat:
         """The number of examples; it differs between labels where some targets are ignored."""
         return self.positives + self.negatives
+
+    def of_both_classes(self) -> "Counts":
+        """The counts of a binary task for each of its classes: the negative one, then the positive.
+
+        What is a true positive of one class is a true negative of the other.
+        """
+        tp, fp, fn, tn = self
+        pairs = ((tn, tp), (fn, fp), (fp, fn), (tp, tn))
+        return Counts(*map(concatenate, pairs))
 
     def summed(self) -> "Counts":
         """The counts of all classes added up, of shape (1,)."""
@@ -173,6 +182,7 @@ class CountRatio(TopKCountMetric):
         counts = Counts.of(self.statistic)
         if self.average == "micro":
             counts = counts.summed()
+        # Scaling changes no ratio. The averages below need the counts that are not scaled.
         scaled = counts.scaled() if self.scales else counts
         value = quotient(*self.ratio(scaled), self.zero_division)
         value = nan_where(counts.total.high <= 0, value)

@@ -72,6 +72,7 @@ class RowMatches(ThresholdCounts):
         """Whether each entry is right, whether it counts, and the invalid entries."""
         if self.num_classes is not None:
             size, index = self.num_classes, self.ignore_index
+            # Without weights, which are those of rows. Labels in rows are not taken for one-hot.
             seen = predictions(preds, target, None, size, ignore_index=index, in_rows=True)
             return seen.chosen[..., 0] == seen.target, seen.weight, seen.invalid
         # Rows of weight zero may hold anything.

@@ -11,6 +11,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import Metric, shareable
+from datarax.metrics.classification.count_ratio import Counts
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat, stack
 from datarax.numerics.scaling import power_of_two_near_reciprocal
@@ -37,29 +38,10 @@ class GroupCounts(ThresholdCounts):
         self.counts = MetricAccumulator(np.zeros((4, self.num_groups)))
 
     @property
-    def cells(self) -> DoubleFloat:
-        """True positives, false positives, false negatives, true negatives, (4, num_groups)."""
-        return self.counts.double
-
-    @property
-    def right(self) -> DoubleFloat:
-        """The true positives of each group."""
-        return self.cells[0]
-
-    @property
-    def predicted(self) -> DoubleFloat:
-        """The predicted positives of each group."""
-        return self.cells[0] + self.cells[1]
-
-    @property
-    def actual(self) -> DoubleFloat:
-        """The positives of each group."""
-        return self.cells[0] + self.cells[2]
-
-    @property
-    def total(self) -> DoubleFloat:
-        """The examples of each group."""
-        return self.cells.sum(0)
+    def by_group(self) -> Counts:
+        """The counts of each group, of shape (num_groups,)."""
+        cells = self.counts.double
+        return Counts(*(cells[i] for i in range(4)))
 
     def update(
         self, preds: ArrayLike, target: ArrayLike, groups: ArrayLike, *, weights: Weights = None
@@ -77,7 +59,7 @@ class GroupCounts(ThresholdCounts):
         # A group out of range gets weight zero, as `count_labels` requires.
         w = xp.where(known, batch.weight, zero)
         a, b = batch.preds, batch.target
-        parts = (a & b, a & ~b, ~a & b, ~(a | b))
+        parts = (a & b, a & ~b, ~a & b, ~(a | b))  # TP, FP, FN, TN
 
         def count(w: jax.Array) -> jax.Array:
             return xp.stack(
@@ -153,10 +135,9 @@ class GroupFairness(GroupMetric):
     """
 
     def compute(self) -> PyTree:
-        c = self.statistic
-        return _extremes(c.predicted, c.total, "demographic_parity") | _extremes(
-            c.right, c.actual, "equal_opportunity"
-        )
+        c = self.statistic.by_group
+        selection = _extremes(c.predicted_positives, c.total, "demographic_parity")
+        return selection | _extremes(c.tp, c.positives, "equal_opportunity")
 
 
 class GroupRates(GroupMetric):
@@ -179,16 +160,18 @@ class GroupRates(GroupMetric):
     """
 
     def compute(self) -> PyTree:
-        tp, fp, fn, tn = (self.statistic.cells[i] for i in range(4))
-        rates = stack([tp, fp, tn, fn]) / self.statistic.total[None]
+        c = self.statistic.by_group
+        rates = stack([c.tp, c.fp, c.tn, c.fn]) / c.total[None]
         return {f"group_{i}": rates[:, i] for i in range(self.num_groups)}
 
 
 def _extremes(part: DoubleFloat, whole: DoubleFloat, name: str) -> dict[str, DoubleFloat]:
     """The difference and the ratio of the greatest and the least rate."""
+    # The rate of a group without data is NaN, which is neither the greatest nor the least.
     rate = (part / whole).to_float()
     most = xp.argmax(xp.where(xp.isnan(rate), -xp.inf, rate))
     least = xp.argmin(xp.where(xp.isnan(rate), xp.inf, rate))
+    # Products of two counts must not overflow.
     scale = power_of_two_near_reciprocal(xp.max(whole.high))
     part, whole = part * scale, whole * scale
     # a / n - b / m and (b / m) / (a / n), each as one quotient.

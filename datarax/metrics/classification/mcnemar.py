@@ -11,7 +11,7 @@ from datarax._xp import special, xp
 from datarax.algebra.fields import state
 from datarax.metrics.base import shareable
 from datarax.metrics.classification.count_ratio import TaskMetric
-from datarax.numerics.double_float import DoubleFloat, stack, where
+from datarax.numerics.double_float import stack, where
 from datarax.numerics.exact import exact
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.special import fair_coin_p_value
@@ -38,21 +38,6 @@ class PairedMatches(TaskCounts):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.cells = MetricAccumulator(np.zeros(4))
-
-    @property
-    def only_a(self) -> DoubleFloat:
-        """The weight of the examples that only the first model has right."""
-        return self.cells.double[1]
-
-    @property
-    def only_b(self) -> DoubleFloat:
-        """The weight of the examples that only the second model has right."""
-        return self.cells.double[2]
-
-    @property
-    def total(self) -> DoubleFloat:
-        """The weight of all examples."""
-        return self.cells.double.sum()
 
     def update(
         self,
@@ -161,7 +146,9 @@ class McNemar(TaskMetric):
         return self.replace(statistic=seen)
 
     def compute(self) -> PyTree:
-        a, b, nothing = self.statistic.only_a, self.statistic.only_b, ~(self.statistic.total > 0)
+        # Right of both models, only of the first, only of the second, of neither.
+        cells = self.statistic.cells.double
+        a, b, nothing = cells[1], cells[2], ~(cells.sum() > 0)
         # Differences of large counts are exact here; what is made of them need not be.
         difference, both = where(a < b, b - a, a - b), a + b
         pair = stack([both, difference])
@@ -170,6 +157,7 @@ class McNemar(TaskMetric):
             p_value = pair.evaluated(lambda x: fair_coin_p_value(x[0], x[1]))
         else:
             value = pair.evaluated(lambda x: _chi_square(x[0], x[1]))
+            # The survival function of a chi-square x with one degree of freedom: erfc(sqrt(x / 2)).
             p_value = pair.evaluated(lambda x: special.erfc(xp.sqrt(_chi_square(x[0], x[1]) / 2)))
         return {
             "only_a": exact(a.map(lambda x: nan_where(nothing, x))),

@@ -120,7 +120,7 @@ class FBeta(CountRatio):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.beta = real(self.beta, "beta", nan=True)
+        self.beta = real(self.beta, "beta", nan=True)  # one message below for NaN and infinity
         if not (self.beta >= 0 and math.isfinite(self.beta)):
             raise MetricInputError(f"beta={self.beta!r}; expected a number of at least 0")
 
@@ -221,6 +221,7 @@ class GeometricMeanScore(CountMetric):
             correct, support = c.tp[:, None], c.positives[:, None]
         else:  # the positive and the negative class
             correct, support = stack([c.tp, c.tn]), stack([c.positives, c.negatives])
+        # A class without examples has no recall: it adds log(1) = 0, and `number` leaves it out.
         occurs = support.high > 0
         # Logarithms, because a product of many recalls may underflow.
         logs = xp.log(xp.where(occurs, (correct / support).to_float(), 1))
@@ -255,6 +256,7 @@ class LikelihoodRatios(TopKCountMetric):
 
     def compute(self) -> PyTree:
         c = Counts.of(self.statistic).scaled()
+        # Neither rate is defined without positives, nor without negatives.
         both_occur = (c.positives.high > 0) & (c.negatives.high > 0)
 
         def ratio(found: DoubleFloat, wrong: DoubleFloat) -> jax.Array:

@@ -1,6 +1,6 @@
 """Contingency tables of two labellings, and the base classes of the metrics computed from them."""
 
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import jax
 
@@ -144,11 +144,17 @@ class TableMetric(Metric):
     tasks = ("multiclass",)
     num_classes: int
     """How many labels `target` may hold: 0 to `num_classes - 1`."""
+    preds_size: ClassVar[str]
+    """The name of the field with the number of labels of `preds`: `num_classes` if it is None."""
 
     statistic: Contingency = state()
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes")
+        if getattr(self, self.preds_size) is None:
+            setattr(self, self.preds_size, self.num_classes)
+        positive_int(getattr(self, self.preds_size), self.preds_size)
+        self.statistic = Contingency(self.num_classes, getattr(self, self.preds_size))
 
     @shareable
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
@@ -178,12 +184,6 @@ class Clustering(TableMetric):
     """A comparison of clusters (`preds`) with known classes (`target`), in any numbering."""
 
     higher_is_better = True
+    preds_size = "num_clusters"
     num_clusters: int | None = None
     """How many labels `preds` may hold: 0 to `num_clusters - 1`; by default `num_classes`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.num_clusters is None:
-            self.num_clusters = self.num_classes
-        positive_int(self.num_clusters, "num_clusters")
-        self.statistic = Contingency(self.num_classes, self.num_clusters)

@@ -102,7 +102,10 @@ class AdjustedMutualInfo(MeanEntropyMetric):
         # If all such tables have the same information, both differences are rounding errors.
         value = xp.where(_is_one_or_singletons(table.rows.high), 0, value)
         value = xp.where(_is_one_or_singletons(table.columns.high), 0, value)
-        return xp.where(_is_perfect(table), 1, value)
+        # Perfect: each class that occurs meets one cluster only, and each cluster one class only.
+        beside = (table.rows - table.cells) + (table.columns - table.cells)
+        is_perfect = xp.all((table.cells.high == 0) | (beside.high == 0))
+        return xp.where(is_perfect, 1, value)
 
 
 class Homogeneity(Clustering):
@@ -184,12 +187,6 @@ def _fraction(part: jax.Array, whole: jax.Array, of_nothing: float) -> jax.Array
     """`part / whole`, but at most 1, as rounding may exceed it; `of_nothing` for a zero `whole`."""
     some = whole > 0
     return xp.where(some, xp.minimum(part / xp.where(some, whole, 1), 1), of_nothing)
-
-
-def _is_perfect(table: ContingencyTable) -> jax.Array:
-    """Whether each class that occurs meets one cluster only, and each cluster one class only."""
-    beside = (table.rows - table.cells) + (table.columns - table.cells)
-    return xp.all((table.cells.high == 0) | (beside.high == 0))
 
 
 def _is_one_or_singletons(sizes: jax.Array) -> jax.Array:

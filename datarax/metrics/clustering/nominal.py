@@ -4,7 +4,6 @@ from typing import Literal, Self
 
 import jax
 
-from datarax._checks import positive_int
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
@@ -12,21 +11,15 @@ from datarax.metrics.base import Metric, shareable
 from datarax.metrics.clustering.contingency_table import ContingencyTable, TableMetric
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
 from datarax.numerics.sums import suffix_sums
-from datarax.statistics.contingency import Contingency, Ratings
+from datarax.statistics.contingency import Ratings
 
 
 class Association(TableMetric):
     """A measure of how much two nominal variables, `preds` and `target`, depend on each other."""
 
+    preds_size = "num_preds"
     num_preds: int | None = None
     """How many categories `preds` may hold: 0 to `num_preds - 1`; by default `num_classes`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.num_preds is None:
-            self.num_preds = self.num_classes
-        positive_int(self.num_preds, "num_preds")
-        self.statistic = Contingency(self.num_classes, self.num_preds)
 
 
 class ChiSquaredAssociation(Association):

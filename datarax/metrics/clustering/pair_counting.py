@@ -53,8 +53,7 @@ class AdjustedRand(Clustering):
 
     def of_table(self, table: ContingencyTable) -> jax.Array:
         both, row, column, neither = table.pairs()
-        # 2 (ad - bc) / ((a + b) (b + d) + (a + c) (c + d)), where a pairs are together in both
-        # labellings, b and c in one of them, and d in none.
+        # In the formula above, these are s, a, b and d.
         numerator = both * neither - row * column
         denominator = (both + row) * (row + neither) + (both + column) * (column + neither)
         value = 2 * (numerator / denominator).to_float()

@@ -12,7 +12,6 @@ from datarax._typing import PyTree
 from datarax._xp import vmap, xp
 from datarax.metrics.curves.score_metric import ScoreMetric
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.scores import Groups
 
 
 class RocPoints(NamedTuple):
@@ -92,46 +91,42 @@ class CurveMetric(ScoreMetric):
         positive_int(self.num_points, "num_points", least=2)
 
     def points(self) -> CurvePoints:
-        """The points of the curve."""
-        return _chosen(self.groups(), self.num_points)
+        """The points of all groups that are not empty, or `num_points` of them along the curve."""
+        groups, points = self.groups(), self.num_points
+        positives, negatives = groups.total_positives, groups.total_negatives
+        descending = groups.occupied, groups.true_positives, groups.false_positives, groups.lowest
+        occupied, true, false, lowest = jax.tree.map(lambda x: x[:, ::-1], descending)
+        # From here on, groups are in descending order of scores. The first group that is not empty
+        # has rank 1; rank 0 is the point at infinity.
+        rank = xp.cumsum(occupied.astype(xp.int32), -1)
+        count = rank[:, -1:]
+        # How far along the curve each group is, from 0 to 1: the mean of both rates. Without
+        # positives or without negatives one rate is NaN; then the other is used.
+        rates = [(true / positives).to_float(), (false / negatives).to_float()]
+        share = xp.nanmean(xp.stack(rates), 0)
+        is_crowded = count > points - 1
+        # The place of each group on the curve, in points: ascending from 0.
+        place = xp.where(is_crowded, share * (points - 1), rank.astype(share.dtype))
+        # For each place 0, 1, ..., the first group that reaches it; at most the last group, `end`.
+        wanted = xp.arange(points, dtype=xp.int32)
+        index = vmap(lambda x: xp.searchsorted(x, wanted.astype(x.dtype)))(place)
+        end = vmap(xp.searchsorted)(rank, count)
+        index = xp.minimum(index, end).astype(xp.int32)
+        # The first point has no group: its counts are 0, and its threshold is infinite.
+        is_first = xp.broadcast_to((wanted == 0)[None, :], index.shape)
 
+        def taken(x: jax.Array, first: float = 0) -> jax.Array:
+            x = xp.take_along_axis(x, xp.minimum(index, x.shape[-1] - 1), -1)
+            return xp.where(is_first, first, x)
 
-def _chosen(groups: Groups, points: int) -> CurvePoints:
-    """The points of all groups that are not empty, or `points` of them evenly along the curve."""
-    positives, negatives = groups.total_positives, groups.total_negatives
-    descending = groups.occupied, groups.true_positives, groups.false_positives, groups.lowest
-    occupied, true, false, lowest = jax.tree.map(lambda x: x[:, ::-1], descending)
-    # From here on, groups are in descending order of scores. The first group that is not empty has
-    # rank 1; rank 0 is the point at infinity.
-    rank = xp.cumsum(occupied.astype(xp.int32), -1)
-    count = rank[:, -1:]
-    # How far along the curve each group is, from 0 to 1: the mean of both rates. Without positives
-    # or without negatives one rate is NaN; then the other is used.
-    rates = [(true / positives).to_float(), (false / negatives).to_float()]
-    share = xp.nanmean(xp.stack(rates), 0)
-    is_crowded = count > points - 1
-    # The place of each group on the curve, in points: ascending from 0.
-    place = xp.where(is_crowded, share * (points - 1), rank.astype(share.dtype))
-    # For each place 0, 1, ..., the first group that reaches it; at most the last group, `end`.
-    wanted = xp.arange(points, dtype=xp.int32)
-    index = vmap(lambda x: xp.searchsorted(x, wanted.astype(x.dtype)))(place)
-    end = vmap(xp.searchsorted)(rank, count)
-    index = xp.minimum(index, end).astype(xp.int32)
-    # The first point has no group: its counts are 0, and its threshold is infinite.
-    is_first = xp.broadcast_to((wanted == 0)[None, :], index.shape)
-
-    def taken(x: jax.Array, first: float = 0) -> jax.Array:
-        x = xp.take_along_axis(x, xp.minimum(index, x.shape[-1] - 1), -1)
-        return xp.where(is_first, first, x)
-
-    return CurvePoints(
-        true.map(taken),
-        false.map(taken),
-        positives,
-        negatives,
-        xp.where(count > 0, taken(lowest, xp.inf), xp.nan),
-        xp.where(is_crowded, points - 1, count),
-    )
+        return CurvePoints(
+            true.map(taken),
+            false.map(taken),
+            positives,
+            negatives,
+            xp.where(count > 0, taken(lowest, xp.inf), xp.nan),
+            xp.where(is_crowded, points - 1, count),
+        )
 
 
 class ROC(CurveMetric):

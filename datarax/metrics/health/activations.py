@@ -62,10 +62,12 @@ class ActivationStats(Metric):
     def __post_init__(self) -> None:
         if self.layers is not None:
             names = self.layers
+            # A string is refused: as a sequence, it would name one layer for each letter.
             self.layers = tuple(names) if isinstance(names, tuple | list) else ()
             named = all(isinstance(name, str) and name for name in self.layers)
             if not self.layers or not named or len(set(self.layers)) < len(self.layers):
                 raise MetricInputError(f"layers={names!r}; expected a tuple of distinct names")
+        # The profile checks `quantiles`, `saturation` and `bits`; all layers start as this one.
         one = ValueProfile.from_fields(self)
         self.quantiles, self.saturation = one.quantiles, one.saturation
         self.profiles = (one,) * len(self.layers or (None,))
@@ -100,6 +102,7 @@ class ActivationStats(Metric):
                 raise MetricInputError(
                     f"activations: {', '.join(missing)} missing; given: {', '.join(activations)}"
                 )
+            # In the order of `layers`: `jit` sorts the names of a dict.
             arrays = [activations[name] for name in self.layers or ()]
         updated = (
             profile.update(x, weights=weights)

@@ -10,19 +10,18 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, special, xp
 from datarax.algebra.fields import field, state
-from datarax.algebra.state import State
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import broadcast_leading, in_range, rows_weight
-from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
+from datarax.statistics.invalid_counts import CountsInvalid, Invalid, not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.scatter_counts import count_labels
 
 
-class ExpertCounts(State):
+class ExpertCounts(CountsInvalid):
     """For each layer: the assignments to each expert, and those that were dropped.
 
     Counts are sums of weights, kept as double-floats: without weights or with a mask, exact to
@@ -46,18 +45,14 @@ class ExpertCounts(State):
     """The weight of each expert and then of what was dropped, (layers, E + 1)."""
     squares: ScaledTotal = state()
     """The sums of `w * logsumexp(logits)**2` and of `w`, (2, layers)."""
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         positive_int(self.num_experts, "num_experts")
         if self.num_layers is not None:
             positive_int(self.num_layers, "num_layers")
-        self.counts = MetricAccumulator(np.zeros((self._layers, self.num_experts + 1)))
-        self.squares = ScaledTotal((2, self._layers))
-
-    @property
-    def _layers(self) -> int:
-        return self.num_layers or 1
+        layers = self.num_layers or 1
+        self.counts = MetricAccumulator(np.zeros((layers, self.num_experts + 1)))
+        self.squares = ScaledTotal((2, layers))
 
     @property
     def routed(self) -> DoubleFloat:
@@ -87,6 +82,7 @@ class ExpertCounts(State):
         ids = integers(experts, "experts", "integer ids")
         layer_ids, unknown = self._layer(layer)
         unusable = out_of_range(~in_range(ids, self.num_experts), ids) | _over(unknown, ids.shape)
+        # `dropped` is a mask of the assignments, or how many of them were dropped.
         lost, number = xp.zeros(ids.shape, xp.bool_), None
         if dropped is not None:
             given = numeric(dropped, "dropped")
@@ -101,14 +97,12 @@ class ExpertCounts(State):
         place = row * xp.int32(self.num_experts) + ids.astype(xp.int32)
 
         def count(w: jax.Array) -> jax.Array:
+            # The router assigned what was dropped later, so it counts in both tables.
             routed = count_labels(place, w, layers * self.num_experts).reshape(layers, -1)
             of_lost = count_labels(row, xp.where(lost, w, 0), layers)
             return xp.concatenate([routed, of_lost[:, None]], -1)
 
-        counts = self.counts.double + sum_by_digits(w, count)
-        seen = self.replace(
-            counts=self.counts.with_value(counts), invalid=self.invalid.update(invalid)
-        )
+        seen = self.with_batch(invalid, counts=self.counts.plus(sum_by_digits(w, count)))
         if number is not None:
             seen = seen._with_number_dropped(number, w, layer_ids)
         if router_logits is not None:
@@ -117,7 +111,7 @@ class ExpertCounts(State):
         return seen
 
     def _layer(self, layer: ArrayLike | None) -> tuple[jax.Array, Invalid]:
-        """The layers as int32, and which of them there are not."""
+        """The layers as int32, and which of them are out of range."""
         if (layer is None) != (self.num_layers is None):
             raise MetricInputError(
                 f"layer= is given for num_layers={self.num_layers}: give both, or neither"
@@ -129,19 +123,21 @@ class ExpertCounts(State):
         return layer_ids.astype(xp.int32), unknown
 
     def _with_number_dropped(self, number: jax.Array, w: jax.Array, layer: jax.Array) -> Self:
-        """The counts after a batch of rows of weight `w`, when so many of them were dropped."""
+        """The counts with a number of dropped assignments added, of a batch of weights `w`."""
         if w.dtype != xp.bool_ or layer.ndim:
             raise MetricInputError(
                 "dropped: a number is for a batch of one layer, without weights or with a mask; "
                 "give a mask of what was dropped"
             )
+        # No more can be dropped than there are assignments in the batch.
         x, most = as_float(number), as_float(xp.sum(w, dtype=xp.int32))
         beyond = (x < 0) | (x > most)
         valid, invalid = rows_weight(not_finite(x) | out_of_range(beyond, x), None)
+        # The number is added to one cell: the last column, in the row of the layer.
         cells = at(xp.zeros(self.counts.shape, xp.bool_))[:, -1].set(True)
         cells = cells & (xp.arange(self.counts.shape[0])[:, None] == layer)
         counts = self.counts.update(xp.where(cells & valid, number, xp.zeros((), number.dtype)))
-        return self.replace(counts=counts, invalid=self.invalid.update(invalid))
+        return self.with_batch(invalid, counts=counts)
 
     def _with_logits(
         self,
@@ -151,6 +147,7 @@ class ExpertCounts(State):
         weights: Weights,
     ) -> Self:
         """The sums after logits (..., E), for assignments of a shape that starts with `...`."""
+        # A row of logits belongs to a token, which may have several assignments.
         rows = logits.shape[:-1]
         if logits.shape[-1:] != (self.num_experts,) or rows != shape[: len(rows)]:
             raise MetricInputError(
@@ -169,9 +166,7 @@ class ExpertCounts(State):
         z = xp.where(mine, xp.abs(z)[..., None], 0)
         one = ScaledTotal((layers.size,))
         sums = stacked([one.of_powers(z, 2, w), one.of(w)])
-        return self.replace(
-            squares=self.squares.combine(sums), invalid=self.invalid.update(invalid)
-        )
+        return self.with_batch(invalid, squares=self.squares.combine(sums))
 
 
 def _over(invalid: Invalid, shape: tuple[int, ...]) -> Invalid:
@@ -201,7 +196,7 @@ class ExpertLoad(Metric):
     - "balance": `1 / (E * sum(share**2))`; 1 if the load is even, 1 / E if one expert gets all.
       `E * sum(share**2)` is the auxiliary loss of the Switch Transformer with the shares in place
       of the mean probabilities, and 1 plus the squared coefficient of variation of the load.
-    - "dropped": the part of the assignments that were dropped; 0 if no update says any were.
+    - "dropped": the part of the assignments that were dropped; 0 if no update gives them.
     - "router_z_loss": the mean of `logsumexp(logits)**2` over tokens; NaN without logits.
 
     With `num_layers`, all values have a leading axis of layers. No data gives NaN. Counts are exact
@@ -255,14 +250,14 @@ class ExpertLoad(Metric):
 
         Args:
             experts: the ids of experts, integers of any shape: (tokens,), or (tokens, k) for
-                routing to k experts. An id that no expert has is invalid.
+                routing to k experts. An id out of range is invalid.
             weights: broadcast against the leading axes of `experts`, and of `router_logits`.
             dropped: which assignments were dropped, because the expert had no capacity left: a mask
                 (booleans, or 0 and 1) that broadcasts against the leading axes of `experts`. Or a
                 number of zero dimensions: how many were; then weights must be a mask. `None`: none.
             layer: with `num_layers`, the layer of the assignments: integers that broadcast against
-                the leading axes of `experts`, such as `jnp.arange(L)` for ids (L, tokens, k). One
-                that there is not is invalid.
+                the leading axes of `experts`, such as `jnp.arange(L)` for ids (L, tokens, k). A
+                layer out of range is invalid.
             router_logits: (..., E), for experts (...) or (..., k). Rows whose `logsumexp` is not
                 finite are invalid, and leave the counts of the experts as they are.
 
@@ -279,6 +274,7 @@ class ExpertLoad(Metric):
     def compute(self) -> PyTree:
         routed = self.statistic.routed
         total = routed.sum(-1)
+        # Without data, all are 0 / 0: NaN. `max_expert` and `entropy` would not be.
         share = routed / total[:, None]
         values = {
             "share": share.to_float(),
@@ -289,11 +285,13 @@ class ExpertLoad(Metric):
             "dropped": (self.statistic.dropped / total).to_float(),
             "router_z_loss": self.statistic.mean_square,
         }
+        # Without `num_layers` there is one layer, and results have no axis of layers.
         return values if self.num_layers else {name: x[0] for name, x in values.items()}
 
 
 def _first_greatest(x: DoubleFloat) -> jax.Array:
     """The index of the greatest number along the last axis, the first of equal ones, as a float."""
+    # The low parts decide between equal high parts.
     highest = x.high == xp.max(x.high, -1, keepdims=True)
     low = xp.where(highest, x.low, -xp.inf)
     return xp.argmax(low, -1).astype(x.dtype)

@@ -44,10 +44,8 @@ class RecentValues(ElementwiseState, kw_only=False):
     value: jax.Array = state()
 
     def empty(self) -> dict[str, PyTree]:
-        def none(dtype: Any) -> Any:
-            return identity(MetricReduceOp.max, (self.size,), np.dtype(dtype))[0]
-
-        return {"step": none("int32"), "value": none(default_float())}
+        dtypes, shape = {"step": np.dtype("int32"), "value": default_float()}, (self.size,)
+        return {name: identity(MetricReduceOp.max, shape, x)[0] for name, x in dtypes.items()}
 
     def with_values(self, values: jax.Array, steps: jax.Array) -> Self:
         """The state with finite values (n,) of int32 steps added."""
@@ -55,6 +53,7 @@ class RecentValues(ElementwiseState, kw_only=False):
         values = xp.where(values == 0, 0, values).astype(self.value.dtype)
         step = xp.concatenate([xp.asarray(self.step), steps])
         value = xp.concatenate([xp.asarray(self.value), values])
+        # The newest are at the end. Empty places have the least step, so they are dropped first.
         step, value = lax.sort((step, value), num_keys=2)
         return self.with_parts({"step": step[-self.size :], "value": value[-self.size :]})
 
@@ -64,6 +63,7 @@ class RecentValues(ElementwiseState, kw_only=False):
     def before(self, step: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The values of lesser steps, sorted, and filled up with infinities; and their number."""
         older = (xp.asarray(self.step) < step) & (xp.asarray(self.step) > NO_STEP)
+        # Infinities are sorted behind all losses, which are finite.
         values = lax.sort(xp.where(older, xp.asarray(self.value), xp.inf))
         return values, xp.sum(older, dtype=xp.int32)
 
@@ -144,15 +144,18 @@ class LossSpikes(Metric):
                 f"values of shape {x.shape} for step of shape {step.shape}; expected "
                 f"{(*step.shape, '...')}: one step for the loss, or for each of several losses"
             )
-        numbers, known = numbered_steps(step, x)
+        _, known = numbered_steps(step, x)
         w, invalid = rows_weight(not_finite(x) | out_of_range(~known), weights)
         w = as_float(xp.broadcast_to(w, x.shape))
+        # The loss of a step is the weighted mean over the axes that `step` does not have.
         axes = tuple(range(step.ndim, x.ndim))
         total, weight = sum_floats(xp.where(w > 0, x, 0) * w, axes), sum_floats(w, axes)
         some = weight.high > 0
+        # A step without weight becomes an empty place: it is neither judged nor kept.
         losses = xp.where(some, (total / weight).high, -xp.inf)
         numbers = xp.where(some, step.astype(xp.int32), xp.int32(NO_STEP))
         losses, numbers = (unsharded(x.reshape(-1), 0) for x in (losses, numbers))
+        # In the order of the steps, each loss joins the history of those after it.
         numbers, losses = lax.sort((numbers, losses), num_keys=2)
         recent, (spikes, excess) = lax.scan(self._judged, self.recent, (losses, numbers))
         return self.replace(
@@ -172,11 +175,13 @@ class LossSpikes(Metric):
         # The least value at or below which a quarter, a half, three quarters of them lie.
         places = (size * np.array([1, 2, 3], np.int32) + 3) // 4 - 1
         lower, median, upper = history[xp.maximum(places, 0)]
+        # With too few losses, the quartiles may be infinite; then the fence does not count.
         spike = (size >= self.min_history) & (step > NO_STEP)
         spike = spike & (loss > upper + self.fence * (upper - lower))
         return recent.with_values(loss[None], step[None]), (spike, loss - median)
 
     def compute(self) -> PyTree:
+        # The maximum of no distances is -inf.
         last, largest = xp.asarray(self.last.value), self.largest.value
         return {
             "count": self.count.value,

@@ -36,8 +36,8 @@ class GradientNoiseScale(Metric):
     gives NaN. S. McCandlish et al. (2018), An Empirical Model of Large-Batch Training, appendix
     A.1, https://arxiv.org/abs/1812.06162.
 
-    In data-parallel training, both gradients are there: that of each device, and their mean. The
-    small one must be that of one device before the mean is taken:
+    Data-parallel training has both gradients: that of each device, and their mean. The small one
+    must be that of one device, before the mean is taken:
 
         def step(metric, params, batch):  # inside shard_map, over the axis "data"
             grads = jax.grad(loss)(jax.lax.pcast(params, "data", to="varying"), batch)
@@ -85,20 +85,24 @@ class GradientNoiseScale(Metric):
         """
         check_values(_check_sizes, (small_batch, big_batch))
         small = as_float(numeric(small_square_norm, "small_square_norm"))
-        others = {"big_square_norm": big_square_norm, "small_batch": small_batch}
+        others = zip(
+            self.broadcast_arguments, (big_square_norm, small_batch, big_batch), strict=True
+        )
         big, b, n = (
-            broadcast_leading(as_float(numeric(x, name)), small.shape, name)
-            for name, x in (others | {"big_batch": big_batch}).items()
+            broadcast_leading(as_float(numeric(x, name)), small.shape, name) for name, x in others
         )
         unusable = not_finite(small) | not_finite(big) | not_finite(b) | not_finite(n)
         unusable |= out_of_range((small < 0) | (big < 0), xp.minimum(small, big))
         unusable |= out_of_range((b <= 0) | (n <= b), b)
         w, invalid = rows_weight(unusable, weights)
-        # One difference is in both estimates. Each is rounded once.
+        # Rows that do not count get numbers for which the formulas are finite.
         counts = w.astype(xp.bool_)
         small, big = (DoubleFloat.of(xp.where(counts, x, 0)) for x in (small, big))
         b, n = DoubleFloat.of(xp.where(counts, b, 1)), DoubleFloat.of(xp.where(counts, n, 2))
-        noise = (small - big) * b / (n - b)  # of a gradient over the big batch
+        # E[small] = |G|^2 + trace / b and E[big] = |G|^2 + trace / n, with G the true gradient. So
+        # (small - big) b / (n - b) estimates trace / n, the noise of the big gradient. It is in
+        # both estimates, and each of them is rounded once.
+        noise = (small - big) * b / (n - b)
         trace, square = (noise * n).to_float(), (big - noise).to_float()
         sums = self.sums.plus((trace, w), (square, w), (xp.broadcast_to(w, trace.shape), None))
         return self.replace(sums=sums, invalid=self.invalid.update(invalid))
@@ -107,6 +111,7 @@ class GradientNoiseScale(Metric):
         trace, square, weight = (self.sums[i] for i in range(3))
         square_norm = quotient(square, weight)
         return {
+            # A quotient of sums: that of the means, which have the same weight.
             "noise_scale": nan_where(~(square_norm > 0), quotient(trace, square)),
             "square_norm": square_norm,
             "trace": quotient(trace, weight),
@@ -117,6 +122,7 @@ def _check_sizes(small: Any, big: Any) -> None:
     """Raises unless two numbers of examples, if they are known, are in order."""
     if isinstance(small, Tracer) or isinstance(big, Tracer):
         return
+    # Of arrays, single rows that are out of order are counted as invalid.
     if np.ndim(small) == 0 == np.ndim(big) and not 0 < small < big:
         raise MetricInputError(
             f"small_batch={small} and big_batch={big}; expected 0 < small_batch < big_batch"

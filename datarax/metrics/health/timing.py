@@ -24,8 +24,8 @@ class StepTime(Metric):
     """Quantiles of the durations of steps, and the share of the time that waits for data.
 
     A dict: "p50", "p90", "p99" (the `quantiles`), "max" and "mean", in seconds; and "waiting", the
-    seconds spent waiting divided by the seconds of the steps that say how long they waited: NaN if
-    none does. "max" is exact, and quantiles are within 0.4 % with 12 bits, or within 2**-22 of the
+    seconds spent waiting divided by the seconds of the steps whose `waiting` is given; NaN without
+    any. "max" is exact, and quantiles are within 0.4 % with 12 bits, or within 2**-22 of the
     longest step, whichever is more. No data gives NaN.
 
     A program on a device cannot read the clock of the host, and inside `jit` a clock is read once,
@@ -63,8 +63,8 @@ class StepTime(Metric):
 
     histogram: ValueHistogram = state()
     sums = ScaledTotal((4,))
-    """Of the seconds, of the weights, of the seconds of steps that say how long they waited, and
-    of those they waited."""
+    """Of the seconds; of the weights; of the seconds of steps whose `waiting` is given; and of
+    those that they waited."""
     invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
@@ -95,16 +95,18 @@ class StepTime(Metric):
             unusable |= not_finite(part) | out_of_range((part < 0) | (part > x), part)
         w, invalid = rows_weight(unusable, weights)
         w = xp.broadcast_to(w, x.shape)
-        one = ScaledTotal()
-        total, none = one.of(x, w), ScaledTotal()
-        waited = [none, none] if part is None else [total, one.of(part, w)]
+        # Steps whose `waiting` is not given are in neither sum of the share that waits.
+        none = ScaledTotal()
+        total = none.of(x, w)
+        waited = [none, none] if part is None else [total, none.of(part, w)]
         return self.replace(
             histogram=self.histogram.update(x, weights=w),
-            sums=self.sums.combine(stacked([total, one.of(w), *waited])),
+            sums=self.sums.combine(stacked([total, none.of(w), *waited])),
             invalid=self.invalid.update(invalid),
         )
 
     def compute(self) -> PyTree:
+        # The quantile of 1 is exact. It stays among the quantiles only where it was asked for.
         values = percentiles(self.histogram, (*self.quantiles, 1.0))
         longest = values["p100"] if 1.0 in self.quantiles else values.pop("p100")
         return values | {
@@ -164,6 +166,7 @@ class Throughput(Metric):
         if tokens is None and examples is None:
             raise MetricInputError("Throughput.update: give tokens=, examples=, or both")
         given = {"tokens": tokens, "examples": examples}
+        # A count that is not given keeps its own elapsed time, so its rate does not fall.
         return self.replace(
             **{
                 name: getattr(self, name).update(x, elapsed, weights=weights)
@@ -247,6 +250,7 @@ class ModelFLOPs(Metric):
             MetricInputError: times or weights that do not broadcast; shows both shapes.
         """
         count, seconds = numeric(steps, "steps"), numeric(elapsed, "elapsed")
+        # A single number of steps counts for each of the times.
         if not count.ndim:
             count = xp.broadcast_to(count, seconds.shape)
         return self.replace(statistic=self.statistic.update(count, seconds, weights=weights))
@@ -286,6 +290,7 @@ class ModelFLOPs(Metric):
                 "lax.scan, compile the step with unroll=True, or compute them from the model",
                 PrecisionWarning,
             )
+        # The shardings of the arguments and results tell how many devices run the program.
         shardings = jax.tree.leaves((compiled.input_shardings, compiled.output_shardings))
         return flops * max((len(each.device_set) for each in shardings), default=1)
 

@@ -117,8 +117,10 @@ class TreeSums(ElementwiseState):
 
     def combine(self, other: Self) -> Self:
         step = xp.maximum(self.step, other.step)
+        # For each tree, only the sums of the newest step count; those of one step are added.
         a, b = self._at(step), other._at(step)
         counted = xp.maximum(self.counted, other.counted)
+        # A step that a state has numbered by itself has no order among the steps of another state.
         both = (self.given & other.given).astype(xp.int32)
         unordered = xp.maximum(self.unordered, other.unordered)
         return self.with_parts(
@@ -157,8 +159,10 @@ class TreeSums(ElementwiseState):
         """
         if numbered:
             return self.merge(batch)
+        # The batch gets one step for all of its trees: one more than the newest of any tree.
         after = xp.where(self.given, xp.asarray(self.step) + 1, xp.int32(0))
         step = xp.where(batch.given, xp.max(after), xp.int32(NEVER))
+        # This is an update and no merge of two states: it leaves `unordered` as it is.
         ours = self.with_parts({"counted": xp.zeros_like(self.counted)})
         folded = ours.combine(batch.with_parts({"step": step}))
         counted = xp.maximum(self.counted, batch.given.astype(xp.int32))
@@ -169,6 +173,7 @@ class TreeSums(ElementwiseState):
 
     def unusable(self) -> dict[str, PyTree]:
         """Trees whose sums are not those of one step, each entry once."""
+        # Row 0 holds all leaves. Its 64-bit count is compared in limbs of 32 bits.
         high, low = (xp.asarray(x)[:, 0] for x in self.entries)
         once = (high == self.sizes[0] >> 32) & (low == np.uint32(self.sizes[0] & 0xFFFFFFFF))
         unordered = xp.asarray(self.unordered) != 0
@@ -193,7 +198,7 @@ class FirstPlace(ElementwiseState):
         """The first of the places (n,) at which something was found at a step."""
         places = xp.arange(found.size, dtype=xp.int32)
         place = xp.min(places, initial=xp.int32(NOWHERE), where=found)
-        return self.with_parts({"step": step, "place": place}).numbered(step)
+        return self.with_parts({"place": place}).numbered(step)
 
     def numbered(self, step: jax.Array) -> Self:
         """The same place at another step."""
@@ -206,6 +211,7 @@ class FirstPlace(ElementwiseState):
 
     def combine(self, other: Self) -> Self:
         a, b = self, other
+        # Pairs (step, place) in lexicographic order.
         earlier = (a.step < b.step) | ((a.step == b.step) & (a.place < b.place))
         return jax.tree.map(lambda x, y: xp.where(earlier, x, y), a, b)
 
@@ -243,6 +249,7 @@ def tree_batch(
     exponent = xp.where(xp.isfinite(total.high), exponent, xp.int32(INFINITE))
     of_grads = [name == "grads" for name in given for _ in layout.paths]
     zero, nonfinite = _counts(arrays, of_grads, xp.all(xp.isfinite(total.high)))
+    # Sizes are known when the program is traced; NumPy has 64-bit integers also without x64.
     sizes = np.array([leaf.size for leaf in leaves], np.int64)
     entries = (sizes >> 32).astype(np.int32), (sizes & 0xFFFFFFFF).astype(np.uint32)
 
@@ -269,6 +276,7 @@ def tree_batch(
         "zeros": sum_limbs(zero, (-1,), chosen),
     }
     some = (nonfinite[0] != 0) | (nonfinite[1] != 0)
+    # Row 0 has all leaves of the trees that are given.
     bad = xp.any(some, (0, 1), where=chosen[:, :1])
     all_nonfinite = Exact(*sum_limbs(nonfinite, (0, -1), chosen))
     return (
@@ -312,6 +320,7 @@ def _counts(
         return sum_integers(mask, tuple(range(mask.ndim)))
 
     def zeros_of_finite(x: jax.Array) -> Limbs:
+        # |sign(x)| is 1 for all entries but zeros, and their sum is exact as a double-float.
         signs = DoubleFloat.of(xp.abs(xp.sign(x)))
         others = signs.sum(tuple(range(x.ndim)))
         return limbs_from_double(DoubleFloat.of(x.size, x.dtype) - others)
@@ -332,6 +341,7 @@ def _counts(
 
 def _counts_here(leaves: list[jax.Array]) -> Array:
     """Which leaves count on this device: a leaf that is replicated counts on the first."""
+    # All devices along an axis over which a leaf does not vary hold the same entries of it.
     over = axes_of(leaves)
     missing = [tuple(sorted(over - varying_axes(leaf))) for leaf in leaves]
     if not any(missing):
@@ -358,6 +368,7 @@ def _check_shard(leaf: jax.Array, shape: tuple[int, ...], where: str) -> None:
         raise MetricInputError(
             f"{where} has shape {leaf.shape}, which is no shard of {shape}, the shape in like="
         )
+    # The shards of a leaf must be as many as the devices between which it differs.
     parts = math.prod(n // m for n, m in pairs if n != m)
     split = tuple(sorted(varying_axes(leaf))) if checked else axes
     devices = math.prod(lax.axis_size(name) for name in split)
@@ -400,10 +411,9 @@ class TreeHealth(Metric):
 
     `step` orders updates, also those of other devices, processes and checkpoints. Sums of one step
     add up, because its devices each hold a part. Without `step`, updates count themselves from 0,
-    which is enough for one loop; reset() starts at 0 again. What has no order, or was not folded
-    once, is never read as if it were right: if such a metric is merged with another that has data,
-    or if a step of a tree was folded twice or only in part, the results of floats are NaN and
-    reading warns.
+    which is enough for one loop; reset() starts at 0 again. If a metric that counts its updates is
+    merged with another that has data, or if a step of a tree was folded twice or only in part, the
+    results of floats are NaN and reading warns.
 
     Sharded trees are not gathered. Under `jit`, the devices exchange a few numbers for each leaf.
     Inside `shard_map`, each device folds its shards, without a collective, and `sync` adds them up.
@@ -412,12 +422,12 @@ class TreeHealth(Metric):
     Without the replication check (`check_vma=False`, `pmap`) only leaves that are sharded over all
     axes are accepted. `per_device(TreeHealth(...))` takes whole trees, as they are under `jit`.
 
-    Half precision is accumulated in float32, squares are neither too large nor too small, counts
+    Half precision is accumulated in float32, squares neither overflow nor underflow, and counts
     are exact. Leaves that hold no floats (integers, random keys) are left out of all trees.
 
     Raises:
-        MetricInputError: `like` has no float arrays; `groups` is none of what is allowed; or a
-            pattern matches no leaf: names the leaves.
+        MetricInputError: `like` has no float arrays; `groups` has not one of its three forms; or
+            a pattern matches no leaf: names the leaves.
         MetricTypeError: `like` holds complex numbers.
 
     Example:
@@ -502,6 +512,7 @@ class TreeHealth(Metric):
         return Call((), call, type(self).__name__, takes, (), rows=False)
 
     def apply(self, calls: PyTree) -> Self:
+        # The name of the argument says whether a step was given: see `calls`.
         ((kind, (sums, nonfinite, first)),) = calls.kwargs.items()
         numbered = kind == "numbered"
         if not numbered and manual_axes():
@@ -544,6 +555,7 @@ class TreeHealth(Metric):
 
 
 def _as_int32(step: jax.Array) -> jax.Array:
+    # Not below -most: -2**31 is the step of a tree that was not given.
     held, most = xp.iinfo(step.dtype), xp.iinfo(xp.int32).max
     return xp.clip(step, max(held.min, -most), min(held.max, most)).astype(xp.int32)
 

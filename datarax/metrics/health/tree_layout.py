@@ -56,6 +56,7 @@ class TreeLayout(NamedTuple):
             MetricInputError: the tree has not the same leaves; names one.
         """
         found = dict(named_leaves(tree))
+        # The first difference in the order of the layout; then leaves that it does not have.
         for path in dict.fromkeys(self.paths) | found:
             if path not in found:
                 raise MetricInputError(
@@ -92,6 +93,7 @@ class TreeLayout(NamedTuple):
         return found
 
     def __repr__(self) -> str:
+        # Layouts that differ have different texts, without thousands of paths in an error.
         digest = hashlib.sha256(repr((self.paths, self.shapes)).encode()).hexdigest()[:8]
         return f"<{len(self.paths)} arrays, {sum(self.sizes)} entries, sha256 {digest}>"
 
@@ -123,6 +125,7 @@ def checked_groups(groups: Any) -> Groups:
         MetricInputError: it is neither None, a positive integer nor a mapping from names to
             patterns; or a pattern is no regular expression.
     """
+    # A dict becomes pairs, which can be hashed; pairs come from a copy of a metric.
     if isinstance(groups, int):
         positive_int(groups, "groups")
     if groups is None or isinstance(groups, int):

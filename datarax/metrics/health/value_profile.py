@@ -12,12 +12,11 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite
+from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.moments import CentralMoments
 from datarax.statistics.scaled_total import ScaledTotal, quotient
 from datarax.statistics.value_histogram import ValueHistogram
@@ -26,7 +25,7 @@ OCTAVES = 15
 """Quantiles far below the greatest value need no narrow bins: those of 15 powers of two are."""
 
 
-class ValueProfile(State):
+class ValueProfile(CountsInvalid):
     """Mean, deviation, root mean square, extremes, quantiles, and parts of values.
 
     Example:
@@ -57,7 +56,6 @@ class ValueProfile(State):
     """The histogram, or nothing."""
     parts: ScaledTotal = state()
     """The weight of all values, of zeros, and of saturated values."""
-    invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         self.quantiles = checked_quantiles(self.quantiles)
@@ -79,26 +77,29 @@ class ValueProfile(State):
         x = numeric(values, "values").astype(default_float())
         w, invalid = rows_weight(not_finite(x), weights)
         w = xp.broadcast_to(w, x.shape)
+        # Values of weight zero may be NaN, which no comparison and no maximum should see.
         size = xp.where(w.astype(xp.bool_), xp.abs(x), 0)
         # Some devices flush subnormal numbers to zero, so all of them count as zero.
         kinds = [xp.ones(x.shape, xp.bool_), size < float(xp.finfo(x.dtype).tiny)]
         if self.saturation is not None:
+            # Both in one dtype, so that 0.1 as float32 reaches a saturation of 0.1.
             kinds.append(size >= xp.asarray(self.saturation, x.dtype))
-        return self.replace(
+        return self.with_batch(
+            invalid,
             moments=self.moments.combine(self.moments.of(x, w)),
             greatest=self.greatest.update(size, where=w.astype(xp.bool_)),
             histogram=tuple(each.update(x, weights=w) for each in self.histogram),
             parts=self.parts.plus(*((kind, w) for kind in kinds)),
-            invalid=self.invalid.update(invalid),
         )
 
     def values(self) -> dict[str, jax.Array]:
-        """What there is to read, by name; NaN where there is no data."""
+        """The results by name; NaN where there is no data."""
         count, mean, (squares,) = self.moments.scaled()
         variance, none = squares / count, count.double.high == 0
         found = {
             "mean": nan_where(none, mean.to_float()),
             "std": variance.root(),
+            # Two terms that are not negative: no digits cancel.
             "rms": (mean * mean + variance).root(),
             "max_abs": nan_where(none, self.greatest.value),
             "dead": quotient(self.parts[1], self.parts[0]),
@@ -121,4 +122,5 @@ def checked_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
 def percentiles(histogram: ValueHistogram, quantiles: Sequence[float]) -> dict[str, jax.Array]:
     """Quantiles by name: "p50" for 0.5, "p99.9" for 0.999."""
     values = histogram.quantile(tuple(quantiles))
+    # 12 digits, because 100 * q has rounding errors: 100 * 0.07 is 7.000000000000001.
     return {f"p{100 * q:.12g}": values[i] for i, q in enumerate(quantiles)}
