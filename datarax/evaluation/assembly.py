@@ -105,7 +105,7 @@ def _bytes(metric: Metric) -> int:
 
 def _of_model(metric: Metric, model: str) -> Metric:
     """The metric that takes the outputs of one of two models."""
-    # The names are those that `Encoding` gives to the outputs of two models.
+    # The names are those that `Configuration.encoding` gives to the outputs of two models.
     routes = {
         route.argument: f"{route.output}_{model}"
         for route in metric.routes()

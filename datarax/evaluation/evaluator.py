@@ -34,7 +34,7 @@ from datarax.evaluation.partial_state import (
     packed,
 )
 from datarax.evaluation.progress_bar import progress_bar
-from datarax.evaluation.table_batches import batches
+from datarax.evaluation.table_batches import batches, power_of_two
 from datarax.evaluation.tables import Table, parts_of
 from datarax.metrics.base import Metric
 from datarax.wrappers.collection import Collection
@@ -150,9 +150,9 @@ def folding_of(
     parts = parts_of(tables, whole=at_once or together is not None)
     rows = None
     if not at_once:
-        # Small files need no large batches; a power of two, so that many sizes share a program.
+        # Small files need no large batches.
         most = max((part.rows for part in parts), default=1)
-        rows = min(batch_size, 1 << max(most - 1, 0).bit_length())
+        rows = min(batch_size, power_of_two(most))
         rows = max(rows // len(devices or [0]), 1) * len(devices or [0])  # as many on each device
     # An id is that of a row in its file. So what a bootstrap draws does not depend on the size of
     # the batches, nor on who reads them.

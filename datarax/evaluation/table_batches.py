@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from jax.typing import DTypeLike
 
 from datarax._errors import MetricInputError
 from datarax._optional import optional
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 READ_ROWS = 2**16
+NOT_A_CLASS = -1
+"""The label of a value that is no class: metrics count it as out of range."""
 
 
 class TableBatch(NamedTuple):
@@ -145,7 +148,7 @@ def output_of(feed: Feed, table: Mapping[str, Column]) -> Outputs:
         texts = [[tuple(x) if isinstance(x, list) else x for x in column] for column in columns]
         return {feed.output: texts[0] if len(texts) == 1 else list(zip(*texts, strict=True))}
     if feed.classes is not None:
-        columns = [_numbered(column, feed.classes) for column in columns]
+        columns = [numbered(column, feed.classes) for column in columns]
     if any(isinstance(column, Ragged) for column in columns):
         return _padded_lists(feed, columns)
     arrays = [
@@ -206,14 +209,18 @@ def _kept(column: Column, keep: np.ndarray) -> Column:
 def _as_numbers(column: np.ndarray, feed: Feed, name: str) -> np.ndarray:
     """A column in the dtype that JAX has for its kind."""
     if feed.kind == "float":
-        # Half precision stays: metrics know how far it is rounded.
-        if column.dtype == np.float16:
-            return column
-        with np.errstate(over="ignore"):  # beyond the range is infinite, which metrics count
-            return column.astype(np.float64 if feed.x64 else np.float32, copy=False)
+        return as_floats(column, np.float64 if feed.x64 else np.float32)
     if feed.kind == "integer":
         return column if feed.x64 else _as_int32(column, feed, name)
     return column.astype(np.bool_, copy=False)
+
+
+def as_floats(x: np.ndarray, dtype: DTypeLike) -> np.ndarray:
+    """Numbers in this dtype; half precision stays, as metrics know how far it is rounded."""
+    if x.dtype == np.float16:
+        return x
+    with np.errstate(over="ignore"):  # beyond the range is infinite, which metrics count
+        return x.astype(dtype, copy=False)
 
 
 def _as_int32(column: np.ndarray, feed: Feed, name: str) -> np.ndarray:
@@ -235,10 +242,23 @@ def _as_int32(column: np.ndarray, feed: Feed, name: str) -> np.ndarray:
     return column.astype(np.int32)
 
 
-def _numbered(column: Rows, classes: tuple[str, ...]) -> np.ndarray:
-    """The number of each string among the classes; -1 if it is none of them."""
+def numbered(column: Rows, classes: Sequence[str]) -> np.ndarray:
+    """The number of each string among the classes; `NOT_A_CLASS` if it is none of them."""
     number = {name: i for i, name in enumerate(classes)}
-    return np.array([number.get(each, -1) for each in column], np.int32)
+    return np.array([number.get(each, NOT_A_CLASS) for each in column], np.int32)
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is not below `size`: few shapes, so few programs are compiled."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+def padded(items: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """Lists of items, which lie end to end, as the rows of an array: where `real` is true."""
+    out = np.zeros((*real.shape, *items.shape[1:]), items.dtype)
+    # A mask selects row by row, which is the order in which the items lie.
+    out[real] = items
+    return out
 
 
 def _padded_lists(feed: Feed, columns: list[Rows]) -> Outputs:
@@ -258,16 +278,13 @@ def _padded_lists(feed: Feed, columns: list[Rows]) -> Outputs:
                 f"and no metric takes a mask of them; expected lists of one length"
             )
     else:
-        # Few widths, so that few programs are compiled.
-        width = 1 << max(width - 1, 0).bit_length()
+        width = power_of_two(width)
     real = np.arange(width) < lists.lengths[:, None]
     items = _as_numbers(lists.items, feed, name)
     if feed.width and not items.size:  # no list has an item that shows its length
         items = items.reshape(0, feed.width)
-    padded = np.zeros((len(lists.lengths), width, *items.shape[1:]), items.dtype)
-    # A mask selects row by row, which is the order in which the items lie.
-    padded[real] = items
-    return {feed.output: padded} if feed.mask is None else {feed.mask: real, feed.output: padded}
+    output = {feed.output: padded(items, real)}
+    return output if feed.mask is None else {feed.mask: real} | output
 
 
 def taken(outputs: Outputs, rows: slice | np.ndarray) -> Outputs:

@@ -190,7 +190,8 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
         metric = cls(**given)
     except (MetricInputError, TypeError) as error:
         raise MetricInputError(f"the metric {spec.name!r}: {error}") from error
-    # Metrics of one argument, such as the mean, take the difference that `Encoding` computes.
+    # Metrics of one argument, such as the mean, take the difference of the two: see
+    # `Configuration.encoding`.
     if task == "regression" and "values" in metric.update_signature().parameters:
         return metric.from_outputs(values="error")
     return metric
