@@ -236,6 +236,11 @@ def shown_value(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def shortened(text: str, most: int) -> str:
+    """The text with at most this many letters, for a message."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def _numbers(x: Rows, name: str) -> np.ndarray:
     """Numbers as an array.
 
