@@ -232,9 +232,12 @@ def needs_scores(spec: Spec) -> bool:
     return class_of(spec.metric).needs_scores or dict(spec.options).get("top_k", 1) > 1
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
-    """The end of a message about an unknown name: names that are similar, or nothing."""
-    near = difflib.get_close_matches(name, names, 2, 0.7)
+def nearest(name: str, names: Sequence[str], most: int = 2, cutoff: float = 0.7) -> str:
+    """The end of a message about an unknown name: names that are similar, or nothing.
+
+    `cutoff` is the least similarity, as `difflib.get_close_matches` has it.
+    """
+    near = difflib.get_close_matches(name, names, most, cutoff)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
