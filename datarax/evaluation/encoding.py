@@ -129,7 +129,7 @@ class Configuration:
 
     def _labels(self, x: Rows) -> np.ndarray:
         """Labels as int32: names by their place among the classes, numbers as they are."""
-        if not isinstance(x, np.ndarray) or x.dtype.kind in "OUS":
+        if not is_numeric(x):
             values = listed(x)
             if any(isinstance(value, str) for value in values[:1]):
                 return numbered(values, (self.named and self.names) or ())
@@ -217,6 +217,11 @@ class Configuration:
 def listed(values: Rows) -> list[Any]:
     """The values of rows as Python objects."""
     return values.tolist() if isinstance(values, np.ndarray) else list(values)
+
+
+def is_numeric(values: Rows) -> bool:
+    """Whether they are an array of numbers, and so hold no strings and no lists."""
+    return isinstance(values, np.ndarray) and values.dtype.kind not in "OUS"
 
 
 def known(value: Value) -> Value:

@@ -19,7 +19,7 @@ from datarax._errors import (
     MetricTypeError,
 )
 from datarax.algebra.state import walk
-from datarax.evaluation.columns import INDEX, Columns, Encoded, Feed, Names, feeds_of
+from datarax.evaluation.columns import INDEX, Columns, Encoded, Names, feeds_of
 from datarax.evaluation.engines import ProcessExecutor, cores
 from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.identity import FileIdentity, different
@@ -145,8 +145,12 @@ def folding_of(
     encode, together = None, None
     if isinstance(columns, Encoded):
         encode, together = columns.encode, columns.together
-    # A metric of groups needs all rows of a file in one update, unless the encoding sees to it.
-    at_once = encode is None and _keeps_groups(metric, feeds)
+    routes, fed = metric.routes(), {feed.output for feed in feeds}
+    # A metric of groups, such as queries, needs all rows of a group in one update: so all rows of a
+    # file, unless the encoding sees to it.
+    groups = {getattr(each, "together_by", None) for each in walk(metric)} - {None}
+    grouped = any(route.argument in groups and route.output in fed for route in routes)
+    at_once = encode is None and grouped
     parts = parts_of(tables, whole=at_once or together is not None)
     rows = None
     if not at_once:
@@ -154,9 +158,10 @@ def folding_of(
         most = max((part.rows for part in parts), default=1)
         rows = min(batch_size, power_of_two(most))
         rows = max(rows // len(devices or [0]), 1) * len(devices or [0])  # as many on each device
-    # An id is that of a row in its file. So what a bootstrap draws does not depend on the size of
-    # the batches, nor on who reads them.
-    index = _index(metric, feeds)
+    # Without a column of ids, the id of a row is its place in its file. So what a bootstrap draws
+    # does not depend on the size of the batches, nor on who reads them.
+    wanted = any(route.argument == route.output == INDEX for route in routes)
+    index = INDEX if wanted and INDEX not in fed else None
     task = Folding(
         packed(metric.reset()),
         partial(batches, feeds=feeds, types=types, rows=rows, index=index),
@@ -286,19 +291,6 @@ def _value(outcome: PartState | Failure) -> PartState:
     if isinstance(outcome, Failure):
         raise outcome.error
     return outcome
-
-
-def _index(metric: Metric, feeds: Sequence[Feed]) -> str | None:
-    """The output that takes the ids of the rows, if a metric takes it and no column feeds it."""
-    outputs = {route.output for route in metric.routes() if route.argument == INDEX}
-    return INDEX if INDEX in outputs - {feed.output for feed in feeds} else None
-
-
-def _keeps_groups(metric: Metric, feeds: Sequence[Feed]) -> bool:
-    """Whether a metric needs all rows of a group, such as a query, in one update."""
-    groups = {getattr(each, "together_by", None) for each in walk(metric)} - {None}
-    fed = {feed.output for feed in feeds}
-    return any(route.argument in groups and route.output in fed for route in metric.routes())
 
 
 def _check_devices(devices: Devices, executor: Executor | None) -> None:
