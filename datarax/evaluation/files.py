@@ -44,8 +44,7 @@ def tables_of(source: Source) -> list[Table]:
     tables = []
     for path in paths_of(source):
         with reading(path):
-            file = identity_of(path)
-        tables.append(open_table(file).described())
+            tables.append(open_table(identity_of(path)).described())
     return tables
 
 

@@ -1,21 +1,17 @@
 """A part of a file as batches: a dict of arrays, or lists of strings, by the name of the output."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.typing import DTypeLike
 
 from datarax._errors import MetricInputError
-from datarax._optional import optional
+from datarax.evaluation.arrow_files import null_rows, values
 from datarax.evaluation.columns import Feed
 from datarax.evaluation.files import open_table
 from datarax.evaluation.identity import unchanged
-from datarax.evaluation.tables import Column, Outputs, Part, Rows, Types, reading
-
-if TYPE_CHECKING:
-    import pyarrow
+from datarax.evaluation.tables import Column, Outputs, Part, Ragged, Rows, Types, reading
 
 READ_ROWS = 2**16
 NOT_A_CLASS = -1
@@ -30,13 +26,6 @@ class TableBatch(NamedTuple):
     rows: int
     excluded: dict[str, int]
     """By column, how many rows were left out because it has no value there."""
-
-
-class Ragged(NamedTuple):
-    """Lists of different lengths, end to end."""
-
-    items: np.ndarray
-    lengths: np.ndarray
 
 
 def batches(
@@ -66,24 +55,23 @@ def batches(
     needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
     count, place = 0, 0
     excluded: dict[str, int] = {}
-    with unchanged(part.file):
+    with unchanged(part.file), reading(part.path):
         for table in open_table(part.file).read(part, types, rows or READ_ROWS):
             size = len(next(iter(table.values())))
             # By the place in the file, before rows are left out: the same for any batch size.
             ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
             place += size
-            with reading(part.path):
-                keep = _complete({name: table[name] for name in table if name in needed}, excluded)
-                if keep is not None:
-                    table = {name: _kept(column, keep) for name, column in table.items()}
-                    ids = ids if ids is None else ids[keep]
-                    size = int(keep.sum())
-                if not size:
-                    continue
-                try:
-                    outputs = _outputs(feeds, table)
-                except MetricInputError as error:
-                    raise MetricInputError(f"{part.path}: {error}") from None
+            keep = _complete({name: table[name] for name in table if name in needed}, excluded)
+            if keep is not None:
+                table = {name: _kept(column, keep) for name, column in table.items()}
+                ids = ids if ids is None else ids[keep]
+                size = int(keep.sum())
+            if not size:
+                continue
+            try:
+                outputs = _outputs(feeds, table)
+            except MetricInputError as error:
+                raise MetricInputError(f"{part.path}: {error}") from None
             if ids is not None and index:
                 outputs[index] = ids
             held.append(outputs)
@@ -140,7 +128,7 @@ def output_of(feed: Feed, table: Mapping[str, Column]) -> Outputs:
         columns = [_objects(table[name]) for name in feed.columns]
         rows = columns[0] if len(columns) == 1 else list(map(list, zip(*columns, strict=True)))
         return {feed.output: rows}
-    columns = [_values(table[name]) for name in feed.columns]
+    columns = [values(table[name]) for name in feed.columns]
     if feed.kind == "as it is":
         return {feed.output: _as_they_are(columns)}
     if feed.kind == "text" and feed.classes is None:
@@ -191,7 +179,7 @@ def _complete(table: Mapping[str, Column], excluded: dict[str, int]) -> np.ndarr
     """The rows that have a value in all columns; None if all have. Counts the others."""
     keep: np.ndarray | None = None
     for name, column in table.items():
-        absent = _null_rows(column)
+        absent = null_rows(column)
         if absent is None:
             continue
         keep = np.ones(len(absent), bool) if keep is None else keep
@@ -318,85 +306,3 @@ def _together(pieces: list[Rows]) -> Rows:
             for x in pieces
         ]
     return np.concatenate(pieces)
-
-
-def _null_rows(column: Column) -> np.ndarray | None:
-    """Which rows have no value, or one within a list that is none; None if all have one."""
-    if isinstance(column, np.ndarray):
-        return None
-    absent = None
-    if column.null_count:
-        absent = _array(column.is_null())
-    if not _is_list(column):
-        return absent
-    # `flatten` leaves out the items of null lists, whose length is taken as 0 below.
-    within = _null_rows(column.flatten())
-    if within is None:
-        return absent
-    lengths = _lengths(column)
-    rows = np.repeat(np.arange(len(column)), lengths)
-    # One absent item makes the row absent.
-    found = np.bincount(rows, within, len(column)) > 0
-    return found if absent is None else absent | found
-
-
-def _values(column: Column) -> Rows:
-    """The values of a column without nulls: an array, a list of strings, or `Ragged`.
-
-    Lists become the axes after the first; strings in lists become lists of strings.
-    """
-    if isinstance(column, np.ndarray):
-        return column.tolist() if column.dtype.kind == "U" else column
-    pa = _pyarrow()
-    if isinstance(column.type, pa.BaseExtensionType):
-        return _values(column.storage)
-    types = pa.types
-    if types.is_dictionary(column.type):
-        return _values(column.dictionary_decode())
-    if types.is_string(column.type) or types.is_large_string(column.type):
-        return column.to_pylist()
-    if _is_list(column):
-        inner = column.flatten()
-        items = _values(inner)
-        # Strings, which stay in lists of Python.
-        if isinstance(items, list):
-            return column.to_pylist()
-        if types.is_fixed_size_list(column.type):
-            return items.reshape(len(column), column.type.list_size, *items.shape[1:])
-        return Ragged(_even(items), _lengths(column))
-    # NumPy would make Python objects of them.
-    if types.is_decimal(column.type):
-        column = column.cast(pa.float64())
-    return _array(column)
-
-
-def _even(items: np.ndarray | Ragged) -> np.ndarray:
-    """Inner lists, which must have one length, as an axis."""
-    if not isinstance(items, Ragged):
-        return items
-    width = int(items.lengths.max(initial=0))
-    if (items.lengths != width).any():
-        raise MetricInputError("a column holds lists of lists that have different lengths")
-    return items.items.reshape(len(items.lengths), width, *items.items.shape[1:])
-
-
-def _is_list(column: "pyarrow.Array") -> bool:
-    types = _pyarrow().types
-    return (
-        types.is_list(column.type)
-        or types.is_large_list(column.type)
-        or types.is_fixed_size_list(column.type)
-    )
-
-
-def _lengths(column: "pyarrow.Array") -> np.ndarray:
-    lengths = optional("pyarrow.compute", "parquet", "reading this file").list_value_length(column)
-    return np.nan_to_num(_array(lengths)).astype(np.int64)
-
-
-def _array(column: "pyarrow.Array") -> np.ndarray:
-    return column.to_numpy(zero_copy_only=False)
-
-
-def _pyarrow() -> ModuleType:
-    return optional("pyarrow", "parquet", "reading this file")

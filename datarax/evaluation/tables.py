@@ -26,6 +26,13 @@ ROW_BYTES = 8
 """The least bytes of a row, to estimate the rows in formats that do not count them."""
 
 
+class Ragged(NamedTuple):
+    """Lists of different lengths, end to end."""
+
+    items: np.ndarray
+    lengths: np.ndarray
+
+
 class ColumnType(NamedTuple):
     """What a column holds."""
 
@@ -107,19 +114,18 @@ class TableFile(ABC):
         self.file, self.path = file, file.path
 
     def described(self) -> Table:
-        """Its columns and parts.
+        """Its columns and parts. Errors are those of the format: call it within `reading`.
 
         Raises:
-            MetricInputError: it is empty, or damaged; names it.
+            MetricInputError: it is empty; names it.
         """
         if not self.file.size:
             raise MetricInputError(f"{self.path}: the file is empty")
-        with reading(self.path):
-            columns, parts = self.layout()
-            types: Types = {}
-            for name, found in columns:
-                # It is an error only if the column is asked for.
-                types[name] = found._replace(kind="doubled") if name in types else found
+        columns, parts = self.layout()
+        types: Types = {}
+        for name, found in columns:
+            # It is an error only if the column is asked for.
+            types[name] = found._replace(kind="doubled") if name in types else found
         return Table(self.file, types, tuple(parts))
 
     @abstractmethod
@@ -128,7 +134,10 @@ class TableFile(ABC):
 
     @abstractmethod
     def read(self, part: Part, types: Types, rows: int) -> Iterator[dict[str, Column]]:
-        """The columns of `types`, as arrays of Arrow or NumPy, of up to `rows` rows at a time."""
+        """The columns of `types`, as arrays of Arrow or NumPy, of up to `rows` rows at a time.
+
+        Errors are those of the format: call it within `reading`.
+        """
 
 
 def key_of(path: str, number: int = 0) -> int:
