@@ -6,6 +6,7 @@ The columns, the first rows and the distinct values give the sizes, the classes 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from datarax._errors import MetricInputError
 from datarax.evaluation.columns import Encoded, Names, feeds_as_they_are
 from datarax.evaluation.encoding import Configuration, Slicing, Value, is_numeric, known, listed
 from datarax.evaluation.files import Source, paths_of, tables_of
-from datarax.evaluation.identity import FileIdentity
 from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.table_batches import TableBatch, batches
 from datarax.evaluation.tables import Outputs, Part, Rows, Table, parts_of
@@ -52,24 +52,16 @@ class Files:
             path for path in paths_of(source) if Path(path).name not in states or path in given
         ]
         self.tables: list[Table] = tables_of(paths)
+        self.identities = tuple(table.file for table in self.tables)
+        """The files as they were when they were opened."""
         self.available = list(self.tables[0].types)
+        """The names of all columns."""
         self.columns = columns(self.available)
         self.feeds, self.types = feeds_as_they_are(self.columns, self.tables)
-
-    @property
-    def identities(self) -> tuple[FileIdentity, ...]:
-        """The files as they were when they were opened."""
-        return tuple(table.file for table in self.tables)
-
-    @property
-    def parts(self) -> list[Part]:
-        """The parts that are evaluated one by one."""
-        return parts_of(self.tables, whole=self.columns.together is not None)
-
-    @property
-    def names(self) -> dict[str, list[str]]:
+        self.names = {feed.output: list(feed.columns) for feed in self.feeds}
         """The names of the columns of each output."""
-        return {feed.output: list(feed.columns) for feed in self.feeds}
+        self.parts = parts_of(self.tables, whole=self.columns.together is not None)
+        """The parts that are evaluated one by one."""
 
     def first_rows(self) -> Outputs:
         """Some rows of each output, as they are in the files.
@@ -114,23 +106,22 @@ class Files:
         Raises:
             MetricInputError: the rows of a query do not follow each other, or are in two files.
         """
+        rows = (
+            (part.path, value)
+            for part, batch in self._read([query])
+            for value in batch.outputs[query]
+            if value is not None  # such rows are left out
+        )
+        # Only the ids are kept: there are many fewer queries than rows.
         seen: set[Value] = set()
-        path, last = "", None
-        for part, batch in self._read([query]):
-            # A query that goes on in the next file is refused: files are folded apart.
-            if part.path != path:
-                path, last = part.path, None
-            for value in batch.outputs[query]:
-                if value == last:
-                    continue
-                if value in seen:
-                    raise MetricInputError(
-                        f"{path}: the rows of the query {value!r} do not follow each other; sort "
-                        f"the rows by the column {self.names[query][0]!r}, in one file"
-                    )
-                # Only the ids are kept: there are many fewer queries than rows.
-                seen.add(value)
-                last = value
+        # A query that goes on in the next file is refused: files are folded apart.
+        for (path, value), _ in groupby(rows):
+            if value in seen:
+                raise MetricInputError(
+                    f"{path}: the rows of the query {value!r} do not follow each other; sort "
+                    f"the rows by the column {self.names[query][0]!r}, in one file"
+                )
+            seen.add(value)
 
     def _read(self, outputs: Sequence[str]) -> Iterator[tuple[Part, TableBatch]]:
         names: Mapping[str, Names] = {output: self.names[output] for output in outputs}
