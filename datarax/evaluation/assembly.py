@@ -35,7 +35,7 @@ def assembled(config: Configuration) -> Collection:
         MetricInputError: a metric lacks an option, or refuses one.
     """
     metrics = {spec.name: _metric(spec, config) for spec in config.specs}
-    spread = {"replicas": config.bootstrap, "confidence": config.confidence}
+    resampling = {"replicas": config.bootstrap, "confidence": config.confidence}
     # Memory decides: a state of a megabyte would be held once for each of some hundred replicas.
     drawn = _resampled(config, _REPLICA_BYTES)
     # Both models see the same rows: one target, and two sets of predictions.
@@ -45,11 +45,11 @@ def assembled(config: Configuration) -> Collection:
             for model in ("a", "b")
         }
         return Collection(
-            parts | ({"compared": Compare(Collection(drawn), **spread)} if drawn else {})
+            parts | ({"compared": Compare(Collection(drawn), **resampling)} if drawn else {})
         )
     parts = {"whole": Collection(metrics | _beside(config))}
     if config.bootstrap and drawn:
-        parts["interval"] = Bootstrap(Collection(drawn), **spread)
+        parts["interval"] = Bootstrap(Collection(drawn), **resampling)
     # How many rows a slice has, whatever they weigh.
     ones = Sum().from_outputs(values="ones", weights=None)
     for place, slicing in enumerate(config.slicings):
@@ -59,7 +59,7 @@ def assembled(config: Configuration) -> Collection:
         drawn = _resampled(config, _SLICED_REPLICA_BYTES)
         if config.bootstrap and drawn:
             of_slices = Sliced(Collection(drawn), number, by=by)
-            parts[f"{by}_interval"] = Bootstrap(of_slices, **spread)
+            parts[f"{by}_interval"] = Bootstrap(of_slices, **resampling)
     return Collection(parts)
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -158,6 +158,6 @@ def _values(x: Rows, y: Rows) -> Iterator[tuple[object, object]]:
     yield from zip(map(_plain, listed(x)), map(_plain, listed(y)), strict=True)
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: Rows) -> Rows:
     """A value, or lists of them, as Python has them: with None for NaN."""
     return list(map(_plain, listed(x))) if isinstance(x, list | tuple | np.ndarray) else known(x)

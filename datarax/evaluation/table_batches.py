@@ -1,7 +1,7 @@
 """A part of a file as batches: a dict of arrays, or lists of strings, by the name of the output."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jax.typing import DTypeLike
@@ -63,7 +63,10 @@ def batches(
             place += size
             keep = _complete({name: table[name] for name in table if name in needed}, excluded)
             if keep is not None:
-                table = {name: _kept(column, keep) for name, column in table.items()}
+                table = {
+                    name: x[keep] if isinstance(x, np.ndarray) else x.filter(keep)
+                    for name, x in table.items()
+                }
                 ids = ids if ids is None else ids[keep]
                 size = int(keep.sum())
             if not size:
@@ -125,9 +128,10 @@ def _outputs(feeds: tuple[Feed, ...], table: Mapping[str, Column]) -> Outputs:
 def output_of(feed: Feed, table: Mapping[str, Column]) -> Outputs:
     """The output that some columns give, and its mask if its lists have different lengths."""
     if feed.kind == "optional":
-        columns = [_objects(table[name]) for name in feed.columns]
-        rows = columns[0] if len(columns) == 1 else list(map(list, zip(*columns, strict=True)))
-        return {feed.output: rows}
+        # As Python objects, with None where there is no value.
+        given = [table[name] for name in feed.columns]
+        lists = [x.tolist() if isinstance(x, np.ndarray) else x.to_pylist() for x in given]
+        return {feed.output: _as_they_are(lists)}
     columns = [values(table[name]) for name in feed.columns]
     if feed.kind == "as it is":
         return {feed.output: _as_they_are(columns)}
@@ -145,11 +149,6 @@ def output_of(feed: Feed, table: Mapping[str, Column]) -> Outputs:
     if len(arrays) == 1:
         return {feed.output: arrays[0]}
     return {feed.output: stacked(arrays)}
-
-
-def _objects(column: Column) -> list[Any]:
-    """The values of a column as Python objects, None where there is no value."""
-    return column.tolist() if isinstance(column, np.ndarray) else column.to_pylist()
 
 
 def _as_they_are(columns: list[Rows]) -> Rows:
@@ -188,10 +187,6 @@ def _complete(table: Mapping[str, Column], excluded: dict[str, int]) -> np.ndarr
             excluded[name] = excluded.get(name, 0) + number
         keep &= ~absent
     return keep
-
-
-def _kept(column: Column, keep: np.ndarray) -> Column:
-    return column[keep] if isinstance(column, np.ndarray) else column.filter(keep)
 
 
 def _as_numbers(column: np.ndarray, feed: Feed, name: str) -> np.ndarray:

@@ -265,16 +265,18 @@ def parsed(text: str, task: str, size: int | None = None) -> list[Spec]:
     numbers: dict[str, list[str]] = {}
     for each in _split(text, ","):
         spec, number = _spec(each.strip(), task, _known(task))
-        if number and spec.name not in numbers:
-            numbers[spec.name] = _numbers(spec, task, size)
-        if number and number not in numbers[spec.name]:
-            raise UnknownMetricError(
-                f"the metric {spec.name!r} has no number {number!r}"
-                f"{nearest(number, numbers[spec.name])}"
-            )
-        # "rouge/rouge1,rouge/rouge2" names one metric twice, which is computed once.
-        if number and spec in specs:
-            continue
+        if number:
+            # Kept, because the numbers of some metrics take seconds to find.
+            if spec.name not in numbers:
+                numbers[spec.name] = _numbers(spec, task, size)
+            if number not in numbers[spec.name]:
+                raise UnknownMetricError(
+                    f"the metric {spec.name!r} has no number {number!r}"
+                    f"{nearest(number, numbers[spec.name])}"
+                )
+            # "rouge/rouge1,rouge/rouge2" names one metric twice, which is computed once.
+            if spec in specs:
+                continue
         if spec.name in [other.name for other in specs]:
             raise MetricInputError(
                 f"--metrics has {spec.name!r} twice; write another_name={spec.name}"
