@@ -113,6 +113,7 @@ class Configuration:
         for place, slicing in enumerate(self.slicings):
             out[f"slice_{place}"] = slicing.ids(out[f"slice_{place}"])
         if self.slicings:
+            # The metric `examples` of `assembled` sums them: the rows of each slice.
             out["ones"] = np.ones(rows, np.int32)
         if "weights" in out:
             out["weights"] = _floats(out["weights"], "weights")

@@ -195,6 +195,7 @@ def fold_parts(
             f"fold: start has {now.total} parts, and the source has {len(parts)}; expected the "
             f"same files"
         )
+    # Without the nodes of the tree, only the merged state of the parts that are done is known.
     merging = now.merging or Merging(before=now.metric)
     done = set(now.done)
     for index, state in _states(task, parts, [*sorted({*range(len(parts))} - done)], executor):

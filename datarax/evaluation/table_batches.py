@@ -146,9 +146,7 @@ def output_of(feed: Feed, table: Mapping[str, Column]) -> Outputs:
     arrays = [
         _as_numbers(column, feed, name) for column, name in zip(columns, feed.columns, strict=True)
     ]
-    if len(arrays) == 1:
-        return {feed.output: arrays[0]}
-    return {feed.output: stacked(arrays)}
+    return {feed.output: _stacked(arrays)}
 
 
 def _as_they_are(columns: list[Rows]) -> Rows:
@@ -159,15 +157,15 @@ def _as_they_are(columns: list[Rows]) -> Rows:
         else column
         for column in columns
     ]
-    if len(columns) == 1:
-        return columns[0]
-    if all(isinstance(column, np.ndarray) for column in columns):
-        return stacked(columns)
+    if len(columns) == 1 or all(isinstance(column, np.ndarray) for column in columns):
+        return _stacked(columns)
     return list(map(list, zip(*columns, strict=True)))
 
 
-def stacked(columns: list[np.ndarray]) -> np.ndarray:
-    """Several columns as the last axis."""
+def _stacked(columns: list[Rows]) -> Rows:
+    """One column as it is, several arrays as the last axis of one."""
+    if len(columns) == 1:
+        return columns[0]
     shapes = {column.shape for column in columns}
     if len(shapes) > 1:
         raise MetricInputError(f"the columns have rows of different shapes: {sorted(shapes)}")
@@ -182,6 +180,7 @@ def _complete(table: Mapping[str, Column], excluded: dict[str, int]) -> np.ndarr
         if absent is None:
             continue
         keep = np.ones(len(absent), bool) if keep is None else keep
+        # A row that lacks several values is counted once, so that the counts add up to the rows.
         number = int((absent & keep).sum())
         if number:
             excluded[name] = excluded.get(name, 0) + number

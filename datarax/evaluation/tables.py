@@ -98,6 +98,7 @@ def parts_of(tables: Sequence[Table], *, whole: bool) -> list[Part]:
     """
     if not whole:
         return [part for table in tables for part in table.parts]
+    # The id of the first row of the first part is that of the file.
     return [
         table.parts[0]._replace(
             stop=table.parts[-1].stop, rows=sum(part.rows for part in table.parts)
@@ -124,7 +125,7 @@ class TableFile(ABC):
         columns, parts = self.layout()
         types: Types = {}
         for name, found in columns:
-            # It is an error only if the column is asked for.
+            # CSV and Parquet allow two columns of one name: an error only if it is asked for.
             types[name] = found._replace(kind="doubled") if name in types else found
         return Table(self.file, types, tuple(parts))
 
