@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax
 
 from datarax.evaluation.encoding import Configuration
+from datarax.evaluation.paired_parts import MODELS, PREDICTED
 from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, needs_scores, snake_case
 from datarax.metrics import Sum
 from datarax.metrics.base import Metric
@@ -42,7 +43,7 @@ def assembled(config: Configuration) -> Collection:
     if config.compared:
         parts: dict[str, Metric] = {
             model: Collection({name: _of_model(each, model) for name, each in metrics.items()})
-            for model in ("a", "b")
+            for model in MODELS
         }
         return Collection(
             parts | ({"compared": Compare(Collection(drawn), **resampling)} if drawn else {})
@@ -105,12 +106,12 @@ def _bytes(metric: Metric) -> int:
 
 def _of_model(metric: Metric, model: str) -> Metric:
     """The metric that takes the outputs of one of two models."""
-    # The names are those that `Configuration.encoding` gives to the outputs of two models.
     routes = {
         route.argument: f"{route.output}_{model}"
         for route in metric.routes()
-        # All others, such as targets and weights, are of both models.
-        if route.output in ("preds", "error", "boxes", "scores", "labels", "valid")
+        # All others, such as targets and weights, are of both models. The errors and the masks of
+        # the predictions come from `Configuration.encoding`.
+        if route.output in (*PREDICTED, "error", "valid")
     }
     return metric.from_outputs(**routes)
 
