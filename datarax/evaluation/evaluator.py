@@ -35,7 +35,7 @@ from datarax.evaluation.partial_state import (
 )
 from datarax.evaluation.progress_bar import progress_bar
 from datarax.evaluation.table_batches import batches, power_of_two
-from datarax.evaluation.tables import Table, parts_of
+from datarax.evaluation.tables import Table, first_line, parts_of
 from datarax.metrics.base import Metric
 from datarax.wrappers.collection import Collection
 
@@ -225,10 +225,13 @@ def _states(
     task: Folding, parts: Sequence[Work], todo: Sequence[int], executor: Executor | None
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
+    # One part warns of what looks like a mistake: the others would repeat it.
+    warning = replace(task, warns=True)
+    calls = {index: (task if index else warning, parts[index]) for index in todo}
     if executor is not None:
         # Some states wait for those of parts before them: the fewer parts, the less memory.
         most = executor.in_flight if isinstance(executor, ProcessExecutor) else IN_FLIGHT
-        yield from _submitted(task, parts, todo, executor, most)
+        yield from _submitted(calls, executor, most)
         return
     # One thread for every two cores: while it computes, another one reads its next rows.
     wanted = -(-sum(parts[index].rows for index in todo) // THREAD_ROWS)
@@ -236,55 +239,46 @@ def _states(
     if threads > 1:
         pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
         try:
-            yield from _submitted(task, parts, todo, pool, 2 * threads, stopped.is_set)
+            yield from _submitted(calls, pool, 2 * threads, stopped.is_set)
         finally:
             stopped.set()  # parts that are being folded end early
             pool.shutdown(cancel_futures=True)
         return
-    for index in todo:
-        yield index, _value(fold_part(_of_part(task, index), parts[index]))
+    for index, call in calls.items():
+        yield index, _value(fold_part(*call))
 
 
 def _submitted(
-    task: Folding,
-    parts: Sequence[Work],
-    todo: Sequence[int],
+    calls: Mapping[int, tuple[Folding, Work]],
     executor: Executor,
     most: int,
     *stopped: Callable[[], bool],
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts from an executor, which holds at most `most` parts at a time."""
     waiting: dict[Future[PartState | Failure], int] = {}
-    left = iter(todo)
+    left = iter(calls.items())
     try:
         while True:
-            for index in islice(left, most - len(waiting)):
-                call = (fold_part, _of_part(task, index), parts[index], *stopped)
-                waiting[executor.submit(*call)] = index
+            for index, call in islice(left, most - len(waiting)):
+                waiting[executor.submit(fold_part, *call, *stopped)] = index
             if not waiting:
                 return
             ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
             # In the order of the parts, so that neighbours meet early and few states wait.
             for future in sorted(ready, key=waiting.__getitem__):
                 index = waiting.pop(future)
-                yield index, _value(_result(future, parts[index]))
+                yield index, _value(_result(future, calls[index][1]))
     finally:
         for future in waiting:
             future.cancel()
-
-
-def _of_part(task: Folding, index: int) -> Folding:
-    # One part warns of what looks like a mistake: the others would repeat it.
-    return task if index else replace(task, warns=True)
 
 
 def _result(future: Future[PartState | Failure], part: Work) -> PartState | Failure:
     try:
         return future.result()
     except Exception as error:  # of the executor: those of the evaluation are values
-        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise EvaluationError(
-            f"{part.path}: its worker died, or could not be reached: {lines[0]}"
+            f"{part.path}: its worker died, or could not be reached: {first_line(error)}"
         ) from error
 
 

@@ -161,5 +161,9 @@ def reading(path: str) -> Iterator[None]:
         raise MetricInputError(f"{path}: there is no such file") from None
     # A damaged file may raise anything, with a message of many lines.
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise MetricInputError(f"{path}: cannot be read: {lines[0][:300]}") from None
+        raise MetricInputError(f"{path}: cannot be read: {first_line(error)[:300]}") from None
+
+
+def first_line(error: Exception) -> str:
+    """The first line of the message of an error; the name of its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
