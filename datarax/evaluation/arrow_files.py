@@ -1,10 +1,13 @@
-"""Files that pyarrow reads: Parquet, Arrow IPC, CSV and JSON lines."""
+"""Files that pyarrow reads (Parquet, Arrow IPC, CSV, JSON lines), and the values of its arrays."""
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
+from datarax._errors import MetricInputError
 from datarax._optional import optional
 from datarax.evaluation.tables import (
     PART_ROWS,
@@ -12,10 +15,11 @@ from datarax.evaluation.tables import (
     Column,
     ColumnType,
     Part,
+    Ragged,
+    Rows,
     TableFile,
     Types,
     key_of,
-    reading,
 )
 
 if TYPE_CHECKING:
@@ -39,9 +43,8 @@ class PyarrowFile(TableFile):
         return optional(f"pyarrow{module}", "parquet", f"reading {self.path}")
 
     def layout(self) -> tuple[Iterable[tuple[str, ColumnType]], list[Part]]:
-        pa = self.arrow()
         schema, parts = self.schema_and_parts()
-        return ((field.name, column_type(pa, field.type)) for field in schema), parts
+        return ((field.name, column_type(field.type)) for field in schema), parts
 
     def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
         """The schema of Arrow, and the parts; by default, the whole file is one part."""
@@ -56,11 +59,10 @@ class PyarrowFile(TableFile):
         raise NotImplementedError
 
     def read(self, part: Part, types: Types, rows: int) -> Iterator[dict[str, Column]]:
-        with reading(self.path):
-            for batch in self.record_batches(part, types, rows):
-                for start in range(0, batch.num_rows, rows):
-                    piece = batch.slice(start, rows)
-                    yield {name: piece.column(name) for name in types}
+        for batch in self.record_batches(part, types, rows):
+            for start in range(0, batch.num_rows, rows):
+                piece = batch.slice(start, rows)
+                yield {name: piece.column(name) for name in types}
 
 
 class ParquetFile(PyarrowFile):
@@ -157,7 +159,7 @@ class CsvFile(PyarrowFile):
             null_values=_NULLS,
             include_columns=None if types is None else list(types),
             # The types on which all files agree: integers in this one may be floats in another.
-            column_types=None if types is None else as_schema(self.arrow(), types),
+            column_types=None if types is None else as_schema(types),
         )
         return csv.open_csv(
             self.path, csv.ReadOptions(block_size=_TEXT_BLOCK), convert_options=convert
@@ -169,7 +171,7 @@ class JsonLinesFile(PyarrowFile):
 
     def reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
         json = self.arrow(".json")
-        schema = None if types is None else as_schema(self.arrow(), types)
+        schema = None if types is None else as_schema(types)
         return json.open_json(
             self.path,
             json.ReadOptions(block_size=_TEXT_BLOCK),
@@ -177,19 +179,18 @@ class JsonLinesFile(PyarrowFile):
         )
 
 
-def column_type(pa: ModuleType, given: "pyarrow.DataType") -> ColumnType:
+def column_type(given: "pyarrow.DataType") -> ColumnType:
     """The type of a column of Arrow."""
+    pa = _pyarrow()
     types, inner, lists, ragged = pa.types, given, 0, False
     while True:
         if isinstance(inner, pa.BaseExtensionType):
             inner = inner.storage_type
         elif types.is_dictionary(inner):
             inner = inner.value_type
-        elif types.is_fixed_size_list(inner):
-            inner, lists = inner.value_type, lists + 1
-        elif types.is_list(inner) or types.is_large_list(inner):
+        elif _is_list(inner):
             # Only the outermost lists may differ in length: those are padded.
-            ragged |= not lists
+            ragged |= not lists and not types.is_fixed_size_list(inner)
             inner, lists = inner.value_type, lists + 1
         else:
             break
@@ -208,8 +209,9 @@ def _kind(types: ModuleType, inner: "pyarrow.DataType") -> str:
     return "null" if types.is_null(inner) else "other"
 
 
-def as_schema(pa: ModuleType, types: Types) -> "pyarrow.Schema":
+def as_schema(types: Types) -> "pyarrow.Schema":
     """The types as those of Arrow that a reader of text is to convert to."""
+    pa = _pyarrow()
     kinds = {"float": pa.float64(), "integer": pa.int64(), "boolean": pa.bool_()}
     fields = []
     for name, column in types.items():
@@ -219,3 +221,80 @@ def as_schema(pa: ModuleType, types: Types) -> "pyarrow.Schema":
             inner = pa.list_(inner)
         fields.append((name, inner))
     return pa.schema(fields)
+
+
+def null_rows(column: Column) -> np.ndarray | None:
+    """Which rows have no value, or one within a list that is none; None if all have one."""
+    if isinstance(column, np.ndarray):
+        return None
+    absent = None
+    if column.null_count:
+        absent = _array(column.is_null())
+    if not _is_list(column.type):
+        return absent
+    # `flatten` leaves out the items of null lists, whose length is taken as 0 below.
+    within = null_rows(column.flatten())
+    if within is None:
+        return absent
+    lengths = _lengths(column)
+    rows = np.repeat(np.arange(len(column)), lengths)
+    # One absent item makes the row absent.
+    found = np.bincount(rows, within, len(column)) > 0
+    return found if absent is None else absent | found
+
+
+def values(column: Column) -> Rows:
+    """The values of a column without nulls: an array, a list of strings, or `Ragged`.
+
+    Lists become the axes after the first; strings in lists become lists of strings.
+    """
+    if isinstance(column, np.ndarray):
+        return column.tolist() if column.dtype.kind == "U" else column
+    pa = _pyarrow()
+    if isinstance(column.type, pa.BaseExtensionType):
+        return values(column.storage)
+    types = pa.types
+    if types.is_dictionary(column.type):
+        return values(column.dictionary_decode())
+    if _kind(types, column.type) == "text":
+        return column.to_pylist()
+    if _is_list(column.type):
+        items = values(column.flatten())
+        # Strings, which stay in lists of Python.
+        if isinstance(items, list):
+            return column.to_pylist()
+        if types.is_fixed_size_list(column.type):
+            return items.reshape(len(column), column.type.list_size, *items.shape[1:])
+        return Ragged(_even(items), _lengths(column))
+    # NumPy would make Python objects of them.
+    if types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    return _array(column)
+
+
+def _even(items: np.ndarray | Ragged) -> np.ndarray:
+    """Inner lists, which must have one length, as an axis."""
+    if not isinstance(items, Ragged):
+        return items
+    width = int(items.lengths.max(initial=0))
+    if (items.lengths != width).any():
+        raise MetricInputError("a column holds lists of lists that have different lengths")
+    return items.items.reshape(len(items.lengths), width, *items.items.shape[1:])
+
+
+def _is_list(given: "pyarrow.DataType") -> bool:
+    types = _pyarrow().types
+    return types.is_list(given) or types.is_large_list(given) or types.is_fixed_size_list(given)
+
+
+def _lengths(column: "pyarrow.Array") -> np.ndarray:
+    lengths = optional("pyarrow.compute", "parquet", "reading this file").list_value_length(column)
+    return np.nan_to_num(_array(lengths)).astype(np.int64)
+
+
+def _array(column: "pyarrow.Array") -> np.ndarray:
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _pyarrow() -> ModuleType:
+    return optional("pyarrow", "parquet", "reading this file")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax
 
 from datarax.evaluation.encoding import Configuration
+from datarax.evaluation.paired_parts import MODELS, PREDICTED
 from datarax.evaluation.tasks import CLASSES, TASKS, Spec, built, needs_scores, snake_case
 from datarax.metrics import Sum
 from datarax.metrics.base import Metric
@@ -35,21 +36,21 @@ def assembled(config: Configuration) -> Collection:
         MetricInputError: a metric lacks an option, or refuses one.
     """
     metrics = {spec.name: _metric(spec, config) for spec in config.specs}
-    spread = {"replicas": config.bootstrap, "confidence": config.confidence}
+    resampling = {"replicas": config.bootstrap, "confidence": config.confidence}
     # Memory decides: a state of a megabyte would be held once for each of some hundred replicas.
     drawn = _resampled(config, _REPLICA_BYTES)
     # Both models see the same rows: one target, and two sets of predictions.
     if config.compared:
         parts: dict[str, Metric] = {
             model: Collection({name: _of_model(each, model) for name, each in metrics.items()})
-            for model in ("a", "b")
+            for model in MODELS
         }
         return Collection(
-            parts | ({"compared": Compare(Collection(drawn), **spread)} if drawn else {})
+            parts | ({"compared": Compare(Collection(drawn), **resampling)} if drawn else {})
         )
     parts = {"whole": Collection(metrics | _beside(config))}
     if config.bootstrap and drawn:
-        parts["interval"] = Bootstrap(Collection(drawn), **spread)
+        parts["interval"] = Bootstrap(Collection(drawn), **resampling)
     # How many rows a slice has, whatever they weigh.
     ones = Sum().from_outputs(values="ones", weights=None)
     for place, slicing in enumerate(config.slicings):
@@ -59,7 +60,7 @@ def assembled(config: Configuration) -> Collection:
         drawn = _resampled(config, _SLICED_REPLICA_BYTES)
         if config.bootstrap and drawn:
             of_slices = Sliced(Collection(drawn), number, by=by)
-            parts[f"{by}_interval"] = Bootstrap(of_slices, **spread)
+            parts[f"{by}_interval"] = Bootstrap(of_slices, **resampling)
     return Collection(parts)
 
 
@@ -105,12 +106,12 @@ def _bytes(metric: Metric) -> int:
 
 def _of_model(metric: Metric, model: str) -> Metric:
     """The metric that takes the outputs of one of two models."""
-    # The names are those that `Encoding` gives to the outputs of two models.
     routes = {
         route.argument: f"{route.output}_{model}"
         for route in metric.routes()
-        # All others, such as targets and weights, are of both models.
-        if route.output in ("preds", "error", "boxes", "scores", "labels", "valid")
+        # All others, such as targets and weights, are of both models. The errors and the masks of
+        # the predictions come from `Configuration.encoding`.
+        if route.output in (*PREDICTED, "error", "valid")
     }
     return metric.from_outputs(**routes)
 

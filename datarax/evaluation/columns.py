@@ -1,6 +1,5 @@
 """The columns of the files that feed each output of a metric."""
 
-import difflib
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from datarax._checks import x64_enabled
 from datarax._errors import MetricInputError
 from datarax.evaluation.files import natural
 from datarax.evaluation.tables import ColumnType, Outputs, Table, Types
+from datarax.evaluation.tasks import nearest
 from datarax.metrics.base import Metric
 from datarax.metrics.language.text_metric import CountedText
 from datarax.metrics.routing import Route
@@ -110,7 +110,7 @@ def feeds_of(
         for name in (*given.names, *given.classes):
             if name not in by_output:
                 raise MetricInputError(
-                    f"columns: no metric takes the output {name!r}{nearest(name, by_output)}"
+                    f"columns: no metric takes the output {name!r}{_alternatives(name, by_output)}"
                 )
     first = tables[0]
     chosen: dict[str, tuple[str, ...]] = {}
@@ -163,11 +163,11 @@ def feeds_as_they_are(columns: Encoded, tables: Sequence[Table]) -> tuple[tuple[
     ), types
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def _alternatives(name: str, names: Iterable[str]) -> str:
     """The end of an error about a name that is not among `names`: similar ones, or all."""
-    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
-    if close:
-        return f"; did you mean {' or '.join(map(repr, close))}?"
+    similar = nearest(name, list(names), 3, 0.5)
+    if similar:
+        return similar
     shown = sorted(names, key=natural)
     more = f", and {len(shown) - 12} more" if len(shown) > 12 else ""
     return f"; there are: {', '.join(map(repr, shown[:12])) or 'none'}{more}"
@@ -176,7 +176,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def _missing(column: str, output: str, table: Table) -> MetricInputError:
     return MetricInputError(
         f"{table.path}: there is no column {column!r} for the output {output!r}"
-        f"{nearest(column, table.types)}"
+        f"{_alternatives(column, table.types)}"
     )
 
 

@@ -9,13 +9,18 @@ import numpy as np
 
 from datarax._checks import default_float
 from datarax._errors import MetricInputError
+from datarax.evaluation.table_batches import (
+    NOT_A_CLASS,
+    as_floats,
+    numbered,
+    padded,
+    power_of_two,
+)
 from datarax.evaluation.tables import Outputs, Rows
 from datarax.evaluation.tasks import Spec, hashable
 
 Value = str | int | float | bool | None
 """A value of a column by which rows are sliced; None where there is none."""
-NOT_A_CLASS = -1
-"""The label of a value that is no class: metrics count it as out of range."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +86,12 @@ class Configuration:
     @classmethod
     def of_json(cls, saved: Json) -> Self:
         """The configuration that `as_json` gave."""
-        tuples = {
-            "specs": tuple(map(Spec.of_json, saved["specs"])),
-            "names": hashable(saved["names"]),
-            "slicings": tuple(
-                Slicing(**each | {"values": tuple(each["values"])}) for each in saved["slicings"]
-            ),
-        }
-        return cls(**dict(saved) | tuples)
+        specs = tuple(map(Spec.of_json, saved["specs"]))
+        slicings = (
+            Slicing(**each | {"values": hashable(each["values"])}) for each in saved["slicings"]
+        )
+        names = hashable(saved["names"])
+        return cls(**saved | {"specs": specs, "names": names, "slicings": tuple(slicings)})
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -99,55 +102,38 @@ class Configuration:
         """The outputs of each model that have this name."""
         return [name + end for end in self.ends]
 
-    @property
-    def encoding(self) -> "Encoding":
-        """Makes the outputs from the columns."""
-        return Encoding(self)
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """How the columns of a batch become the outputs that metrics take.
-
-    It is called with a dict of columns by output, and gives a dict of outputs. Copies and pickles
-    are equal, so it can be sent to other processes.
-    """
-
-    config: Configuration
-
-    def __call__(self, columns: Mapping[str, Rows]) -> Outputs:
-        """The outputs of a batch of rows.
+    def encoding(self, columns: Mapping[str, Rows]) -> Outputs:
+        """The outputs that metrics take, made from the columns of a batch by output.
 
         Raises:
             MetricInputError: a column holds what the task cannot take.
         """
         out = dict(columns)
         rows = len(next(iter(out.values()))) if out else 0
-        for place, slicing in enumerate(self.config.slicings):
+        for place, slicing in enumerate(self.slicings):
             out[f"slice_{place}"] = slicing.ids(out[f"slice_{place}"])
-        if self.config.slicings:
+        if self.slicings:
+            # The metric `examples` of `assembled` sums them: the rows of each slice.
             out["ones"] = np.ones(rows, np.int32)
         if "weights" in out:
-            out["weights"] = _numbers(out["weights"], "weights")
+            out["weights"] = _floats(out["weights"], "weights")
         # The tasks of classes have no method of their own.
-        return getattr(self, f"_{self.config.task}", self._classes)(out)
+        return getattr(self, f"_{self.task}", self._classes)(out)
 
     def _classes(self, out: Outputs) -> Outputs:
         """Of binary, multiclass and multilabel predictions."""
         out["target"] = self._labels(out["target"])
-        labels = self.config.scores == "labels"
-        for name in self.config.outputs("preds"):
-            out[name] = self._labels(out[name]) if labels else _numbers(out[name], name)
+        labels = self.scores == "labels"
+        for name in self.outputs("preds"):
+            out[name] = self._labels(out[name]) if labels else _floats(out[name], name)
         return out
 
     def _labels(self, x: Rows) -> np.ndarray:
         """Labels as int32: names by their place among the classes, numbers as they are."""
-        if not isinstance(x, np.ndarray) or x.dtype.kind in "OUS":
-            names = (self.config.named and self.config.names) or ()
-            places = {name: place for place, name in enumerate(names)}
+        if not is_numeric(x):
             values = listed(x)
             if any(isinstance(value, str) for value in values[:1]):
-                return np.array([places.get(value, NOT_A_CLASS) for value in values], np.int32)
+                return numbered(values, (self.named and self.names) or ())
             x = np.asarray(values)
         if x.dtype.kind not in "biuf":
             raise MetricInputError(f"labels of type {x.dtype}; expected integers or names")
@@ -160,10 +146,10 @@ class Encoding:
 
     def _regression(self, out: Outputs) -> Outputs:
         # The error is a difference of float64, also where the metrics get floats of 32 bits.
-        target = _numbers(out["target"], "target", np.float64)
+        target = _numbers(out["target"], "target").astype(np.float64)
         out["target"] = target.astype(default_float())
-        for end in self.config.ends:
-            preds = _numbers(out[f"preds{end}"], f"preds{end}", np.float64)
+        for end in self.ends:
+            preds = _numbers(out[f"preds{end}"], f"preds{end}").astype(np.float64)
             if preds.shape != target.shape:
                 raise MetricInputError(
                     f"predictions of shape {preds.shape[1:]} and targets of shape "
@@ -175,8 +161,8 @@ class Encoding:
         return out
 
     def _ranking(self, out: Outputs) -> Outputs:
-        for name in (*self.config.outputs("preds"), "target"):
-            out[name] = _numbers(out[name], name)
+        for name in (*self.outputs("preds"), "target"):
+            out[name] = _floats(out[name], name)
         queries = np.asarray(out["query"])
         # Within a batch, only which rows are of one query matters.
         _, out["query"] = np.unique(queries, return_inverse=True)
@@ -186,10 +172,10 @@ class Encoding:
         return out
 
     def _text(self, out: Outputs) -> Outputs:
-        return out | {name: listed(out[name]) for name in (*self.config.outputs("preds"), "target")}
+        return out | {name: listed(out[name]) for name in (*self.outputs("preds"), "target")}
 
     def _detection(self, out: Outputs) -> Outputs:
-        for end in self.config.ends:
+        for end in self.ends:
             names = [f"boxes{end}", f"scores{end}", f"labels{end}"]
             out |= self._padded({each: out[each] for each in names}, f"valid{end}")
         truth = {name: out[name] for name in ("target_boxes", "target_labels")}
@@ -198,7 +184,7 @@ class Encoding:
     def _padded(self, columns: Mapping[str, Rows], valid: str) -> Outputs:
         """Lists of boxes, scores and labels as arrays, padded to the longest list."""
         given = {
-            name: [_of_row(self, x, "boxes" in name, "labels" in name) for x in listed(rows)]
+            name: [self._of_row(x, "boxes" in name, "labels" in name) for x in listed(rows)]
             for name, rows in columns.items()
         }
         counts = {name: [len(each) for each in rows] for name, rows in given.items()}
@@ -209,36 +195,34 @@ class Encoding:
                 raise MetricInputError(
                     f"an image has {sizes[row]} {first} and {other[row]} {name}; expected as many"
                 )
-        most = 1 << max(max(sizes, default=0) - 1, 0).bit_length()  # few sizes: few programs
-        out: Outputs = {}
-        for name, rows in given.items():
-            tail = rows[0].shape[1:] if rows else ((4,) if "boxes" in name else ())
-            kind = np.int32 if "labels" in name else np.float32
-            out[name] = np.zeros((len(rows), most, *tail), kind)
-            for place, each in enumerate(rows):
-                out[name][place, : len(each)] = each
-        out[valid] = np.arange(most)[None] < np.array(sizes, int)[:, None]
-        return out
+        width = power_of_two(max(sizes, default=0))
+        real = np.arange(width) < np.array(sizes, int)[:, None]
+        out = {name: padded(np.concatenate(rows), real) for name, rows in given.items()}
+        return out | {valid: real}
 
-
-def _of_row(encoding: Encoding, x: Rows, boxes: bool, labels: bool) -> np.ndarray:
-    """The boxes (D, 4), the scores or the labels (D,) of one image."""
-    if labels:
-        return encoding._labels(np.asarray(x if x is not None else [], object))
-    # `concatenate` refuses an empty list, and `[[]]` is a list of no numbers.
-    flat = [] if x is None else np.concatenate([np.ravel(each) for each in x] or [[]])
-    try:
-        numbers = np.asarray(flat, np.float32)
-        return numbers.reshape(-1, 4) if boxes else numbers
-    except ValueError as error:
-        raise MetricInputError(
-            f"an image has {np.size(flat)} coordinates of boxes; expected four for each box"
-        ) from error
+    def _of_row(self, x: Rows, boxes: bool, labels: bool) -> np.ndarray:
+        """The boxes (D, 4), the scores or the labels (D,) of one image."""
+        if labels:
+            return self._labels(np.asarray(x if x is not None else [], object))
+        # `concatenate` refuses an empty list, and `[[]]` is a list of no numbers.
+        flat = [] if x is None else np.concatenate([np.ravel(each) for each in x] or [[]])
+        try:
+            numbers = np.asarray(flat, np.float32)
+            return numbers.reshape(-1, 4) if boxes else numbers
+        except ValueError as error:
+            raise MetricInputError(
+                f"an image has {np.size(flat)} coordinates of boxes; expected four for each box"
+            ) from error
 
 
 def listed(values: Rows) -> list[Any]:
     """The values of rows as Python objects."""
     return values.tolist() if isinstance(values, np.ndarray) else list(values)
+
+
+def is_numeric(values: Rows) -> bool:
+    """Whether they are an array of numbers, and so hold no strings and no lists."""
+    return isinstance(values, np.ndarray) and values.dtype.kind not in "OUS"
 
 
 def known(value: Value) -> Value:
@@ -253,17 +237,22 @@ def shown_value(value: Value) -> str:
         return "(no value)"
     if isinstance(value, str):
         return value or "(empty)"
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:.12g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _numbers(x: Rows, name: str, dtype: type[np.floating] | None = None) -> np.ndarray:
-    """Numbers as floats."""
+def shortened(text: str, most: int) -> str:
+    """The text with at most this many letters, for a message."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _numbers(x: Rows, name: str) -> np.ndarray:
+    """Numbers as an array.
+
+    Raises:
+        MetricInputError: they are no numbers, or lists of different lengths.
+    """
     try:
         array = np.asarray(x)
     except ValueError:
@@ -271,10 +260,12 @@ def _numbers(x: Rows, name: str, dtype: type[np.floating] | None = None) -> np.n
     if array.dtype.kind not in "biuf":
         kind = "strings" if array.dtype.kind in "OUS" else f"values of type {array.dtype}"
         raise MetricInputError(f"{name} holds {kind}; expected numbers")
-    if array.dtype == np.float16 and dtype is None:
-        return array  # metrics know how far it is rounded
-    with np.errstate(over="ignore"):  # beyond the range is infinite, which metrics count
-        return array.astype(dtype or default_float())
+    return array
+
+
+def _floats(x: Rows, name: str) -> np.ndarray:
+    """Numbers in the dtype of floats that JAX has."""
+    return as_floats(_numbers(x, name), default_float())
 
 
 def _hashed(values: Rows) -> np.ndarray:

@@ -19,7 +19,7 @@ from datarax._errors import (
     MetricTypeError,
 )
 from datarax.algebra.state import walk
-from datarax.evaluation.columns import INDEX, Columns, Encoded, Feed, Names, feeds_of
+from datarax.evaluation.columns import INDEX, Columns, Encoded, Names, feeds_of
 from datarax.evaluation.engines import ProcessExecutor, cores
 from datarax.evaluation.files import Source, tables_of
 from datarax.evaluation.identity import FileIdentity, different
@@ -34,8 +34,8 @@ from datarax.evaluation.partial_state import (
     packed,
 )
 from datarax.evaluation.progress_bar import progress_bar
-from datarax.evaluation.table_batches import batches
-from datarax.evaluation.tables import Table, parts_of
+from datarax.evaluation.table_batches import batches, power_of_two
+from datarax.evaluation.tables import Table, first_line, parts_of
 from datarax.metrics.base import Metric
 from datarax.wrappers.collection import Collection
 
@@ -145,18 +145,23 @@ def folding_of(
     encode, together = None, None
     if isinstance(columns, Encoded):
         encode, together = columns.encode, columns.together
-    # A metric of groups needs all rows of a file in one update, unless the encoding sees to it.
-    at_once = encode is None and _keeps_groups(metric, feeds)
+    routes, fed = metric.routes(), {feed.output for feed in feeds}
+    # A metric of groups, such as queries, needs all rows of a group in one update: so all rows of a
+    # file, unless the encoding sees to it.
+    groups = {getattr(each, "together_by", None) for each in walk(metric)} - {None}
+    grouped = any(route.argument in groups and route.output in fed for route in routes)
+    at_once = encode is None and grouped
     parts = parts_of(tables, whole=at_once or together is not None)
     rows = None
     if not at_once:
-        # Small files need no large batches; a power of two, so that many sizes share a program.
+        # Small files need no large batches.
         most = max((part.rows for part in parts), default=1)
-        rows = min(batch_size, 1 << max(most - 1, 0).bit_length())
+        rows = min(batch_size, power_of_two(most))
         rows = max(rows // len(devices or [0]), 1) * len(devices or [0])  # as many on each device
-    # An id is that of a row in its file. So what a bootstrap draws does not depend on the size of
-    # the batches, nor on who reads them.
-    index = _index(metric, feeds)
+    # Without a column of ids, the id of a row is its place in its file. So what a bootstrap draws
+    # does not depend on the size of the batches, nor on who reads them.
+    wanted = any(route.argument == route.output == INDEX for route in routes)
+    index = INDEX if wanted and INDEX not in fed else None
     task = Folding(
         packed(metric.reset()),
         partial(batches, feeds=feeds, types=types, rows=rows, index=index),
@@ -190,6 +195,7 @@ def fold_parts(
             f"fold: start has {now.total} parts, and the source has {len(parts)}; expected the "
             f"same files"
         )
+    # Without the nodes of the tree, only the merged state of the parts that are done is known.
     merging = now.merging or Merging(before=now.metric)
     done = set(now.done)
     for index, state in _states(task, parts, [*sorted({*range(len(parts))} - done)], executor):
@@ -219,10 +225,13 @@ def _states(
     task: Folding, parts: Sequence[Work], todo: Sequence[int], executor: Executor | None
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts with their indices, in the order in which they are ready."""
+    # One part warns of what looks like a mistake: the others would repeat it.
+    warning = replace(task, warns=True)
+    calls = {index: (task if index else warning, parts[index]) for index in todo}
     if executor is not None:
         # Some states wait for those of parts before them: the fewer parts, the less memory.
         most = executor.in_flight if isinstance(executor, ProcessExecutor) else IN_FLIGHT
-        yield from _submitted(task, parts, todo, executor, most)
+        yield from _submitted(calls, executor, most)
         return
     # One thread for every two cores: while it computes, another one reads its next rows.
     wanted = -(-sum(parts[index].rows for index in todo) // THREAD_ROWS)
@@ -230,55 +239,46 @@ def _states(
     if threads > 1:
         pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
         try:
-            yield from _submitted(task, parts, todo, pool, 2 * threads, stopped.is_set)
+            yield from _submitted(calls, pool, 2 * threads, stopped.is_set)
         finally:
             stopped.set()  # parts that are being folded end early
             pool.shutdown(cancel_futures=True)
         return
-    for index in todo:
-        yield index, _value(fold_part(_of_part(task, index), parts[index]))
+    for index, call in calls.items():
+        yield index, _value(fold_part(*call))
 
 
 def _submitted(
-    task: Folding,
-    parts: Sequence[Work],
-    todo: Sequence[int],
+    calls: Mapping[int, tuple[Folding, Work]],
     executor: Executor,
     most: int,
     *stopped: Callable[[], bool],
 ) -> Iterator[tuple[int, PartState]]:
     """The states of parts from an executor, which holds at most `most` parts at a time."""
     waiting: dict[Future[PartState | Failure], int] = {}
-    left = iter(todo)
+    left = iter(calls.items())
     try:
         while True:
-            for index in islice(left, most - len(waiting)):
-                call = (fold_part, _of_part(task, index), parts[index], *stopped)
-                waiting[executor.submit(*call)] = index
+            for index, call in islice(left, most - len(waiting)):
+                waiting[executor.submit(fold_part, *call, *stopped)] = index
             if not waiting:
                 return
             ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
             # In the order of the parts, so that neighbours meet early and few states wait.
             for future in sorted(ready, key=waiting.__getitem__):
                 index = waiting.pop(future)
-                yield index, _value(_result(future, parts[index]))
+                yield index, _value(_result(future, calls[index][1]))
     finally:
         for future in waiting:
             future.cancel()
-
-
-def _of_part(task: Folding, index: int) -> Folding:
-    # One part warns of what looks like a mistake: the others would repeat it.
-    return task if index else replace(task, warns=True)
 
 
 def _result(future: Future[PartState | Failure], part: Work) -> PartState | Failure:
     try:
         return future.result()
     except Exception as error:  # of the executor: those of the evaluation are values
-        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise EvaluationError(
-            f"{part.path}: its worker died, or could not be reached: {lines[0]}"
+            f"{part.path}: its worker died, or could not be reached: {first_line(error)}"
         ) from error
 
 
@@ -286,19 +286,6 @@ def _value(outcome: PartState | Failure) -> PartState:
     if isinstance(outcome, Failure):
         raise outcome.error
     return outcome
-
-
-def _index(metric: Metric, feeds: Sequence[Feed]) -> str | None:
-    """The output that takes the ids of the rows, if a metric takes it and no column feeds it."""
-    outputs = {route.output for route in metric.routes() if route.argument == INDEX}
-    return INDEX if INDEX in outputs - {feed.output for feed in feeds} else None
-
-
-def _keeps_groups(metric: Metric, feeds: Sequence[Feed]) -> bool:
-    """Whether a metric needs all rows of a group, such as a query, in one update."""
-    groups = {getattr(each, "together_by", None) for each in walk(metric)} - {None}
-    fed = {feed.output for feed in feeds}
-    return any(route.argument in groups and route.output in fed for route in metric.routes())
 
 
 def _check_devices(devices: Devices, executor: Executor | None) -> None:

@@ -26,6 +26,7 @@ FORMATS: dict[str, type[TableFile]] = {
     ".npz": NpzFile,
 }
 """The reader of each format, by the end of the file name."""
+_KNOWN = ", ".join(FORMATS)
 _PACKED = (".gz", ".bz2", ".zst", ".xz", ".lz4", ".zip", ".br")
 """The ends of names of compressed files."""
 _UNREAD = (
@@ -44,8 +45,7 @@ def tables_of(source: Source) -> list[Table]:
     tables = []
     for path in paths_of(source):
         with reading(path):
-            file = identity_of(path)
-        tables.append(open_table(file).described())
+            tables.append(open_table(identity_of(path)).described())
     return tables
 
 
@@ -65,9 +65,10 @@ def paths_of(source: Source) -> list[str]:
     sources = [source] if isinstance(source, str | Path) else list(source)
     if not sources:
         raise MetricInputError("evaluate: source is an empty list; expected the path of a file")
-    paths = {Path(path).resolve(): path for each in sources for path in reversed(_found(each))}
+    found = [_found(each) for each in sources]
+    paths = {Path(path).resolve(): path for each in found for path in reversed(each)}
     # The first of several paths of one file gives the place.
-    ordered = dict.fromkeys(Path(path).resolve() for each in sources for path in _found(each))
+    ordered = dict.fromkeys(Path(path).resolve() for each in found for path in each)
     return [paths[path] for path in ordered]
 
 
@@ -91,7 +92,7 @@ def _found(source: str | Path) -> list[str]:
     if path.is_dir():
         found = [each.as_posix() for each in _in_folder(path)]
         if not found:
-            raise MetricInputError(f"{path}: the folder has no file of {_known()}")
+            raise MetricInputError(f"{path}: the folder has no file of {_KNOWN}")
     # Before globs: the name of a file may have the signs of one.
     elif path.exists():
         found = [path.as_posix()]
@@ -106,7 +107,7 @@ def _found(source: str | Path) -> list[str]:
             raise MetricInputError(f"{source}: there is no such file")
     for each in found:
         if Path(each).suffix.lower() not in FORMATS:
-            raise MetricInputError(f"{each}: its format is not known; expected one of {_known()}")
+            raise MetricInputError(f"{each}: its format is not known; expected one of {_KNOWN}")
     return found
 
 
@@ -123,7 +124,7 @@ def _in_folder(folder: Path) -> list[Path]:
         # Data that is not read must not be left out silently.
         if end in FORMATS or inner not in (*FORMATS, *_UNREAD):
             continue
-        fault = f"a file that ends in {end} is not read; write it in one of {_known()}"
+        fault = f"a file that ends in {end} is not read; write it in one of {_KNOWN}"
         if end in _PACKED:
             fault = "a compressed file is not read; decompress it"
         wanted = Path(path.stem).suffix if inner in FORMATS else ".csv"
@@ -146,7 +147,3 @@ def _below(folder: Path, seen: set[Path]) -> Iterator[Path]:
             yield path
         elif path.resolve() not in seen:
             yield from _below(path, seen)
-
-
-def _known() -> str:
-    return ", ".join(FORMATS)

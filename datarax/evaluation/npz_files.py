@@ -10,7 +10,7 @@ from typing import IO
 import numpy as np
 
 from datarax._errors import MetricInputError
-from datarax.evaluation.tables import Column, ColumnType, Part, TableFile, Types, key_of, reading
+from datarax.evaluation.tables import Column, ColumnType, Part, TableFile, Types, key_of
 
 _KINDS = {"f": "float", "i": "integer", "u": "integer", "b": "boolean", "U": "text"}
 
@@ -33,7 +33,7 @@ class NpzFile(TableFile):
         return columns, [Part(self.file, 0, 1, key, most, counted=len(rows) == 1)]
 
     def read(self, part: Part, types: Types, rows: int) -> Iterator[dict[str, Column]]:
-        with reading(self.path), zipfile.ZipFile(self.path) as archive, ExitStack() as members:
+        with zipfile.ZipFile(self.path) as archive, ExitStack() as members:
             opened = {name: archive.open(f"{name}.npy") for name in types}
             columns = {
                 name: _RowReader(members.enter_context(file)) for name, file in opened.items()

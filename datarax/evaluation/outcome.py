@@ -18,7 +18,7 @@ import numpy as np
 
 from datarax._errors import CheckpointError, ConfigurationMismatchError
 from datarax.evaluation.assembly import assembled
-from datarax.evaluation.encoding import Configuration, Json
+from datarax.evaluation.encoding import Configuration, shortened
 from datarax.evaluation.evaluator import Progress
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.output_folder import check_not_held, write_files
@@ -45,19 +45,16 @@ class Outcome(Progress):
     merged: bool = field(default=False, kw_only=True)
     """Whether it was merged of several; then `done` does not say which parts."""
 
-    @property
-    def asked(self) -> Json:
-        """What it was asked for, by the names that messages have."""
-        settings = {_NAMES.get(name, name): x for name, x in self.config.as_json().items()}
-        return settings | {f"the column of {name}": x for name, x in self.columns.items()}
-
     def difference(self, other: Self) -> str | None:
         """The first setting in which the two differ, for a message; None if there is none."""
-        mine, theirs = self.asked, other.asked
+        mine, theirs = (
+            each.config.as_json() | {f"the column of {name}": x for name, x in each.columns.items()}
+            for each in (self, other)
+        )
         for name in mine | theirs:
             if mine.get(name) != theirs.get(name):
-                a, b = (_brief(each.get(name)) for each in (mine, theirs))
-                return f"{name} is {a} in one and {b} in the other"
+                a, b = (shortened(json.dumps(each.get(name)), 80) for each in (mine, theirs))
+                return f"{_NAMES.get(name, name)} is {a} in one and {b} in the other"
         return None
 
 
@@ -270,8 +267,3 @@ def as_json(summary: Mapping[str, Any]) -> bytes:
 def _bytes(text: str) -> bytes:
     # Strings from files may hold surrogates, which UTF-8 has no bytes for.
     return text.encode("utf-8", "replace")
-
-
-def _brief(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -46,6 +46,10 @@ def summary_of(outcome: Outcome, version: str) -> Json:
     whole = read(metric["whole"]).checked("", warns=False)  # raises, if the policy is "raise"
     values = dict(flat_items(whole.on_host()))
     done = len(outcome.done)
+    absent = (
+        {"reason": f"no value in column {x!r}", "where": x, "rows": rows, "effect": "left out"}
+        for x, rows in outcome.excluded.items()
+    )
     return plain(
         head_of(outcome, version)
         | {
@@ -59,7 +63,7 @@ def summary_of(outcome: Outcome, version: str) -> Json:
             "metrics": list(_rows(config, values, _ends(metric, "interval"), whole.bounds)),
             "by_class": _by_class(config, values),
             "slices": [_slices(config, place, metric) for place in range(len(config.slicings))],
-            "excluded": [*_excluded(outcome.excluded), *_unusable(whole, config)],
+            "excluded": [*absent, *_unusable(whole, config)],
             "confidence": config.confidence,
         }
     )
@@ -138,12 +142,6 @@ def _slices(config: Configuration, place: int, metric: Collection) -> Json:
             }
         )
     return {"by": slicing.by, "rows": rows}
-
-
-def _excluded(rows: Mapping[str, int]) -> Iterator[Json]:
-    for column, number in rows.items():
-        reason = f"no value in column {column!r}"
-        yield {"reason": reason, "where": column, "rows": number, "effect": "left out"}
 
 
 def _unusable(reading: Reading, config: Configuration) -> Iterator[Json]:

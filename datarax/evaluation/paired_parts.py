@@ -9,7 +9,7 @@ import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax.evaluation.columns import INDEX, Feed
-from datarax.evaluation.encoding import listed
+from datarax.evaluation.encoding import known, listed, shortened
 from datarax.evaluation.table_batches import TableBatch, batches, taken
 from datarax.evaluation.tables import Outputs, Part, Rows, Types
 
@@ -132,7 +132,12 @@ def _together(
             continue
         differs = next((i for i, (x, y) in enumerate(_values(a[name], b[name])) if x != y), None)
         if differs is not None:
-            x, y = (_brief(listed(each[name])[differs]) for each in (a, b))
+            found = (listed(each[name])[differs] for each in (a, b))
+            # The lists of an image are an array, whose own text has several lines.
+            x, y = (
+                shortened(repr(each.tolist() if isinstance(each, np.ndarray) else each), 60)
+                for each in found
+            )
             raise MetricInputError(
                 f"the files differ in the column {feed.columns[0]!r}: in row "
                 f"{a[INDEX][differs] + 1:,}, {named(0)} has {x} and {named(1)} has {y}"
@@ -150,13 +155,9 @@ def _values(x: Rows, y: Rows) -> Iterator[tuple[object, object]]:
         same = (x == y) | ((x != x) & (y != y))
         if same.all():
             return
-    yield from ((_as_nan(a), _as_nan(b)) for a, b in zip(listed(x), listed(y), strict=True))
+    yield from zip(map(_plain, listed(x)), map(_plain, listed(y)), strict=True)
 
 
-def _as_nan(x: object) -> object:
-    return "NaN" if isinstance(x, float) and x != x else x
-
-
-def _brief(x: object) -> str:
-    text = repr(x)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _plain(x: Rows) -> Rows:
+    """A value, or lists of them, as Python has them: with None for NaN."""
+    return list(map(_plain, listed(x))) if isinstance(x, list | tuple | np.ndarray) else known(x)

@@ -6,6 +6,7 @@ The columns, the first rows and the distinct values give the sizes, the classes 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,8 @@ import numpy as np
 
 from datarax._errors import MetricInputError
 from datarax.evaluation.columns import Encoded, Names, feeds_as_they_are
-from datarax.evaluation.encoding import Configuration, Slicing, Value, known, listed
+from datarax.evaluation.encoding import Configuration, Slicing, Value, is_numeric, known, listed
 from datarax.evaluation.files import Source, paths_of, tables_of
-from datarax.evaluation.identity import FileIdentity
 from datarax.evaluation.outcome import PARTIAL, STATE
 from datarax.evaluation.table_batches import TableBatch, batches
 from datarax.evaluation.tables import Outputs, Part, Rows, Table, parts_of
@@ -52,24 +52,16 @@ class Files:
             path for path in paths_of(source) if Path(path).name not in states or path in given
         ]
         self.tables: list[Table] = tables_of(paths)
+        self.identities = tuple(table.file for table in self.tables)
+        """The files as they were when they were opened."""
         self.available = list(self.tables[0].types)
+        """The names of all columns."""
         self.columns = columns(self.available)
         self.feeds, self.types = feeds_as_they_are(self.columns, self.tables)
-
-    @property
-    def identities(self) -> tuple[FileIdentity, ...]:
-        """The files as they were when they were opened."""
-        return tuple(table.file for table in self.tables)
-
-    @property
-    def parts(self) -> list[Part]:
-        """The parts that are evaluated one by one."""
-        return parts_of(self.tables, whole=self.columns.together is not None)
-
-    @property
-    def names(self) -> dict[str, list[str]]:
+        self.names = {feed.output: list(feed.columns) for feed in self.feeds}
         """The names of the columns of each output."""
-        return {feed.output: list(feed.columns) for feed in self.feeds}
+        self.parts = parts_of(self.tables, whole=self.columns.together is not None)
+        """The parts that are evaluated one by one."""
 
     def first_rows(self) -> Outputs:
         """Some rows of each output, as they are in the files.
@@ -114,23 +106,22 @@ class Files:
         Raises:
             MetricInputError: the rows of a query do not follow each other, or are in two files.
         """
+        rows = (
+            (part.path, value)
+            for part, batch in self._read([query])
+            for value in batch.outputs[query]
+            if value is not None  # such rows are left out
+        )
+        # Only the ids are kept: there are many fewer queries than rows.
         seen: set[Value] = set()
-        path, last = "", None
-        for part, batch in self._read([query]):
-            # A query that goes on in the next file is refused: files are folded apart.
-            if part.path != path:
-                path, last = part.path, None
-            for value in batch.outputs[query]:
-                if value == last:
-                    continue
-                if value in seen:
-                    raise MetricInputError(
-                        f"{path}: the rows of the query {value!r} do not follow each other; sort "
-                        f"the rows by the column {self.names[query][0]!r}, in one file"
-                    )
-                # Only the ids are kept: there are many fewer queries than rows.
-                seen.add(value)
-                last = value
+        # A query that goes on in the next file is refused: files are folded apart.
+        for (path, value), _ in groupby(rows):
+            if value in seen:
+                raise MetricInputError(
+                    f"{path}: the rows of the query {value!r} do not follow each other; sort "
+                    f"the rows by the column {self.names[query][0]!r}, in one file"
+                )
+            seen.add(value)
 
     def _read(self, outputs: Sequence[str]) -> Iterator[tuple[Part, TableBatch]]:
         names: Mapping[str, Names] = {output: self.names[output] for output in outputs}
@@ -163,7 +154,43 @@ def planned(
     Raises:
         MetricInputError: the columns do not fit the task, or the number of classes is not known.
     """
-    return _Plan(request, columns, first, scan).completed(metrics)
+    plan, task, preds = _Plan(request, columns, first, scan), request.task, request.outputs("preds")
+    size, names, named, scores = None, request.names, False, None
+    if task in ("binary", "multiclass", "multilabel"):
+        scores = plan.scores(first[preds[0]])
+        size, names, named = plan.classes(preds, scores)
+    elif task == "detection":
+        size, names, named = plan.labels(("target_labels", *request.outputs("labels")))
+    elif task == "regression":
+        size = plan.width(preds)
+    elif task == "ranking" and "query" not in columns:
+        raise MetricInputError("the task ranking needs --query, the column of the ids of queries")
+    elif task == "text":
+        for output in (*preds, "target"):
+            if is_numeric(first[output]):
+                raise MetricInputError(
+                    f"{plan.named(output)} holds numbers; the task text takes strings"
+                )
+    if task not in ("text", "detection") and scores != "labels":
+        for output in preds:
+            if _holds_strings(first[output]):
+                raise MetricInputError(
+                    f"{plan.named(output)} holds strings; the task {task} takes {TASKS[task].takes}"
+                )
+    if (request.names or request.size) and task in ("regression", "ranking", "text"):
+        raise MetricInputError(f"--classes and --num-classes are not for the task {task}")
+    given = metrics is not None
+    specs = parsed(metrics, task, size) if given else defaults(task, size=size, scores=scores)
+    return replace(
+        request,
+        specs=tuple(specs),
+        size=size,
+        names=names,
+        named=named,
+        scores=scores,
+        slicings=plan.slicings(),
+        weighted="weights" in columns,
+    )
 
 
 @dataclass(frozen=True)
@@ -175,58 +202,13 @@ class _Plan:
     first: Outputs
     scan: Scan
 
-    def completed(self, metrics: str | None) -> Configuration:
-        """The request with the metrics, the classes and the slices."""
-        request, first = self.request, self.first
-        task, preds = request.task, request.outputs("preds")
-        size, names, named, scores = None, request.names, False, None
-        if task in ("binary", "multiclass", "multilabel"):
-            scores = self.scores(first[preds[0]])
-            size, names, named = self.classes(preds, scores)
-        elif task == "detection":
-            size, names, named = self.labels(("target_labels", *request.outputs("labels")))
-        elif task == "regression":
-            size = self.width(preds)
-        elif task == "ranking" and "query" not in self.columns:
-            raise MetricInputError(
-                "the task ranking needs --query, the column of the ids of queries"
-            )
-        elif task == "text":
-            for output in (*preds, "target"):
-                if isinstance(first[output], np.ndarray) and first[output].dtype.kind not in "OUS":
-                    raise MetricInputError(
-                        f"{self.named(output)} holds numbers; the task text takes strings"
-                    )
-        if task not in ("text", "detection") and scores != "labels":
-            for output in preds:
-                if _holds_strings(first[output]):
-                    raise MetricInputError(
-                        f"{self.named(output)} holds strings; the task {task} takes "
-                        f"{TASKS[task].takes}"
-                    )
-        if (request.names or request.size) and task in ("regression", "ranking", "text"):
-            raise MetricInputError(f"--classes and --num-classes are not for the task {task}")
-        if metrics is None:
-            specs = defaults(task, size=size, scores=scores)
-        else:
-            specs = parsed(metrics, task, size)
-        return replace(
-            request,
-            specs=tuple(specs),
-            size=size,
-            names=names,
-            named=named,
-            scores=scores,
-            slicings=self.slicings(),
-            weighted="weights" in self.columns,
-        )
-
     def scores(self, preds: Rows) -> str:
         """What the columns of predictions hold, by their names and shapes, never by values."""
         request = self.request
         # One column of a multiclass task cannot hold scores of several classes. Numbers of a binary
         # task may be scores or labels, which the metrics take alike; names can only be labels.
-        labels = request.task == "multiclass" and np.ndim(preds) == 1 and not _holds_lists(preds)
+        lists = any(map(_is_list, listed(preds)[:100]))
+        labels = request.task == "multiclass" and np.ndim(preds) == 1 and not lists
         labels |= request.task == "binary" and _holds_strings(preds)
         if labels and request.scores in ("logits", "probabilities"):
             raise MetricInputError(
@@ -313,8 +295,7 @@ class _Plan:
             return len(request.names), request.names, named
         if request.size and not named:
             return request.size, None, False
-        counts = self.scan(outputs)
-        values = {value for output in outputs for value in counts[output] if value is not None}
+        values = self.values(outputs)
         if named:
             names = tuple(sorted(map(str, values)))
             size = len(names)
@@ -349,14 +330,18 @@ class _Plan:
 
     def found(self, output: str) -> tuple[str, ...]:
         """The distinct values of a column of names, sorted."""
-        values = self.scan([output])[output]
-        found = tuple(sorted(str(value) for value in values if value is not None))
+        found = tuple(sorted(map(str, self.values([output]))))
         if len(found) > MOST_CLASSES:
             raise MetricInputError(
                 f"{self.named(output)} has {len(found):,} distinct values; expected at most "
                 f"{MOST_CLASSES:,} classes"
             )
         return found
+
+    def values(self, outputs: Sequence[str]) -> set[Any]:
+        """The distinct values of some columns, without what is no value."""
+        counts = self.scan(outputs)
+        return {value for output in outputs for value in counts[output] if value is not None}
 
     def width(self, outputs: Sequence[str]) -> int | None:
         """How many values a row of a regression has; None if each row is a single number."""
@@ -429,14 +414,8 @@ def _is_list(x: object) -> bool:
     return isinstance(x, list | tuple | np.ndarray)
 
 
-def _holds_lists(values: Rows) -> bool:
-    return any(_is_list(x) for x in listed(values)[:100])
-
-
 def _holds_strings(values: Rows) -> bool:
-    if isinstance(values, np.ndarray) and values.dtype.kind not in "OUS":
-        return False
-    return any(isinstance(x, str) for x in listed(values))
+    return not is_numeric(values) and any(isinstance(x, str) for x in listed(values))
 
 
 def _brief(names: Sequence[str]) -> str:

@@ -1,22 +1,21 @@
 """A part of a file as batches: a dict of arrays, or lists of strings, by the name of the output."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jax.typing import DTypeLike
 
 from datarax._errors import MetricInputError
-from datarax._optional import optional
+from datarax.evaluation.arrow_files import null_rows, values
 from datarax.evaluation.columns import Feed
 from datarax.evaluation.files import open_table
 from datarax.evaluation.identity import unchanged
-from datarax.evaluation.tables import Column, Outputs, Part, Rows, Types, reading
-
-if TYPE_CHECKING:
-    import pyarrow
+from datarax.evaluation.tables import Column, Outputs, Part, Ragged, Rows, Types, reading
 
 READ_ROWS = 2**16
+NOT_A_CLASS = -1
+"""The label of a value that is no class: metrics count it as out of range."""
 
 
 class TableBatch(NamedTuple):
@@ -27,13 +26,6 @@ class TableBatch(NamedTuple):
     rows: int
     excluded: dict[str, int]
     """By column, how many rows were left out because it has no value there."""
-
-
-class Ragged(NamedTuple):
-    """Lists of different lengths, end to end."""
-
-    items: np.ndarray
-    lengths: np.ndarray
 
 
 def batches(
@@ -63,24 +55,26 @@ def batches(
     needed = {name for feed in feeds if feed.kind != "optional" for name in feed.columns}
     count, place = 0, 0
     excluded: dict[str, int] = {}
-    with unchanged(part.file):
+    with unchanged(part.file), reading(part.path):
         for table in open_table(part.file).read(part, types, rows or READ_ROWS):
             size = len(next(iter(table.values())))
             # By the place in the file, before rows are left out: the same for any batch size.
             ids = (part.key + place + np.arange(size)).astype(np.uint32) if index else None
             place += size
-            with reading(part.path):
-                keep = _complete({name: table[name] for name in table if name in needed}, excluded)
-                if keep is not None:
-                    table = {name: _kept(column, keep) for name, column in table.items()}
-                    ids = ids if ids is None else ids[keep]
-                    size = int(keep.sum())
-                if not size:
-                    continue
-                try:
-                    outputs = _outputs(feeds, table)
-                except MetricInputError as error:
-                    raise MetricInputError(f"{part.path}: {error}") from None
+            keep = _complete({name: table[name] for name in table if name in needed}, excluded)
+            if keep is not None:
+                table = {
+                    name: x[keep] if isinstance(x, np.ndarray) else x.filter(keep)
+                    for name, x in table.items()
+                }
+                ids = ids if ids is None else ids[keep]
+                size = int(keep.sum())
+            if not size:
+                continue
+            try:
+                outputs = _outputs(feeds, table)
+            except MetricInputError as error:
+                raise MetricInputError(f"{part.path}: {error}") from None
             if ids is not None and index:
                 outputs[index] = ids
             held.append(outputs)
@@ -134,10 +128,11 @@ def _outputs(feeds: tuple[Feed, ...], table: Mapping[str, Column]) -> Outputs:
 def output_of(feed: Feed, table: Mapping[str, Column]) -> Outputs:
     """The output that some columns give, and its mask if its lists have different lengths."""
     if feed.kind == "optional":
-        columns = [_objects(table[name]) for name in feed.columns]
-        rows = columns[0] if len(columns) == 1 else list(map(list, zip(*columns, strict=True)))
-        return {feed.output: rows}
-    columns = [_values(table[name]) for name in feed.columns]
+        # As Python objects, with None where there is no value.
+        given = [table[name] for name in feed.columns]
+        lists = [x.tolist() if isinstance(x, np.ndarray) else x.to_pylist() for x in given]
+        return {feed.output: _as_they_are(lists)}
+    columns = [values(table[name]) for name in feed.columns]
     if feed.kind == "as it is":
         return {feed.output: _as_they_are(columns)}
     if feed.kind == "text" and feed.classes is None:
@@ -145,20 +140,13 @@ def output_of(feed: Feed, table: Mapping[str, Column]) -> Outputs:
         texts = [[tuple(x) if isinstance(x, list) else x for x in column] for column in columns]
         return {feed.output: texts[0] if len(texts) == 1 else list(zip(*texts, strict=True))}
     if feed.classes is not None:
-        columns = [_numbered(column, feed.classes) for column in columns]
+        columns = [numbered(column, feed.classes) for column in columns]
     if any(isinstance(column, Ragged) for column in columns):
         return _padded_lists(feed, columns)
     arrays = [
         _as_numbers(column, feed, name) for column, name in zip(columns, feed.columns, strict=True)
     ]
-    if len(arrays) == 1:
-        return {feed.output: arrays[0]}
-    return {feed.output: stacked(arrays)}
-
-
-def _objects(column: Column) -> list[Any]:
-    """The values of a column as Python objects, None where there is no value."""
-    return column.tolist() if isinstance(column, np.ndarray) else column.to_pylist()
+    return {feed.output: _stacked(arrays)}
 
 
 def _as_they_are(columns: list[Rows]) -> Rows:
@@ -169,15 +157,15 @@ def _as_they_are(columns: list[Rows]) -> Rows:
         else column
         for column in columns
     ]
-    if len(columns) == 1:
-        return columns[0]
-    if all(isinstance(column, np.ndarray) for column in columns):
-        return stacked(columns)
+    if len(columns) == 1 or all(isinstance(column, np.ndarray) for column in columns):
+        return _stacked(columns)
     return list(map(list, zip(*columns, strict=True)))
 
 
-def stacked(columns: list[np.ndarray]) -> np.ndarray:
-    """Several columns as the last axis."""
+def _stacked(columns: list[Rows]) -> Rows:
+    """One column as it is, several arrays as the last axis of one."""
+    if len(columns) == 1:
+        return columns[0]
     shapes = {column.shape for column in columns}
     if len(shapes) > 1:
         raise MetricInputError(f"the columns have rows of different shapes: {sorted(shapes)}")
@@ -188,10 +176,11 @@ def _complete(table: Mapping[str, Column], excluded: dict[str, int]) -> np.ndarr
     """The rows that have a value in all columns; None if all have. Counts the others."""
     keep: np.ndarray | None = None
     for name, column in table.items():
-        absent = _null_rows(column)
+        absent = null_rows(column)
         if absent is None:
             continue
         keep = np.ones(len(absent), bool) if keep is None else keep
+        # A row that lacks several values is counted once, so that the counts add up to the rows.
         number = int((absent & keep).sum())
         if number:
             excluded[name] = excluded.get(name, 0) + number
@@ -199,21 +188,21 @@ def _complete(table: Mapping[str, Column], excluded: dict[str, int]) -> np.ndarr
     return keep
 
 
-def _kept(column: Column, keep: np.ndarray) -> Column:
-    return column[keep] if isinstance(column, np.ndarray) else column.filter(keep)
-
-
 def _as_numbers(column: np.ndarray, feed: Feed, name: str) -> np.ndarray:
     """A column in the dtype that JAX has for its kind."""
     if feed.kind == "float":
-        # Half precision stays: metrics know how far it is rounded.
-        if column.dtype == np.float16:
-            return column
-        with np.errstate(over="ignore"):  # beyond the range is infinite, which metrics count
-            return column.astype(np.float64 if feed.x64 else np.float32, copy=False)
+        return as_floats(column, np.float64 if feed.x64 else np.float32)
     if feed.kind == "integer":
         return column if feed.x64 else _as_int32(column, feed, name)
     return column.astype(np.bool_, copy=False)
+
+
+def as_floats(x: np.ndarray, dtype: DTypeLike) -> np.ndarray:
+    """Numbers in this dtype; half precision stays, as metrics know how far it is rounded."""
+    if x.dtype == np.float16:
+        return x
+    with np.errstate(over="ignore"):  # beyond the range is infinite, which metrics count
+        return x.astype(dtype, copy=False)
 
 
 def _as_int32(column: np.ndarray, feed: Feed, name: str) -> np.ndarray:
@@ -235,10 +224,23 @@ def _as_int32(column: np.ndarray, feed: Feed, name: str) -> np.ndarray:
     return column.astype(np.int32)
 
 
-def _numbered(column: Rows, classes: tuple[str, ...]) -> np.ndarray:
-    """The number of each string among the classes; -1 if it is none of them."""
+def numbered(column: Rows, classes: Sequence[str]) -> np.ndarray:
+    """The number of each string among the classes; `NOT_A_CLASS` if it is none of them."""
     number = {name: i for i, name in enumerate(classes)}
-    return np.array([number.get(each, -1) for each in column], np.int32)
+    return np.array([number.get(each, NOT_A_CLASS) for each in column], np.int32)
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is not below `size`: few shapes, so few programs are compiled."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+def padded(items: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """Lists of items, which lie end to end, as the rows of an array: where `real` is true."""
+    out = np.zeros((*real.shape, *items.shape[1:]), items.dtype)
+    # A mask selects row by row, which is the order in which the items lie.
+    out[real] = items
+    return out
 
 
 def _padded_lists(feed: Feed, columns: list[Rows]) -> Outputs:
@@ -258,16 +260,13 @@ def _padded_lists(feed: Feed, columns: list[Rows]) -> Outputs:
                 f"and no metric takes a mask of them; expected lists of one length"
             )
     else:
-        # Few widths, so that few programs are compiled.
-        width = 1 << max(width - 1, 0).bit_length()
+        width = power_of_two(width)
     real = np.arange(width) < lists.lengths[:, None]
     items = _as_numbers(lists.items, feed, name)
     if feed.width and not items.size:  # no list has an item that shows its length
         items = items.reshape(0, feed.width)
-    padded = np.zeros((len(lists.lengths), width, *items.shape[1:]), items.dtype)
-    # A mask selects row by row, which is the order in which the items lie.
-    padded[real] = items
-    return {feed.output: padded} if feed.mask is None else {feed.mask: real, feed.output: padded}
+    output = {feed.output: padded(items, real)}
+    return output if feed.mask is None else {feed.mask: real} | output
 
 
 def taken(outputs: Outputs, rows: slice | np.ndarray) -> Outputs:
@@ -301,85 +300,3 @@ def _together(pieces: list[Rows]) -> Rows:
             for x in pieces
         ]
     return np.concatenate(pieces)
-
-
-def _null_rows(column: Column) -> np.ndarray | None:
-    """Which rows have no value, or one within a list that is none; None if all have one."""
-    if isinstance(column, np.ndarray):
-        return None
-    absent = None
-    if column.null_count:
-        absent = _array(column.is_null())
-    if not _is_list(column):
-        return absent
-    # `flatten` leaves out the items of null lists, whose length is taken as 0 below.
-    within = _null_rows(column.flatten())
-    if within is None:
-        return absent
-    lengths = _lengths(column)
-    rows = np.repeat(np.arange(len(column)), lengths)
-    # One absent item makes the row absent.
-    found = np.bincount(rows, within, len(column)) > 0
-    return found if absent is None else absent | found
-
-
-def _values(column: Column) -> Rows:
-    """The values of a column without nulls: an array, a list of strings, or `Ragged`.
-
-    Lists become the axes after the first; strings in lists become lists of strings.
-    """
-    if isinstance(column, np.ndarray):
-        return column.tolist() if column.dtype.kind == "U" else column
-    pa = _pyarrow()
-    if isinstance(column.type, pa.BaseExtensionType):
-        return _values(column.storage)
-    types = pa.types
-    if types.is_dictionary(column.type):
-        return _values(column.dictionary_decode())
-    if types.is_string(column.type) or types.is_large_string(column.type):
-        return column.to_pylist()
-    if _is_list(column):
-        inner = column.flatten()
-        items = _values(inner)
-        # Strings, which stay in lists of Python.
-        if isinstance(items, list):
-            return column.to_pylist()
-        if types.is_fixed_size_list(column.type):
-            return items.reshape(len(column), column.type.list_size, *items.shape[1:])
-        return Ragged(_even(items), _lengths(column))
-    # NumPy would make Python objects of them.
-    if types.is_decimal(column.type):
-        column = column.cast(pa.float64())
-    return _array(column)
-
-
-def _even(items: np.ndarray | Ragged) -> np.ndarray:
-    """Inner lists, which must have one length, as an axis."""
-    if not isinstance(items, Ragged):
-        return items
-    width = int(items.lengths.max(initial=0))
-    if (items.lengths != width).any():
-        raise MetricInputError("a column holds lists of lists that have different lengths")
-    return items.items.reshape(len(items.lengths), width, *items.items.shape[1:])
-
-
-def _is_list(column: "pyarrow.Array") -> bool:
-    types = _pyarrow().types
-    return (
-        types.is_list(column.type)
-        or types.is_large_list(column.type)
-        or types.is_fixed_size_list(column.type)
-    )
-
-
-def _lengths(column: "pyarrow.Array") -> np.ndarray:
-    lengths = optional("pyarrow.compute", "parquet", "reading this file").list_value_length(column)
-    return np.nan_to_num(_array(lengths)).astype(np.int64)
-
-
-def _array(column: "pyarrow.Array") -> np.ndarray:
-    return column.to_numpy(zero_copy_only=False)
-
-
-def _pyarrow() -> ModuleType:
-    return optional("pyarrow", "parquet", "reading this file")

@@ -26,6 +26,13 @@ ROW_BYTES = 8
 """The least bytes of a row, to estimate the rows in formats that do not count them."""
 
 
+class Ragged(NamedTuple):
+    """Lists of different lengths, end to end."""
+
+    items: np.ndarray
+    lengths: np.ndarray
+
+
 class ColumnType(NamedTuple):
     """What a column holds."""
 
@@ -91,6 +98,7 @@ def parts_of(tables: Sequence[Table], *, whole: bool) -> list[Part]:
     """
     if not whole:
         return [part for table in tables for part in table.parts]
+    # The id of the first row of the first part is that of the file.
     return [
         table.parts[0]._replace(
             stop=table.parts[-1].stop, rows=sum(part.rows for part in table.parts)
@@ -107,19 +115,18 @@ class TableFile(ABC):
         self.file, self.path = file, file.path
 
     def described(self) -> Table:
-        """Its columns and parts.
+        """Its columns and parts. Errors are those of the format: call it within `reading`.
 
         Raises:
-            MetricInputError: it is empty, or damaged; names it.
+            MetricInputError: it is empty; names it.
         """
         if not self.file.size:
             raise MetricInputError(f"{self.path}: the file is empty")
-        with reading(self.path):
-            columns, parts = self.layout()
-            types: Types = {}
-            for name, found in columns:
-                # It is an error only if the column is asked for.
-                types[name] = found._replace(kind="doubled") if name in types else found
+        columns, parts = self.layout()
+        types: Types = {}
+        for name, found in columns:
+            # CSV and Parquet allow two columns of one name: an error only if it is asked for.
+            types[name] = found._replace(kind="doubled") if name in types else found
         return Table(self.file, types, tuple(parts))
 
     @abstractmethod
@@ -128,7 +135,10 @@ class TableFile(ABC):
 
     @abstractmethod
     def read(self, part: Part, types: Types, rows: int) -> Iterator[dict[str, Column]]:
-        """The columns of `types`, as arrays of Arrow or NumPy, of up to `rows` rows at a time."""
+        """The columns of `types`, as arrays of Arrow or NumPy, of up to `rows` rows at a time.
+
+        Errors are those of the format: call it within `reading`.
+        """
 
 
 def key_of(path: str, number: int = 0) -> int:
@@ -151,5 +161,9 @@ def reading(path: str) -> Iterator[None]:
         raise MetricInputError(f"{path}: there is no such file") from None
     # A damaged file may raise anything, with a message of many lines.
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise MetricInputError(f"{path}: cannot be read: {lines[0][:300]}") from None
+        raise MetricInputError(f"{path}: cannot be read: {first_line(error)[:300]}") from None
+
+
+def first_line(error: Exception) -> str:
+    """The first line of the message of an error; the name of its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -190,7 +190,8 @@ def built(spec: Spec, task: str, size: int | None, scores: str | None, on_invali
         metric = cls(**given)
     except (MetricInputError, TypeError) as error:
         raise MetricInputError(f"the metric {spec.name!r}: {error}") from error
-    # Metrics of one argument, such as the mean, take the difference that `Encoding` computes.
+    # Metrics of one argument, such as the mean, take the difference of the two: see
+    # `Configuration.encoding`.
     if task == "regression" and "values" in metric.update_signature().parameters:
         return metric.from_outputs(values="error")
     return metric
@@ -231,9 +232,12 @@ def needs_scores(spec: Spec) -> bool:
     return class_of(spec.metric).needs_scores or dict(spec.options).get("top_k", 1) > 1
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
-    """The end of a message about an unknown name: names that are similar, or nothing."""
-    near = difflib.get_close_matches(name, names, 2, 0.7)
+def nearest(name: str, names: Sequence[str], most: int = 2, cutoff: float = 0.7) -> str:
+    """The end of a message about an unknown name: names that are similar, or nothing.
+
+    `cutoff` is the least similarity, as `difflib.get_close_matches` has it.
+    """
+    near = difflib.get_close_matches(name, names, most, cutoff)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
@@ -261,16 +265,18 @@ def parsed(text: str, task: str, size: int | None = None) -> list[Spec]:
     numbers: dict[str, list[str]] = {}
     for each in _split(text, ","):
         spec, number = _spec(each.strip(), task, _known(task))
-        if number and spec.name not in numbers:
-            numbers[spec.name] = _numbers(spec, task, size)
-        if number and number not in numbers[spec.name]:
-            raise UnknownMetricError(
-                f"the metric {spec.name!r} has no number {number!r}"
-                f"{nearest(number, numbers[spec.name])}"
-            )
-        # "rouge/rouge1,rouge/rouge2" names one metric twice, which is computed once.
-        if number and spec in specs:
-            continue
+        if number:
+            # Kept, because the numbers of some metrics take seconds to find.
+            if spec.name not in numbers:
+                numbers[spec.name] = _numbers(spec, task, size)
+            if number not in numbers[spec.name]:
+                raise UnknownMetricError(
+                    f"the metric {spec.name!r} has no number {number!r}"
+                    f"{nearest(number, numbers[spec.name])}"
+                )
+            # "rouge/rouge1,rouge/rouge2" names one metric twice, which is computed once.
+            if spec in specs:
+                continue
         if spec.name in [other.name for other in specs]:
             raise MetricInputError(
                 f"--metrics has {spec.name!r} twice; write another_name={spec.name}"

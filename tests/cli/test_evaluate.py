@@ -220,11 +220,13 @@ def test_rankings_keep_queries_together(rng, tmp_path):
 def test_queries_that_are_not_together_are_refused(tmp_path, capsys):
     columns = {"s": [0.5, 0.25, 0.75], "r": [1, 0, 1], "q": ["a", "b", "a"]}
     path = write(tmp_path / "a.parquet", columns)
-    error = refusal(
-        capsys, "evaluate", path, "--task", "ranking", "--preds", "s", "--target", "r",
-        "--query", "q",
-    )  # fmt: skip
+    argv = ("--task", "ranking", "--preds", "s", "--target", "r", "--query", "q")
+    error = refusal(capsys, "evaluate", path, *argv)
     assert "the rows of the query 'a' do not follow each other" in error
+    # A row without an id is left out, so it does not separate the others.
+    path = write(tmp_path / "b.parquet", columns | {"q": ["a", None, "a"]})
+    assert command("evaluate", path, *argv) == 0
+    assert "no value in column 'q'" in capsys.readouterr().out
 
 
 def test_texts(tmp_path):

@@ -99,6 +99,32 @@ def test_compared_models(rng, tmp_path, capsys):
     assert f"has 300 rows and {tmp_path / 'c.parquet'} has 291: row 292 is in one of" in error
 
 
+def test_models_of_detections(tmp_path, capsys):
+    """The ground truth of an image is lists, which are equal where NaN is equal to NaN."""
+    images = [
+        {
+            "b": [[0, 0, 1, 1]],
+            "s": [0.5],
+            "l": [0],
+            "tb": [[0, 0, 1, 1], [0, 0, 2, 2]],
+            "tl": [0, 1],
+        },
+        {"b": [], "s": [], "l": [], "tb": [[0, 0, 3, 3]], "tl": [1]},
+    ]
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path in paths:
+        path.write_text("\n".join(map(json.dumps, images)))
+    argv = ("--task", "detection", "--preds", "b,s,l", "--target", "tb,tl", "--bootstrap", 2)
+    assert command("compare", *paths, *argv) == 0
+    capsys.readouterr()
+    images[0]["tb"][1][3] = 4
+    paths[1].write_text("\n".join(map(json.dumps, images)))
+    assert (
+        f"differ in the column 'tb': in row 1, {paths[0]} has [[0, 0, 1, 1], [0, 0, 2, 2]] and "
+        f"{paths[1]} has [[0, 0, 1, 1], [0, 0, 2, 4]]"
+    ) in refusal(capsys, "compare", *paths, *argv)
+
+
 def test_rows_left_out_of_one_file_are_left_out_of_both(rng, tmp_path, capsys):
     columns = binary_columns(rng)
     score = [None if i % 10 == 0 else x for i, x in enumerate(columns["score"].tolist())]
