@@ -6,6 +6,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 SIGNIFICANT = 4  # digits of a number if nothing else is known
 MOST_DECIMALS = 8
 
+Ends = tuple[float | None, float | None]
+"""The ends of an interval; None if there is none."""
+
 
 def number(
     value: float | None,
@@ -64,9 +67,20 @@ def known_decimals(lower: float | None, upper: float | None, digits: int = 2) ->
     return digits - 1 - math.floor(math.log10(half))
 
 
-def outward(
-    lower: float | None, upper: float | None, decimals: int | None
-) -> tuple[float | None, float | None]:
+def justified(interval: Ends, bounds: Ends) -> tuple[int | None, int | None]:
+    """How many decimals a value has, and how many its certain bounds.
+
+    Without an interval, the bounds say how many digits of the value are known.
+
+    >>> justified((0.927, 0.9354), (None, None)), justified((None, None), (0.472094, 0.472176))
+    ((4, None), (5, 5))
+    """
+    exact = known_decimals(*bounds, digits=1)
+    decimals = known_decimals(*interval)
+    return exact if decimals is None else decimals, exact
+
+
+def outward(lower: float | None, upper: float | None, decimals: int | None) -> Ends:
     """Bounds with this many decimals, rounded so that what was between them still is.
 
     >>> outward(0.12345, 0.12345, 3)

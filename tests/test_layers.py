@@ -55,9 +55,7 @@ MORE = {
     "cli.digits": {"flax", "optax", "sklearn"},
     "cli.demo": {"flax", "sklearn"},
     "cli.console_tables": {"rich"},
-    "cli.evaluate": {"rich"},
-    "cli.compare": {"rich"},
-    "cli.merge": {"rich"},
+    "cli.evaluation_commands": {"rich"},
 }
 
 MODULES = {

@@ -18,7 +18,7 @@ def test_the_terminal_a_log_and_a_report_show_the_same(value, capsys):
         writer.write(1, {"x": value})
     assert capsys.readouterr().out.split()[-1] == text.replace(",", "")
     mantissa, _, power = text.partition("e")
-    shown = metric_row(row)["reading"].text
+    shown = metric_row(row)["reading"]["text"]
     assert shown.startswith(mantissa)
     assert ("10" in shown.removeprefix(mantissa)) == bool(power)
 

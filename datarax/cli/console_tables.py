@@ -1,6 +1,6 @@
 """The results of an evaluation as tables in the terminal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -9,9 +9,10 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from datarax._numbers import known_decimals, number, outward, trimmed
+from datarax._numbers import justified, known_decimals, number, outward
 from datarax.cli.one_line import printable
 
+# A terminal shows this many rows of a table, and letters of a name; the report shows all.
 MOST_CLASSES = 20
 MOST_SLICES = 20
 MOST_LETTERS = 40
@@ -24,8 +25,10 @@ def show(console: Console, summary: Summary) -> None:
     source, scores = summary["source"], summary["config"].get("scores")
     compared = "a" in source
     facts = [summary["task"], *([scores] if scores and not compared else [])]
+    facts.append(_count(source["rows"], "row"))
+    title = (printable(summary["title"], 120), "bold")
     console.print()
-    console.print(_heading(summary["title"], [*facts, _count(source["rows"], "row")]))
+    console.print(Text.assemble(" ", title, ("   " + " · ".join(facts), "dim")))
     if compared:
         for model in ("a", "b"):
             console.print(Text(f" {model}: {printable(source[model], 200)}", style="dim"))
@@ -62,10 +65,7 @@ def metrics_table(summary: Summary) -> Table:
         _add(table, "certain bounds", "center", style="dim")
     for row in rows:
         least, most = row["bounds"] or (None, None)
-        exact = known_decimals(least, most, digits=1)
-        # Without an interval, the bounds say how many digits are known.
-        decimals = known_decimals(row["lower"], row["upper"])
-        decimals = exact if decimals is None else decimals
+        decimals, exact = justified((row["lower"], row["upper"]), (least, most))
         cells: list[Text | str] = [plain(row["name"]), number(row["value"], decimals)]
         if intervals:
             cells.append(_between(row["lower"], row["upper"], decimals))
@@ -93,7 +93,7 @@ def comparison_table(summary: Summary) -> Table:
 
 
 def _interval_name(summary: Summary) -> str:
-    return f"{trimmed(number(100 * summary['confidence'], digits=6))}% interval"
+    return f"{100 * summary['confidence']:g}% interval"
 
 
 def _verdict(row: Mapping[str, Any]) -> Text:
@@ -101,7 +101,7 @@ def _verdict(row: Mapping[str, Any]) -> Text:
         return Text("no interval", style="dim")
     if not row["excludes_zero"]:
         return Text("0 is within", style="dim")
-    if row["better"] is None:
+    if row["better"] is None:  # neither high nor low values are good, as of a bias
         return Text("differs")
     # The difference is b - a, and zero is not within the interval.
     better = (row["difference"] > 0) == (row["better"] == "higher")
@@ -182,13 +182,6 @@ def _between(
     if low is None or high is None:
         return ""
     return f"{number(low, decimals, sign=sign)} to {number(high, decimals, sign=sign)}"
-
-
-def _heading(title: str, facts: Sequence[str]) -> Text:
-    text = Text(" ")
-    text.append(printable(title, 120), style="bold")
-    text.append("   " + " · ".join(facts), style="dim")
-    return text
 
 
 def _count(n: int, noun: str) -> str:

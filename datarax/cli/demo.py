@@ -101,6 +101,7 @@ def run(num_devices: int, epochs: int, folder: Path) -> int:
             waiting[epoch] = trained, Reported("test", digits.total(found), logits, test.labels)
             report_collected()
     report_collected()  # those that the collector waited for at its end
+    # All processes call it, because it is collective.
     numbers, logits = digits.run_pmap(evaluate_pmap, model, test, mesh)
     if not first:
         return 0

@@ -49,7 +49,7 @@ class Digits(NamedTuple):
     labels: np.ndarray
 
     def at(self, rows: np.ndarray | slice) -> "Digits":
-        """These of them."""
+        """The digits in these rows."""
         return Digits(self.images[rows], self.labels[rows])
 
 
@@ -141,15 +141,27 @@ def make_metrics(mesh: Mesh) -> StatefulMetric:
     return StatefulMetric(per_device(Collection(metrics), mesh, AXIS))
 
 
+def outputs(logits: jax.Array, batch: Batch) -> Arrays:
+    """The outputs of each row, as `make_metrics` takes them; padding rows have the weight zero."""
+    return {
+        "preds": logits,
+        "target": batch.labels,
+        "losses": optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels),
+        "confidence": jnp.max(nnx.softmax(logits), axis=-1),
+        "present": batch.mask,
+        "weights": batch.mask,
+    }
+
+
 def summary(logits: jax.Array, batch: Batch) -> Arrays:
     """The metrics of `make_metrics` for the real rows of a batch, computed by the reducers."""
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels)
+    found = outputs(logits, batch)
     examples = {
         "examples": batch.mask,
-        "loss": losses,
+        "loss": found["losses"],
         "accuracy": jnp.argmax(logits, axis=-1) == batch.labels,
-        "worst_loss": losses,
-        "least_confidence": jnp.max(nnx.softmax(logits), axis=-1),
+        "worst_loss": found["losses"],
+        "least_confidence": found["confidence"],
     }
     return reduce_custom(examples, REDUCTIONS, weights=batch.mask)
 
@@ -178,22 +190,14 @@ def train_step(
     It returns the logits, for the check of the numbers.
     """
 
-    def objective(model: Classifier) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        logits = model(batch.images)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels)
-        return reduce_mean({"loss": losses}, weights=batch.mask)["loss"], (logits, losses)
+    def objective(model: Classifier) -> tuple[jax.Array, Arrays]:
+        found = outputs(model(batch.images), batch)
+        return reduce_mean({"loss": found["losses"]}, weights=batch.mask)["loss"], found
 
-    grads, (logits, losses) = nnx.grad(objective, has_aux=True)(model)
+    grads, found = nnx.grad(objective, has_aux=True)(model)
     optimizer.update(model, grads)
-    metrics.update(
-        present=batch.mask,
-        losses=losses,
-        confidence=jnp.max(nnx.softmax(logits), axis=-1),
-        preds=logits,
-        target=batch.labels,
-        weights=batch.mask,
-    )
-    return {"logits": logits}
+    metrics.update(**found)
+    return {"logits": found["preds"]}
 
 
 def make_evaluations(model: Classifier, mesh: Mesh) -> tuple[Evaluation, Evaluation]:
@@ -238,6 +242,7 @@ def run_pmap(
     # `pmap` takes the rows of the devices of this process along a leading axis.
     mine = jax.tree.map(lambda x: np.stack([each.data for each in x.addressable_shards]), batch)
     out = evaluate(jax.tree.map(np.asarray, nnx.state(model)), mine)
-    out = jax.tree.map(lambda x: np.asarray(x.addressable_data(0))[0], jax.block_until_ready(out))
+    # All devices have the same results.
+    out = {name: np.asarray(x.addressable_data(0))[0] for name, x in out.items()}
     logits = out.pop("logits")[: len(data.labels)]
-    return {name: value.item() for name, value in out.items()}, logits
+    return {name: x.item() for name, x in out.items()}, logits

@@ -1,17 +1,19 @@
 """The arguments of `datarax evaluate`, `compare` and `merge`. It does not import JAX."""
 
 import argparse
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
 from datarax._optional import optional
-from datarax.cli import one_line
+from datarax.cli.one_line import DEBUG, described, printable
 
 # Listed again: the modules of the evaluation import JAX, which takes a second.
 TASKS = ("binary", "multiclass", "multilabel", "regression", "ranking", "text", "detection")
 ENGINES = ("processes", "dask", "ray")
+# What the help of each command ends with.
 _EXAMPLES = {
     "evaluate": """\
 examples:
@@ -53,6 +55,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         help="also give the metrics for each value of this column: of the values after '=', else "
         "of the 100 most frequent; may be repeated",
     )
+    # Zero gives no intervals.
     draws = "give intervals, from N resamplings of the rows: 200 or more"
     add_integer(evaluate.add_argument, "--bootstrap", 0, 10_000, draws, default=0)
     _add_output(evaluate, "metrics.json, report.html, pictures, and the state to resume from")
@@ -77,6 +80,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     compare.add_argument(
         "--key", metavar="COLUMN", help="column that must agree in both files, row by row"
     )
+    # Zero is refused: a comparison is about intervals. One resampling has no spread.
     draws = "how many resamplings of the rows (default: 200)"
     add_integer(compare.add_argument, "--bootstrap", 2, 10_000, draws, default=200)
     _add_output(compare, "metrics.json and the state to resume from")
@@ -95,6 +99,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         "--allow-duplicates", action="store_true", help="count a file twice that is in two folders"
     )
     merge.add_argument("--title", metavar="T", help="title of the report")
+    # An import runs code. So the names come from the command line, never from a folder.
     merge.add_argument(
         "--import",
         dest="modules",
@@ -116,12 +121,17 @@ def _command(
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Imports a command when it runs, because it imports JAX."""
-    with one_line.errors(args.parser):
+    """Runs a command. An error ends it with one line on stderr, and exit code 2."""
+    try:
         optional("rich", "evaluate", f"datarax {args.command}")
         if args.output:  # before the files are read, not when the report is written
             optional("jinja2", "evaluate", f"datarax {args.command} --output")
-        return import_module(f"datarax.cli.{args.command}").run(args)
+        # Imported only now, because it imports JAX.
+        return getattr(import_module("datarax.cli.evaluation_commands"), args.command)(args)
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        return args.parser.error(printable(described(error)))
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -135,36 +145,36 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _add_columns(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--task", choices=TASKS, required=True, help="the kind of predictions")
+    add = parser.add_argument
+    # Required, because the values of the columns never decide what is computed.
+    add("--task", choices=TASKS, required=True, help="the kind of predictions")
     columns = {
         "--preds": "columns of predictions: a name, names with commas between them, or a glob such "
         "as 'logit_*'; of detections: boxes,scores,labels",
         "--target": "columns of the ground truth; of detections: boxes,labels",
     }
     for name, about in columns.items():
-        parser.add_argument(name, action="append", required=True, metavar="COLUMNS", help=about)
-    parser.add_argument("--weights", metavar="COLUMN", help="column of the weights of the rows")
-    parser.add_argument(
-        "--query", metavar="COLUMN", help="column of the ids of queries, of the task ranking"
-    )
-    parser.add_argument(
+        add(name, action="append", required=True, metavar="COLUMNS", help=about)
+    add("--weights", metavar="COLUMN", help="column of the weights of the rows")
+    add("--query", metavar="COLUMN", help="column of the ids of queries, of the task ranking")
+    add(
         "--scores",
         choices=("logits", "probabilities", "labels"),
         help="what the columns of predictions hold (default: logits if their names begin with "
         "'logit', else probabilities; labels for one column of multiclass predictions)",
     )
-    # Names say the number, too.
+    # The names of the classes give their number, too.
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
         "--classes", metavar="NAMES", help="names of the classes in their order, with commas"
     )
     add_integer(size.add_argument, "--num-classes", 2, 10_000, "the number of classes")
-    parser.add_argument(
+    add(
         "--metrics",
         metavar="NAMES",
         help="metrics by name, with commas; options after colons: accuracy,fbeta:beta=2",
     )
-    parser.add_argument(
+    add(
         "--on-invalid",
         choices=("propagate", "exclude", "raise"),
         default="propagate",
@@ -179,7 +189,8 @@ def _add_output(parser: argparse.ArgumentParser, contents: str, *, required: boo
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--confidence",
         type=_fraction,
         default=0.95,
@@ -187,19 +198,17 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         help="confidence of intervals (default: 0.95)",
     )
     rows = "rows in memory at a time (default: 65536)"
-    add_integer(parser.add_argument, "--batch-size", 1, 1 << 24, rows, default=65536)
-    parser.add_argument(
+    add_integer(add, "--batch-size", 1, 1 << 24, rows, default=65536)
+    add(
         "--resume",
         action="store_true",
         help="continue what was interrupted in the folder of --output",
     )
-    parser.add_argument(
-        "--engine", choices=ENGINES, help="read parts in other processes, or on a cluster"
-    )
-    parser.add_argument("--address", metavar="A", help="of the scheduler of Dask or Ray")
-    add_integer(parser.add_argument, "--workers", 1, 4096, "how many processes of the engine")
-    parser.add_argument("--title", metavar="T", help="title of the report")
-    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    add("--engine", choices=ENGINES, help="read parts in other processes, or on a cluster")
+    add("--address", metavar="A", help="of the scheduler of Dask or Ray")
+    add_integer(add, "--workers", 1, 4096, "how many processes of the engine")
+    add("--title", metavar="T", help="title of the report")
+    add("--no-progress", action="store_true", help="show no progress bar")
 
 
 def add_integer(
@@ -228,6 +237,6 @@ def add_integer(
 def _fraction(text: str) -> float:
     with suppress(ValueError):
         value = float(text)
-        if 0 < value < 1:
+        if 0 < value < 1:  # NaN is not
             return value
     raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")

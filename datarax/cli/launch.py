@@ -30,7 +30,11 @@ def run_demo(count: int, epochs: int, folder: Path) -> int:
 def _join(rank: int, count: int, port: int, epochs: int, folder: Path) -> int:
     import jax
 
-    _silence_native_code()
+    # XLA's CPU collectives print messages about their connections to standard output. So the output
+    # of native code goes to /dev/null, and only that of Python is kept.
+    sys.stdout.flush()
+    sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding=sys.stdout.encoding)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     address = f"127.0.0.1:{port}"
     jax.distributed.initialize(address, count, rank, coordinator_bind_address=address)
     from datarax.cli import demo
@@ -111,16 +115,6 @@ def _end_with_parent() -> None:
     assert parent is not None
     connection.wait([parent.sentinel])
     os._exit(1)
-
-
-def _silence_native_code() -> None:
-    """Sends the standard output of native code to /dev/null; Python's output is kept.
-
-    XLA's CPU collectives print messages about their connections to standard output.
-    """
-    sys.stdout.flush()
-    sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, encoding=sys.stdout.encoding)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 @contextmanager

@@ -1,11 +1,7 @@
-"""Errors that a user can act on: one line on stderr, and exit code 2."""
+"""Errors and texts of files on one line of a terminal."""
 
-import argparse
 import errno
-import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from datarax._errors import DataraxError
 
@@ -13,23 +9,9 @@ DEBUG = "DATARAX_DEBUG"
 """The environment variable with which errors keep their stack traces."""
 
 
-@contextmanager
-def errors(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Ends the command with one line if the block raises an error.
-
-    Raises:
-        SystemExit: with the code 2.
-    """
-    try:
-        yield
-    except Exception as error:
-        if os.environ.get(DEBUG):
-            raise
-        parser.error(printable(described(error)))
-
-
 def described(error: Exception) -> str:
     """What went wrong, in words."""
+    # The text of an `OSError` begins with its number, which says nothing to most users.
     if isinstance(error, OSError) and error.strerror:
         where = f"{str(error.filename)!r}: " if error.filename else ""
         full = " (use another folder, or free some space)" if error.errno == errno.ENOSPC else ""

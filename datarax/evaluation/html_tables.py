@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median_high
 from typing import Any, NamedTuple
 
-from datarax._numbers import known_decimals, number, outward, trimmed
+from datarax._numbers import justified, known_decimals, number, outward, trimmed
 
 NO_DATA = "—"
 MINUS, TIMES = "\u2212", "\u00d7"
@@ -87,60 +87,43 @@ class Range(NamedTuple):
         return cls(NO_DATA if NO_DATA in ends else " to ".join(ends), upper - lower)
 
 
-class DrawnReading(NamedTuple):
-    """A value and its interval: as text, and as a dot on a track."""
+def drawn_reading(
+    found: Values,
+    decimals: int | None,
+    axis: Axis | None,
+    *,
+    bounds: Iterable[float | None] = (),
+    reference: float | None = None,
+) -> dict[str, Any]:
+    """A value and its interval: as text, and as a dot on a track, above lines from start to end.
 
-    value: float | None
-    text: str
-    interval: Range
-    axis: Axis | None
-    lines: list[tuple[str, float, float]]
-    """What is drawn under the dot, as class, start and end."""
-    dot: str = "dot"
-
-    @classmethod
-    def of(
-        cls,
-        found: Values,
-        decimals: int | None,
-        axis: Axis | None,
-        *,
-        bounds: Iterable[float | None] = (),
-        reference: float | None = None,
-    ) -> "DrawnReading":
-        """The dot is hollow if the interval holds the `reference`."""
-        value, lower, upper = (found.get(key) for key in ("value", "lower", "upper"))
-        lines = []
-        for kind, ends in (
-            ("overall", [reference, reference]),
-            ("certain", bounds),
-            ("interval", [lower, upper]),
-        ):
-            if len(known := finite(ends)) == 2:
-                lines.append((kind, *known))
-        holds = {kind: low <= (reference or 0) <= high for kind, low, high in lines}
-        hollow = reference is not None and holds.get("interval", False)
-        return cls(
-            value,
-            shown(value, decimals),
-            Range.of(lower, upper, decimals),
-            axis if finite([value]) else None,
-            lines,
-            "dot hollow" if hollow else "dot",
-        )
+    The dot is hollow if the interval holds the `reference`.
+    """
+    value, lower, upper = (found.get(key) for key in ("value", "lower", "upper"))
+    # In the order in which they are drawn, each over those before it.
+    drawn = {"overall": [reference, reference], "certain": bounds, "interval": [lower, upper]}
+    lines = {kind: known for kind, ends in drawn.items() if len(known := finite(ends)) == 2}
+    low, high = lines.get("interval", (math.inf, -math.inf))
+    return {
+        "value": value,
+        "text": shown(value, decimals),
+        "interval": Range.of(lower, upper, decimals),
+        "axis": axis if finite([value]) else None,
+        "lines": [(kind, *ends) for kind, ends in lines.items()],
+        "dot": "dot hollow" if reference is not None and low <= reference <= high else "dot",
+    }
 
 
 def metric_row(metric: Values) -> dict[str, Any]:
     """A metric with its reading, on an axis of its own if there is an interval."""
     value, lower, upper = (metric[key] for key in ("value", "lower", "upper"))
     least, most = metric["bounds"] or (None, None)
-    exact, decimals = known_decimals(least, most, digits=1), known_decimals(lower, upper)
-    decimals = exact if decimals is None else decimals
+    decimals, exact = justified((lower, upper), (least, most))
     # A dot alone, on an axis made for it, would say nothing.
     axis = Axis.of([value, lower, upper, least, most]) if finite([lower, upper]) else None
     return {
         **metric,
-        "reading": DrawnReading.of(metric, decimals, axis, bounds=(least, most)),
+        "reading": drawn_reading(metric, decimals, axis, bounds=(least, most)),
         "certain": Range.of(*outward(least, most, exact), exact),
     }
 
@@ -161,32 +144,27 @@ def class_columns(columns: Sequence[Values]) -> list[dict[str, Any]]:
     return found
 
 
-class SlicedMetric(NamedTuple):
+def sliced_metric(name: str, rows: Sequence[Values], overall: float | None) -> dict[str, Any]:
     """A metric in all slices: on one axis and with equal decimals, so that rows can be compared."""
-
-    name: str
-    axis: Axis | None
-    overall: str
-    """The value over all rows, or nothing."""
-    intervals: bool
-    readings: list[DrawnReading]
-
-    @classmethod
-    def of(cls, name: str, rows: Sequence[Values], overall: float | None) -> "SlicedMetric":
-        values = [row["values"].get(name) or {} for row in rows]
-        known = [known_decimals(v.get("lower"), v.get("upper")) for v in values]
-        decimals = [n for n in known if n is not None]
-        # One for the column: a slice of few rows would justify fewer than the others.
-        usual = median_high(decimals) if decimals else None
-        reference = next(iter(finite([overall])), None)
-        ends = [v.get(key) for v in values for key in ("value", "lower", "upper")]
-        axis = Axis.of([*ends, reference])
-        text = "" if reference is None else shown(reference, usual)
-        readings = [DrawnReading.of(v, usual, axis, reference=reference) for v in values]
-        return cls(name, axis, text, bool(decimals), readings)
+    values = [row["values"].get(name) or {} for row in rows]
+    known = [known_decimals(v.get("lower"), v.get("upper")) for v in values]
+    decimals = [n for n in known if n is not None]
+    # One for the column: a slice of few rows would justify fewer than the others.
+    usual = median_high(decimals) if decimals else None
+    # Over all rows there may be no value, or one that is not finite: then no line shows it.
+    reference = next(iter(finite([overall])), None)
+    ends = [v.get(key) for v in values for key in ("value", "lower", "upper")]
+    axis = Axis.of([*ends, reference])
+    return {
+        "name": name,
+        "axis": axis,
+        "overall": "" if reference is None else shown(reference, usual),
+        "intervals": bool(decimals),
+        "readings": [drawn_reading(v, usual, axis, reference=reference) for v in values],
+    }
 
 
-def sliced_metrics(rows: Sequence[Values], metrics: Sequence[Values]) -> list[SlicedMetric]:
+def sliced_metrics(rows: Sequence[Values], metrics: Sequence[Values]) -> list[dict[str, Any]]:
     overall = {m["name"]: m.get("value") for m in metrics}
     names = dict.fromkeys(name for row in rows for name in row["values"])
-    return [SlicedMetric.of(name, rows, overall.get(name)) for name in names]
+    return [sliced_metric(name, rows, overall.get(name)) for name in names]

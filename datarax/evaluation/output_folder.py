@@ -27,14 +27,15 @@ def held(folder: Path | None) -> Iterator[None]:
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    lock = folder / LOCK
-    while not _created(lock, _owner()):
+    lock, pid = folder / LOCK, os.getpid()
+    owner = json.dumps({"host": socket.gethostname(), "pid": pid, "started": _started(pid)})
+    while not _created(lock, owner):
         try:
             theirs = lock.read_text()
         except FileNotFoundError:
             continue
         _check_ended(theirs, lock)
-        aside = lock.with_name(f"{LOCK}.{os.getpid()}")
+        aside = lock.with_name(f"{LOCK}.{pid}")
         with suppress(FileNotFoundError):
             lock.rename(aside)  # of several processes, one can
             found = aside.read_text()
@@ -96,33 +97,20 @@ def _created(lock: Path, owner: str) -> bool:
     return True
 
 
-def _owner() -> str:
-    pid = os.getpid()
-    return json.dumps({"host": socket.gethostname(), "pid": pid, "started": _started(pid)})
-
-
 def _check_ended(owner: str, lock: Path) -> None:
-    if not _has_ended(owner):
-        raise CheckpointError(
-            f"{str(lock.parent)!r} is being written by {_named(owner)}: wait until it ends, or use "
-            f"another folder. If it has ended, delete {str(lock)!r}"
-        )
-
-
-def _has_ended(owner: str) -> bool:
-    """Whether the process that made a lock is known to have ended."""
-    try:
-        known = json.loads(owner)
-        return known["host"] == socket.gethostname() and _started(known["pid"]) != known["started"]
-    except (ValueError, TypeError, KeyError):
-        return False
-
-
-def _named(owner: str) -> str:
+    """Checks that the process that made a lock is known to have ended."""
+    name = "another process"
+    # A lock may be empty, or damaged: then its process may still run.
     with suppress(ValueError, TypeError, KeyError):
         known = json.loads(owner)
-        return f"process {known['pid']} on {known['host']}"
-    return "another process"
+        name = f"process {known['pid']} on {known['host']}"
+        # Only on its own machine can a process be looked up.
+        if known["host"] == socket.gethostname() and _started(known["pid"]) != known["started"]:
+            return
+    raise CheckpointError(
+        f"{str(lock.parent)!r} is being written by {name}: wait until it ends, or use another "
+        f"folder. If it has ended, delete {str(lock)!r}"
+    )
 
 
 def _started(pid: int) -> str | None:

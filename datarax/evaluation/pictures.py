@@ -19,7 +19,6 @@ from datarax.plot.canvas import svg
 from datarax.plot.matrices import confusion_matrix
 from datarax.plot.reliability_diagram import reliability
 from datarax.plot.score_figures import precision_recall, roc, score_histogram
-from datarax.statistics.scores import Scores
 from datarax.wrappers.bootstrap import Bootstrap
 from datarax.wrappers.classwise import Classwise
 from datarax.wrappers.collection import Collection
@@ -43,49 +42,35 @@ class _Kind(NamedTuple):
     caption: str
     draw: Callable[..., Any]
     """Its name is that of the picture."""
-    shows: Callable[[Metric], bool]
+    shows: type[Metric]
+    """The class of the metrics that it can show."""
     prefers: type[Metric]
     """Which class shows its value in the figure, if metrics of several classes share a state."""
 
 
-def _has_scores(metric: Metric) -> bool:
-    return isinstance(metric, ScoreMetric) and isinstance(metric.statistic, Scores)
-
-
+_BAND = "Where scores share a bin, a band holds the exact curve."
 _KINDS = (
     _Kind(
         "Confusion matrix",
         "Targets in rows, predictions in columns. A darker cell has a larger share of its row.",
         confusion_matrix,
-        lambda metric: isinstance(metric, ConfusionMatrix),
+        ConfusionMatrix,
         ConfusionMatrix,
     ),
-    _Kind(
-        "ROC curve",
-        "Where scores share a bin, a band holds the exact curve.",
-        roc,
-        _has_scores,
-        AUROC,
-    ),
-    _Kind(
-        "Precision and recall",
-        "Where scores share a bin, a band holds the exact curve.",
-        precision_recall,
-        _has_scores,
-        AveragePrecision,
-    ),
+    _Kind("ROC curve", _BAND, roc, ScoreMetric, AUROC),
+    _Kind("Precision and recall", _BAND, precision_recall, ScoreMetric, AveragePrecision),
     _Kind(
         "Scores",
         "How the scores of the positives and of the negatives of each class are distributed.",
         score_histogram,
-        _has_scores,
+        ScoreMetric,
         AUROC,
     ),
     _Kind(
         "Reliability",
         "Accuracy by confidence. Below the diagonal, predictions are too confident.",
         reliability,
-        lambda metric: isinstance(metric, CalibrationMetric),
+        CalibrationMetric,
         CalibrationError,
     ),
 )
@@ -111,9 +96,11 @@ def pictures(metric: Metric, *, names: Sequence[str] | None = None) -> list[Pict
     for kind in _KINDS:
         groups: dict[tuple[int, ...], list[tuple[str, Metric]]] = {}
         for path, each in members:
-            if kind.shows(each):
-                # Metrics of one statistic would give the same figure.
-                groups.setdefault(_state(each), []).append((path, each))
+            if isinstance(each, kind.shows):
+                # Members of a collection that share a statistic would give the same figure. They
+                # hold the very same arrays.
+                arrays = jax.tree.leaves(getattr(each, "statistic", each))
+                groups.setdefault(tuple(map(id, arrays)), []).append((path, each))
         for group in groups.values():
             preferred = [member for member in group if isinstance(member[1], kind.prefers)]
             path, each = (preferred or group)[0]
@@ -136,28 +123,23 @@ def _members(metric: Metric, path: str = "") -> Iterator[tuple[str, Metric]]:
         yield path, metric
 
 
-def _state(metric: Metric) -> tuple[int, ...]:
-    """Equal for metrics that share a state."""
-    statistic: Any = getattr(metric, "statistic", metric)
-    # Members of a collection that share a statistic hold the very same arrays.
-    return tuple(map(id, jax.tree.leaves(statistic)))
-
-
 def _picture(kind: _Kind, path: str, metric: Metric, names: Sequence[str] | None) -> Picture:
     metric = metric.replace(on_invalid="exclude")
     sizes = {getattr(metric, size, None) for size in ("num_classes", "num_labels")} - {None}
     if isinstance(metric, ConfusionMatrix):
         # A binary matrix has two classes, but no field that says so.
         sizes = sizes or {2}
-    # A figure with one curve has no classes to name.
+    # A figure with one curve has no classes to name, also if the metric has classes.
     grouped = isinstance(metric, CalibrationMetric) and metric.has_one_group
     single = isinstance(metric, ScoreMetric) and metric.statistic.size == 1
     fits = names is not None and len(names) in sizes and not (grouped or single)
     figure = kind.draw(metric, names=names if fits else None)
+    # The value would be NaN because of these rows; the figure is of the other rows.
     left_out = unusable(metric)
     caption = kind.caption
     if left_out.is_some:
         caption += f" {left_out.described()}, and are left out."
+    # The path has the names of the members, which users choose.
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{path}-{kind.draw.__name__}".lstrip("-"))
     title = f"{kind.title}: {path}" if path else kind.title
     return Picture(stem, title, caption, svg(figure))

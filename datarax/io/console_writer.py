@@ -64,7 +64,7 @@ class ConsoleWriter(Writer):
 
     def put(self, step: Step, items: Items) -> None:
         cells = {"step": str(step)} | {name: _shown(value) for name, value in items.items()}
-        columns = tuple(cells)
+        columns = tuple(cells)  # the first one is the step
         for start in range(0, len(columns), _WIDEST):
             self._line(columns[start : start + _WIDEST], cells, len(columns) > _WIDEST)
         if self._bar is not None:

@@ -72,6 +72,7 @@ class JSONLWriter(Writer):
 
 def finite(x: object) -> object:
     """Nested lists and dicts in which NaN is None, and infinities are strings."""
+    # JSON (RFC 8259) has numbers for neither.
     if isinstance(x, float) and not math.isfinite(x):
         return None if math.isnan(x) else str(x)
     if isinstance(x, list):

@@ -77,5 +77,5 @@ class MultiWriter:
             # Kept, so that the next writers are called too.
             except Exception as error:
                 errors.append(error)
-        if errors:
+        if errors:  # the first one, with a note for each of the others
             raise all_of(errors)

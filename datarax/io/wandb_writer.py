@@ -46,6 +46,7 @@ class WandbWriter(Writer):
 
     def put(self, step: Step, items: Items) -> None:
         kinds = {"image": self._wandb.Image, "histogram": self._wandb.Histogram}
+        # Numbers and strings are logged as they are.
         shown = {
             name: kinds[kind](value) if kind in kinds else value
             for name, kind, value in drawn(items)

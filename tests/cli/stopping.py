@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from datarax.cli import compare, evaluate, merge
+from datarax.cli import evaluation_commands
 from datarax.evaluation import evaluator, files, partial_state
 from datarax.evaluation.npz_files import NpzFile
 
@@ -56,8 +56,7 @@ def computes(*_):
 
 
 if HOW == "results":
-    evaluate.summary_of = merge.summary_of = computes
-    compare.compared_rows = computes
+    evaluation_commands.summary_of = evaluation_commands.compared_rows = computes
 elif HOW == "compile":
     evaluator.fold_part = compiles
 else:

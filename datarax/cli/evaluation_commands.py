@@ -1,4 +1,7 @@
-"""`datarax evaluate`: metrics of predictions that are in files."""
+"""`datarax evaluate`, `compare` and `merge`: metrics of predictions that are in files.
+
+The names of the three public functions are those of the commands.
+"""
 
 import argparse
 import re
@@ -6,10 +9,12 @@ import shlex
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,35 +23,42 @@ from rich.console import Console
 from rich.text import Text
 
 from datarax import __version__
-from datarax._errors import MetricInputError
+from datarax._checks import x64_enabled
+from datarax._errors import CheckpointError, MetricInputError
 from datarax.cli import console_tables
 from datarax.cli.console_tables import Summary
 from datarax.cli.interrupts import INTERRUPTED, beside, promptly
 from datarax.cli.one_line import printable
 from datarax.evaluation.assembly import assembled, without_interval, without_slices
 from datarax.evaluation.columns import Encoded, Names
-from datarax.evaluation.encoding import Configuration, Slicing
+from datarax.evaluation.encoding import Configuration, Slicing, Value
 from datarax.evaluation.engines import engine
-from datarax.evaluation.evaluator import folding_of
+from datarax.evaluation.evaluator import fold_parts, folding_of
 from datarax.evaluation.outcome import (
     PARTIAL,
     STATE,
+    SUMMARY,
     Outcome,
+    as_json,
     files_of,
+    merged,
     resumed,
     save_state,
     write_outcome,
 )
-from datarax.evaluation.outcome_summary import summary_of
+from datarax.evaluation.outcome_summary import compared_rows, head_of, plain, summary_of
 from datarax.evaluation.output_folder import held
-from datarax.evaluation.partial_state import Merging
+from datarax.evaluation.paired_parts import MODELS, PREDICTED, paired_batches, pairs_of
+from datarax.evaluation.partial_state import Folding, Merging, packed
 from datarax.evaluation.planning import Files, planned
 from datarax.evaluation.progress_bar import progress_bar
+from datarax.evaluation.table_batches import Outputs
+from datarax.evaluation.tasks import imported
 
-SECONDS_BETWEEN_SAVES = 2.0
+SECONDS_BETWEEN_SAVES = 2.0  # at least
 
 
-class Evaluation(NamedTuple):
+class _Evaluation(NamedTuple):
     """A command that folds files, and what it makes of the outcome."""
 
     fresh: Outcome
@@ -59,16 +71,16 @@ class Evaluation(NamedTuple):
     """The contents of what is written at the end; the last is named to the user."""
 
 
-def run(args: argparse.Namespace) -> int:
-    """Runs the command, and returns its exit code."""
-    return completed(args, _prepared)
+def evaluate(args: argparse.Namespace) -> int:
+    """Computes the metrics of files, and returns the exit code."""
+    return _completed(args, _evaluation)
 
 
-def _prepared(args: argparse.Namespace) -> Evaluation:
-    files = Files(args.sources, partial(columns_of, args))
+def _evaluation(args: argparse.Namespace) -> _Evaluation:
+    files = Files(args.sources, partial(_columns, args))
     if args.query is not None:
         files.check_queries("query")
-    request = request_of(args, files.available)
+    request = _request(args, files.available)
     config = planned(request, args.metrics, files.names, files.first_rows(), files.value_counts)
     first, *more = files.identities  # there is at least one
     fresh = Outcome(
@@ -84,7 +96,7 @@ def _prepared(args: argparse.Namespace) -> Evaluation:
     columns = replace(files.columns, encode=config.encoding)
     devices = jax.local_devices() if args.devices else None
     fold = folding_of(files.tables, fresh.metric, columns, args.batch_size, devices)
-    return Evaluation(fresh, fold, _summary, files_of)
+    return _Evaluation(fresh, fold, _summary, files_of)
 
 
 def _summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
@@ -96,21 +108,130 @@ def _summary(outcome: Outcome, notes: Sequence[str]) -> Summary:
     return summary_of(outcome, __version__) | {"notes": [*found, *notes]}
 
 
-def completed(args: argparse.Namespace, prepare: Callable[[argparse.Namespace], Evaluation]) -> int:
+def compare(args: argparse.Namespace) -> int:
+    """Computes the differences of two models on the same examples, and returns the exit code."""
+    return _completed(args, _comparison)
+
+
+def _comparison(args: argparse.Namespace) -> _Evaluation:
+    models = {model: Files(getattr(args, model), partial(_columns, args)) for model in MODELS}
+    a, b = models.values()
+    if args.query is not None:
+        a.check_queries("query")  # those of `b` must be equal, row by row
+    config = _configuration(args, models)
+    parts, files = pairs_of(a.parts, b.parts), (*a.identities, *b.identities)
+    fresh = Outcome(
+        assembled(config),
+        total=len(parts),
+        merging=Merging(),
+        files=files,
+        config=config,
+        columns=a.names,
+        title=args.title or f"{Path(args.a).name} and {Path(args.b).name}",
+    )
+    # A batch has the predictions of both models for the same rows.
+    feeds, types, rows = (a.feeds, b.feeds), (a.types, b.types), args.batch_size
+    task = Folding(
+        packed(fresh.metric),
+        partial(paired_batches, feeds=feeds, types=types, rows=rows),
+        rows,
+        x64_enabled(),
+        encode=config.encoding,
+        together=a.columns.together,
+    )
+    return _Evaluation(
+        fresh,
+        partial(fold_parts, fresh.metric, task, parts, files),
+        partial(_compared_summary, args),
+        lambda outcome, summary: {SUMMARY: as_json(summary)},
+    )
+
+
+def _compared_summary(args: argparse.Namespace, outcome: Outcome, notes: Sequence[str]) -> Summary:
+    excluded = [
+        {
+            "reason": f"no value in column {column!r} of {model}",
+            "where": column,
+            "rows": rows,
+            "effect": "left out of both",
+        }
+        # The key has the model before the column: "a:score".
+        for key, rows in outcome.excluded.items()
+        for model, _, column in [key.partition(":")]
+    ]
+    return plain(
+        head_of(outcome, __version__)
+        | {
+            "source": {"a": args.a, "b": args.b, "rows": outcome.rows},
+            "metrics": compared_rows(outcome.config, outcome.metric),
+            "excluded": excluded,
+            "confidence": outcome.config.confidence,
+        }
+        | ({"notes": notes} if notes else {})
+    )
+
+
+def _configuration(args: argparse.Namespace, models: Mapping[str, Files]) -> Configuration:
+    """The configuration of both models: classes may be in either file."""
+
+    def scan(outputs: Sequence[str]) -> dict[str, Counter[Value]]:
+        counts: dict[str, Counter[Value]] = {output: Counter() for output in outputs}
+        for output, (model, files) in product(outputs, models.items()):
+            base = output.removesuffix(f"_{model}")
+            # Both have a target; predictions of one model are named after it.
+            if base in files.names and (base not in PREDICTED or base != output):
+                counts[output] += files.value_counts([base])[base]
+        return counts
+
+    first: Outputs = {}
+    names: dict[str, list[str]] = {}
+    for model, files in models.items():
+        for output, x in files.first_rows().items():
+            name = f"{output}_{model}" if output in PREDICTED else output
+            first[name], names[name] = x, files.names[output]
+    request = _request(args, models["a"].available, compared=True)
+    return planned(request, args.metrics, names, first, scan)
+
+
+def merge(args: argparse.Namespace) -> int:
+    """Makes one result of the folders of several evaluations, and returns the exit code."""
+    folder: Path = args.output
+    for module in args.modules:  # only the user says what is imported, never a folder
+        imported(module)
+    if (folder / PARTIAL).exists():
+        raise CheckpointError(
+            f"{str(folder)!r} holds an evaluation that was stopped: use another folder for --output"
+        )
+
+    def computed() -> tuple[Summary, dict[str, bytes]]:
+        outcome = merged(args.folders, duplicates=args.allow_duplicates, title=args.title or "")
+        summary = summary_of(outcome, __version__)
+        return summary, files_of(outcome, summary)
+
+    # Before the folder is made: a merge that is refused leaves none behind.
+    summary, contents = promptly(computed)
+    with held(folder):
+        _show_and_write(folder, summary, contents)
+    return 0
+
+
+def _completed(
+    args: argparse.Namespace, prepare: Callable[[argparse.Namespace], _Evaluation]
+) -> int:
     """Runs an evaluation to its end, or until Ctrl-C, and returns the exit code."""
-    check(args)
+    _check(args)
     # Before the folder is made: a wrong argument leaves nothing behind.
     evaluation = promptly(partial(prepare, args))
     with held(args.output):
         return _written(args, evaluation)
 
 
-def _written(args: argparse.Namespace, evaluation: Evaluation) -> int:
+def _written(args: argparse.Namespace, evaluation: _Evaluation) -> int:
     folder: Path | None = args.output
     if folder is not None and not args.resume:
         (folder / PARTIAL).unlink(missing_ok=True)  # of an earlier run
     outcome = resumed(folder, evaluation.fresh) if folder and args.resume else evaluation.fresh
-    save = Saver(folder)
+    save = _Saver(folder)
     with warnings.catch_warnings(record=True) as caught:
         # Each becomes a note, also one that Python would show only once in a process.
         warnings.simplefilter("always")
@@ -128,11 +249,11 @@ def _written(args: argparse.Namespace, evaluation: Evaluation) -> int:
             summary, contents = promptly(computed)
         except KeyboardInterrupt:
             return _stopped(folder, outcome)
-    show_and_write(folder, summary, contents)
+    _show_and_write(folder, summary, contents)
     return 0
 
 
-def show_and_write(folder: Path | None, summary: Summary, contents: Mapping[str, bytes]) -> None:
+def _show_and_write(folder: Path | None, summary: Summary, contents: Mapping[str, bytes]) -> None:
     """Prints the results. Then writes the files, also if the results cannot be printed."""
     console = Console(highlight=False)
     try:
@@ -157,7 +278,7 @@ def _stopped(folder: Path | None, outcome: Outcome) -> int:
     return INTERRUPTED
 
 
-def columns_of(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
+def _columns(args: argparse.Namespace, available: Sequence[str]) -> Encoded:
     """The columns of each output of the task.
 
     Raises:
@@ -221,7 +342,7 @@ def _steps(
                 yield now
 
 
-class Saver:
+class _Saver:
     """Saves the state while an evaluation runs, every few seconds, and seldom if that is slow.
 
     A disk that is full does not end the evaluation: what is written at the end says it.
@@ -245,7 +366,7 @@ class Saver:
         self._next = time.monotonic() + max(SECONDS_BETWEEN_SAVES, 20 * took)
 
 
-def check(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace) -> None:
     """Refuses arguments that do not go together, before anything is read."""
     # `compare` has no --devices.
     has_engine, devices = args.engine is not None, getattr(args, "devices", False)
@@ -263,7 +384,7 @@ def check(args: argparse.Namespace) -> None:
             args.parser.error(f"argument --{message}")
 
 
-def request_of(
+def _request(
     args: argparse.Namespace, available: Sequence[str], *, compared: bool = False
 ) -> Configuration:
     """The request that the arguments make, for files with these columns."""
@@ -308,7 +429,7 @@ def _said(caught: Sequence[warnings.WarningMessage]) -> list[str]:
 
 def _of_command(message: str) -> str:
     """A warning, with the metric's name and the option as the command has them."""
-    # The wrappers are those of `assembled`, which a user has not written.
+    # The name has the wrappers before it, which `assembled` has made, and the user has not.
     message = re.sub(r"^metric '[^'/]*/([^']*)'", r"\1", message)
     message = message.replace("give from_logits=True", "give --scores logits")
     return message.replace("give from_logits=False", "give --scores probabilities")
