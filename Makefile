@@ -18,11 +18,11 @@ WHEEL := .venv-wheel
 # A minute or two of the tests that depend most on the version of jax or flax.
 QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
   tests/training/test_stateful.py \
-  $(foreach name,mean confusion_multiclass auroc nrmse,'tests/test_laws.py::test_laws[$(name)]')
+  $(foreach name,matthews_binary auroc_class_logits mse iou,'tests/test_laws.py::test_laws_of_programs[$(name)]')
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-quick test-optimized test-oldest test-newest test-newest-quick \
+.PHONY: help demo test test-everywhere test-long test-quick test-optimized test-oldest test-newest test-newest-quick \
   test-wheel check \
   format docs browser \
   bench bench-peers bench-gpu operations mutants clean
@@ -36,8 +36,15 @@ demo: $(DEMO)/.ready ## Train on real data over 8 simulated devices, and check e
 test: $(VENV)/.ready ## Run the tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope
 
+# Also every metric in every environment, on the oldest and the newest versions: an hour and more.
+test-everywhere: export DATARAX_TEST_EVERYWHERE := 1
+test-everywhere: test-long test-oldest test-newest ## The tests with every metric in every environment, on all versions
+
+test-long: $(VENV)/.ready ## The tests, with long runs of what make test does shortly
+	DATARAX_TEST_LONG=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope
+
 test-quick: $(VENV)/.ready ## All laws for one metric of each statistic, in two minutes
-	DATARAX_TEST_QUICK=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope tests/test_laws.py::test_laws
+	DATARAX_TEST_QUICK=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadscope tests/test_laws.py -k test_laws
 
 # The other targets compile with fewer optimizations, see tests/conftest.py. The tests of Explicit axes
 # compile nothing.

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from datarax.distributed.merge_ops import MetricReduceOp as MetricReduceOp
     from datarax.evaluation.evaluator import evaluate as evaluate
     from datarax.metrics.base import Metric as Metric
+    from datarax.metrics.probabilistic.mean_score import ElementwiseMean as ElementwiseMean
+    from datarax.metrics.replicate import replicate as replicate
     from datarax.numerics.exact import Exact as Exact
     from datarax.statistics.accumulator import MetricAccumulator as MetricAccumulator
     from datarax.training.collector import AsyncMetricCollector as AsyncMetricCollector
@@ -80,6 +82,7 @@ _LAZY = {
     "Exact": "datarax.numerics.exact",
     "MetricReduceOp": "datarax.distributed.merge_ops",
     "evaluate": "datarax.evaluation.evaluator",
+    "ElementwiseMean": "datarax.metrics.probabilistic.mean_score",
     "Metric": "datarax.metrics.base",
     "AsyncMetricCollector": "datarax.training.collector",
     "MetricAccumulator": "datarax.statistics.accumulator",
@@ -93,6 +96,7 @@ _LAZY = {
     "PerDevice": "datarax.wrappers.per_device",
     "Transformed": "datarax.wrappers.transformed",
     "per_device": "datarax.wrappers.per_device",
+    "replicate": "datarax.metrics.replicate",
     "Sliced": "datarax.wrappers.sliced",
     "Decayed": "datarax.wrappers.window",
     "Interval": "datarax.wrappers.interval",

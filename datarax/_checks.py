@@ -17,13 +17,16 @@ from datarax._update_context import update_context
 from datarax._xp import on_host, xp
 
 _PLAIN = {np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32)} | {
-    np.dtype(name) for name in ("bool", "float16", "float32")
+    np.dtype(name) for name in ("bool", "float16")
 }
 """The dtypes of NumPy arrays that are taken as they are."""
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 def numeric(x: ArrayLike, name: str) -> jax.Array:
     """`x` as an array of booleans, integers or floats: of NumPy, unless it is a JAX array.
+
+    In an array of NumPy, subnormal numbers become 0, as CPUs and TPUs make them in a program.
 
     Raises:
         MetricTypeError: `x` holds something other than numbers.
@@ -31,8 +34,11 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
             a masked array of NumPy.
     """
     # Most arrays need no more than this look-up, which each update makes.
-    if type(x) is np.ndarray and x.dtype in _PLAIN:
-        return x  # type: ignore[return-value]
+    if type(x) is np.ndarray:
+        if x.dtype in _PLAIN:
+            return x  # type: ignore[return-value]
+        if x.dtype == _FLOAT32:
+            return without_subnormals(x)  # type: ignore[return-value]
     if isinstance(x, np.ma.MaskedArray):
         raise MetricInputError(
             f"{name}: numpy masked arrays are not supported; give weights= instead"
@@ -43,11 +49,14 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
         raise _not_numbers(x, name) from error
     known = not isinstance(array, jax.Array)
     # NumPy makes objects of integers that do not fit 64 bits.
-    if known and array.dtype == object and all(isinstance(each, int) for each in array.flat):
+    if known and array.dtype == object and any(_is_too_large(each) for each in array.flat):
         raise _too_large(name)
-    # JAX has no text, no dates, and only the byte order of the machine.
-    if known and (array.dtype.kind in "OSUMm" or not array.dtype.isnative):
+    # JAX has no text and no dates.
+    if known and array.dtype.kind in "OSUMm":
         raise _not_numbers(x, name)
+    # It has only the byte order of the machine.
+    if known and not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     if not (is_integer(array) or xp.issubdtype(array.dtype, xp.floating)):
         raise MetricTypeError(
             f"{name} has dtype {array.dtype}; expected booleans, integers or floats"
@@ -57,13 +66,35 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
     dtype = array.dtype
     if known and dtype.itemsize == 8:
         dtype = jax.dtypes.canonicalize_dtype(dtype)
-    if dtype == array.dtype:
-        return array
-    narrow = array.astype(dtype)
-    # Floats may be rounded; a label or a count that wraps around would be another one.
-    if is_integer(array) and (narrow != array).any():
-        raise _too_large(name)
-    return narrow
+    if dtype != array.dtype:
+        narrow = array.astype(dtype)
+        # Floats may be rounded; a label or a count that wraps around would be another one.
+        if is_integer(array) and (narrow != array).any():
+            raise _too_large(name)
+        array = narrow
+    return without_subnormals(array) if known else array
+
+
+def without_subnormals(x: np.ndarray) -> Any:
+    """`x` with 0 in place of numbers that are subnormal in its dtype and in float32."""
+    # The bits without the sign: from 1 to `most` for a subnormal number, 0 for a zero.
+    most = _subnormal_bits(x.dtype)
+    if not most:
+        return x
+    bits = np.left_shift(x.view(f"u{x.itemsize}"), 1)
+    found = np.subtract(bits, 1) < bits.dtype.type(most)  # a zero wraps to the greatest integer
+    return np.where(found, x.dtype.type(0), x) if found.any() else x
+
+
+@lru_cache(maxsize=256)
+def _subnormal_bits(dtype: np.dtype) -> int:
+    """How many bit patterns of one sign, shifted by one place, lie between 0 and a normal number.
+
+    0 for integers, and for floats of fewer exponent bits than float32: devices keep those.
+    """
+    if is_integer(np.empty(0, dtype)) or xp.finfo(dtype).minexp > np.finfo(np.float32).minexp:
+        return 0
+    return 2 ** (xp.finfo(dtype).nmant + 1) - 1
 
 
 def integers(
@@ -82,7 +113,17 @@ def integers(
 
 def _not_numbers(x: object, name: str) -> MetricTypeError:
     of = f" of dtype {x.dtype}" if isinstance(x, np.ndarray | np.generic) else ""
-    return MetricTypeError(f"{name}: expected an array of numbers; got {type(x).__name__}{of}")
+    hint = ""
+    if isinstance(x, np.ndarray) and x.dtype == object:
+        # Not converted here: the dtype would depend on the values, and differ between batches.
+        hint = f". Convert it first, with {name}.astype(float) or {name}.astype(int)"
+    return MetricTypeError(
+        f"{name}: expected an array of numbers; got {type(x).__name__}{of}{hint}"
+    )
+
+
+def _is_too_large(x: object) -> bool:
+    return isinstance(x, int) and not -(2**63) <= x < 2**64
 
 
 def _too_large(name: str) -> MetricInputError:
@@ -118,7 +159,12 @@ def _is_integer(dtype: np.dtype) -> bool:
 
 def as_float(x: jax.Array) -> jax.Array:
     """`x` as floats for formulas: on the host of float64, on devices of the default dtype."""
-    return x.astype(np.float64 if on_host(x) else default_float())
+    return x.astype(float_dtype(x))
+
+
+def float_dtype(x: jax.Array) -> np.dtype:
+    """The dtype of floats in formulas of `x`: on the host float64, on devices the default one."""
+    return _FLOAT64 if on_host(x) else default_float()
 
 
 def default_float() -> np.dtype:
@@ -166,6 +212,20 @@ def refuse_ignored(owner: Any, name: str, where: str) -> None:
         raise MetricInputError(f"{name}={value!r} has no effect {where}; leave it out")
 
 
+def resolve_average(owner: Any, is_binary: bool, where: str) -> Any:
+    """The `average` of a metric: "macro" for its default "auto", unless the task is binary.
+
+    Raises:
+        MetricInputError: an average is given in a binary task, which has one value; `where` is the
+            reason that it has no effect.
+    """
+    if is_binary:
+        refuse_ignored(owner, "average", where)
+        return owner.average
+    field = owner.fields["average"]
+    return field.means if owner.average == field.default else owner.average
+
+
 def python_int(value: Any) -> Any:
     """A NumPy integer as a Python number, so that it is hashable and compared by value."""
     return value.item() if isinstance(value, np.integer) else value
@@ -205,11 +265,19 @@ def finite_number(value: Any, name: str, expected: str, fits: Callable[[Any], bo
     return float(value)
 
 
+_BETWEEN = {"datarax", "numpy", "jax", "jaxlib", "flax", "contextlib", "functools"}
+"""The packages whose code may run between the line of a caller and a warning of datarax."""
+
+
 def warn(message: str, category: type[Warning]) -> None:
-    """A warning that points at the line outside of datarax that led to it."""
+    """Warn of the line of the caller: the last one outside datarax and the libraries it uses.
+
+    Python shows equal warnings of one line only once, so a line of a library, which all callers
+    share, would also hide the warnings of others.
+    """
     if metric := update_context.get().metric:
         message = f"metric {metric!r}: {message}"
     frame, depth = inspect.currentframe(), 1
-    while frame and frame.f_globals.get("__name__", "").split(".")[0] == "datarax":
+    while frame and frame.f_globals.get("__name__", "").split(".")[0] in _BETWEEN:
         frame, depth = frame.f_back, depth + 1
     warnings.warn(message, category, stacklevel=depth)

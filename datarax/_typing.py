@@ -24,5 +24,8 @@ Structure = Any
 Average = Literal["micro", "macro", "weighted"] | None
 """How values by class become one; `None` keeps them apart."""
 
+TaskAverage = Literal["auto", "micro", "macro", "weighted"] | None
+"""An `Average`; "auto" is "macro", and in a binary task, which has no average, one value."""
+
 OnInvalid = Literal["exclude", "propagate", "raise"]
 """What a result is where some of the data could not be used."""

@@ -332,6 +332,11 @@ def _unstack(x: Host, *, axis: int = 0) -> tuple[Host, ...]:
     return tuple(np.moveaxis(x, axis, 0))
 
 
+def _stable(function: Callable[..., Host]) -> Callable[..., Host]:
+    """A sort of NumPy that keeps the order of equal elements, as those of JAX do."""
+    return lambda x, axis=-1, *, stable=True: function(x, axis, stable=stable)
+
+
 # The functions of `jax.lax` that formulas use.
 
 
@@ -435,7 +440,9 @@ def _reduce_precision(x: Host, exponent_bits: int, mantissa_bits: int) -> Host:
 
 
 def _top_k(x: Host, k: int) -> tuple[Host, Host]:
-    order = np.argsort(-x, -1, kind="stable")[..., :k]
+    # The negation of the least integer, and of unsigned integers, wraps.
+    descending = -x if np.issubdtype(x.dtype, np.inexact) else ~x
+    order = np.argsort(descending, -1, kind="stable")[..., :k]
     return np.take_along_axis(x, order, -1), order.astype(np.int32)
 
 
@@ -497,6 +504,8 @@ _LAX = {
 }
 
 _NUMPY = {
+    "argsort": _stable(np.argsort),
+    "sort": _stable(np.sort),
     "einsum": _without(np.einsum, "precision", "preferred_element_type"),
     "matmul": _without(np.matmul, "precision", "preferred_element_type"),
     "searchsorted": _without(np.searchsorted, "method"),

@@ -25,6 +25,17 @@ if not os.environ.get("DATARAX_TEST_OPTIMIZED"):
 os.environ["XLA_FLAGS"] = _flags.strip()
 os.environ["JAX_PLATFORMS"] = "cpu"
 
+# Compiled programs are kept, for the other worker, for the processes that tests start, and for
+# later runs. `DATARAX_TEST_CACHE=` (empty) compiles everything anew.
+CACHE = os.environ.get(
+    "DATARAX_TEST_CACHE",
+    str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "datarax-tests"),
+)
+if CACHE:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = CACHE
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
+
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -44,6 +55,22 @@ def shares_programs(nodeid: str) -> str:
     _, _, parameters = test.partition("[")
     by_group = module.endswith(("test_laws.py", "test_environments.py"))
     return f"{module}[{parameters.partition('-')[0]}" if by_group else module
+
+
+MOST_CACHED = 2**30
+"""Bytes of compiled programs that are kept from one run to the next."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Removes the programs that were used the longest ago, where they are too many."""
+    if hasattr(config, "workerinput") or not CACHE or not Path(CACHE).is_dir():
+        return
+    files = sorted(Path(CACHE).iterdir(), key=lambda file: file.stat().st_mtime, reverse=True)
+    total = 0
+    for file in files:
+        total += file.stat().st_size
+        if total > MOST_CACHED:
+            file.unlink(missing_ok=True)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,22 +3,23 @@
 Operations are counted in the program as traced, which is the same on any machine, and with
 `--optimized` in the program that XLA compiles for a CPU, without parameters, constants and what
 only renames values. `--write` records the traced ones in `operations.json`, where
-`test_operations.py` finds them.
+`test_operations.py` finds them, and chooses the representatives of the registry anew.
 """
 
 import argparse
 import json
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from datarax.metrics.base import read
-from tests.registry import BATCH, CASES, Case
+from datarax.algebra.state import walk
+from datarax.metrics.base import Metric, read
+from tests.registry import BATCH, CASES, CHOSEN, Case
 
 RECORDED = Path(__file__).with_suffix(".json")
 INSTRUCTION = r"^\s*(?:ROOT )?%?\S+ = (?:\([^=]*\)|\S+) ([a-z][a-z0-9-]*)\("
@@ -34,9 +35,25 @@ def programs(case: Case) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     return {"update": (update, (metric, arrays)), "read": (jax.jit(read), (metric,))}
 
 
-def traced(function: Any, args: tuple[Any, ...]) -> int:
-    """The equations of a function, with those of its loops and branches."""
-    return sum(1 for _ in _equations(jax.make_jaxpr(function)(*args).jaxpr))
+def traced(function: Any, args: tuple[Any, ...]) -> list[str]:
+    """The operations of a function, with those of its loops and branches."""
+    jaxpr = jax.make_jaxpr(function)(*args).jaxpr
+    return [equation.primitive.name for equation in _equations(jaxpr)]
+
+
+def what_the_engine_sees(case: Case, operations: Iterable[str]) -> set[str]:
+    """The kinds of operations of a case, and the classes of the states that hold its arrays."""
+    states = walk(case.traceable())
+    return {*operations, *(type(s).__name__ for s in states if not isinstance(s, Metric))}
+
+
+def representatives(seen: Mapping[str, set[str]]) -> list[str]:
+    """A few cases that see all that any case sees: first those that see the most."""
+    chosen, left = [], set().union(*seen.values())
+    while left:
+        chosen.append(max(seen, key=lambda case: len(seen[case] & left)))
+        left -= seen[chosen[-1]]
+    return sorted(chosen)
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
@@ -55,19 +72,18 @@ def _jaxprs(value: Any) -> Iterator[Any]:
             yield each
 
 
-def optimized(function: Any, args: tuple[Any, ...]) -> int:
+def optimized(function: Any, args: tuple[Any, ...]) -> list[str]:
     """The instructions of the compiled program that are not in `NO_WORK`."""
     text = function.lower(*args).compile().as_text()
-    names = re.findall(
-        r"^\s*(?:ROOT )?%?\S+ = (?:\([^=]*\)|\S+) ([a-z][a-z0-9-]*)\(", text, re.MULTILINE
-    )
-    return sum(name not in NO_WORK for name in names)
+    names = re.findall(INSTRUCTION, text, re.MULTILINE)
+    return [name for name in names if name not in NO_WORK]
 
 
-def counted(count: Any, case: Case) -> dict[str, int]:
+def operations(of: Any, case: Case) -> dict[str, list[str]]:
+    """The operations of each program of a case: `traced`, or `optimized`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {name: count(*program) for name, program in programs(case).items()}
+        return {name: of(*program) for name, program in programs(case).items()}
 
 
 def main() -> None:
@@ -76,12 +92,16 @@ def main() -> None:
     parser.add_argument("--optimized", action="store_true", help="count in compiled programs")
     parser.add_argument("--write", action="store_true", help="record the counts")
     options = parser.parse_args()
-    count = optimized if options.optimized else traced
+    of = optimized if options.optimized else traced
     print(f"{'':40}{'update':>8}{'read':>8}")
-    found = {}
+    found, seen = {}, {}
     for case in CASES:
         if not options.cases or case.id in options.cases:
-            found[case.id] = each = counted(count, case)
+            each = operations(of, case)
+            seen[case.id] = what_the_engine_sees(
+                case, (x for names in each.values() for x in names)
+            )
+            found[case.id] = each = {name: len(names) for name, names in each.items()}
             print(f"{case.id:40}{each['update']:8}{each['read']:8}", flush=True)
     sums = [sum(each[name] for each in found.values()) for name in ("update", "read")]
     print(f"{f'sum of {len(found)}':40}{sums[0]:8}{sums[1]:8}")
@@ -89,6 +109,8 @@ def main() -> None:
         records = json.loads(RECORDED.read_text()) | found
         records = {case.id: records[case.id] for case in CASES if case.id in records}
         RECORDED.write_text(json.dumps(records, indent=0, sort_keys=True) + "\n")
+        if not options.cases:
+            CHOSEN.write_text(json.dumps(representatives(seen), indent=0) + "\n")
 
 
 if __name__ == "__main__":

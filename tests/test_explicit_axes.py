@@ -5,6 +5,8 @@ Which operations do so differs between versions of jax. So every metric is trace
 check the numbers, for some of the metrics.
 """
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 from datarax.metrics import ConfusionMatrix
 from tests.helpers import make_mesh, place
-from tests.registry import BATCH, BUNDLES, GROUPS, arrays_of
+from tests.registry import BATCH, BUNDLES, ENGINE_BUNDLES, ENGINE_GROUPS, GROUPS, arrays_of
 
 LAYOUTS = (
     ({"data": 8}, P("data")),
@@ -47,21 +49,28 @@ def everything(metric, batch):
     return metric, metric.compute(), metric.invalid_count()
 
 
+def layouts_of(name):
+    """The dtypes, layouts and weights: one for each group, all of them for representatives."""
+    weighted = {"weights": jnp.ones(BATCH, jnp.float32)}
+    if name not in ENGINE_GROUPS:
+        return [("float32", LAYOUTS[0], weighted)]
+    return itertools.product(("float32", "bfloat16"), LAYOUTS, ({}, weighted))
+
+
 @pytest.mark.parametrize("name", GROUPS)
 def test_every_metric_is_traced(name, rng):
     group = GROUPS[name]
     drawn = group[0].inputs.draw(rng, BATCH)
-    for dtype in ("float32", "bfloat16"):
+    for dtype, (axes, spec), weights in layouts_of(name):
         halves = {key: x.astype(dtype) for key, x in drawn.items() if x.dtype == np.float32}
         if dtype == "bfloat16" and not halves:
             continue
         batch = jax.tree.map(jnp.asarray, arrays_of(group, drawn | halves))
-        for axes, spec in LAYOUTS:
-            # What is counted of a text is made on the host: only its rows are ever sharded.
-            if "model" in axes and (group[0].host or all(x.ndim == 1 for x in batch.values())):
-                continue
-            for weights in ({}, {"weights": jnp.ones(BATCH, jnp.float32)}):
-                jax.eval_shape(everything, BUNDLES[name], fitting(batch | weights, axes, spec))
+        # What is counted of a text is made on the host: only its rows are ever sharded.
+        if "model" in axes and (group[0].host or all(x.ndim == 1 for x in batch.values())):
+            continue
+        bundle = BUNDLES[name] if len(weights) else ENGINE_BUNDLES[name]
+        jax.eval_shape(everything, bundle, fitting(batch | weights, axes, spec))
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])

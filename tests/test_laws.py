@@ -1,4 +1,9 @@
-"""Every metric, against its oracle and against the laws; see `tests/registry`."""
+"""Every metric, against its oracle and against the laws; see `tests/registry`.
+
+What is true of a state, whatever folds it, is checked on the host, where nothing compiles. Each
+metric is then compared with one compiled program, and the laws of programs are checked of the
+representatives.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,13 +17,24 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 import datarax
+from datarax._update_context import in_update
 from datarax.testing import assert_within_ulps, check_metric, subject
 from tests.helpers import make_mesh, place
-from tests.registry import BATCH, BUNDLES, CASES, GROUPS, Case, arrays_of, of_each_statistic
+from tests.registry import (
+    BATCH,
+    BUNDLES,
+    CASES,
+    ENGINE_BUNDLES,
+    ENGINE_GROUPS,
+    GROUPS,
+    Case,
+    arrays_of,
+)
 from tests.registry.case import widened
 from tests.registry.drawn import DrawnGenerator
 
 each_group = pytest.mark.parametrize("name", GROUPS)
+each_engine_group = pytest.mark.parametrize("name", ENGINE_GROUPS)
 each_spoilable = pytest.mark.parametrize(
     "name", [name for name, group in GROUPS.items() if group[0].inputs.spoil]
 )
@@ -27,13 +43,27 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def fold(metric: datarax.Metric, batches: Any) -> datarax.Metric:
-    return subject.fold(metric, [((), dict(batch)) for batch in batches])
+    """Updates as within `jit`: values are not checked before they are folded in, but counted."""
+    with in_update(checks="none"):
+        for batch in batches:
+            metric = metric.update(**batch)
+    return metric
 
 
 def folded(name: str, batches: Any) -> datarax.Metric:
-    """The collection of a group after these batches of its inputs."""
+    """The collection of a group after these batches of its inputs, on the host."""
     group = GROUPS[name]
     return fold(BUNDLES[name], [arrays_of(group, batch) for batch in batches])
+
+
+def invalid_count(metric: datarax.Metric) -> jax.Array:
+    return metric.invalid_count()
+
+
+@jax.jit
+def updated_and_read(metric: datarax.Metric, batch: Any) -> tuple[datarax.Metric, Any]:
+    updated = metric.update(**batch)
+    return updated, updated.compute()
 
 
 def value_of(case: Case, values: Mapping[str, Any]) -> Any:
@@ -89,20 +119,47 @@ def empty_of(name: str) -> dict[str, Any]:
     }
 
 
-@each_group
-def test_laws(name, rng):
-    group = GROUPS[name]
+def check_laws(name: str, group: list[Case], bundle: datarax.Metric, rng: Any, **how: Any) -> None:
     batches = [group[0].inputs.draw(rng, BATCH) for _ in range(3)]
     stream = {key: np.concatenate([b[key] for b in batches]) for key in batches[0]}
     w = weights_of(group[0], stream)
+    empty, members = empty_of(name), {case.id for case in group}
     check_metric(
-        BUNDLES[name],
+        bundle,
         [arrays_of(group, batch) for batch in batches],
         ulps={case.id: case.ulps for case in group},
         atol={case.id: case.atol(w, **stream) for case in group},
         state_atol=max(case.state_atol(w, **stream) for case in group),
-        empty=empty_of(name),
+        empty={key: x for key, x in empty.items() if key.partition("/")[0] in members},
+        **how,
     )
+
+
+@each_group
+def test_laws(name, rng):
+    check_laws(name, GROUPS[name], BUNDLES[name], rng, on_host=True)
+
+
+@each_engine_group
+def test_laws_of_programs(name, rng):
+    check_laws(name, ENGINE_GROUPS[name], ENGINE_BUNDLES[name], rng)
+
+
+@each_group
+def test_a_compiled_program_gives_what_the_host_gives(name, rng):
+    group = GROUPS[name]
+    inputs = group[0].inputs
+    for kind in inputs.kinds:
+        batch = inputs.draw_kind(kind, rng, BATCH)
+        if inputs.spoil:
+            batch = inputs.spoilt(rng, batch, rng.choice(BATCH, 3, replace=False))
+        given = batch | {"weights": rng.choice(WEIGHTS, BATCH)}
+        batch = arrays_of(group, given)
+        on_host = fold(BUNDLES[name], [batch])
+        seen, value = jax.block_until_ready(updated_and_read(BUNDLES[name], batch))
+        assert_values(group, value, [given], f"of inputs: {kind}")
+        invalid = [int(subject.of_state(invalid_count, each)) for each in (seen, on_host)]
+        assert invalid[0] == invalid[1], kind
 
 
 @pytest.mark.parametrize("case", [x for x in CASES if not x.inputs.rows], ids=lambda x: x.id)
@@ -182,19 +239,29 @@ def test_no_example_and_one(name, rng):
     assert_agrees(name, folded(name, [batch, none]), [batch], "and none")
 
 
+def halved(batch: Arrays, dtype: str) -> Arrays:
+    return {
+        key: np.asarray(jnp.asarray(x, dtype)) if x.dtype == np.float32 else x
+        for key, x in batch.items()
+    }
+
+
 @each_group
+def test_half_precision_is_accumulated_in_float32(name, rng):
+    for dtype in ("bfloat16", "float16"):
+        batch = halved(GROUPS[name][0].inputs.draw(rng, BATCH), dtype)
+        assert_agrees(name, folded(name, [batch]), [batch], dtype)
+
+
+@each_engine_group
 def test_half_precision_on_sharded_arrays_is_accumulated_in_float32(name, rng):
     # One of each by chance: a program of eight devices takes seconds to compile.
     dtype, axes = rng.choice(("bfloat16", "float16")), rng.choice(("auto", "explicit"))
-    batch = {
-        key: np.asarray(jnp.asarray(x, dtype)) if x.dtype == np.float32 else x
-        for key, x in GROUPS[name][0].inputs.draw(rng, BATCH).items()
-    }
-    mesh = make_mesh(axes, {"data": 8})
-    placed = place(arrays_of(GROUPS[name], batch), mesh, P("data"))
-    seen = jax.block_until_ready(fold(BUNDLES[name], [placed]))
-    # Read as one would after a checkpoint, without the mesh: the programs are those of others.
-    assert_agrees(name, jax.tree.map(np.asarray, seen), [batch])
+    group = ENGINE_GROUPS[name]
+    batch = halved(group[0].inputs.draw(rng, BATCH), dtype)
+    placed = place(arrays_of(group, batch), make_mesh(axes, {"data": 8}), P("data"))
+    seen = jax.block_until_ready(jax.jit(fold)(ENGINE_BUNDLES[name], [placed]))
+    assert_values(group, seen.compute(), [batch])
 
 
 def spoilt(case: Case, rng: np.random.Generator) -> tuple[Arrays, int]:
@@ -247,12 +314,12 @@ def test_what_cannot_be_used_propagates_or_raises(name, rng):
         under("raise", group[:1], batch).compute()
 
 
-EXACT = {name: group for name, group in GROUPS.items() if group[0].exact}
+EXACT = {name: group for name, group in ENGINE_GROUPS.items() if group[0].exact}
 
 
-@pytest.mark.parametrize("name", of_each_statistic(EXACT))
+@pytest.mark.parametrize("name", EXACT)
 def test_whole_numbers_are_the_same_on_any_number_of_devices(name, rng):
-    case, batches = GROUPS[name][0], []
+    case, batches = EXACT[name][0], []
     for size in (BATCH, 3, 0):  # so that some devices, and all of them, have no example
         used = np.arange(BATCH) < size
         batch = case.inputs.spoilt(rng, case.inputs.draw(rng, BATCH), np.flatnonzero(~used))

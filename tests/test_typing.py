@@ -120,6 +120,7 @@ def test_on_a_mesh():
     assert_type(mesh, Mesh)
     apart = datarax.per_device(metrics.Mean(), mesh, "data")
     assert_type(apart, datarax.PerDevice)
+    assert_type(datarax.replicate(metrics.Mean(), mesh), metrics.Mean)
     rows, real = distributed.global_batch(np.ones(7, np.float32), mesh, "data", rows=8)
     assert_type(real, jax.Array)
     assert_type(apart.update(rows, weights=real), datarax.PerDevice)
@@ -164,6 +165,8 @@ def test_training_and_checkpoints(tmp_path: Path):
     stateful = training.StatefulMetric(metrics.Mean())
     assert isinstance(stateful, nnx.Metric)
     stateful.update(PREDS)
+    stateful.metric = metrics.Mean()
+    assert_type(stateful.metric, datarax.Metric)
     training.check_agreement(metrics.Mean())
     with io.JSONLWriter(tmp_path / "a.jsonl") as writer:
         assert_type(writer, io.JSONLWriter)

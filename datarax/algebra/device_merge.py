@@ -98,7 +98,7 @@ def merge_over_devices(
         leaves, treedef = jax.tree.flatten(chosen)
         if size * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) <= small:
             stacked = treedef.unflatten(collectives.gather(leaves, axes))
-            chosen = merge_stack(stacked, [state.reset() for state in stacked], _combined, size)
+            chosen = merge_stack(stacked, [state.emptied() for state in stacked], _combined, size)
         else:
             chosen = _merge_in_parts(chosen, axes, size, at_once)
         for i, state in zip(members, chosen, strict=True):

@@ -25,6 +25,7 @@ class Field(NamedTuple):
     kw_only: bool = True
     init: bool = True
     annotation: object = None
+    means: Hashable = REQUIRED
 
 
 class Declared(Protocol):
@@ -36,7 +37,13 @@ class Declared(Protocol):
     def constructor_hint(cls, kwargs: Config) -> str: ...
 
 
-def field(*, default: Hashable = REQUIRED, kw_only: bool = True, init: bool = True) -> Any:
+def field(
+    *,
+    default: Hashable = REQUIRED,
+    kw_only: bool = True,
+    init: bool = True,
+    means: Hashable = REQUIRED,
+) -> Any:
     """Declares a field with options that an annotation and a default cannot express.
 
     Args:
@@ -44,6 +51,8 @@ def field(*, default: Hashable = REQUIRED, kw_only: bool = True, init: bool = Tr
         kw_only: False if the argument may also be given by position.
         init: False if the constructor has no such argument. The field keeps its default until
             `__post_init__` or `replace` sets it.
+        means: the value that `__post_init__` sets in place of the default, if there is one. A
+            `repr` leaves it out, as it leaves out the default.
 
     Example:
         >>> import datarax
@@ -57,7 +66,7 @@ def field(*, default: Hashable = REQUIRED, kw_only: bool = True, init: bool = Tr
         >>> print(CountAbove(0.5), CountAbove(0.5).threshold)
         CountAbove(threshold=0.5) 0.5
     """
-    return Field(default, kw_only, init)
+    return Field(default, kw_only, init, means=means)
 
 
 _STATE = Field(init=False)  # compared by identity
@@ -214,8 +223,9 @@ def shown_fields(instance: Declared) -> str:
     for name, given in instance.fields.items():
         value = getattr(instance, name)
         # The types are compared, because True == 1; the identity, because NaN != NaN.
-        same = value is given.default or (
-            type(value) is type(given.default) and value == given.default
+        same = any(
+            value is each or (type(value) is type(each) and value == each)
+            for each in (given.default, given.means)
         )
         if given.init and not same:
             shown.append(f"{name}={value!r}")

@@ -83,7 +83,7 @@ class LeafState(State):
 
     def elsewhere(self) -> Self:
         """What the other devices keep of a replicated state, which counts on the first only."""
-        return self.reset()
+        return self.emptied()
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         raise MetricTypeError(
@@ -97,7 +97,7 @@ class LeafState(State):
 
     def for_row(self) -> Leaf:
         """What takes the place of the empty state in an update with one row: see `MergesRows`."""
-        return self.reset()
+        return self.emptied()
 
     def by_row(self, rows: int) -> Leaf:
         """What takes the place of the empty state in an update that keeps rows apart.
@@ -107,7 +107,7 @@ class LeafState(State):
         """
         return self
 
-    def reset(self) -> Self:
+    def emptied(self) -> Self:
         # A stacked state (for example, one copy per device) stays stacked: its arrays have leading
         # axes, over which the empty arrays are broadcast.
         def shaped(empty: np.ndarray, now: jax.Array) -> np.ndarray:
@@ -169,7 +169,7 @@ class ElementwiseState(LeafState, abstract=True):
 
     def element(self) -> LeafState:
         """The empty state of one element, of the same configuration."""
-        return type(self).from_fields(self, shape=()) if "shape" in self.fields else self.reset()
+        return type(self).from_fields(self, shape=()) if "shape" in self.fields else self.emptied()
 
     def canonical(self) -> Self:
         return self

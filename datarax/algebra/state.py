@@ -36,7 +36,8 @@ from datarax.algebra.replication import axes_of, counted_once, folding
 from datarax.algebra.state_dicts import Parts, Saveable, check_same, register_with_flax
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.placement import outside_mesh
+from datarax.distributed.inputs import Splittable
+from datarax.distributed.placement import outside_mesh, placed_like
 from datarax.numerics.scaled_double import ScaledDouble
 
 _NOT_VARYING = "elsewhere no array varies over devices, and the metric is used as it is"
@@ -74,7 +75,7 @@ class _StateType(type):
             return _seal(self)
 
 
-class State(Saveable, metaclass=_StateType):
+class State(Saveable, Splittable, metaclass=_StateType):
     """An immutable pytree with an identity and an associative `merge`.
 
     Annotated class attributes are fields: they declare the configuration, and are the keyword
@@ -198,12 +199,11 @@ class State(Saveable, metaclass=_StateType):
 
     def __getstate__(self) -> Parts:
         self.children()  # of a flat state, they are made
-        return {name: x for name, x in vars(self).items() if name not in ("_arrays", "_on_host")}
+        return {name: x for name, x in vars(self).items() if name not in ("_aux", *_DERIVED)}
 
     def __setstate__(self, attributes: Parts) -> None:
         # For `pickle` and `copy`. The static part is built again in this process.
         vars(self).update(attributes)
-        vars(self)["_aux"] = None
         _seal(self)
 
     def replace(self, **changes: Any) -> Self:
@@ -258,6 +258,7 @@ class State(Saveable, metaclass=_StateType):
         attributes = vars(copy)
         attributes.update(vars(self))
         attributes.pop("_on_host", None)
+        attributes.pop("_is_untouched", None)
         if attributes.pop("_arrays", None) is not None and not parts.keys() >= children:
             attributes.update(self.children())
         attributes.update(parts)
@@ -265,6 +266,16 @@ class State(Saveable, metaclass=_StateType):
             return copy
         attributes["_aux"] = None
         return _seal(copy)
+
+    def leading_axes(self) -> tuple[int, ...]:
+        """The sizes of the axes that all arrays have before their own, as out of `vmap`; or ()."""
+        found: tuple[int, ...] = ()
+        # Mostly the first array has none, which is known without looking at all of them.
+        for axes in _axes_before(self):
+            if not axes or axes != (found or axes):
+                return ()
+            found = axes
+        return found
 
     # Methods that apply to every child. A `LeafState` overrides them.
 
@@ -276,9 +287,9 @@ class State(Saveable, metaclass=_StateType):
         """The canonical form: states that hold the same data have equal canonical forms."""
         return self._over_children(lambda a: a.canonical())
 
-    def reset(self) -> Self:
-        """An empty state of the same configuration: the identity of `merge`."""
-        return self._over_children(lambda a: a.reset())
+    def emptied(self) -> Self:
+        """The empty state of the same configuration, on the host."""
+        return self._over_children(lambda a: a.emptied())
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         """The state if the weight of all its data were multiplied by a factor, at most 1.
@@ -310,7 +321,25 @@ class State(Saveable, metaclass=_StateType):
         # The accumulator of a class that does not know the kind. An `InvalidCounts` is visited.
         return {"": count.value} if getattr(count, "holds_arrays", False) else {}
 
-    # Merging, syncing, saving.
+    # Resetting, merging, syncing, saving.
+
+    def reset(self) -> Self:
+        """An empty state of the same configuration: the identity of `merge`.
+
+        Its arrays are where those of this state are: on the host, or on the same devices with the
+        same shardings, so that a compiled step is not compiled again. This state may be donated.
+        """
+        empty = self.emptied()
+        placed = empty if self.is_on_host else placed_like(self, empty)
+        return empty if placed is empty else marked_untouched(placed)
+
+    @property
+    def is_untouched(self) -> bool:
+        """True for a new state, and for what `reset` returned. Values are never compared."""
+        # All empty states of one configuration share their arrays on the host.
+        now, new = jax.tree.leaves(self), jax.tree.leaves(self.emptied())
+        is_new = all(x is y for x, y in zip(now, new, strict=True))
+        return is_new or vars(self).get("_is_untouched", False)
 
     @outside_mesh
     @unless_donated
@@ -320,7 +349,11 @@ class State(Saveable, metaclass=_StateType):
         Raises:
             ConfigurationMismatchError: the two differ in class, configuration or shape; names the
                 field.
+            MetricInputError: the arrays of one alone have a leading axis, as out of `vmap`.
         """
+        if self.leading_axes() != other.leading_axes():
+            refuse_leading_axes(self)
+            refuse_leading_axes(other)
         check_same(self, other, "merge")
         # Inside `shard_map`, one of the two may be replicated, and the other not.
         both = axes_of((self, other))
@@ -433,7 +466,8 @@ class _Nan(enum.Enum):
     NAN = "nan"
 
 
-_OWN = ("_children", "_aux", "_arrays", "_on_host")
+_DERIVED = ("_arrays", "_on_host", "_is_untouched")
+_OWN = ("_children", "_aux", *_DERIVED)
 
 
 def _seal(self: S) -> S:
@@ -494,6 +528,12 @@ def _made_anew(template: State) -> State:
     return type(template)(**given) if is_declared else template
 
 
+def marked_untouched(empty: S) -> S:
+    """The state itself, an empty one on devices; so `is_untouched` is true of this object."""
+    vars(empty)["_is_untouched"] = True
+    return empty
+
+
 def _merged(a: S, b: S) -> S:
     """The merge of two states: within a traced function as written, else where their arrays are."""
     leaves = jax.tree.leaves((a, b))
@@ -503,6 +543,43 @@ def _merged(a: S, b: S) -> S:
         return _combined(a, b)
     with np.errstate(all="ignore"):
         return fetched(a).combine(fetched(b))
+
+
+def _axes_before(state: PyTree) -> Iterator[tuple[int, ...]]:
+    """For each array of a state, the sizes of the axes before those of the empty state."""
+    if getattr(state, "owns_mesh", False):  # it has an axis of devices, and knows it
+        yield ()
+    elif not state.holds_arrays:
+        for child in state.children().values():
+            for each in states_in(child):
+                yield from _axes_before(each)
+    else:
+        for name, own in state.empty().items():
+            # A number has fewer parts with x64.
+            for a, b in zip(_arrays(own), _arrays(getattr(state, name)), strict=False):
+                shape, own = np.shape(b), np.shape(a)
+                axes = shape[: len(shape) - len(own)]
+                yield axes if shape[len(axes) :] == own else ()
+
+
+def _arrays(part: PyTree) -> list[PyTree]:
+    return [part] if isinstance(part, np.ndarray | jax.Array) else jax.tree.leaves(part)
+
+
+def refuse_leading_axes(state: State) -> None:
+    """Raises if a state is several, as out of `vmap` or `pmap`.
+
+    Raises:
+        MetricInputError: all arrays have a leading axis more; says how to take one, or merge.
+    """
+    if axes := state.leading_axes():
+        size = axes[0] if len(axes) == 1 else axes
+        raise MetricInputError(
+            f"{type(state).__name__}: its arrays have a leading axis of {size}, as out of vmap or "
+            f"pmap: take one with jax.tree.map(lambda x: x[0], metric), or merge those of the list "
+            f"that datarax.distributed.collect_from_devices(metric) gives, with "
+            f"functools.reduce(lambda a, b: a.merge(b), metrics)"
+        )
 
 
 @jax.jit

@@ -10,7 +10,7 @@ from datarax._errors import ConfigurationMismatchError
 from datarax._typing import PyTree
 from datarax.algebra.donated import unless_donated
 from datarax.algebra.fields import Config
-from datarax.distributed.placement import outside_mesh
+from datarax.distributed.placement import outside_mesh, placed_like, refuse_different
 
 Parts = dict[str, PyTree]
 """The parts of an object, by name."""
@@ -57,9 +57,14 @@ class Saveable:
     def load_state_dict(self, state_dict: SavedState) -> Self:
         """A copy of this state that holds the arrays of `state_dict`.
 
+        The arrays are where those of this state are: on the host, or on the same devices with the
+        same shardings. On several processes that share the devices, all must call it.
+
         Raises:
             ConfigurationMismatchError: `state_dict` has another format, class, configuration,
                 shape or dtype; names the field. This state stays unchanged.
+            NotAddressableError: the state is on devices of several processes, which pass different
+                arrays.
         """
         where = type(self).__name__
         _check_is_saved(state_dict, where)
@@ -69,7 +74,9 @@ class Saveable:
                 f"{where}: the saved state has format {found!r}, and this version of datarax reads "
                 f"format {FORMAT}; load it with the version that wrote it"
             )
-        return self.loaded(state_dict, where)
+        loaded = self.loaded(state_dict, where)
+        refuse_different(state_dict["state"], self, where)
+        return loaded
 
     def loaded(self, saved: SavedState, where: str) -> Self:
         """A copy of this state that holds the arrays of `saved`, a dict from `saved()`.
@@ -175,7 +182,7 @@ def _check_is_saved(saved: PyTree, where: str) -> None:
 
 
 def _loaded_part(like: PyTree, saved: PyTree, where: str) -> PyTree:
-    """The saved part in the structure of the part `like`, checked for structure, shape, dtype."""
+    """The saved part in the structure of the part `like`, and where its arrays are; checked."""
     if isinstance(like, Saveable):
         return like.loaded(saved, where)
     if isinstance(like, dict | tuple | list):
@@ -200,7 +207,8 @@ def _loaded_part(like: PyTree, saved: PyTree, where: str) -> PyTree:
             f"{where} is {array.dtype}{list(array.shape)} in the saved state; "
             f"expected {like.dtype}{list(like.shape)}"
         )
-    return np.array(array)  # a copy: the caller may change its array later
+    # A copy, because the caller may change its array later.
+    return placed_like(like, np.array(array))
 
 
 _unregistered: list[type[Saveable]] = []

@@ -12,15 +12,15 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import MutableMapping, Sequence
-from contextlib import nullcontext
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
 from datarax import __version__
 from datarax.cli import interrupts
-from datarax.cli.evaluation_arguments import add_commands, add_integer
+from datarax.cli.evaluation_arguments import a_folder, add_commands, add_integer
+from datarax.cli.one_line import plain_output
 
 MAX_DEVICES = 64
 MAX_PROCESSES = 16
@@ -48,7 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = _parser().parse_args(argv)
     try:
-        return args.run(args)
+        with plain_output(), interrupts.noted():
+            code = args.run(args)
+            if code != interrupts.INTERRUPTED:
+                interrupts.raise_if_any()  # the exception may have been dropped
+            return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return interrupts.INTERRUPTED
@@ -87,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument(
         "--output",
-        type=Path,
+        type=a_folder,
         default=Path("datarax-demo"),
         metavar="DIR",
         help="folder for the history, the learning curve, and the report of the test set",
@@ -103,8 +107,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run_demo(args: argparse.Namespace) -> int:
     parser, several = args.parser, args.processes > 1
-    # Child processes inherit that Ctrl-C is held, so that only the parent handles it.
-    with interrupts.held() if several else nullcontext():
+    # Ctrl-C is held while modules are imported.
+    with interrupts.held():
         missing = [name for name in _DEMO_PACKAGES if find_spec(name) is None]
         if missing:
             parser.error(f"not installed: {', '.join(missing)}; run: pip install '.[demo]'")
@@ -115,23 +119,20 @@ def _run_demo(args: argparse.Namespace) -> int:
             parser.error(f"argument --output: cannot write to {str(args.output)!r}: {reason}")
         # Before JAX is imported. Each of several processes has one device.
         simulate_devices(1 if several else args.devices, os.environ)
-        if several:
-            from datarax.cli import launch
-
-            code = launch.run_demo(args.processes, args.epochs, args.output)
-        else:
-            from datarax.cli import demo
-
-            code = demo.run(args.devices, args.epochs, args.output)
-        return code or _report_demo(args)
+        module = import_module(f"datarax.cli.{'launch' if several else 'demo'}")
+    if several:
+        code = module.run_demo(args.processes, args.epochs, args.output)
+    else:
+        code = module.run(args.devices, args.epochs, args.output)
+    return code or _report_demo(args)
 
 
 def _clear(folder: Path) -> None:
     """Removes the files of an earlier run, so that none is left if this run is stopped."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "history.jsonl").write_text("")
-    for name in ("learning_curve.png", "predictions.npz", "report/report.html"):
+    for name in ("history.jsonl", "learning_curve.png", "predictions.npz", "report/report.html"):
         (folder / name).unlink(missing_ok=True)
+    (folder / "history.jsonl").touch(exist_ok=False)
 
 
 def _report_demo(args: argparse.Namespace) -> int:
@@ -159,7 +160,8 @@ def simulate_devices(count: int, environ: MutableMapping[str, str]) -> None:
 
 def _run_info(args: argparse.Namespace) -> int:
     """Prints versions and devices, for bug reports."""
-    import jax
+    with interrupts.held():
+        import jax
 
     print(f"datarax {__version__}")
     for name in ("jax", "jaxlib", "flax", "numpy", "optax"):

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from datarax._numbers import justified, known_decimals, number, outward
-from datarax.cli.one_line import printable
+from datarax.cli.one_line import encodable, printable
 
 # A terminal shows this many rows of a table, and letters of a name; the report shows all.
 MOST_CLASSES = 20
@@ -22,6 +22,7 @@ Summary = Mapping[str, Any]
 
 def show(console: Console, summary: Summary) -> None:
     """Prints the summary of an evaluation, or of a comparison, and what was left out."""
+    summary = _encodable(summary, console.encoding)
     source, scores = summary["source"], summary["config"].get("scores")
     compared = "a" in source
     facts = [summary["task"], *([scores] if scores and not compared else [])]
@@ -29,6 +30,8 @@ def show(console: Console, summary: Summary) -> None:
     title = (printable(summary["title"], 120), "bold")
     console.print()
     console.print(Text.assemble(" ", title, ("   " + " · ".join(facts), "dim")))
+    if positive := summary.get("positive_class"):
+        console.print(Text(f" positive class: {printable(positive, 120)}", style="dim"))
     if compared:
         for model in ("a", "b"):
             console.print(Text(f" {model}: {printable(source[model], 200)}", style="dim"))
@@ -40,9 +43,11 @@ def show(console: Console, summary: Summary) -> None:
         tables = [metrics_table(summary)]
         if summary["by_class"]:
             tables.append(_classes_table(summary["by_class"]))
-        tables += [_slices_table(slicing, console.width) for slicing in summary["slices"]]
+        for slicing in summary["slices"]:
+            tables += _slices_table(slicing, console.width)
     for table in tables:
-        console.print()
+        if isinstance(table, Table):
+            console.print()
         console.print(table)
     console.print()
     for line in notes(summary):
@@ -50,6 +55,15 @@ def show(console: Console, summary: Summary) -> None:
         row = Table.grid(padding=(0, 1))
         row.add_row(Text(" !", style="bold yellow"), Text(line))
         console.print(row)
+
+
+def _encodable(value: Any, encoding: str) -> Any:
+    """The same, with strings that a terminal of this encoding can show."""
+    if isinstance(value, Mapping):
+        return {_encodable(key, encoding): _encodable(x, encoding) for key, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(x, encoding) for x in value]
+    return encodable(value, encoding) if isinstance(value, str) else value
 
 
 def metrics_table(summary: Summary) -> Table:
@@ -122,8 +136,8 @@ def _classes_table(by_class: Mapping[str, Any]) -> Table:
     return table
 
 
-def _slices_table(slicing: Mapping[str, Any], width: int) -> Table:
-    """The first metrics of each slice, as many as fit."""
+def _slices_table(slicing: Mapping[str, Any], width: int) -> list[Table | Text]:
+    """The first metrics of each slice, as many as fit, and which do not."""
     rows = slicing["rows"]
     names = list(dict.fromkeys(name for row in rows for name in row["values"]))
     # Rich would cut every column a little; a table with fewer columns can be read.
@@ -132,15 +146,21 @@ def _slices_table(slicing: Mapping[str, Any], width: int) -> Table:
     left = width - min(longest, MOST_LETTERS) - 16
     least = 16 if any(x["lower"] is not None for row in rows for x in row["values"].values()) else 7
     ends = accumulate(max(len(name), least) + 3 for name in names)
-    names = [name for name, end in zip(names, ends, strict=True) if end <= left or name == names[0]]
+    first = names[:1]
+    fitting = [name for name, end in zip(names, ends, strict=True) if end <= left] or first
+    hidden = names[len(fitting) :]
     table = _table(plain(slicing["by"]))
-    for name in ("rows", *names):
+    for name in ("rows", *fitting):
         _add(table, plain(name))
     for row in rows[:MOST_SLICES]:
-        cells = (_with_margin(row["values"].get(name)) for name in names)
+        cells = (_with_margin(row["values"].get(name)) for name in fitting)
         table.add_row(plain(row["name"]), _total(row["examples"]), *cells)
     _more(table, len(rows) - MOST_SLICES)
-    return table
+    if not hidden:
+        return [table]
+    shown = printable(", ".join(map(str, hidden)), 200)
+    left_out = f" without {shown}: the terminal has {width} columns; --output writes all"
+    return [table, Text(left_out, style="dim")]
 
 
 def _with_margin(value: Mapping[str, Any] | None) -> Text:

@@ -14,7 +14,7 @@ from sklearn import metrics as sklearn_metrics
 
 from datarax import AsyncMetricCollector, plot
 from datarax._numbers import number
-from datarax.cli import digits
+from datarax.cli import digits, interrupts
 
 TIMEOUT = 60  # the longest wait for another process, in seconds
 TOLERANCE = 1e-5
@@ -92,6 +92,8 @@ def run(num_devices: int, epochs: int, folder: Path) -> int:
 
     with AsyncMetricCollector(metrics, timeout=TIMEOUT) as collector:
         for epoch in range(1, epochs + 1):
+            if interrupts.came():  # and was dropped
+                raise KeyboardInterrupt
             data = digits.shuffled(train, epoch)
             _, logits = digits.run_steps(train_step, data, mesh)
             # The test set is evaluated while the metrics of training are collected.

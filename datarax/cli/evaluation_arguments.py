@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from datarax._optional import optional
+from datarax.cli import interrupts
 from datarax.cli.one_line import DEBUG, described, printable
 
 # Listed again: the modules of the evaluation import JAX, which takes a second.
@@ -44,7 +45,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         "not fit in memory.",
     )
     evaluate.add_argument(
-        "sources", nargs="+", metavar="FILE", help="files, folders, or globs in quotes"
+        "sources", type=a_path, nargs="+", metavar="FILE", help="files, folders, or globs in quotes"
     )
     _add_columns(evaluate)
     evaluate.add_argument(
@@ -74,8 +75,8 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         "Computes the metrics of two files of predictions whose rows are the same examples in the "
         "same order, and the intervals of their paired differences, b - a.",
     )
-    compare.add_argument("a", metavar="A", help="the file of the first model")
-    compare.add_argument("b", metavar="B", help="the file of the second model")
+    compare.add_argument("a", type=a_path, metavar="A", help="the file of the first model")
+    compare.add_argument("b", type=a_path, metavar="B", help="the file of the second model")
     _add_columns(compare)
     compare.add_argument(
         "--key", metavar="COLUMN", help="column that must agree in both files, row by row"
@@ -93,7 +94,7 @@ def add_commands(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         "Merges what `datarax evaluate --output` has written to several folders, as the jobs of an "
         "array do, as if all files had been evaluated together.",
     )
-    merge.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="folders to merge")
+    merge.add_argument("folders", nargs="+", type=a_folder, metavar="DIR", help="folders to merge")
     _add_output(merge, "the result", required=True)
     merge.add_argument(
         "--allow-duplicates", action="store_true", help="count a file twice that is in two folders"
@@ -123,12 +124,15 @@ def _command(
 def _run(args: argparse.Namespace) -> int:
     """Runs a command. An error ends it with one line on stderr, and exit code 2."""
     try:
-        optional("rich", "evaluate", f"datarax {args.command}")
-        if args.output:  # before the files are read, not when the report is written
-            optional("jinja2", "evaluate", f"datarax {args.command} --output")
-        # Imported only now, because it imports JAX.
-        return getattr(import_module("datarax.cli.evaluation_commands"), args.command)(args)
+        with interrupts.held():
+            optional("rich", "evaluate", f"datarax {args.command}")
+            if args.output:  # before the files are read, not when the report is written
+                optional("jinja2", "evaluate", f"datarax {args.command} --output")
+            # Imported only now, because it imports JAX.
+            commands = import_module("datarax.cli.evaluation_commands")
+        return getattr(commands, args.command)(args)
     except Exception as error:
+        interrupts.raise_if_any()  # which may be the cause
         if os.environ.get(DEBUG):
             raise
         return args.parser.error(printable(described(error)))
@@ -185,7 +189,7 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
 
 def _add_output(parser: argparse.ArgumentParser, contents: str, *, required: bool = False) -> None:
     about = f"folder for {contents}"
-    parser.add_argument("--output", type=Path, metavar="DIR", required=required, help=about)
+    parser.add_argument("--output", type=a_folder, metavar="DIR", required=required, help=about)
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
@@ -232,6 +236,18 @@ def add_integer(
         raise argparse.ArgumentTypeError(f"expected an integer {expected}, got {text!r}")
 
     add_argument(name, type=parse, default=default, metavar="N", help=about)
+
+
+def a_path(text: str) -> str:
+    """A path that is given as an argument: it is not empty, and has no NUL."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"expected a path, got {text!r}")
+    return text
+
+
+def a_folder(text: str) -> Path:
+    """A path as `a_path`, which would be the current folder if it were empty."""
+    return Path(a_path(text))
 
 
 def _fraction(text: str) -> float:

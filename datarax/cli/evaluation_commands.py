@@ -230,7 +230,9 @@ def _written(args: argparse.Namespace, evaluation: _Evaluation) -> int:
     folder: Path | None = args.output
     if folder is not None and not args.resume:
         (folder / PARTIAL).unlink(missing_ok=True)  # of an earlier run
-    outcome = resumed(folder, evaluation.fresh) if folder and args.resume else evaluation.fresh
+    outcome = evaluation.fresh
+    if folder and args.resume:
+        outcome = promptly(partial(resumed, folder, outcome))
     save = _Saver(folder)
     with warnings.catch_warnings(record=True) as caught:
         # Each becomes a note, also one that Python would show only once in a process.
@@ -262,7 +264,8 @@ def _show_and_write(folder: Path | None, summary: Summary, contents: Mapping[str
         if folder is not None:
             write_outcome(folder, contents)
     if folder is not None:
-        console.print(Text(f" {folder / list(contents)[-1]}", style="dim"), soft_wrap=True)
+        place = printable(str(folder / list(contents)[-1]), 4096)
+        console.print(Text(f" {place}", style="dim"), soft_wrap=True)
 
 
 def _stopped(folder: Path | None, outcome: Outcome) -> int:

@@ -11,6 +11,8 @@ from typing import NoReturn, TypeVar
 T = TypeVar("T")
 INTERRUPTED = 130
 _THREAD = "datarax-beside"
+_SECONDS_TO_NOTICE = 0.1
+_came = threading.Event()
 _SECONDS_TO_STOP = 1.0
 
 
@@ -29,8 +31,39 @@ def held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def noted() -> Iterator[None]:
+    """Within the block, Ctrl-C raises `KeyboardInterrupt` as always, and is noted: see `came`.
+
+    The exception may be lost: a callback that the interpreter calls, such as those of JAX when
+    garbage is collected, drops it, and an import may turn it into an `ImportError`.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # within another such block, or it is not for this one to handle
+        return
+
+    def note(*_: object) -> NoReturn:
+        _came.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _came.clear()
+
+
+def came() -> bool:
+    """Returns True if Ctrl-C came within the block of `noted` that this is called in."""
+    return _came.is_set()
+
+
 def raise_if_any() -> None:
-    """Raises `KeyboardInterrupt` if Ctrl-C is pending, unless this program ignores it."""
+    """Raises `KeyboardInterrupt` if Ctrl-C was noted, or is pending and not ignored."""
+    if came():
+        raise KeyboardInterrupt
     if signal.SIGINT in signal.sigpending() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.sigwait({signal.SIGINT})  # takes it, so that it is not raised again
         raise KeyboardInterrupt
@@ -51,7 +84,7 @@ def beside(call: Callable[[Callable[[T], None]], object]) -> Generator[T, None, 
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         call(give)
 
-    return on_thread(masked, _THREAD)
+    return on_thread(masked, _THREAD, waiting=raise_if_any, every=_SECONDS_TO_NOTICE)
 
 
 def promptly(call: Callable[[], T]) -> T:

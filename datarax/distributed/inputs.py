@@ -41,6 +41,14 @@ def is_array(leaf: object) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray)
 
 
+class Splittable:
+    """A pytree that `collect_from_devices` splits as a whole, into a list of its own kind."""
+
+    def leading_axes(self) -> tuple[int, ...]:
+        """The sizes of the axes that all arrays have before their own; or ()."""
+        return ()
+
+
 def named_leaves(
     metrics: PyTree, is_leaf: Callable[[PyTree], bool] = lambda x: False
 ) -> tuple[list[str], list[PyTree], PyTree]:

@@ -17,7 +17,14 @@ from datarax._errors import MetricInputError, MetricTypeError, NotAddressableErr
 from datarax._typing import Array, PyTree
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.inputs import Axis, NamedWeights, as_jax, is_array, named_leaves
+from datarax.distributed.inputs import (
+    Axis,
+    NamedWeights,
+    Splittable,
+    as_jax,
+    is_array,
+    named_leaves,
+)
 from datarax.distributed.reduction import collect, is_two_parts, reduce
 
 # Global variants.
@@ -316,8 +323,9 @@ def collect_from_devices(metrics: PyTree) -> PyTree:
 
     Use it outside `jit`, `shard_map` and `pmap`, for example on the results of a `pmap`.
     Zero-dimensional arrays and leaves that are not arrays pass through. JAX arrays become lists of
-    JAX arrays, and NumPy arrays become lists of NumPy arrays. Each array is fetched to the host
-    once.
+    JAX arrays, and NumPy arrays become lists of NumPy arrays. A metric that was returned by a
+    `pmap` or a `vmap` becomes a list of metrics; any other metric passes through. Each array is
+    fetched to the host once.
 
     Raises:
         NotAddressableError: other processes hold a part of an array. Call `all_gather` inside the
@@ -331,9 +339,17 @@ def collect_from_devices(metrics: PyTree) -> PyTree:
         >>> print([float(x) for x in out["loss"]], out["epoch"])
         [1.0, 2.0] 3
     """
-    names, leaves, treedef = named_leaves(metrics, is_two_parts)
+
+    def is_whole(leaf: PyTree) -> bool:
+        return is_two_parts(leaf) or isinstance(leaf, Splittable)
+
+    names, leaves, treedef = named_leaves(metrics, is_whole)
     for i, leaf in enumerate(leaves):
-        if (is_two_parts(leaf) or is_array(leaf)) and leaf.ndim:
+        if isinstance(leaf, Splittable):
+            splits = bool(leaf.leading_axes())
+        else:
+            splits = (is_two_parts(leaf) or is_array(leaf)) and leaf.ndim > 0
+        if splits:
             parts, structure = jax.tree.flatten(leaf)
             entries = zip(*(_entries(part, names[i]) for part in parts), strict=True)
             leaves[i] = [structure.unflatten(each) for each in entries]

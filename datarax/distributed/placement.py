@@ -14,15 +14,16 @@ from typing import TypeVar
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from datarax._checks import numeric
-from datarax._errors import MetricInputError
+from datarax._errors import MetricInputError, NotAddressableError
 from datarax._typing import PyTree
 from datarax.distributed import collectives
 from datarax.distributed.collectives import AxisName
 
 Function = TypeVar("Function", bound=Callable[..., object])
+Tree = TypeVar("Tree")
 
 _NO_MESH = Mesh(np.empty((), dtype=object), ())
 
@@ -45,6 +46,86 @@ def outside_mesh(function: Function) -> Function:
             return function(*args, **kwargs)
 
     return run  # type: ignore[return-value]
+
+
+def is_tracing() -> bool:
+    """True within a function that JAX traces, whatever its arguments are."""
+    try:
+        with jax.set_mesh(_NO_MESH):
+            return False
+    except ValueError:
+        return True
+
+
+@outside_mesh
+def placed_like(like: PyTree, tree: Tree) -> Tree:
+    """Puts the NumPy arrays of a pytree where the arrays of `like`, of the same structure, are.
+
+    They get the same devices and shardings; those that are NumPy arrays in `like` stay on the
+    host. The arrays of `like` may be deleted. Nothing is compiled, and within a traced function
+    nothing is moved.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    pairs = list(zip(jax.tree.leaves(like), leaves, strict=True))
+    if not any(_moves(*pair) for pair in pairs) or is_tracing():
+        return tree
+    return structure.unflatten([_put(x, y) if _moves(x, y) else y for x, y in pairs])
+
+
+def _moves(like: object, x: object) -> bool:
+    on_device = isinstance(like, jax.Array) and not isinstance(like, Tracer)
+    return on_device and not isinstance(x, jax.Array)
+
+
+def _put(like: jax.Array, x: PyTree) -> jax.Array:
+    """An array of the host where `like` is."""
+    if not like.committed:
+        # `device_put` with a sharding commits the array, and a step would be compiled for it.
+        with jax.default_device(next(iter(like.sharding.device_set))):
+            return jax.device_put(x)
+    return sharded(x, like.sharding)
+
+
+def sharded(x: PyTree, sharding: jax.sharding.Sharding) -> jax.Array:
+    """An array of the host, equal on all processes, with this sharding; nothing is compiled."""
+    x = np.asarray(x)
+    return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+
+def full_spec(mesh: Mesh, ndim: int, names: tuple[str, ...] = ()) -> PartitionSpec:
+    """The spec of an array whose first axis is sharded over `names`, as a program returns it.
+
+    `jit` keeps an entry of its cache for each form of a spec, although they mean the same. On
+    `Explicit` axes a program returns one with an entry for each dimension, on `Auto` axes a short
+    one.
+    """
+    explicit = explicit_axes(mesh)
+    is_full = bool(explicit) and set(names) <= set(explicit)
+    first = (names,) if names else ()
+    return PartitionSpec(*first, *[None] * (ndim - len(first) if is_full else 0))
+
+
+def explicit_axes(mesh: Mesh) -> tuple[str, ...]:
+    """The names of the `Explicit` axes of a mesh."""
+    types = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return tuple(name for name, kind in types if kind is AxisType.Explicit)
+
+
+def refuse_different(data: PyTree, like: PyTree, caller: str) -> None:
+    """Raises if the processes that share devices of `like` hold different data.
+
+    Raises:
+        NotAddressableError: the processes, which all must call it, hold different data.
+    """
+    arrays = [x for x in jax.tree.leaves(like) if isinstance(x, jax.Array)]
+    shared = [x for x in arrays if not isinstance(x, Tracer) and not x.is_fully_addressable]
+    devices = {device for x in shared for device in x.sharding.device_set}
+    parts = (np.asarray(x).tobytes() for x in jax.tree.leaves(data))
+    if devices and not is_same_everywhere(parts, sorted(devices, key=lambda each: each.id)):
+        raise NotAddressableError(
+            f"{caller}: the processes hold different arrays, and the state is on devices of all of "
+            f"them, which must hold the same; pass the same data on every process"
+        )
 
 
 def mesh_of(tree: PyTree) -> jax.sharding.Mesh | None:
@@ -71,10 +152,7 @@ def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
     """Arrays on one device, equal on all processes, replicated over a mesh."""
     sharding = NamedSharding(mesh, PartitionSpec())
 
-    def put(x: jax.Array) -> jax.Array:
-        return jax.make_array_from_callback(x.shape, sharding, lambda _: x)
-
-    return jax.tree.map(put, tree)
+    return jax.tree.map(lambda x: sharded(x, sharding), tree)
 
 
 @outside_mesh

@@ -1,5 +1,7 @@
 """Files that pyarrow reads (Parquet, Arrow IPC, CSV, JSON lines), and the values of its arrays."""
 
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from types import ModuleType
@@ -29,6 +31,11 @@ RecordBatches: TypeAlias = "Iterator[pyarrow.RecordBatch]"
 # NaN is not among them: it is a number, which the metrics count as invalid.
 _NULLS = ["", "NA", "N/A", "#N/A", "null", "NULL", "None"]
 _TEXT_BLOCK = 2**23
+_QUOTED = re.compile(rb'(?<![^,\r\n])"[^"]*(?:""[^"]*)*("?)')
+"""A quoted value of CSV, from the start of a field to its closing quote or the end of the text."""
+_DEEPEST = 100
+"""How many lists and objects of JSON may be within each other. pyarrow reads them by recursion, so
+some thousands would end the process."""
 
 
 class PyarrowFile(TableFile):
@@ -71,6 +78,11 @@ class ParquetFile(PyarrowFile):
     def schema_and_parts(self) -> tuple["pyarrow.Schema", list[Part]]:
         file = self.arrow(".parquet").ParquetFile(self.path)
         rows = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+        if sum(rows) != file.metadata.num_rows:
+            raise ValueError(
+                f"its row groups have {sum(rows):,} rows, and its footer says "
+                f"{file.metadata.num_rows:,}"
+            )
         cuts, held = [0], 0
         # Small row groups are joined, because each part costs a task. A row group is never cut.
         for i, number in enumerate(rows):
@@ -122,10 +134,11 @@ class ArrowFile(PyarrowFile):
         return reader.schema, parts
 
     def record_batches(self, part: Part, types: Types, rows: int) -> RecordBatches:
-        reader = self.reader(types)
-        batches = reader
+        source, reader = self._opened(types)
         if hasattr(reader, "num_record_batches"):
             batches = (reader.get_batch(i) for i in range(part.first, part.stop))
+        else:
+            batches = _streamed(source, reader)
         for batch in batches:
             # The file says where its strings and lists begin. A wrong place outside of the buffers
             # would end the process when it is used.
@@ -133,6 +146,11 @@ class ArrowFile(PyarrowFile):
             yield batch
 
     def reader(self, types: Types | None = None) -> "pyarrow.RecordBatchReader":
+        return self._opened(types)[1]
+
+    def _opened(
+        self, types: Types | None
+    ) -> tuple["pyarrow.NativeFile", "pyarrow.RecordBatchReader"]:
         pa = self.arrow()
         ipc = self.arrow(".ipc")
         # It is not mapped into memory: if the file were cut, the next access would end the process.
@@ -144,10 +162,28 @@ class ArrowFile(PyarrowFile):
             needed = [place for place, name in enumerate(names) if name in types]
             options = ipc.IpcReadOptions(included_fields=needed)
         try:
-            return ipc.open_file(source, options=options)
+            return source, ipc.open_file(source, options=options)
         except pa.ArrowInvalid:
             source.seek(0)
-            return ipc.open_stream(source, options=options)
+            return source, ipc.open_stream(source, options=options)
+
+
+def _streamed(source: "pyarrow.NativeFile", reader: "pyarrow.RecordBatchReader") -> RecordBatches:
+    """The record batches of a stream, which must end with its mark, at the end of the file.
+
+    A stream that was cut between two batches is read by pyarrow without an error.
+    """
+    while True:
+        place = source.tell()
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            break
+        yield batch
+    if source.tell() == place:
+        raise ValueError("the stream has no end mark: its writer was stopped, or the file was cut")
+    if source.tell() != source.size():
+        raise ValueError("bytes follow the end mark of the stream; expected one stream in the file")
 
 
 class CsvFile(PyarrowFile):
@@ -162,7 +198,9 @@ class CsvFile(PyarrowFile):
             column_types=None if types is None else as_schema(types),
         )
         return csv.open_csv(
-            self.path, csv.ReadOptions(block_size=_TEXT_BLOCK), convert_options=convert
+            QuotedCsv(self.arrow().OSFile(self.path)),
+            csv.ReadOptions(block_size=_TEXT_BLOCK),
+            convert_options=convert,
         )
 
 
@@ -173,10 +211,90 @@ class JsonLinesFile(PyarrowFile):
         json = self.arrow(".json")
         schema = None if types is None else as_schema(types)
         return json.open_json(
-            self.path,
+            ShallowJson(self.arrow().OSFile(self.path)),
             json.ReadOptions(block_size=_TEXT_BLOCK),
             parse_options=json.ParseOptions(explicit_schema=schema),
         )
+
+
+class CheckedText(ABC):
+    """A file of text for pyarrow, which checks each block of bytes before it is parsed."""
+
+    def __init__(self, file: "pyarrow.NativeFile"):
+        self._file = file
+        self.left = b""
+        """What the next block goes on with."""
+
+    @property
+    def closed(self) -> bool:
+        """True if the file is closed."""
+        return self._file.closed
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        """The next bytes.
+
+        Raises:
+            ValueError: they are refused.
+        """
+        block = self._file.read(size)
+        self.check(block, is_last=len(block) < size)
+        return block
+
+    @abstractmethod
+    def check(self, block: bytes, *, is_last: bool) -> None:
+        """Raises if the text up to the end of this block is refused."""
+
+
+class QuotedCsv(CheckedText):
+    """CSV whose quotes are closed. One that is not would take the rows below it into its value."""
+
+    def check(self, block: bytes, *, is_last: bool) -> None:
+        text = self.left + block
+        end = len(text) if is_last else max(map(text.rfind, (b"\n", b"\r"))) + 1
+        self.left, rows = text[end:], text[:end]
+        # Almost always, each row has an even number of quotes. That is faster to see.
+        if b'"' not in rows or b'"' not in rows.translate(None, _NO_QUOTES).replace(b'""', b""):
+            return
+        for value in _QUOTED.finditer(rows):
+            # pyarrow appends what follows the closing quote. After a line break, that was likely
+            # the opening quote of another row.
+            breaks, after = b"\n" in value[0] or b"\r" in value[0], rows[value.end() :][:1]
+            if not value[1] or (breaks and after not in (b"", b",", b"\n", b"\r")):
+                start = max(rows.rfind(mark, 0, value.start() + 1) for mark in (b"\n", b"\r")) + 1
+                row = rows[start:].splitlines()[0][:60].decode("utf-8", "replace")
+                raise ValueError(f"a quote is not closed in the row {row!r}")
+
+
+class ShallowJson(CheckedText):
+    """JSON that does not nest deep."""
+
+    def check(self, block: bytes, *, is_last: bool) -> None:
+        text = self.left + block
+        if b"\\" in text:
+            # An escaped quote ends no string. First the pairs, as a backslash may be escaped too;
+            # one at the end waits for the next block.
+            text = text.replace(rb"\\", b"").replace(rb"\"", b"")
+        waiting = text[-1:] if text.endswith(b"\\") else b""
+        text = text.translate(None, _NO_BRACKETS).replace(b'""', b"")
+        # The strings with brackets within; a quote that is left opens one that goes on.
+        text, quote, _ = re.sub(rb'"[^"]*"', b"", text).partition(b'"')
+        for _ in range(_DEEPEST + 1):
+            shorter = text.replace(b"{}", b"").replace(b"[]", b"")
+            if len(shorter) == len(text):
+                break
+            text = shorter
+        # Pairs are left if they nest deeper. What is open waits for the next block.
+        if len(text) > _DEEPEST:
+            raise ValueError(f"lists or objects are nested more than {_DEEPEST} deep")
+        self.left = text + quote + waiting
+
+
+_NO_QUOTES = bytes(set(range(256)) - set(b'"\r\n'))
+_NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def column_type(given: "pyarrow.DataType") -> ColumnType:

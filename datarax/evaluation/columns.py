@@ -14,6 +14,7 @@ from datarax.evaluation.tasks import nearest
 from datarax.metrics.base import Metric
 from datarax.metrics.language.text_metric import CountedText
 from datarax.metrics.routing import Route
+from datarax.wrappers.sliced import Sliced
 
 INDEX = "index"
 # The arguments whose lists are padded with the mask `target_valid`; of others, with `valid`.
@@ -305,16 +306,23 @@ def _feed(
     )
 
 
-def _class_of(route: Route) -> type[Metric] | None:
-    return getattr(datarax.metrics, route.metric, None)
+_CATALOGUE = frozenset(x for x in vars(datarax.metrics).values() if isinstance(x, type))
+
+
+def _is_known(route: Route) -> bool:
+    """Whether the metric is one of the catalogue, or a subclass."""
+    return not _CATALOGUE.isdisjoint(route.metric.__mro__)
 
 
 def _takes_numbers(route: Route) -> bool:
-    """Whether it is known that the metric takes numbers: it is one of the catalogue."""
-    cls = _class_of(route)
-    return route.metric == "Sliced" or (cls is not None and not issubclass(cls, CountedText))
+    """Whether it is known that the metric takes numbers."""
+    if issubclass(route.metric, Sliced):
+        return True
+    return _is_known(route) and not issubclass(route.metric, CountedText)
 
 
 def _is_of_classes(route: Route) -> bool:
     """Whether the integers that a metric takes are labels."""
-    return route.metric == "Sliced" or "num_classes" in getattr(_class_of(route), "fields", ())
+    if issubclass(route.metric, Sliced):
+        return True
+    return _is_known(route) and "num_classes" in route.metric.fields

@@ -94,6 +94,18 @@ class Configuration:
         return cls(**saved | {"specs": specs, "names": names, "slicings": tuple(slicings)})
 
     @property
+    def positive_class(self) -> str | None:
+        """The class that scores of a binary task are of, and why; None where it is 1 by definition.
+
+        Names that are not in the order of the alphabet were given in theirs.
+        """
+        if self.task != "binary" or not self.named or self.names is None:
+            return None
+        by_alphabet = list(self.names) == sorted(self.names)
+        why = "last in the alphabet; --classes sets it" if by_alphabet else "set by --classes"
+        return f"{self.names[-1]} ({why})"
+
+    @property
     def ends(self) -> tuple[str, ...]:
         """The ends of the names of the outputs that each model predicts."""
         return ("_a", "_b") if self.compared else ("",)

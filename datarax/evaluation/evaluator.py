@@ -163,7 +163,7 @@ def folding_of(
     wanted = any(route.argument == route.output == INDEX for route in routes)
     index = INDEX if wanted and INDEX not in fed else None
     task = Folding(
-        packed(metric.reset()),
+        packed(metric.emptied()),
         partial(batches, feeds=feeds, types=types, rows=rows, index=index),
         rows,
         x64_enabled(),
@@ -185,7 +185,7 @@ def fold_parts(
     progress: Callable[[Progress], None] | None = None,
 ) -> Progress:
     """`fold` of parts of files, or pairs of them, and the task that folds each."""
-    empty = metric.reset()
+    empty = metric.emptied()
     now = start or Progress(empty, total=len(parts), merging=Merging())
     problem = different(now.files, files) if now.files else None
     if problem:

@@ -1,6 +1,7 @@
 """The files of a source, in their order, and the reader of each format."""
 
 import glob
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -66,10 +67,21 @@ def paths_of(source: Source) -> list[str]:
     if not sources:
         raise MetricInputError("evaluate: source is an empty list; expected the path of a file")
     found = [_found(each) for each in sources]
-    paths = {Path(path).resolve(): path for each in found for path in reversed(each)}
+    files = [[(_which(path), path) for path in each] for each in found]
+    paths = {file: path for each in files for file, path in reversed(each)}
     # The first of several paths of one file gives the place.
-    ordered = dict.fromkeys(Path(path).resolve() for each in found for path in each)
-    return [paths[path] for path in ordered]
+    ordered = dict.fromkeys(file for each in files for file, _ in each)
+    return [paths[file] for file in ordered]
+
+
+def _which(path: str) -> object:
+    """What is equal for all paths of one file, also for hard links."""
+    try:
+        found = Path(path).stat()
+    except OSError:  # it is an error when the file is opened, which names it
+        return path
+    # Some file systems have no numbers.
+    return (found.st_dev, found.st_ino) if found.st_ino else os.path.realpath(path)
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
@@ -88,6 +100,13 @@ def _found(source: str | Path) -> list[str]:
             f"evaluate: source holds {type(source).__name__}; expected the path of a file, a "
             f"folder or a glob"
         )
+    if not str(source):
+        raise MetricInputError("evaluate: source is ''; expected the path of a file or a folder")
+    with reading(str(source)):  # also of a name that is too long
+        return _expanded(source)
+
+
+def _expanded(source: str | Path) -> list[str]:
     path = Path(source)
     if path.is_dir():
         found = [each.as_posix() for each in _in_folder(path)]
@@ -134,10 +153,10 @@ def _in_folder(folder: Path) -> list[Path]:
     return [path for path in found if path.suffix.lower() in FORMATS]
 
 
-def _below(folder: Path, seen: set[Path]) -> Iterator[Path]:
+def _below(folder: Path, seen: set[str]) -> Iterator[Path]:
     """All files below a folder, also in folders that links lead to; each folder once."""
     # A link may lead back to a folder above.
-    seen.add(folder.resolve())
+    seen.add(os.path.realpath(folder))
     with reading(str(folder)):
         inside = list(folder.iterdir())
     for path in inside:
@@ -145,5 +164,5 @@ def _below(folder: Path, seen: set[Path]) -> Iterator[Path]:
             continue
         if not path.is_dir():
             yield path
-        elif path.resolve() not in seen:
+        elif os.path.realpath(path) not in seen:
             yield from _below(path, seen)

@@ -122,7 +122,7 @@ def render(summary: Values, pictures: Sequence[Picture] = ()) -> str:
     script, metrics = asset("report.js"), summary["metrics"]
     config = json.dumps(summary["config"], indent=2, ensure_ascii=False, default=str)
     return environment.get_template("report.html").render(
-        summary,
+        {"positive_class": None} | dict(summary),
         metrics=[metric_row(metric) for metric in metrics],
         slices=[{**by, "metrics": sliced_metrics(by["rows"], metrics)} for by in summary["slices"]],
         config=config.split("\n"),

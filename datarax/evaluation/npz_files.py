@@ -47,6 +47,11 @@ class NpzFile(TableFile):
                 size = min(rows, left)
                 yield {name: column.next(size) for name, column in columns.items()}
                 left -= size
+            for name, column in columns.items():
+                if not column.is_at_end():
+                    raise ValueError(
+                        f"the array {name!r} goes on after the last row that its header says"
+                    )
 
 
 class _RowReader:
@@ -66,6 +71,10 @@ class _RowReader:
         if len(data) < size:
             raise ValueError("the archive ends in the middle of an array")
         return np.frombuffer(data, self.dtype).reshape(shape)
+
+    def is_at_end(self) -> bool:
+        """True if all bytes were read."""
+        return not self.file.read(1)
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:

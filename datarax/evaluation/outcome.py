@@ -22,14 +22,17 @@ from datarax.evaluation.encoding import Configuration, shortened
 from datarax.evaluation.evaluator import Progress
 from datarax.evaluation.identity import FileIdentity, different
 from datarax.evaluation.output_folder import check_not_held, write_files
+from datarax.evaluation.partial_state import Merging, Node
+from datarax.evaluation.tables import first_line
 from datarax.evaluation.tasks import hashable
 from datarax.io.checkpoint import pack, unpack
+from datarax.metrics.base import Metric
 from datarax.wrappers.collection import Collection
 
 STATE, SUMMARY, REPORT = "state.npz", "metrics.json", "report.html"
 PARTIAL = "partial.npz"
 """The state while an evaluation runs, or after it was stopped; it is gone when all is written."""
-FORMAT = 2
+FORMAT = 3
 """The version of the layout of the state."""
 
 
@@ -82,21 +85,42 @@ def save_state(folder: Path, outcome: Outcome, name: str = STATE) -> None:
 
 
 def _state(outcome: Outcome) -> bytes:
-    arrays, info = pack(outcome.metric)
+    arrays, infos, nodes = {}, [], []
+    for place, (node, metric) in enumerate(_states(outcome)):
+        packed, info = pack(metric)
+        arrays[f"state_{place}"] = packed["state"]
+        infos.append(info)
+        nodes.append(node)
     description = {
         "format": FORMAT,
         "config": outcome.config.as_json(),
         "sources": outcome.files,
-        "state": info,
+        "states": infos,
+        "nodes": nodes,
     } | {name: getattr(outcome, name) for name in _AS_THEY_ARE}
     text = np.frombuffer(json.dumps(description).encode(), np.uint8)
     file = io.BytesIO()
-    np.savez(file, description=text, state=arrays["state"], sha256=_checksum(text, arrays["state"]))
+    np.savez(file, description=text, **arrays, sha256=_checksum(text, *arrays.values()))
     return file.getvalue()
 
 
+def _states(outcome: Outcome) -> list[tuple[Node | None, Metric]]:
+    """The states to save, each with its node; None for the parts whose nodes are not known.
+
+    A run that goes on must merge the same nodes as one that was never stopped: sums of floats in
+    another order differ in the last digit.
+    """
+    merging = outcome.merging
+    if merging is None or len(outcome.done) == outcome.total:
+        return [(None, outcome.metric)]
+    before = [] if merging.before is None else [(None, merging.before)]
+    return [*before, *merging.nodes.items()]
+
+
 def _checksum(*arrays: np.ndarray) -> np.ndarray:
-    found = hashlib.sha256(b"".join(array.tobytes() for array in arrays))
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(array.tobytes())
     return np.frombuffer(found.digest(), np.uint8)
 
 
@@ -107,6 +131,8 @@ def load_state(folder: Path, name: str = STATE) -> Outcome:
         CheckpointError: there is no such file, it is damaged, or another version wrote it.
     """
     path = folder / name
+    if path.exists() and not path.is_file():  # to read a pipe would wait for its writer
+        raise CheckpointError(f"{str(path)!r} is no file")
     try:
         # Without pickles: reading a state that somebody else has written runs no code.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
@@ -115,27 +141,61 @@ def load_state(folder: Path, name: str = STATE) -> Outcome:
     except FileNotFoundError:
         raise CheckpointError(f"there is no evaluation in {str(folder)!r}: no {name}") from None
     except Exception as error:  # damaged archives raise errors of many types
-        reason = str(error).split("\n")[0][:200]
+        reason = first_line(error)[:200]
         raise CheckpointError(f"{str(path)!r} cannot be read: {reason}") from error
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise CheckpointError(
             f"{str(path)!r} was written by another version of datarax; evaluate the files again"
         )
     try:
-        # The checksum covers both: a description beside the arrays of another state would give
+        # The checksum covers all: a description beside the arrays of another state would give
         # wrong values without any error.
-        if not np.array_equal(_checksum(saved["description"], saved["state"]), saved["sha256"]):
+        packed = [saved[f"state_{place}"] for place in range(len(description["states"]))]
+        if not np.array_equal(_checksum(saved["description"], *packed), saved["sha256"]):
             raise ValueError("its checksum is wrong")
+        counts = [description[name] for name in ("rows", "total")]
+        counts += [*description["excluded"].values(), *description["done"]]
+        if any(type(each) is not int or not 0 <= each < 2**63 for each in counts):
+            raise ValueError("a number of rows or of parts is none")
         config = Configuration.of_json(description["config"])
-        metric = unpack(saved, description["state"], like=assembled(config))
+        empty = assembled(config)
+        states = [
+            unpack({"state": state}, info, like=empty)
+            for state, info in zip(packed, description["states"], strict=True)
+        ]
+        nodes = list(map(hashable, description["nodes"]))
+        merging = _merging(nodes, states, description)
+        metric: Any = merging.merged() if states else empty
         return Outcome(
             metric,
             **{name: hashable(description[name]) for name in _AS_THEY_ARE},
+            merging=merging if nodes != [None] else None,
             files=tuple(FileIdentity(*each) for each in description["sources"]),
             config=config,
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{str(path)!r} is damaged: {error}") from error
+    except Exception as error:  # a forged description raises errors of many types
+        raise CheckpointError(f"{str(path)!r} is damaged: {first_line(error)}") from error
+
+
+def _merging(
+    nodes: Sequence[Node | None], states: Sequence[Metric], description: Mapping[str, Any]
+) -> Merging:
+    """The states at their nodes, which must be those of the parts that are done."""
+    by_node = {node: state for node, state in zip(nodes, states, strict=True) if node is not None}
+    before = next((state for node, state in zip(nodes, states, strict=True) if node is None), None)
+    total, spans = description["total"], list[range]()
+    for level, place in by_node:
+        # A node of a level covers as many parts as a tree of that height; the last one fewer.
+        if not (0 <= level < 64 and place >= 0 and place << level < total):
+            raise ValueError("a node is not of the tree of its parts")
+        spans.append(range(place << level, min((place + 1) << level, total)))
+    # Compared before any is listed: forged nodes may cover more parts than memory holds.
+    done = description["done"]
+    if before is None and (
+        sum(map(len, spans)) != len(done) or sorted(part for span in spans for part in span) != done
+    ):
+        raise ValueError("its nodes are not those of the parts that are done")
+    return Merging(by_node, before)
 
 
 def resumed(folder: Path, fresh: Outcome) -> Outcome:
@@ -218,14 +278,16 @@ def _only_state(folder: Path) -> str:
 def _twice(seen: Mapping[FileIdentity, Path], files: Sequence[FileIdentity]) -> str | None:
     """Which file was seen before, for a message.
 
-    Equal contents alone are allowed: two files without rows have equal contents. But if all files
-    have contents that were seen, the folder is a copy.
+    A hard link has another path, and the same number and time. Equal contents alone are allowed:
+    two files without rows have equal contents. But if all files have contents that were seen, the
+    folder is a copy.
     """
     places = {(file.resolved, file.contents): folder for file, folder in seen.items()}
+    places |= {(file.inode, file.version): folder for file, folder in seen.items() if file.inode}
     for file in files:
-        if (file.resolved, file.contents) in places:
-            folder = places[file.resolved, file.contents]
-            return f"{file.path!r} is in {str(folder)!r} and one of the files"
+        for key in ((file.resolved, file.contents), (file.inode, file.version)):
+            if key in places:
+                return f"{file.path!r} is in {str(places[key])!r} and one of the files"
     copies = {file.contents: file for file in seen}
     if files and all(file.contents in copies for file in files):
         return (

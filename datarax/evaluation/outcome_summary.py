@@ -11,9 +11,10 @@ import numpy as np
 from datarax._typing import PyTree
 from datarax.evaluation.encoding import Configuration, Json
 from datarax.evaluation.outcome import Outcome
+from datarax.evaluation.table_batches import NOT_A_CLASS
 from datarax.evaluation.tasks import Spec, better, built, described
 from datarax.metrics.base import read
-from datarax.metrics.reading import Reading, flat_items
+from datarax.metrics.reading import Reading, Unusable, flat_items
 from datarax.wrappers.collection import Collection
 
 Number = int | float | np.number
@@ -33,6 +34,7 @@ def head_of(outcome: Outcome, version: str) -> Json:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "title": outcome.title,
         "task": outcome.config.task,
+        "positive_class": outcome.config.positive_class,
         "config": outcome.config.as_json(),
     }
 
@@ -63,7 +65,7 @@ def summary_of(outcome: Outcome, version: str) -> Json:
             "metrics": list(_rows(config, values, _ends(metric, "interval"), whole.bounds)),
             "by_class": _by_class(config, values),
             "slices": [_slices(config, place, metric) for place in range(len(config.slicings))],
-            "excluded": [*absent, *_unusable(whole, config)],
+            "excluded": [*absent, *_unusable(whole, config, _of_labels(outcome))],
             "confidence": config.confidence,
         }
     )
@@ -144,7 +146,27 @@ def _slices(config: Configuration, place: int, metric: Collection) -> Json:
     return {"by": slicing.by, "rows": rows}
 
 
-def _unusable(reading: Reading, config: Configuration) -> Iterator[Json]:
+def _of_labels(outcome: Outcome) -> str:
+    """The columns that hold labels, for a message."""
+    config, columns = outcome.config, outcome.columns
+    outputs = ["target", *(config.outputs("preds") if config.scores == "labels" else ())]
+    names = [repr(name) for output in outputs for name in columns.get(output) or ()]
+    return f"column{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def wrong_labels(unusable: Unusable, columns: str) -> str:
+    """What is wrong with the labels in columns, if there is more to do than to leave rows out."""
+    if unusable.labels and unusable.example == NOT_A_CLASS:
+        return (
+            f"{columns} holds fractions, numbers below 0 or unknown names{unusable.expected}. For "
+            f"such targets there is --task regression"
+        )
+    if not unusable.shift:
+        return ""
+    return f"{columns} holds {float(unusable.example):g}{unusable.expected}. {unusable.shift}"
+
+
+def _unusable(reading: Reading, config: Configuration, columns: str) -> Iterator[Json]:
     """What metrics could not use; one row for all metrics that could not use the same."""
     found: dict[tuple[str, int, str], list[str]] = {}
     policies, invalid = dict(reading.policies), jax.device_get(reading.invalid)
@@ -154,6 +176,9 @@ def _unusable(reading: Reading, config: Configuration) -> Iterator[Json]:
         for kind, count in unusable.counts.items():
             if int(count):
                 effect = _NAN if policies[name] == "propagate" else "left out"
+                # No advice to leave rows out where labels that are shifted explain them.
+                if kind == "out of range" and (wrong := wrong_labels(unusable, columns)):
+                    effect = f"{effect.split(';')[0]}: {wrong}"
                 # Metrics of the same columns mostly refuse the same rows, which are listed once.
                 key = (kind or "cannot be used", int(count), effect)
                 found.setdefault(key, []).append(name)

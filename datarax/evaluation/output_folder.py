@@ -2,12 +2,15 @@
 
 import json
 import os
+import secrets
 import socket
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from datarax._errors import CheckpointError
+from datarax.io.new_files import new_beside
 
 LOCK = ".lock"
 """The file that is in a folder while a command writes to it."""
@@ -30,12 +33,11 @@ def held(folder: Path | None) -> Iterator[None]:
     lock, pid = folder / LOCK, os.getpid()
     owner = json.dumps({"host": socket.gethostname(), "pid": pid, "started": _started(pid)})
     while not _created(lock, owner):
-        try:
-            theirs = lock.read_text()
-        except FileNotFoundError:
+        theirs = _owner(lock)
+        if theirs is None:
             continue
         _check_ended(theirs, lock)
-        aside = lock.with_name(f"{LOCK}.{pid}")
+        aside = lock.with_name(f"{LOCK}.{secrets.token_hex(8)}")
         with suppress(FileNotFoundError):
             lock.rename(aside)  # of several processes, one can
             found = aside.read_text()
@@ -55,8 +57,20 @@ def check_not_held(folder: Path) -> None:
         CheckpointError: another process writes to it.
     """
     lock = folder / LOCK
-    with suppress(FileNotFoundError, NotADirectoryError):
-        _check_ended(lock.read_text(), lock)
+    theirs = _owner(lock)
+    if theirs is not None:
+        _check_ended(theirs, lock)
+
+
+def _owner(lock: Path) -> str | None:
+    """What a lock says of its process; None if there is no lock."""
+    try:
+        # A link may lead to nothing, and to read a pipe would wait for its writer.
+        if not stat.S_ISREG(lock.lstat().st_mode):
+            raise CheckpointError(f"{str(lock)!r} is no lock of datarax: delete it")
+        return lock.read_text(errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -65,11 +79,12 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     Raises:
         OSError: says which files were not written; those that were there stay.
     """
-    beside = {name: folder / f".{name}.{os.getpid()}" for name in files}
+    beside: dict[str, Path] = {}
     left = list(files)
     try:
         for name, content in files.items():
-            with beside[name].open("wb") as file:
+            beside[name], file = new_beside(folder / name)
+            with file:
                 file.write(content)
                 file.flush()
                 # Else a crash after the move could leave an empty file in the place of the old one.
@@ -82,8 +97,9 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
         raise OSError(error.errno, what, str(folder)) from error
     finally:
         for name in left:
-            with suppress(OSError):
-                beside[name].unlink()
+            if name in beside:
+                with suppress(OSError):
+                    beside[name].unlink()
 
 
 def _created(lock: Path, owner: str) -> bool:
@@ -101,8 +117,10 @@ def _check_ended(owner: str, lock: Path) -> None:
     """Checks that the process that made a lock is known to have ended."""
     name = "another process"
     # A lock may be empty, or damaged: then its process may still run.
-    with suppress(ValueError, TypeError, KeyError):
+    with suppress(ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
         known = json.loads(owner)
+        if type(known["pid"]) is not int or known["pid"] <= 0:  # it would be of many processes
+            raise ValueError(known["pid"])
         name = f"process {known['pid']} on {known['host']}"
         # Only on its own machine can a process be looked up.
         if known["host"] == socket.gethostname() and _started(known["pid"]) != known["started"]:
@@ -119,10 +137,10 @@ def _started(pid: int) -> str | None:
     With it, another process that has the same number later is not taken for it. It is "" where the
     system does not say.
     """
-    stat = Path("/proc", str(pid), "stat")
+    found = Path("/proc", str(pid), "stat")
     with suppress(OSError):
         # The name of the program, in parentheses, may hold spaces and parentheses itself.
-        state, *fields = stat.read_text().rpartition(")")[2].split()
+        state, *fields = found.read_text().rpartition(")")[2].split()
         # Field 22 of the file is the start in clock ticks since boot. Z and X have ended.
         return None if state in "ZX" else fields[18]
     if os.name != "posix":

@@ -36,13 +36,20 @@ class _Stopped(BaseException):
 
 
 def on_thread(
-    call: Callable[[Callable[[T], None]], object], name: str, depth: int = 1, seconds: float = 0.0
+    call: Callable[[Callable[[T], None]], object],
+    name: str,
+    depth: int = 1,
+    seconds: float = 0.0,
+    *,
+    waiting: Callable[[], None] = lambda: None,
+    every: float | None = None,
 ) -> Generator[T, None, None]:
     """What `call` passes to its argument, one by one, while `call` runs on a thread of that name.
 
     The thread runs up to `depth` items ahead. An error of `call` is raised here, in its place. If
     this generator is closed early, the thread ends where it passes the next item. Closing waits for
-    that, but at most for some seconds.
+    that, but at most for some seconds. `waiting` is called here before each wait for an item, and
+    again after each so many seconds of it; it may raise.
     """
     passed: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
     stopped = threading.Event()
@@ -70,7 +77,11 @@ def on_thread(
     thread.start()
     try:
         while True:
-            kind, item = passed.get()
+            waiting()
+            try:
+                kind, item = passed.get(timeout=every)
+            except queue.Empty:
+                continue
             if kind == "end":
                 return
             if kind == "error":
@@ -280,7 +291,7 @@ def check_foldable(metric: Metric) -> None:
                 f"evaluate: {type(each).__name__} depends on the order of updates, and the rows of "
                 f"files are folded in any order; give the metric that it holds"
             )
-    now, empty = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
+    now, empty = jax.tree.leaves(metric), jax.tree.leaves(metric.emptied())
     if not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(now, empty, strict=True)):
         raise MetricInputError(
             "evaluate: the metric has data already; give metric.reset(), and merge the two after"

@@ -161,7 +161,9 @@ def reading(path: str) -> Iterator[None]:
         raise MetricInputError(f"{path}: there is no such file") from None
     # A damaged file may raise anything, with a message of many lines.
     except Exception as error:
-        raise MetricInputError(f"{path}: cannot be read: {first_line(error)[:300]}") from None
+        # That of the system repeats the path.
+        said = (isinstance(error, OSError) and error.strerror) or first_line(error)[:300]
+        raise MetricInputError(f"{path}: cannot be read: {said}") from None
 
 
 def first_line(error: Exception) -> str:

@@ -201,13 +201,14 @@ def described(spec: Spec) -> str:
     """One sentence on the metric."""
     options = dict(spec.options)
     # The docstring of a class cannot say what it measures with these options.
-    if spec.metric == "Mean":
+    cls = class_of(spec.metric)
+    if cls is catalogue.Mean:
         return "The mean of the prediction minus the target."
-    if spec.metric == "Accuracy" and options.get("average") == "macro":
+    if cls is catalogue.Accuracy and options.get("average") == "macro":
         return "The mean over the classes of the fraction of their examples that are predicted."
-    if spec.metric == "Accuracy" and "top_k" in options:
+    if cls is catalogue.Accuracy and "top_k" in options:
         return f"The fraction of examples whose class is among the {options['top_k']} best scores."
-    text = (inspect.getdoc(class_of(spec.metric)) or "").split("\n\n")[0].replace("\n", " ")
+    text = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
     return text.replace("`", "").replace(" (multilabel: of labels)", "")
 
 

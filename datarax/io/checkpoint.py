@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ import jax
 import numpy as np
 
 from datarax._errors import CheckpointError, DataraxError, MetricTypeError, NotAddressableError
+from datarax._optional import optional
 from datarax._typing import PyTree
 from datarax.algebra.state_dicts import Saveable
 from datarax.distributed.placement import is_same_everywhere
@@ -24,8 +26,10 @@ from datarax.metrics.base import Metric
 FORMAT = 3
 """The version of the layout that `pack` writes. `unpack` reads no other version."""
 _KEYS = {"format", "metric", "sha256"}
-_FILES = {"arrays", "info", "_CHECKPOINT_METADATA", "commit_success.txt", "descriptor"}
-"""What Orbax may write into the folder of a checkpoint."""
+_WRITTEN = "datarax.json"
+"""The file of a checkpoint with the paths and sizes of all that `save` wrote: only that is ever
+deleted. In the folder in which `save` works, it says whose folder that is."""
+_WORK = "datarax-save"
 
 M = TypeVar("M", bound=Metric)
 
@@ -37,16 +41,16 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
     number of devices.
 
     Writing is atomic: if the process ends in the middle, there is no incomplete folder at `path`.
-    With `overwrite`, the new checkpoint is written beside the old one, which is deleted only after
-    the new one has taken its place. On several processes, all must call `save`, with a folder that
-    they share.
+    It is written in a folder beside `path`, `.NAME.datarax-save`, and then moved. With `overwrite`,
+    the old one is deleted only after the new one has taken its place: file by file, and only what
+    `save` wrote. On several processes, all must call `save`, with a folder that they share.
 
     Args:
         path: the folder to make. A symbolic link is followed.
         metric: any datarax metric.
         overwrite: whether to replace an existing checkpoint of datarax, or an empty folder. Nothing
-            else is ever replaced: not a file, not a folder that holds other files, and not the
-            current directory.
+            else is ever replaced: not a file, not a folder that holds a file that `save` did not
+            write, at any depth, and not the current directory.
 
     Raises:
         CheckpointError: the folder exists already, it is nothing that `overwrite` replaces, or it
@@ -65,29 +69,39 @@ def save(path: str | Path, metric: Metric, *, overwrite: bool = False) -> None:
         1.5
     """
     ocp = _orbax()
-    folder = Path(os.path.realpath(path))
+    folder = _folder_of(path, "save")
     arrays, info = pack(metric)
+    work, is_first = _work_of(folder), jax.process_index() == 0
     with _failing(f"save: {folder} cannot be read", OSError):
         _check_free(folder, overwrite)
+        _check_work(work)
+    # All have looked before the first process changes anything.
+    ocp.multihost.sync_global_processes("datarax.io.save: checked")
     items = ocp.args.Composite(arrays=ocp.args.PyTreeSave(arrays), info=ocp.args.JsonSave(info))
-    new, old = _beside(folder)
+    new, old = work / "new", work / "old"
     try:
+        if is_first:
+            _remove_work(work)
+            work.mkdir(parents=True)
+            (work / _WRITTEN).write_text(_mark(work))
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
-            checkpointer.save(new if overwrite else folder, args=items, force=overwrite)
-        if overwrite and jax.process_index() == 0:
+            checkpointer.save(new, args=items)
+        if is_first:
+            (new / _WRITTEN).write_text(json.dumps({"files": _entries(new)}))
             # The old checkpoint is moved aside before the new one takes its place, and deleted
             # last. So at each moment one complete checkpoint is where `restore` looks.
             if folder.exists():
-                shutil.rmtree(old, ignore_errors=True)
                 folder.rename(old)
             new.rename(folder)
-            shutil.rmtree(old, ignore_errors=True)
+            _remove_work(work)
     except (OSError, ValueError) as error:
-        if overwrite and jax.process_index() == 0 and folder.exists():
-            shutil.rmtree(new, ignore_errors=True)
+        if is_first:
+            with suppress(OSError):
+                if old.exists() and not folder.exists():
+                    old.rename(folder)
+                _remove_work(work)
         raise CheckpointError(f"save: {folder} cannot be written: {_brief(error)}") from error
-    if overwrite:
-        ocp.multihost.sync_global_processes("datarax.io.save")
+    ocp.multihost.sync_global_processes("datarax.io.save")
 
 
 def restore(path: str | Path, like: M) -> M:
@@ -117,12 +131,9 @@ def restore(path: str | Path, like: M) -> M:
     """
     ocp = _orbax()
     _require_metric(like)
-    folder = Path(os.path.realpath(path))
-    _, old = _beside(folder)
-    # A `save` that was killed between its two moves has left only the old one, beside.
-    found = next((each for each in (folder, old) if each.is_dir()), None)
-    if found is None:
-        raise CheckpointError(f"restore: there is no checkpoint at {folder}")
+    folder = _folder_of(path, "restore")
+    with _failing(f"restore: {folder} cannot be read", OSError):
+        found = _found(folder)
     handler = ocp.CompositeCheckpointHandler(
         arrays=ocp.PyTreeCheckpointHandler(), info=ocp.JsonCheckpointHandler()
     )
@@ -331,21 +342,129 @@ def _check_free(folder: Path, overwrite: bool) -> None:
 
 
 def _held(folder: Path) -> str:
-    """Why a folder must not be deleted; "" for a checkpoint of datarax."""
+    """Why a folder must not be deleted; "" for a checkpoint that is as `save` wrote it."""
     with suppress(FileNotFoundError):  # if the current directory was deleted
         if Path.cwd().is_relative_to(folder):
             return "is the current directory, or holds it"
-    names = sorted(path.name for path in folder.iterdir())
-    try:
-        info = json.loads((folder / "info" / "metadata").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        info = None
-    if isinstance(info, dict) and info.keys() >= _KEYS:
-        names = [name for name in names if name not in _FILES]
+    written = _written(folder)
+    if written:
+        found = _entries(folder)
+        names = sorted(name for name in found if written.get(name, -1) != found[name])
+    else:
+        names = sorted(path.name for path in folder.iterdir())
     if not names:
         return ""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"holds {', '.join(map(repr, names[:3]))}{more}"
+
+
+def _entries(folder: Path) -> dict[str, int | None]:
+    """All that is in a folder: by path, the size of each file, and None for a folder.
+
+    A link, or what else is no file, has a size that no file has.
+    """
+    found: dict[str, int | None] = {}
+    for each in folder.rglob("*"):
+        name, about = each.relative_to(folder).as_posix(), each.lstat()
+        if name != _WRITTEN:
+            is_file = stat.S_ISREG(about.st_mode)
+            found[name] = None if stat.S_ISDIR(about.st_mode) else about.st_size if is_file else -2
+    return found
+
+
+def _written(folder: Path) -> dict[str, int | None]:
+    """What `save` wrote into a folder, as `_entries` gives it; nothing where it does not say so."""
+    try:
+        files = json.loads((folder / _WRITTEN).read_bytes())["files"]
+        return {str(name): size for name, size in files.items()}
+    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
+        return {}
+
+
+def _remove(folder: Path) -> None:
+    """Deletes what `save` wrote; what else there is stays, and is an error.
+
+    Raises:
+        OSError: the folder is not empty then.
+    """
+    written, found = _written(folder), _entries(folder)
+    # From the inside out.
+    for name in sorted(written.keys() & found.keys(), reverse=True):
+        if found[name] is None:
+            (folder / name).rmdir()
+        elif found[name] == written[name]:
+            (folder / name).unlink()
+    if written:
+        (folder / _WRITTEN).unlink()
+    folder.rmdir()
+
+
+def _work_of(folder: Path) -> Path:
+    """The folder in which `save` writes, and where it moves the old checkpoint."""
+    return folder.parent / f".{folder.name}.{_WORK}"
+
+
+def _mark(work: Path) -> str:
+    """What is in the folder in which `save` works, so that another one is not taken for it."""
+    return f"datarax.io.save works in {work.name}\n"
+
+
+def _check_work(work: Path) -> None:
+    """Raises if there is a folder of that name, and it holds what no `save` has left."""
+    if not (work.exists() or work.is_symlink()):
+        return
+    where, held = work, "is no folder"
+    if work.is_dir() and not work.is_symlink():
+        names = [each.name for each in work.iterdir()]
+        others = [each for each in names if each not in ("old", _WRITTEN) and each[:3] != "new"]
+        is_ours = _WRITTEN in names and (work / _WRITTEN).read_text("utf-8", "replace") == _mark(
+            work
+        )
+        held = ""
+        if (names and not is_ours) or others:
+            held = f"holds {(others or names)[0]!r}"
+        elif (work / "old").is_dir():
+            where, held = work / "old", _held(work / "old")
+    if held:
+        raise CheckpointError(
+            f"save: {where} {held}, which is kept; a checkpoint is written there first: move what "
+            f"is there away"
+        )
+
+
+def _remove_work(work: Path) -> None:
+    """Deletes what a `save` has left, which `_check_work` has looked at."""
+    if not work.exists():
+        return
+    if (work / "old").exists():
+        _remove(work / "old")
+    for each in work.glob("new*"):  # also those that Orbax had not finished
+        shutil.rmtree(each)
+    (work / _WRITTEN).unlink(missing_ok=True)
+    work.rmdir()
+
+
+def _found(folder: Path) -> Path:
+    """Where the checkpoint of a folder is."""
+    if folder.is_dir():
+        return folder
+    work = _work_of(folder)
+    new, old = work / "new", work / "old"
+    # A `save` that was killed between its two moves has left both, and the new one is complete.
+    if _written(new) and old.is_dir():
+        return new
+    before = folder.parent / f".{folder.name}.old"  # of earlier versions
+    left = [each for each in (old, before) if each.is_dir()]
+    hint = f"; a save that was stopped has left an earlier one at {left[0]}" if left else ""
+    raise CheckpointError(
+        f"restore: there is no checkpoint at {folder}{hint}{': restore that one' if left else ''}"
+    )
+
+
+def _folder_of(path: str | Path, call: str) -> Path:
+    """The folder that a path leads to."""
+    with _failing(f"{call}: {str(path)[:200]!r} is no path", OSError, ValueError):
+        return Path(os.path.realpath(path))
 
 
 @contextmanager
@@ -372,11 +491,6 @@ def _reading() -> AbstractContextManager[None]:
     return _failing("the checkpoint is incomplete or damaged", Exception)
 
 
-def _beside(folder: Path) -> tuple[Path, Path]:
-    """The temporary folders of the new and the old checkpoint while one replaces the other."""
-    return folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
-
-
 def _digest(tree: object, state: np.ndarray) -> str:
     with _failing("the description is not of JSON", TypeError, ValueError):
         # A storage may give the keys in another order.
@@ -391,10 +505,4 @@ def _brief(error: Exception) -> str:
 
 
 def _orbax() -> ModuleType:
-    try:
-        import orbax.checkpoint as ocp
-    except ImportError as error:
-        raise DataraxError(
-            "saving and restoring metrics needs Orbax: pip install orbax-checkpoint"
-        ) from error
-    return ocp
+    return optional("orbax.checkpoint", "checkpoint", "saving and restoring metrics")

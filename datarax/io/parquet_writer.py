@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datarax._optional import optional
+from datarax.io.new_files import new_beside
 from datarax.io.writer import Items, OnError, Step, Writer
 from datarax.metrics.reading import jsonable
 
@@ -70,9 +71,14 @@ class ParquetWriter(Writer):
             tables.insert(0, self._table)
         # An integer column that gets floats becomes one of floats.
         table = self._arrow.concat_tables(tables, promote_options="permissive")
-        new = self.path.with_name(f".{self.path.name}.new")
-        self._parquet.write_table(table, new)
-        new.replace(self.path)
+        new, file = new_beside(self.path)
+        try:
+            with file:
+                self._parquet.write_table(table, file)
+            new.replace(self.path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
         self._table, self._rows = table, []
 
     def _column(self, values: list[object]) -> "pyarrow.Array":

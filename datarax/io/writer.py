@@ -1,9 +1,9 @@
 """`Writer`: what all writers do. Results are written on a thread, in order, by process 0."""
 
 import atexit
+import os
 import queue
 import threading
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import jax
 import numpy as np
 
+from datarax._checks import warn
 from datarax._errors import MetricInputError, MetricTypeError, WriterError, WriterWarning
 from datarax._typing import ArrayLike
 
@@ -64,6 +65,8 @@ class Writer(ABC):
         self._failed: tuple[str, Exception, int] | None = None
         self._queue: queue.Queue[_Task] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
+        self._process = 0
+        """The process whose thread writes."""
 
     def open(self) -> None:  # noqa: B027, a subclass may leave it out
         """Makes what is written to; called before the first `put`."""
@@ -87,8 +90,9 @@ class Writer(ABC):
                 values are copied.
 
         Raises:
-            WriterError: the writer is closed; or an earlier call failed, and `on_error` is "raise".
-                These results are written all the same.
+            WriterError: the writer is closed, or was used before this process was forked; or an
+                earlier call failed, and `on_error` is "raise"; these results are written all the
+                same.
             MetricInputError: a result is called "step".
             MetricTypeError: the results hold an object that no writer can write.
         """
@@ -97,7 +101,9 @@ class Writer(ABC):
         # Checked and copied on each process, so that a wrong name is an error on all of them.
         items = named_items(results)
         if jax.process_index() == 0:
+            self._require_here("write")
             if self._thread is None:
+                self._process = os.getpid()
                 # A daemon: Python waits for other threads before it calls what `atexit` has.
                 self._thread = threading.Thread(target=self._work, name=_THREAD, daemon=True)
                 self._thread.start()
@@ -112,6 +118,7 @@ class Writer(ABC):
         Raises:
             WriterError: writing failed, and `on_error` is "raise".
         """
+        self._require_here("flush")
         if self._thread is not None and not self._closed:
             written = threading.Event()
             self._queue.put(written)
@@ -121,12 +128,15 @@ class Writer(ABC):
     def close(self) -> None:
         """Writes what is left, and closes. A second call does nothing.
 
+        In a process that was forked since, there is nothing left, and the files stay open for the
+        process that writes.
+
         Raises:
             WriterError: writing failed, and `on_error` is "raise".
         """
         if not self._closed:
             self._closed = True
-            if self._thread is not None:
+            if self._thread is not None and self._process == os.getpid():
                 self._queue.put(None)
                 self._thread.join()
                 atexit.unregister(self.close)  # which would keep the writer until the end
@@ -137,6 +147,14 @@ class Writer(ABC):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _require_here(self, call: str) -> None:
+        if self._thread is not None and self._process != os.getpid():
+            raise WriterError(
+                f"{type(self).__name__}.{call}: this process is a fork of process {self._process}, "
+                f"whose thread writes; make another writer in this process, or start it with the "
+                f"method spawn"
+            )
 
     def _work(self) -> None:
         opened = False
@@ -178,7 +196,7 @@ class Writer(ABC):
         )
         if self.on_error == "raise":
             raise WriterError(text) from error
-        warnings.warn(text, WriterWarning, stacklevel=3)
+        warn(text, WriterWarning)
 
 
 def named_items(results: object) -> Items:

@@ -16,11 +16,12 @@ from datarax.algebra.donated import unless_donated
 from datarax.algebra.fields import Config, field
 from datarax.algebra.memo import one_reading
 from datarax.algebra.row_merge import Target
-from datarax.algebra.state import State
+from datarax.algebra.state import State, refuse_leading_axes
 from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import everywhere, mesh_of, outside_mesh
 from datarax.metrics.call import Call
 from datarax.metrics.compiled import compiled
+from datarax.metrics.other_names import argument_suggestion
 from datarax.metrics.reading import Reading, as_array, jsonable, nan_if, rounded_doubles, unusable
 from datarax.metrics.routing import Outputs, Route, refuse_unknown_arguments
 from datarax.metrics.row_updates import updated_at
@@ -145,7 +146,7 @@ class Metric(State):
         """
         name = type(self).__name__
         reading = read(self).known(f"{name}.results()")
-        results = reading.checked(name).warned_of_bounds(name).on_host()
+        results = reading.checked(name).warned(name).on_host()
         return jsonable(results) if as_json else results
 
     if not TYPE_CHECKING:  # a checker says itself that it cannot be called
@@ -155,6 +156,10 @@ class Metric(State):
                 f"{type(self).__name__}: a metric is updated and then read, not called. Write "
                 f"metric = metric.update(...), and metric.compute() or metric.results()"
             )
+
+    @classmethod
+    def constructor_hint(cls, kwargs: Mapping[str, Any]) -> str:
+        return argument_suggestion(kwargs, inspect.signature(cls).parameters)
 
     def __dir__(self) -> list[str]:
         """What a user of the metric needs, and what its class adds; not what wrappers use."""
@@ -260,7 +265,7 @@ class Metric(State):
             # An optional argument may be missing, unless `from_outputs` names an output for it.
             elif route.required or route.routed:
                 raise MetricInputError(
-                    f"{route.metric} needs the output {route.output!r} for its argument "
+                    f"{type(self).__name__} needs the output {route.output!r} for its argument "
                     f"{route.argument!r}, and update() was given: "
                     f"{', '.join(sorted(outputs)) or 'none'}. Pass it, or name the right one with "
                     f".from_outputs({route.argument}=...)"
@@ -269,7 +274,7 @@ class Metric(State):
 
     def routes(self) -> list[Route]:
         """The arguments of `update`, each with the output of a step that feeds it."""
-        return list(_routes(type(self).__name__, _own_update(self), self.outputs))
+        return list(_routes(type(self), _own_update(self), self.outputs))
 
     def reading(self) -> "Reading":
         """The value, and the count of what could not be used."""
@@ -353,6 +358,7 @@ def read(metric: Metric) -> Reading:
 
     A metric with one copy for each device is merged first.
     """
+    refuse_leading_axes(metric)
     if metric.owns_mesh and not is_traced(metric):
         metric = metric.merged()
     return _reading(metric)
@@ -422,10 +428,10 @@ def _signature(update: Callable[..., State]) -> inspect.Signature:
 
 
 @lru_cache(maxsize=4096)
-def _routes(name: str, update: Callable[..., State], outputs: Outputs) -> tuple[Route, ...]:
+def _routes(cls: type, update: Callable[..., State], outputs: Outputs) -> tuple[Route, ...]:
     given = dict(outputs)
     return tuple(
-        Route(name, argument, given.get(argument, argument), required, argument in given)
+        Route(cls, argument, given.get(argument, argument), required, argument in given)
         for argument, required in _arguments(update)
     )
 

@@ -8,13 +8,13 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._checks import x64_enabled
-from datarax._errors import TracedValueError
+from datarax._errors import DataraxError, TracedValueError
 from datarax._typing import PyTree
 from datarax._update_context import ArgumentCheck, Recorder, in_update, update_context
 from datarax._xp import fetched, is_near, is_traced, on_host, xp
 from datarax.algebra.donated import refuse_donated
 from datarax.algebra.replication import folding, folding_on_host
-from datarax.algebra.state import walk
+from datarax.algebra.state import refuse_leading_axes, walk
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.call import is_numbers
 from datarax.metrics.routing import naming
@@ -84,8 +84,13 @@ def compiled(update: Update) -> Update:
             if plain and on_host(self) and not type(self).owns_mesh:
                 return quiet(self, *args, **kwargs)
             return run(self, *args, **kwargs)
-        except TypeError:
-            self.refuse_unknown_arguments(args, kwargs)
+        except Exception as error:
+            if isinstance(error, TypeError):
+                self.refuse_unknown_arguments(args, kwargs)
+            # NumPy and JAX only say that shapes differ. Before each update it would take time;
+            # where the update fits by chance, the reading raises.
+            if not isinstance(error, DataraxError):
+                refuse_leading_axes(self)
             raise
 
     return checked

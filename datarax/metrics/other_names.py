@@ -1,8 +1,8 @@
-"""Names by which a metric is known elsewhere, for the error of a name that is not exported."""
+"""Names by which metrics and their arguments are known elsewhere, for errors of unknown names."""
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 # In lower case, without underscores and the parts in `_PARTS`. A name that differs from that of its
 # class in these only, or that is its `short_name`, needs no entry.
@@ -50,6 +50,54 @@ _KNOWN_AS = {
     "wmape": "WeightedMeanAbsolutePercentageError",
 }
 _PARTS = ("binary", "multiclass", "multilabel", "score", "metric", "curve")
+
+
+# The arguments of constructors, in lower case without underscores: the first that a class takes.
+_ARGUMENTS = {
+    "classes": ("num_classes",),
+    "cutoff": ("k", "top_k", "threshold"),
+    "fromlogits": ("from_logits",),
+    "ignoreclass": ("ignore_index",),
+    "ignorelabel": ("ignore_index",),
+    "k": ("top_k",),
+    "labels": ("num_labels", "num_classes"),
+    "logits": ("from_logits",),
+    "maxval": ("data_range",),
+    "nanstrategy": ("on_invalid",),
+    "nbins": ("num_bins",),
+    "bins": ("num_bins",),
+    "nclasses": ("num_classes",),
+    "ngram": ("max_order", "n"),
+    "ngrams": ("max_order", "n"),
+    "nlabels": ("num_labels",),
+    "noutputs": ("num_outputs",),
+    "outputs": ("num_outputs",),
+    "quantile": ("q",),
+    "sparse": ("num_classes",),
+    "task": ("num_classes", "num_labels"),
+    "thr": ("threshold",),
+    "thresholds": ("threshold",),
+    "topk": ("k", "top_k"),
+    "topn": ("k", "top_k"),
+}
+
+
+def argument_suggestion(given: Collection[str], known: Collection[str]) -> str:
+    """What to write for the arguments that a constructor does not take, for the end of a message.
+
+    Args:
+        given: the names of the arguments that were given.
+        known: the names that it takes.
+    """
+    free = [name for name in known if name not in given]
+    meant = []
+    for name in given:
+        if name in known:
+            continue
+        also = [each for each in _ARGUMENTS.get(name.lower().replace("_", ""), ()) if each in free]
+        near = also[:1] or difflib.get_close_matches(name, free, 1, cutoff=0.75)
+        meant += [f"{each}= for {name}=" for each in near]
+    return f". Did you mean {', '.join(meant)}?" if meant else ""
 
 
 def suggestion(name: str, exported: Mapping[str, object], module: str = "") -> str:

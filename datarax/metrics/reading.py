@@ -14,6 +14,7 @@ from datarax._errors import (
     InvalidValuesError,
     InvalidValuesWarning,
     PrecisionWarning,
+    ScoresWarning,
     TracedValueError,
 )
 from datarax._numbers import number
@@ -23,7 +24,14 @@ from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.state import State, walk
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact, WholeOrFloat
-from datarax.statistics.invalid_counts import NOT_SAMPLED, Count, InvalidCounts, sum_of_counts
+from datarax.statistics.invalid_counts import (
+    KINDS,
+    NOT_SAMPLED,
+    Count,
+    InvalidCounts,
+    sum_of_counts,
+)
+from datarax.statistics.score_kinds import doubt
 
 OVERFLOWED = "sum of weights beyond the range of floats"
 """The kind of what is counted if a sum of weights has overflowed: then there is no result."""
@@ -34,10 +42,34 @@ OVERFLOWED = "sum of weights beyond the range of floats"
 class Unusable:
     """The data that a metric could not use."""
 
-    counts: dict[str, Count]
-    """How many values or examples, by kind: "NaN", "infinite", "out of range" and so on."""
+    by_kind: Count | None
+    """How many rows of each of `KINDS`, in one array: a program needs them apart nowhere."""
+    others: dict[str, Count]
+    """How many values or examples of other kinds."""
     example: jax.Array
     """The largest value that is out of range; -inf if it is not known."""
+    evidence: dict[str, Count] = dataclass_field(default_factory=dict)
+    """By what scores are taken for, how often each code of evidence was found: see `score_kinds`.
+    These are no data that could not be used."""
+    labels: int | None = dataclass_field(default=None, metadata={"static": True})
+    """How many labels there are, from 0; None if the metric takes no labels."""
+
+    @property
+    def counts(self) -> dict[str, Count]:
+        """How many values or examples, by kind: "NaN", "infinite", "out of range" and so on."""
+        by_kind: PyTree = self.by_kind
+        if by_kind is None:
+            return self.others
+        return dict(sorted({**self.others, **dict(zip(KINDS, by_kind, strict=True))}.items()))
+
+    @property
+    def mask(self) -> jax.Array:
+        """Whether there is any that spoils the result, as an array of shape ()."""
+        # Without the rows that did not fit a sample: an estimate from the others is a result.
+        others = {kind: count for kind, count in self.others.items() if kind != NOT_SAMPLED}
+        parts = [part != 0 for part in jax.tree.leaves((self.by_kind, others))]
+        parts = [xp.any(part) if part.ndim else part for part in parts]
+        return functools.reduce(xp.logical_or, parts, xp.zeros((), xp.bool_))
 
     @property
     def total(self) -> PyTree:
@@ -45,17 +77,9 @@ class Unusable:
         return sum_of_counts(self.counts.values())
 
     @property
-    def mask(self) -> jax.Array:
-        """Whether there is any that spoils the result, as an array of shape ()."""
-        # Without the rows that did not fit a sample: an estimate from the others is a result.
-        counts = {kind: count for kind, count in self.counts.items() if kind != NOT_SAMPLED}
-        parts = [part != 0 for part in jax.tree.leaves(counts)]
-        return functools.reduce(xp.logical_or, parts, xp.zeros((), xp.bool_))
-
-    @property
     def overflow(self) -> jax.Array:
         """Whether a sum of weights has overflowed, as an array of shape ()."""
-        return xp.asarray(self.counts.get(OVERFLOWED, False), xp.bool_)
+        return xp.asarray(self.others.get(OVERFLOWED, False), xp.bool_)
 
     @property
     def is_some(self) -> bool:
@@ -70,11 +94,30 @@ class Unusable:
         if "out of range" in counts and example > -np.inf:
             kinds.append(f"for example {example:.9g}")
         listed = f" ({', '.join(kinds)})" if kinds else ""
-        return f"{sum(counts.values())} values or examples could not be used{listed}"
+        described = f"{sum(counts.values())} values or examples could not be used{listed}"
+        return described + self.expected
+
+    @property
+    def expected(self) -> str:
+        """Which labels there are, if the example is none of them, for a message."""
+        example = float(self.example)
+        if self.labels is None or not example.is_integer() or 0 <= example < self.labels:
+            return ""
+        return f"; expected {'0 and 1' if self.labels == 2 else f'0 to {self.labels - 1}'}"
+
+    @property
+    def shift(self) -> str:
+        """What to do if labels are numbered from 1, which explains the example, for a message."""
+        if self.labels is None or self.example != self.labels:
+            return ""
+        counted = "1 and 2" if self.labels == 2 else f"from 1 to {self.labels}"
+        return f"If labels are {counted}, subtract 1 from them"
 
     def effect(self, policy: str) -> str:
         """What became of the result, for a message."""
-        if self.counts.get(OVERFLOWED):
+        if self.shift:
+            return f"{_SHIFTED[policy]}. {self.shift}"
+        if self.others.get(OVERFLOWED):
             return "so the result is NaN. Give smaller weights=: only their ratios matter to a mean"
         if any(int(count) for kind, count in self.counts.items() if kind != NOT_SAMPLED):
             return _EFFECTS[policy]
@@ -83,28 +126,44 @@ class Unusable:
     @property
     def hint(self) -> str:
         """What else to do about it, for the end of a message."""
-        full = any(int(self.counts.get(kind, 0)) for kind in ("beyond the capacity", NOT_SAMPLED))
+        full = any(int(self.others.get(kind, 0)) for kind in ("beyond the capacity", NOT_SAMPLED))
         return ". A larger capacity= holds more examples" if full else ""
 
 
 def unusable(metric: State) -> Unusable:
     """What a metric and all its states could not use."""
-    counts: dict[str, list[Count]] = {}
+    by_kind: list[Count] = []
+    others: dict[str, list[Count]] = {}
     example = xp.asarray(-np.inf, default_float())
     overflows: list[jax.Array] = []
+    evidence: dict[str, list[Count]] = {}
     # Every state reports its own counts, so nothing is counted twice.
     for each in walk(metric):
         overflows += overflowed(each)
-        for kind, count in each.unusable().items():
-            counts.setdefault(kind, []).append(count)
         if isinstance(each, InvalidCounts):
+            by_kind.append(each.by_kind)
             example = xp.maximum(example, each.largest.value)
-    totals = {kind: sum_of_counts(several) for kind, several in counts.items()}
+            if each.scores:
+                evidence.setdefault(each.scores, []).append(each.evidence())
+            continue
+        for kind, count in each.unusable().items():
+            others.setdefault(kind, []).append(count)
+    totals = {kind: sum_of_counts(several) for kind, several in others.items()}
     overflow = functools.reduce(xp.logical_or, overflows, np.zeros((), np.bool_))
     # On devices it is not known here, so it is always listed.
     if not on_host(overflow) or overflow:
         totals[OVERFLOWED] = overflow.astype(xp.int32)
-    return Unusable(totals, example)
+    found = {kind: sum_of_counts(several) for kind, several in evidence.items()}
+    total = sum_of_counts(by_kind) if by_kind else None
+    return Unusable(total, totals, example, found, _labels_of(metric))
+
+
+def _labels_of(metric: State) -> int | None:
+    """How many labels a metric takes, from 0, if it takes labels: 2 for a binary task."""
+    for each in walk(metric):
+        if "num_classes" in each.fields:
+            return vars(each)["num_classes"] or 2
+    return None
 
 
 class Presented:
@@ -251,8 +310,13 @@ class Reading:
             warn("\n".join(lines), InvalidValuesWarning)
         return self
 
-    def warned_of_bounds(self, name: str) -> Self:
-        """This reading; warns if the bounds of a value are farther apart than the metric allows."""
+    def warned(self, name: str) -> Self:
+        """This reading; warns if the scores were probably of another kind than they are taken for,
+        and if the bounds of a value are farther apart than the metric allows."""
+        for member, invalid in self.invalid.items():
+            for kind, counts in jax.device_get(invalid.evidence).items():
+                if said := doubt(kind, [int(count) for count in np.asarray(counts)]):
+                    warn(f"{member or name}: {said}", ScoresWarning)
         for member, limit in self.widest:
             lower, upper = jax.device_get(self.bounds[member])
             gap = np.ravel(np.subtract(upper, lower))
@@ -298,6 +362,10 @@ _EFFECTS = {
     "exclude": "and were left out. If the result should be NaN instead, read "
     'metric.replace(on_invalid="propagate")',
 }
+
+
+_SHIFTED = {"propagate": "so the result is NaN", "exclude": "and were left out"}
+"""The same, where no advice to leave labels out is given: another one explains them."""
 
 
 def rounded_doubles(value: PyTree) -> PyTree:

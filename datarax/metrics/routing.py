@@ -30,8 +30,8 @@ _NONE: Mapping[str, PyTree] = MappingProxyType({})
 class Route(NamedTuple):
     """One argument of the `update` of a metric, and the output of a step that feeds it."""
 
-    metric: str
-    """The name of the class of the metric."""
+    metric: type
+    """The class of the metric."""
     argument: str
     output: str | None
     """The name of the output; `None` if the argument is left out on purpose."""
@@ -46,7 +46,8 @@ class Route(NamedTuple):
     @property
     def label(self) -> str:
         """The metric, as an error names it."""
-        return f"{self.path!r} ({self.metric})" if self.path else self.metric
+        name = self.metric.__name__
+        return f"{self.path!r} ({name})" if self.path else name
 
     def inside(self, name: str) -> Self:
         """The route of a metric that is in a collection under this name."""

@@ -209,7 +209,7 @@ def _one_by_one(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:
 
 def element(stacked: S) -> S:
     """The empty state of one element of a stack."""
-    return jax.tree.map(lambda x: x[0], stacked).reset()
+    return jax.tree.map(lambda x: x[0], stacked).emptied()
 
 
 def _weighted(stacked: PyTree, calls: PyTree, target: Target) -> PyTree:

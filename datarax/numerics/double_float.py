@@ -117,7 +117,7 @@ class DoubleFloat:
 
     def to_float(self) -> jax.Array:
         """The nearest float: on the host of float64, on devices of the dtype of the parts."""
-        return self._number if self._is_wide and on_host(self._number) else self.high
+        return self._number if self._is_wide and self.is_on_host else self.high
 
     # Arithmetic. That of float64 parts is in `pairs`.
 

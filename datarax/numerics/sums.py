@@ -179,18 +179,27 @@ def run_sums(x: jax.Array | DoubleFloat, first: jax.Array, last: jax.Array) -> D
 
 
 def _run_sums_on_host(x: jax.Array, first: jax.Array, last: jax.Array) -> PyTree:
-    """`run_sums` in NumPy, of float64."""
+    """`run_sums` in NumPy, of float64. Several elements may begin a run that ends at one place."""
     size = x.shape[-1]
     line = np.arange(size)
     ends = np.where(last, line, size - 1)  # without a last element, a run ends with the line
     ends = np.minimum.accumulate(ends[..., ::-1], -1)[..., ::-1]
     sums = np.zeros(x.shape)
     begins = np.flatnonzero(first)
-    # The bounds of each run, one after the other: every other sum is that of a run.
+    if not begins.size:
+        return sums
     stops = begins + (ends - line).reshape(-1)[begins] + 1
-    bounds = np.stack([begins, stops], -1).reshape(-1)
-    if bounds.size:
-        sums.reshape(-1)[begins] = np.add.reduceat(np.append(x, 0.0), bounds)[::2]
+    # Each piece is from one beginning to the next, or to the end of the run. What lies between two
+    # runs is every other sum of `reduceat`.
+    bounds = np.stack([begins, np.minimum(stops, np.append(begins[1:], stops[-1]))], -1)
+    pieces = np.add.reduceat(np.append(x, 0.0), bounds.reshape(-1))[::2]
+    # A run is its piece and all later ones up to the same end. They are added in pairs, as on
+    # devices. Mostly a run is one piece, and the loop has no rounds.
+    left = np.searchsorted(stops, stops, side="right") - np.arange(stops.size)
+    for k in range(int(left.max() - 1).bit_length()):
+        step = 1 << k
+        pieces = pieces + np.where(left > step, np.append(pieces[step:], np.zeros(step)), 0)
+    sums.reshape(-1)[begins] = pieces
     return sums
 
 

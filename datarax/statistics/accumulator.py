@@ -169,7 +169,9 @@ class MetricAccumulator(MergesRows, ElementwiseState, kw_only=False):
             value = _python_int(int(value), self)
         if isinstance(value, Exact):
             return self.replace(parts=self._row.pairwise(self.parts, _parts(value, self)))
-        x = numeric(value, "MetricAccumulator: value")
+        # What a formula gives on the host, in float64, is not rounded.
+        is_given = isinstance(value, np.ndarray) and value.dtype == np.float64
+        x: Any = value if is_given else numeric(value, "MetricAccumulator: value")
         batch = x.ndim - len(self.shape)
         if batch < 0 or x.shape[batch:] != self.shape:
             raise MetricInputError(

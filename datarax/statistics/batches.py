@@ -25,15 +25,21 @@ from datarax._typing import ArrayLike, Weights
 from datarax._update_context import check_values
 from datarax._xp import all_finite, lax, on_host, xp
 from datarax.numerics.limbs import difference, is_wide
-from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite, not_logits, out_of_range
+from datarax.statistics.invalid_counts import (
+    Invalid,
+    is_nan,
+    no_weights,
+    not_finite,
+    not_logits,
+    out_of_range,
+)
+from datarax.statistics.score_kinds import FLOAT32_EPS, ScoreKind, eps_of, evidence, root_eps
 from datarax.statistics.thresholds import (
-    FLOAT32_EPS,
     check_binary_logits,
     check_known,
     check_logits,
     check_one_hot,
-    eps_of,
-    root_eps,
+    check_sums,
 )
 
 
@@ -48,7 +54,8 @@ class Examples(NamedTuple):
     weight: jax.Array
     """The weight of each example, from `rows_weight`, of the shape of `target`."""
     invalid: Invalid
-    """The invalid examples: they cannot be used, and their given weight is not zero."""
+    """The invalid examples: they cannot be used, and their given weight is not zero. Of others, the
+    evidence that scores are of another kind."""
     eps: float
     """The distance from 1 to the next float in the dtype of the given scores; that of float32 for a
     coarser dtype and for integers."""
@@ -82,6 +89,7 @@ def examples(
     threshold: float | None = None,
     infinite: bool = False,
     from_logits: bool = False,
+    kind: ScoreKind = "",
     name: str = "preds",
 ) -> Examples:
     """Checks a batch of scores and targets.
@@ -104,6 +112,7 @@ def examples(
         from_logits: whether `preds` are logits, of a softmax for multiclass, else of a sigmoid.
             Then -inf is valid, and scores that are known outside `jit` to be probabilities, or of a
             sigmoid seem to be, give a warning.
+        kind: what the scores are taken for. Evidence of another kind is in `Examples.invalid`.
         name: the name of `preds` in messages.
 
     Raises:
@@ -159,6 +168,8 @@ def examples(
         )
         # An invalid target becomes label 0, so that every label can index the scores.
         labels = xp.where(known, target, xp.zeros((), target.dtype)).astype(xp.int32)
+    if kind:
+        unusable |= Invalid(evidence(kind, scores, given))
     weight, invalid = kept_weight(unusable, weights, target, ignore_index)
     if num_classes is None:
         check_values(check_known, as_given, ignore_index, threshold, name)
@@ -166,6 +177,8 @@ def examples(
             check_values(check_binary_logits, as_given, ignore_index, name)
     elif from_logits:
         check_values(check_logits, as_given, ignore_index, name)
+    elif kind == "distributions":
+        check_values(check_sums, as_given, ignore_index, name)
     return Examples(scores, labels, weight, invalid, min(eps_of(given), FLOAT32_EPS))
 
 
@@ -478,7 +491,7 @@ def rows_weight(
     Raises:
         MetricInputError: the weights do not broadcast against the leading axes of the rows.
     """
-    valid = unusable.code == 0
+    valid = unusable.usable
     if weights is None:
         return valid, unusable
     w = on_leading_axes(numeric(weights, name), valid.shape, name, "examples")
@@ -487,5 +500,5 @@ def rows_weight(
     w = as_float(w)
     w = xp.where(xp.abs(w) < least_weight(), xp.zeros((), w.dtype), w)
     # The default float may turn a large float64 weight into infinity: so the cast comes first.
-    invalid = unusable.where(w != 0) | not_finite(w) | out_of_range(w < 0, w)
+    invalid = unusable.where(w != 0) | no_weights(w)
     return xp.where(invalid.mask, 0, w), invalid

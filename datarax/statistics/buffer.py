@@ -17,7 +17,7 @@ from datarax.distributed.merge_ops import added_limbs, limbs_to_add, zeros
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.exact import Exact
 from datarax.numerics.limbs import Limbs, add_limbs, as_double, sum_integers
-from datarax.statistics.batches import pairs, rows_weight
+from datarax.statistics.batches import least_weight, pairs, rows_weight
 from datarax.statistics.cross_moments import check_features
 from datarax.statistics.invalid_counts import NOT_SAMPLED, CountsInvalid, not_finite
 
@@ -109,7 +109,7 @@ class Rows(Positioned, LeafState, kw_only=False):
         before = xp.where(xp.arange(filled.size, dtype=xp.int32) < index, filled, 0)
         # The sum, cut off at the capacity: the sum itself may overflow.
         start = lax.associative_scan(lambda a, b: a + xp.minimum(b, self.capacity - a), before)[-1]
-        empty = self.reset()
+        empty = self.emptied()
         moved = empty.with_parts({"filled": start, "lost": self.lost})
         moved = moved.append(xp.asarray(self.data), self.is_filled)
         return moved.with_parts({"filled": moved.filled - start})
@@ -229,6 +229,8 @@ class PairBuffer(KeepsRows, CountsInvalid, kw_only=False):
         w = xp.broadcast_to(w, p.shape)
         x, y = (as_double(numeric(each, "preds")) for each in (preds, target))
         data = xp.stack([part.reshape(-1) for part in (*x, *y, as_float(w))], -1)
+        # Copied as they are, subnormal numbers would differ from zero when they are read.
+        data = xp.where(xp.abs(data) >= least_weight(), data, 0)
         return self.with_batch(invalid, rows=self.rows.append(data, w.astype(xp.bool_).reshape(-1)))
 
     @property

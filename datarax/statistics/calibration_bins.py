@@ -1,12 +1,13 @@
 """`CalibrationBins`: how often predictions of each confidence are right."""
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import NamedTuple, Self
 
 import jax
 import numpy as np
 
-from datarax._checks import as_float, positive_int
+from datarax._checks import as_float, default_float, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, on_host, special, xp
@@ -18,7 +19,7 @@ from datarax.numerics.pairs import two_product
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, examples, first_highest, is_class
-from datarax.statistics.invalid_counts import CountsInvalid
+from datarax.statistics.invalid_counts import CountsInvalid, InvalidCounts
 from datarax.statistics.scatter_counts import host_sum, scatter_floats
 
 
@@ -78,6 +79,8 @@ class CalibrationBins(CountsInvalid):
             positive_int(self.num_bins, "num_bins")
         if self.classwise and self.num_classes is None:
             raise MetricInputError("classwise=True is for multiclass; give num_classes=")
+        if self.from_logits:
+            self.invalid = InvalidCounts("sigmoid" if self.num_classes is None else "softmax")
         empty = np.zeros((self.groups, self.num_bins or _cells(self.groups).size))
         self.weight = MetricAccumulator(empty)
         self.confidence = MetricAccumulator(empty)
@@ -103,6 +106,7 @@ class CalibrationBins(CountsInvalid):
             num_labels=self.num_labels,
             probabilities=not self.from_logits,
             from_logits=self.from_logits,
+            kind=self.invalid.scores,
             ignore_index=self.ignore_index,
         )
         confidence, correct = self._judged(seen)
@@ -114,10 +118,12 @@ class CalibrationBins(CountsInvalid):
         )
         counts = weight.astype(xp.bool_)
         confidence = xp.where(counts, confidence, 0)
+        # On the host too, the bin is that of the nearest default float: 1/3 is above 5/15.
+        near = confidence.astype(default_float())
         if self.num_bins is None:
-            place = _cells(self.groups).of(confidence)
+            place = _cells(self.groups).of(near)
         else:
-            place = equal_width(confidence, self.num_bins)
+            place = equal_width(near, self.num_bins)
         groups, bins = self.weight.shape
         if groups > 1:
             place = place + lax.broadcasted_iota(xp.int32, place.shape, 1) * bins
@@ -138,14 +144,12 @@ class CalibrationBins(CountsInvalid):
         """The confidences, and which are correct: (..., groups)."""
         x, target = seen.preds, seen.target
         if self.num_classes is None:
-            p = special.expit(x) if self.from_logits else x
+            p = _rounded_once(special.expit, x) if self.from_logits else x
             return (p, target) if self.num_labels else (p[..., None], target[..., None])
         if self.classwise:
-            p = special.softmax(x, axis=-1) if self.from_logits else x
+            p = _rounded_once(partial(special.softmax, axis=-1), x) if self.from_logits else x
             return p, is_class(target, self.num_classes)
-        # The greatest probability of a softmax is 1 / sum(exp(x - max)): no term overflows.
-        top = xp.max(x, -1)[..., None]
-        p = 1 / xp.sum(xp.exp(x - top), -1, keepdims=True) if self.from_logits else top
+        p = _rounded_once(_top_of_softmax, x) if self.from_logits else xp.max(x, -1)[..., None]
         return p, (first_highest(x) == target)[..., None]
 
     def bins(self, num_bins: int) -> Bins:
@@ -156,6 +160,20 @@ class CalibrationBins(CountsInvalid):
         """
         stored = Bins(self.weight.double, self.confidence.double, self.correct.double)
         return stored if self.num_bins is not None else _equal_mass(stored, num_bins)
+
+
+def _top_of_softmax(x: jax.Array) -> jax.Array:
+    """The greatest probability of a softmax, (..., 1)."""
+    # It is 1 / sum(exp(x - max)): no term overflows.
+    return 1 / xp.sum(xp.exp(x - xp.max(x, -1, keepdims=True)), -1, keepdims=True)
+
+
+def _rounded_once(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """`function(x)` of floats, computed in float64 where the devices have it, and rounded.
+
+    So a probability near the edge of a bin is in the same bin on the host and on devices.
+    """
+    return DoubleFloat.of(x).evaluated(function)
 
 
 def equal_width(p: jax.Array, num_bins: int) -> jax.Array:

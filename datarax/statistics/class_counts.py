@@ -6,7 +6,7 @@ from typing import Self
 import jax
 import numpy as np
 
-from datarax._checks import default_float, positive_int, refuse_ignored
+from datarax._checks import default_float, numeric, positive_int, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
@@ -17,13 +17,14 @@ from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import double_from_int
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, check_task, examples, predictions
-from datarax.statistics.invalid_counts import CountsInvalid, Invalid
+from datarax.statistics.invalid_counts import CountsInvalid, Invalid, InvalidCounts
 from datarax.statistics.scatter_counts import ScatterCounts, count_labels
 from datarax.statistics.thresholds import (
     HIGHEST_SCORE,
     checked_threshold,
     is_above,
     of_probabilities,
+    score_kind,
 )
 
 
@@ -39,6 +40,13 @@ class ThresholdCounts(CountsInvalid):
 
     def __post_init__(self) -> None:
         self.threshold = checked_threshold(self.threshold, self.from_logits)
+        if self.has_threshold:
+            self.invalid = InvalidCounts(score_kind(self.threshold, self.from_logits))
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether scores are compared with the threshold: not of a multiclass task."""
+        return True
 
     def above_threshold(
         self,
@@ -54,6 +62,7 @@ class ThresholdCounts(CountsInvalid):
         Raises:
             MetricInputError: the shapes do not fit together; shows both.
         """
+        preds = numeric(preds, name)
         batch = examples(
             preds,
             target,
@@ -62,9 +71,11 @@ class ThresholdCounts(CountsInvalid):
             ignore_index=self.ignore_index,
             threshold=of_probabilities(self.threshold, self.from_logits),
             from_logits=self.from_logits,
+            kind=self.invalid.scores,
             name=name,
         )
-        return batch._replace(preds=is_above(batch.preds, self.threshold, self.from_logits))
+        above = is_above(batch.preds, self.threshold, self.from_logits, preds.dtype)
+        return batch._replace(preds=above)
 
 
 class TaskCounts(ThresholdCounts):
@@ -109,6 +120,10 @@ class TaskCounts(ThresholdCounts):
                 "highest logit is also the highest probability, so leave it out with num_classes="
             )
         super().__post_init__()
+
+    @property
+    def has_threshold(self) -> bool:
+        return self.num_classes is None
 
     @property
     def size(self) -> int:

@@ -110,7 +110,7 @@ class TwoMoments(CrossedMoments):
 
     def product(self, x: PyTree, y: PyTree) -> PyTree:
         # For distances of means, floats are enough.
-        x, y = (z.high if isinstance(z, DoubleFloat) else z for z in (x, y))
+        x, y = (z.to_float() if isinstance(z, DoubleFloat) else z for z in (x, y))
         return x[0] * y[1]
 
     def by_row(self, rows: int) -> "RowMoments":

@@ -5,7 +5,7 @@ from typing import Self
 import jax
 import numpy as np
 
-from datarax._checks import default_float, numeric, positive_int
+from datarax._checks import float_dtype, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
@@ -74,7 +74,7 @@ class Distinct(CountsInvalid, kw_only=False):
 
     def count(self) -> jax.Array:
         """The estimate, a float; 0 where there is no data."""
-        registers, dtype = self.registers.value, default_float()
+        registers, dtype = self.registers.value, float_dtype(self.registers.value)
         size = registers.size
         empty = xp.sum(registers == 0, dtype=xp.int32).astype(dtype)
         filled = xp.where(registers > 0, xp.exp2(-registers.astype(dtype)), 0)

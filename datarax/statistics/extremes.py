@@ -12,7 +12,7 @@ from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
-from datarax.numerics.exact import Exact, exact
+from datarax.numerics.exact import Exact, WholeOrFloat, exact
 from datarax.numerics.limbs import as_double
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import nan_where
@@ -95,10 +95,20 @@ class Extremes(CountsInvalid):
 
     @property
     def maximum(self) -> jax.Array | Exact:
-        """The greatest value, without rounding: an `Exact`, or a float64; NaN without data."""
+        """The greatest value, without rounding, integers up to 2**63; NaN without data."""
         return _nan_without_data(self.greatest.double)
 
 
 def _nan_without_data(x: DoubleFloat) -> jax.Array | Exact:
     # Infinite values are excluded, so an infinity here is the identity: no data.
-    return exact(x.map(lambda part: nan_where(~xp.isfinite(x.high), part)))
+    some = xp.isfinite(x.high)
+    double = x.map(lambda part: nan_where(~some, part))
+    if x.dtype.itemsize == 4:
+        return exact(double)
+    # Only an integer above 2**53 has a lower part beside one of float64.
+    half = x.high / 2
+    fits = (xp.abs(half) < 2.0**62) | ((xp.abs(half) == 2.0**62) & (x.high * x.low < 0))
+    is_whole = some & fits & (x.low != 0)
+    # Half of it first: 2**63 - 1 has the upper part 2**63, which int64 does not hold.
+    half, low = (xp.where(is_whole, part, 0).astype(np.int64) for part in (half, x.low))
+    return WholeOrFloat(half + low + half, double, ~is_whole)

@@ -9,16 +9,23 @@ import numpy as np
 
 from datarax._checks import as_float, is_integer
 from datarax._typing import ArrayLike, PyTree
-from datarax._xp import all_finite, lax, on_host, xp
+from datarax._xp import all_finite, on_host, xp
+from datarax.algebra.fields import state
 from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
+from datarax.statistics.score_kinds import ScoreKind, number_of_codes
 
-KINDS = ("infinite", "NaN", "out of range")
-"""Why a row is invalid, by its code from 1 to 3. A row has the highest code that applies."""
-_INFINITE, _NAN, _OUT_OF_RANGE = 1, 2, 3
+KINDS = (
+    "infinite",
+    "NaN",
+    "out of range",
+    "with weights that are NaN, infinite or negative",
+)
+"""Why a row is invalid, by its code from 4 to 7. A row has the highest code that applies."""
+_EVIDENCE, _INFINITE, _NAN, _OUT_OF_RANGE, _NO_WEIGHT = 3, 4, 5, 6, 7
 NOT_SAMPLED = "beyond the capacity of the sample"
 """The kind of rows that did not fit, where the result is an estimate from those that did."""
 
@@ -30,10 +37,11 @@ S = TypeVar("S", bound=State)
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Invalid:
-    """Which rows cannot be used, and why."""
+    """Which rows cannot be used, and why; and which are evidence of another kind of scores."""
 
     code: jax.Array
-    """For each row, 0 if it can be used, else the code of a kind, as int8."""
+    """For each row, the code of a kind if it cannot be used, else a code of `score_kinds`, from 0
+    to 3, as int8."""
     value: jax.Array | None = None
     """For each row, the value that is out of range; -inf for other rows. None if not known."""
 
@@ -45,11 +53,16 @@ class Invalid:
     @property
     def mask(self) -> jax.Array:
         """The mask of the invalid rows."""
-        return self.code != 0
+        return self.code > _EVIDENCE
+
+    @property
+    def usable(self) -> jax.Array:
+        """The mask of the other rows."""
+        return self.code <= _EVIDENCE
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is known, on the host, that no row is invalid."""
+        """Whether it is known, on the host, that no row is invalid, nor evidence."""
         return on_host(self.code) and not np.count_nonzero(self.code)
 
     def __getitem__(self, index: int | slice | tuple | jax.Array | np.ndarray) -> "Invalid":
@@ -129,22 +142,42 @@ def out_of_range(bad: jax.Array, value: jax.Array | None = None) -> Invalid:
     return Invalid(bad.astype(xp.int8) * _OUT_OF_RANGE, value)
 
 
-class InvalidCounts(State):
+def no_weights(w: jax.Array) -> Invalid:
+    """The rows whose weights, floats, are NaN, infinite or negative."""
+    bad = ~((w >= 0) & (w < xp.inf))
+    if on_host(bad) and not np.count_nonzero(bad):
+        return _none(bad, ())
+    return Invalid(bad.astype(xp.int8) * _NO_WEIGHT)
+
+
+class InvalidCounts(State, kw_only=False):
     """How many rows could not be used, by kind, and an example of a value out of range.
+
+    Also how many rows are evidence that scores are of another kind than they are taken for.
 
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.statistics.invalid_counts import InvalidCounts, not_finite
         >>> x = jnp.array([1.0, jnp.nan, jnp.inf, jnp.nan])
         >>> counts = InvalidCounts().update(not_finite(x))
-        >>> print(counts.value, counts.unusable())
-        3 {'infinite': 1, 'NaN': 2, 'out of range': 0}
+        >>> print(counts.value, counts.counts.value)
+        3 [1 2 0 0]
     """
 
-    counts = MetricAccumulator(np.zeros(len(KINDS), np.int32))
-    """The number of rows of each kind, exact to 2**63."""
+    scores: ScoreKind = ""
+    """What scores are taken for, if there are scores: see `score_kinds`."""
+    counts: MetricAccumulator = state()
+    """The number of rows of each kind, then of each code of evidence; exact to 2**63."""
     largest = MetricAccumulator(-np.inf, MetricReduceOp.max)
     """The largest value out of range, where values are known."""
+
+    def __post_init__(self) -> None:
+        self.counts = MetricAccumulator(np.zeros(len(self._codes), np.int32))
+
+    @property
+    def _codes(self) -> tuple[int, ...]:
+        kinds = range(_INFINITE, _NO_WEIGHT + 1)
+        return (*kinds, *range(1, number_of_codes(self.scores) + 1))
 
     def update(self, invalid: Invalid | jax.Array) -> Self:
         """Folds in a batch of rows: from `rows_weight`, or a mask of those out of range."""
@@ -152,10 +185,10 @@ class InvalidCounts(State):
             invalid = out_of_range(xp.asarray(invalid, xp.bool_))
         if invalid.is_empty:
             return self
-        codes = xp.arange(1, len(KINDS) + 1, dtype=xp.int8)
         rows = tuple(range(invalid.code.ndim))
+        codes = np.expand_dims(np.array(self._codes, np.int8), rows)
         # A row has one code, so each row counts for at most one kind.
-        found = invalid.code[..., None] == lax.expand_dims(codes, rows)
+        found = invalid.code[..., None] == codes
         changes = {"counts": self.counts.update(xp.sum(found, rows, dtype=xp.int32))}
         if invalid.value is not None:
             changes["largest"] = self.largest.update(as_float(invalid.value))
@@ -170,8 +203,18 @@ class InvalidCounts(State):
         return sum_of_counts(self.unusable().values())
 
     def unusable(self) -> dict[str, Count]:
-        counts = self.counts.value
+        counts = self.by_kind
         return {kind: counts[i] for i, kind in enumerate(KINDS)}
+
+    @property
+    def by_kind(self) -> Count:
+        """How many rows of each of `KINDS`."""
+        counts = self.counts.value
+        return counts[: len(KINDS)] if self.scores else counts
+
+    def evidence(self) -> Count:
+        """How often each code of evidence was found."""
+        return self.counts.value[len(KINDS) :]
 
     def example(self) -> jax.Array:
         """The largest value out of range; -inf if there is none, or it is not known."""
@@ -198,19 +241,20 @@ def with_invalid_of(before: S, after: S) -> S:
         lambda x, y: with_invalid_of(x, y) if isinstance(y, State) else y,
         before.children(),
         after.children(),
-        is_leaf=lambda x: isinstance(x, State),
+        # What stands for a state in the update of a row may hold more arrays after it.
+        is_leaf=lambda x: hasattr(x, "holds_arrays"),
     )
     return after.with_parts(parts)
 
 
 def sum_of_counts(counts: Iterable[Count]) -> Count:
-    """The sum of several counts, exact to 2**63."""
+    """The sum of several counts, or arrays of counts of one shape, exact to 2**63."""
     first, *others = counts or [0]
     if not others:
         return first
     if on_host(first, *others) and all(isinstance(each, Exact) for each in (first, *others)):
         return Exact.of(sum(map(np.asarray, others), np.asarray(first)))
-    total = MetricAccumulator(0)
+    total = MetricAccumulator(np.zeros(getattr(first, "shape", ()), np.int32))
     for count in (first, *others):
         total = total.update(count)
     return total.value

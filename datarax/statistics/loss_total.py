@@ -9,13 +9,16 @@ from datarax._checks import numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import difference, difference_in_unit, float_or_double
 from datarax.numerics.products import row_cosines
 from datarax.numerics.scaled_double import scaled_power
+from datarax.numerics.scaling import one_where_zero
 from datarax.numerics.special import log_cosh, tweedie_deviance
 from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import CountsInvalid
 from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
+from datarax.statistics.thresholds import rounded_to
 
 LossName = Literal[
     "squared log",
@@ -53,8 +56,7 @@ class Loss(NamedTuple):
     of_rows: bool = False
     """Whether an example is a row, of any length, with one loss."""
     compares: bool = False
-    """Whether the functions only compare values: then integers that a float would round are given
-    as double-floats."""
+    """Whether the functions take only which values are at least the parameter, as booleans."""
 
 
 def _squared_log(p: jax.Array, t: jax.Array, e: jax.Array, _: float) -> jax.Array:
@@ -64,9 +66,10 @@ def _squared_log(p: jax.Array, t: jax.Array, e: jax.Array, _: float) -> jax.Arra
 
 
 def _symmetric_percentage(p: jax.Array, t: jax.Array, e: jax.Array, _: float) -> jax.Array:
-    # Each is halved first, because the sum of two large values may overflow.
-    middle = xp.abs(p) * 0.5 + xp.abs(t) * 0.5
-    return xp.abs(e) / xp.where(middle == 0, 1, middle)
+    # Over the greater of both, because their sum may overflow, and half of it underflow.
+    p, t = xp.abs(p), xp.abs(t)
+    greatest = one_where_zero(xp.maximum(p, t))
+    return xp.abs(e) / greatest * (2 / (1 + xp.minimum(p, t) / greatest))
 
 
 def _huber(p: jax.Array, t: jax.Array, e: jax.Array, delta: float) -> jax.Array:
@@ -114,12 +117,19 @@ LOSSES: dict[LossName, Loss] = {
     ),
     # Events are values of at least the threshold: hits, and hits, misses and false alarms.
     "critical success": Loss(
-        lambda p, t, e, threshold: (p >= threshold) & (t >= threshold),
-        lambda p, t, threshold: (p >= threshold) | (t >= threshold),
+        lambda p, t, e, _: p & t,
+        lambda p, t, _: p | t,
         compares=True,
     ),
     "cosine": Loss(lambda p, t, e, _: row_cosines(p, t), of_rows=True),
 }
+
+
+def _reaches(x: jax.Array, threshold: float) -> jax.Array:
+    """Which values are at least the threshold; large integers are not rounded."""
+    value = float_or_double(x)
+    is_rounded = not isinstance(value, DoubleFloat)
+    return value >= (rounded_to(x.dtype, threshold) if is_rounded else threshold)
 
 
 class LossTotal(CountsInvalid, kw_only=False):
@@ -167,8 +177,8 @@ class LossTotal(CountsInvalid, kw_only=False):
         e, unit = difference_in_unit(*given) if degree else (difference(*given), xp.int32(0))
         e = xp.where(counts, e, 0)
         if row.compares:
-            p, t = map(float_or_double, given)
-        p, t = jax.tree.map(lambda x: xp.where(counts, x, 1), (p, t))
+            p, t = (_reaches(x, parameter) for x in given)
+        p, t = (xp.where(counts, x, xp.ones((), x.dtype)) for x in (p, t))
         w = w[..., 0] if row.of_rows else xp.broadcast_to(w, p.shape)
         value = row.value(p, t, e, parameter)
         scale = row.scale(p, t, parameter) if row.scale else xp.ones(w.shape, xp.bool_)

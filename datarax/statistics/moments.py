@@ -161,14 +161,14 @@ class CentralMoments(ElementwiseState, kw_only=False):
     def plus(self, other: Any, total: DoubleFloat, apart: "Apart") -> Self:
         """The merge with moments in equal units; `total` is the weight of both."""
         (_, mean, powers), (_, _, other_powers) = self.doubles(), other.doubles()
-        share, d = apart.share, apart.means.high
+        share, d = apart.share, apart.means.to_float()
         # The merged mean is `share * d` above the mean of self, and `rest * d` below that of other.
         # `cross[k - 2]` is what the k-th power gains from this. `a` and `b` are the powers of self
         # and of other, from k = 2 on.
         cross = [d * d * apart.factor] if self.order > 1 else []
         if self.order > 2:
             rest, factor = apart.rest, apart.factor
-            a, b = ([p.high for p in each] for each in (powers, other_powers))
+            a, b = ([p.to_float() for p in each] for each in (powers, other_powers))
             cross.append(d**3 * factor * (rest - share) + 3 * d * (rest * b[0] - share * a[0]))
             if self.order > 3:
                 cross.append(
@@ -194,7 +194,7 @@ class CentralMoments(ElementwiseState, kw_only=False):
             # A co-moment has axes of its own; all elements have the same weight.
             return xp.where(some if x.shape == some.shape else some[0], x, nothing)
 
-        return jax.tree.map(kept, held, held.reset())
+        return jax.tree.map(kept, held, held.emptied())
 
     def canonical(self) -> Self:
         # In units of 1 where the powers of ordinary numbers of values stay in the range of floats.
@@ -236,13 +236,13 @@ class Apart(NamedTuple):
 
         The merged sum of squares is the sum of both plus the factor times the distance squared.
         """
-        return self.weight.high * self.share
+        return self.weight.to_float() * self.share
 
 
 def _share(part: DoubleFloat, total: DoubleFloat) -> jax.Array:
     """`part / total`; 0 if the total is 0."""
     some = total.high != 0
-    return (part / total.map(lambda x: xp.where(some, x, xp.ones((), x.dtype)))).high
+    return (part / total.map(lambda x: xp.where(some, x, xp.ones((), x.dtype)))).to_float()
 
 
 def unit_exponent(greatest: jax.Array, digits: int) -> jax.Array:

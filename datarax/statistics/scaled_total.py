@@ -74,7 +74,7 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
             w: booleans or floats, which broadcast against `x`; `None` for one.
         """
         if on_host(x, w) and not x64_enabled():
-            return self.reset()._plus_on_host(_host_sum(x, w, len(self.shape)))
+            return self.emptied()._plus_on_host(_host_sum(x, w, len(self.shape)))
         if w is not None:
             w = xp.broadcast_to(w, x.shape)
         if w is not None and w.dtype != xp.bool_:
@@ -127,7 +127,7 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
     def root(self, power: float) -> jax.Array:
         """The sum to the power of `1 / power`, of a sum that is not negative."""
         exponent = xp.asarray(self.exponent)
-        sums = self.scaled.high
+        sums = self.scaled.to_float()
         # (s * 2**e)**(1/p) is s**(1/p) * 2**whole * 2**(rest/p), with e = whole * p + rest, so that
         # the last factor is from 1 to 2.
         whole = xp.floor(exponent.astype(sums.dtype) / xp.asarray(power, sums.dtype))

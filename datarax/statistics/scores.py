@@ -8,7 +8,6 @@ import numpy as np
 from datarax._checks import as_float, default_float, is_integer, numeric
 from datarax._errors import MetricTypeError
 from datarax._typing import ArrayLike, Weights
-from datarax._update_context import check_values
 from datarax._xp import lax, special, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
@@ -21,8 +20,8 @@ from datarax.numerics.sums import run_sums, suffix_sums
 from datarax.statistics.adaptive_bins import AdaptiveBins
 from datarax.statistics.batches import check_task, examples, is_class
 from datarax.statistics.buffer import KeepsRows, Rows
-from datarax.statistics.invalid_counts import CountsInvalid
-from datarax.statistics.thresholds import check_sums
+from datarax.statistics.invalid_counts import CountsInvalid, InvalidCounts
+from datarax.statistics.score_kinds import ScoreKind
 
 
 class Groups(NamedTuple):
@@ -121,7 +120,7 @@ class Scores(CountsInvalid):
 
     from_logits: bool | None = None
     """Whether scores are logits: of a softmax for multiclass, else of a sigmoid. `None` is as
-    `False`, but warns if rows of a multiclass task that are known outside `jit` do not sum to 1."""
+    `False`, but rows of a multiclass task that do not sum to 1 are counted, for a warning."""
     pooled: bool = False
     """Whether the classes of an example are examples of one binary task."""
 
@@ -129,6 +128,13 @@ class Scores(CountsInvalid):
         check_task(self.num_classes, self.num_labels)
         if self.num_classes is None:
             self.from_logits = bool(self.from_logits)
+        self.invalid = InvalidCounts(self._score_kind)
+
+    @property
+    def _score_kind(self) -> ScoreKind:
+        if self.from_logits:
+            return "sigmoid" if self.num_classes is None else "softmax"
+        return "distributions" if self.from_logits is None else ""
 
     @property
     def size(self) -> int:
@@ -142,10 +148,9 @@ class Scores(CountsInvalid):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the scores are not floats, or the labels are not integers.
         """
-        as_given = target, weights, preds
-        preds = numeric(preds, "preds")
-        if is_integer(preds):
-            raise MetricTypeError(f"preds has dtype {preds.dtype}; expected scores, as floats")
+        given = numeric(preds, "preds")
+        if is_integer(given):
+            raise MetricTypeError(f"preds has dtype {given.dtype}; expected scores, as floats")
         scores, target, w, invalid, _ = examples(
             preds,
             target,
@@ -155,9 +160,8 @@ class Scores(CountsInvalid):
             ignore_index=self.ignore_index,
             infinite=True,
             from_logits=bool(self.from_logits),
+            kind=self.invalid.scores,
         )
-        if self.from_logits is None:
-            check_values(check_sums, as_given, self.ignore_index, "preds")
         if self.from_logits:
             scores = _log_odds(scores, self.num_classes is not None)
         if self.num_classes is not None:
@@ -202,7 +206,11 @@ def _log_odds(logits: jax.Array, of_softmax: bool) -> jax.Array:
 
     So an impossible class may have a logit of -1e9, and does not widen the bins of other scores.
     """
-    z = softmax_log_odds(logits) if of_softmax else logits
+    z = logits
+    if of_softmax:
+        # In float64 and then rounded, as they are stored: so the same logits in another order of
+        # the classes have the same log-odds, on the host and on devices.
+        z = DoubleFloat.of(logits).evaluated(softmax_log_odds).astype(default_float())
     return xp.where(xp.abs(z) > _MOST_LOG_ODDS, xp.sign(z) * xp.inf, z)
 
 

@@ -9,11 +9,12 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from datarax._checks import is_integer, real, warn
+from datarax._checks import default_float, is_integer, real, warn
 from datarax._errors import MetricInputError, ScoresWarning
 from datarax._typing import Array, ArrayLike, Weights
 from datarax._update_context import update_context
 from datarax._xp import xp
+from datarax.statistics.score_kinds import FEW, FLOAT32_EPS, ScoreKind, advice, eps_of, root_eps
 
 HIGHEST_SCORE = "with num_classes=, where the class of the highest score is predicted"
 """Why a threshold has no effect."""
@@ -34,11 +35,25 @@ def checked_threshold(threshold: float, from_logits: bool) -> float:
     return threshold
 
 
-def is_above(scores: jax.Array, threshold: float, from_logits: bool) -> jax.Array:
-    """Which scores, or with `from_logits` which sigmoids of the scores, are above the threshold."""
+def is_above(scores: jax.Array, threshold: float, from_logits: bool, dtype: np.dtype) -> jax.Array:
+    """Which scores, or with `from_logits` which sigmoids of the scores, are above the threshold.
+
+    `dtype` is that of the scores as they were given: see `rounded_to`.
+    """
     if from_logits:
         return scores > logit_below(threshold, np.dtype(scores.dtype).name)
-    return scores > threshold
+    return scores > rounded_to(dtype, threshold)
+
+
+@lru_cache(maxsize=256)
+def rounded_to(dtype: np.dtype, threshold: float) -> float:
+    """The threshold, rounded to the dtype of the scores that are compared with it.
+
+    So a score of 0.3 in float32 equals a threshold of 0.3. To the default float for integers.
+    """
+    if not xp.issubdtype(dtype, np.floating):
+        dtype = default_float()
+    return float(np.asarray(threshold).astype(dtype))
 
 
 @lru_cache(maxsize=256)
@@ -65,6 +80,13 @@ def of_probabilities(threshold: float, from_logits: bool) -> float | None:
     of it.
     """
     return threshold if not from_logits and 0 < threshold < 1 else None
+
+
+def score_kind(threshold: float, from_logits: bool) -> ScoreKind:
+    """What scores are taken for that are compared with a threshold."""
+    if from_logits:
+        return "sigmoid"
+    return "" if of_probabilities(threshold, from_logits) is None else "probabilities"
 
 
 OfArray = Callable[[Array], Array]
@@ -106,8 +128,7 @@ def check_known(
     if other is not None:
         warn(
             f"{name} holds {other:g}, which is no probability, and is compared with threshold="
-            f"{threshold:g}. If {name} are logits, give from_logits=True; if they are other "
-            f"scores, give a threshold= that is not between 0 and 1, or scale them",
+            f"{threshold:g}. {advice('probabilities', name)}",
             ScoresWarning,
         )
 
@@ -170,8 +191,7 @@ def check_logits(
         return
     warn(
         f"all rows of {name} hold numbers from 0 to 1 with a sum of 1, and their softmax is "
-        f"computed, as of logits. If they are probabilities, give from_logits=False, or, to a "
-        f"metric that takes only logits, log({name})",
+        f"computed, as of logits. {advice('softmax', name)}",
         ScoresWarning,
     )
 
@@ -185,11 +205,11 @@ def check_binary_logits(
     that is not trained. So there must be 64 that count, no other number among them, and some
     below 1/4 and above 3/4: the values fill the range of a probability, and end where it ends.
     """
-    if not _are_known(preds, target, weights) or np.size(preds) < _FEW or not _is_float(preds):
+    if not _are_known(preds, target, weights) or np.size(preds) < FEW or not _is_float(preds):
         return
     # The first numbers are enough to tell most logits, so the others are not read.
     if not _is_on_accelerator(preds):
-        first = _numbers(np.asarray(preds).reshape(-1)[:_FEW])
+        first = _numbers(np.asarray(preds).reshape(-1)[:FEW])
         if ((first < 0) | (first > 1)).any():
             return
     given = _Given(target, weights, ignore_index)
@@ -197,16 +217,12 @@ def check_binary_logits(
         return
     x = _numbers(preds)
     x = x[_counted(np.ones(x.shape, np.bool_), given)]
-    if x.size >= _FEW and 0 <= x.min() < 0.25 and 0.75 < x.max() <= 1:
+    if x.size >= FEW and 0 <= x.min() < 0.25 and 0.75 < x.max() <= 1:
         warn(
             f"all {x.size} numbers of {name} are from 0 to 1, and their sigmoid is computed, as of "
-            f"logits. If they are probabilities, give from_logits=False",
+            f"logits. {advice('sigmoid', name)}",
             ScoresWarning,
         )
-
-
-_FEW = 64
-"""With fewer scores, logits cannot be told from probabilities."""
 
 
 def check_sums(
@@ -216,14 +232,13 @@ def check_sums(
 
     The tolerance is the root of the eps of the dtype. Rows with NaN pass: they are invalid.
     """
-    tolerance = root_eps(preds)
+    tolerance = root_eps(_array(preds))
     is_off = _Outside(1 - tolerance, 1 + tolerance, infinite=True)
     total = _first(preds, is_off, _Given(target, weights, ignore_index), _row_sums)
     if total is not None:
         warn(
             f"{name} holds a row with a sum of {total:g}, so it holds no probabilities, and the "
-            f"scores of different rows are compared as they are. If {name} are logits, give "
-            f"from_logits=True, which compares their softmax; if not, give from_logits=False",
+            f"scores of different rows are compared as they are. {advice('distributions', name)}",
             ScoresWarning,
         )
 
@@ -236,12 +251,11 @@ def check_losses(
     name: str,
 ) -> None:
     """Warns if a loss `-log(p)` is negative beyond rounding, as far as it is known."""
-    is_negative = _Outside(-root_eps(losses), np.inf)
+    is_negative = _Outside(-root_eps(_array(losses)), np.inf)
     loss = _first(losses, is_negative, _Given(target, weights, ignore_index))
     if loss is not None:
         warn(
-            f"{name} holds {loss:g}, and a loss -log(p) is not negative. If {name} are logits, "
-            f"leave out from_losses=True; if they are logarithms of probabilities, give -{name}",
+            f"{name} holds {loss:g}, and a loss -log(p) is not negative. {advice('losses', name)}",
             ScoresWarning,
         )
 
@@ -251,18 +265,22 @@ def _refuse_other_labels(labels: ArrayLike, name: str, given: _Given) -> None:
         return
     other = _first(labels, _is_other, given)
     if other is not None:
-        hint = "For labels of several classes, a metric needs num_classes="
+        leave_out = ". To leave such examples out, give ignore_index= or weights= of 0"
+        hint = f"For labels of several classes, a metric needs num_classes={leave_out}"
         if not other.is_integer():
-            hint = "For fractions, use a metric of regression, or give target > 0.5"
-        raise MetricInputError(
-            f"{name} holds {other:g}; expected 0 and 1. {hint}. To leave such examples out, give "
-            f"ignore_index= or weights= of 0"
-        )
+            hint = f"For fractions, use a metric of regression, or give target > 0.5{leave_out}"
+        elif _first(labels, _is_not_1_or_2, given) is None:
+            hint = "If labels are 1 and 2, subtract 1 from them"
+        raise MetricInputError(f"{name} holds {other:g}; expected 0 and 1. {hint}")
 
 
 def _is_other(x: Array, /) -> Array:
     """The finite numbers other than 0 and 1."""
     return (x != 0) & (x != 1) & (abs(x) < np.inf)
+
+
+def _is_not_1_or_2(x: Array, /) -> Array:
+    return (x != 1) & (x != 2)
 
 
 class _Outside(NamedTuple):
@@ -279,18 +297,6 @@ class _Outside(NamedTuple):
 
 _NOT_PROBABILITY = _Outside(0, 1)
 
-FLOAT32_EPS = 2.0**-23
-
-
-def root_eps(x: ArrayLike) -> float:
-    """The root of the eps of a dtype; that of float32 for a finer one and for integers."""
-    return max(eps_of(x), FLOAT32_EPS) ** 0.5
-
-
-def eps_of(x: ArrayLike) -> float:
-    """The distance from 1 to the next float of a dtype; that of float32 for integers."""
-    return float(xp.finfo(_array(x).dtype).eps) if _is_float(x) else FLOAT32_EPS
-
 
 def _is_float(x: ArrayLike) -> bool:
     return not is_integer(_array(x))
@@ -302,7 +308,7 @@ def _array(x: ArrayLike) -> jax.Array:
 
 def _are_probabilities(preds: ArrayLike, counted: np.ndarray) -> bool:
     """Whether all rows that are counted are distributions."""
-    tolerance = max(FLOAT32_EPS**0.5, 4 * eps_of(preds))
+    tolerance = max(FLOAT32_EPS**0.5, 4 * eps_of(_array(preds)))
     if _is_on_accelerator(preds):
         return bool(_distributions_on_device(preds, counted, tolerance))
     preds, counted = np.asarray(preds).reshape(-1, np.shape(preds)[-1]), counted.reshape(-1)

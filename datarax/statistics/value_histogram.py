@@ -179,9 +179,9 @@ def _at_rank(
     ends: Any = bins.least, bins.greatest
     least, greatest = (x[0, place] for x in ends)
     # Interpolate by rank: of n values in the bin, the first has rank 0 and the last rank n - 1.
-    n = counts.high[place]
+    n = counts.to_float()[place]
     before = up_to[place] - counts[place]
-    rest = (target - before).high
+    rest = (target - before).to_float()
     rank = xp.floor(rest) if above else xp.ceil(rest) - 1
     # A bin of weight 1 or less has no ranks: take the middle.
     part = xp.where(n > 1, rank / xp.where(n > 1, n - 1, 1), 0.5)

@@ -16,11 +16,13 @@ from datarax.statistics.batches import broadcast_leading, not_distribution, rows
 from datarax.statistics.invalid_counts import (
     CountsInvalid,
     Invalid,
+    InvalidCounts,
     not_finite,
     not_logits,
     out_of_range,
 )
 from datarax.statistics.scaled_total import ScaledTotal, quotient
+from datarax.statistics.score_kinds import ScoreKind, evidence
 from datarax.statistics.thresholds import check_logits
 
 
@@ -37,6 +39,8 @@ class WeightedTotal(CountsInvalid, kw_only=False):
 
     shape: tuple[int, ...] = ()
     """The shape of one example: there is a sum for each of its elements."""
+    scores: ScoreKind = ""
+    """What the scores are taken for that the values are computed from: see `InvalidCounts`."""
 
     sums: ScaledTotal = state()
     """The sums of `w * x` and of `w`, (2, *shape)."""
@@ -44,6 +48,8 @@ class WeightedTotal(CountsInvalid, kw_only=False):
     def __post_init__(self) -> None:
         self.shape = tuple(self.shape)
         self.sums = ScaledTotal((2, *self.shape))
+        if self.scores:
+            self.invalid = InvalidCounts(self.scores)
 
     def update(self, values: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in `values` (..., *shape); `weights` broadcast against their leading axes.
@@ -150,6 +156,8 @@ class EntropyTotals(CountsInvalid, kw_only=False):
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes", least=2)
+        if self.from_logits:
+            self.invalid = InvalidCounts("softmax")
         # A sum for each class, one of negative entropies, and one of weights.
         self.sums = ScaledTotal((self.num_classes + 2,))
 
@@ -166,7 +174,10 @@ class EntropyTotals(CountsInvalid, kw_only=False):
                 f"num_classes={self.num_classes}: give num_classes= for more"
             )
         x = as_float(given)
-        unusable = not_logits(x, 1) if self.from_logits else not_distribution(given)
+        if self.from_logits:
+            unusable = not_logits(x, 1) | Invalid(evidence("softmax", x, given))
+        else:
+            unusable = not_distribution(given)
         w, invalid = rows_weight(unusable, weights)
         p = xp.where(w.astype(xp.bool_)[:, None], x, 0)
         if self.from_logits:
@@ -179,7 +190,7 @@ class EntropyTotals(CountsInvalid, kw_only=False):
             negentropy = xp.sum(special.xlogy(p, p), -1)
         p = xp.pad(p, ((0, 0), (0, self.num_classes - x.shape[1])))
         columns = xp.concatenate([p, negentropy[:, None], xp.ones_like(negentropy)[:, None]], 1)
-        batch = self.sums.reset().of(columns, w[:, None])
+        batch = self.sums.emptied().of(columns, w[:, None])
         return self.with_batch(invalid, sums=self.sums.combine(batch))
 
     @property

@@ -22,7 +22,6 @@ from datarax.testing.subject import (
     apply,
     described,
     fold,
-    merge,
     numbers,
     on_host,
     read,
@@ -40,6 +39,7 @@ def check_metric(
     empty: PyTree = math.nan,
     compare_states: bool = True,
     rows: bool = True,
+    on_host: bool = False,
 ) -> None:
     """Raises unless `metric` obeys the laws of metrics on these batches.
 
@@ -75,6 +75,8 @@ def check_metric(
         rows: False if a batch is one step of a run, and not rows of examples: then the laws of
             rows, of the order of batches and of shards are left out, and the arrays of a batch need
             no common axis.
+        on_host: True to check a metric whose updates run in NumPy without compiling anything: the
+            laws of states on the host, and whether the programs of the others can be traced.
 
     Raises:
         AssertionError: a law is broken; the error names the metric, the law and the difference.
@@ -101,9 +103,9 @@ def check_metric(
         ...     print(str(error).splitlines()[0])
         MeanOfMeans breaks a law: the split of examples into batches does not matter
     """
-    subject = Subject(metric, batches, ulps, atol, state_atol, empty, compare_states, rows)
+    subject = Subject(metric, batches, ulps, atol, state_atol, empty, compare_states, rows, on_host)
     for law, check in LAWS.items():
-        if not rows and law in OF_ROWS:
+        if (not rows and law in OF_ROWS) or (on_host and law in OF_PROGRAMS):
             continue
         try:
             check(subject)
@@ -120,13 +122,19 @@ Check = Callable[[Subject], None]
 LAWS: dict[str, Check] = {}
 OF_ROWS: set[str] = set()
 """The laws of metrics whose batches hold rows, in any order."""
+OF_PROGRAMS: set[str] = set()
+"""The laws that compile a program, also where the others run on the host."""
 
 
-def _law(name: str, *, of_rows: bool = False) -> Callable[[Check], Check]:
+def _law(
+    name: str, *, of_rows: bool = False, of_programs: bool = False
+) -> Callable[[Check], Check]:
     def register(check: Check) -> Check:
         LAWS[name] = check
         if of_rows:
             OF_ROWS.add(name)
+        if of_programs:
+            OF_PROGRAMS.add(name)
         return check
 
     return register
@@ -148,7 +156,7 @@ def _keeps_its_type(s: Subject) -> None:
             raise Unequal(f"before the update {jax.tree_util.keystr(path)} was {x}, after it {y}")
 
 
-@_law("jit equals eager")
+@_law("jit equals eager", of_programs=True)
 def _jit(s: Subject) -> None:
     eager = s.metric
     for call in s.calls:
@@ -174,25 +182,25 @@ def _empties(s: Subject) -> None:
 @_law("reset() is the identity of merge, on both sides")
 def _identity(s: Subject) -> None:
     used = s.used
-    s.same(merge(used, used.reset()), used, exactly=True)
-    s.same(merge(used.reset(), used), used, exactly=True)
+    s.same(s.merge(used, used.reset()), used, exactly=True)
+    s.same(s.merge(used.reset(), used), used, exactly=True)
 
 
 @_law("merge is commutative")
 def _commutative(s: Subject) -> None:
     a, b = s.fold(s.calls[:1]), s.fold(s.calls[1:])
-    s.same(merge(a, b), merge(b, a))
+    s.same(s.merge(a, b), s.merge(b, a))
 
 
 @_law("merge is associative")
 def _associative(s: Subject) -> None:
     a, b, c = s.fold(s.calls[:1]), s.fold(s.calls[1:2]), s.fold(s.calls[2:])
-    s.same(merge(merge(a, b), c), merge(a, merge(b, c)))
+    s.same(s.merge(s.merge(a, b), c), s.merge(a, s.merge(b, c)))
 
 
 @_law("two merged metrics equal one metric that was updated with all batches", of_rows=True)
 def _one_stream(s: Subject) -> None:
-    s.same(merge(s.fold(s.calls[:1]), s.fold(s.calls[1:])), s.used)
+    s.same(s.merge(s.fold(s.calls[:1]), s.fold(s.calls[1:])), s.used)
 
 
 @_law("the split of examples into batches does not matter", of_rows=True)
@@ -206,7 +214,7 @@ def _order(s: Subject) -> None:
     s.same(s.fold(on_host(lambda x: x[::-1], s.calls[::-1])), s.used)
 
 
-@_law("a state may be donated")
+@_law("a state may be donated", of_programs=True)
 def _donation(s: Subject) -> None:
     given = jax.device_put(apply(s.metric, s.calls[0]))
     s.same(fold(given, s.calls[1:]), s.used, states=False)
@@ -229,7 +237,7 @@ def _one_trace(s: Subject) -> None:
         "updated": used,
         "reset": used.reset(),
         "restored": used.load_state_dict(used.state_dict()),
-        "merged": merge(used, used),
+        "merged": s.merge(used, used),
     }
     # The first call of all traces; no other may, as each state has the same type.
     for name, state in states.items():
@@ -243,7 +251,10 @@ def _one_trace(s: Subject) -> None:
 
 @_law("the empty state can be the carry of lax.scan and lax.while_loop")
 def _carry(s: Subject) -> None:
-    s.same(subject.scanned(s.metric, s.stacked), s.used)
+    if s.on_host:
+        jax.eval_shape(subject.scanned, s.metric, s.stacked)
+    else:
+        s.same(subject.scanned(s.metric, s.stacked), s.used)
     jax.eval_shape(subject.looped, s.metric, s.stacked)
 
 
@@ -252,6 +263,9 @@ def _vmap(s: Subject) -> None:
     states = [s.fold([call]) for call in s.calls]
     after = [*s.calls[1:], s.calls[0]]  # none twice: a metric of steps takes each once
     stacked, others = (on_host(lambda *xs: np.stack(xs), *each) for each in (states, after))
+    if s.on_host:
+        jax.eval_shape(subject.vmapped, stacked, others)
+        return
     mapped = subject.vmapped(stacked, others)
     for i, (call, other) in enumerate(zip(s.calls, after, strict=True)):
         state, value = on_host(lambda x, i=i: x[i], mapped)
@@ -346,7 +360,7 @@ def _shard_map(s: Subject) -> None:
     jax.eval_shape(partial(subject.synced, devices=s.devices()), s.metric, s.stacked)
 
 
-@_law("per_device equals one device", of_rows=True)
+@_law("per_device equals one device", of_rows=True, of_programs=True)
 def _per_device(s: Subject) -> None:
     # If `update` takes weights, `per_device` pads the batch, so any number of devices will do.
     devices = jax.local_device_count() if s.takes_weights else s.devices()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
@@ -52,11 +53,19 @@ def merge(a: Metric, b: Metric) -> Metric:
 
 def read(metric: Metric) -> tuple[PyTree, jax.Array]:
     """The value as a user reads it, and the number of values that could not be used."""
-    # `compute` is one compiled program, which all laws share; the law of `vmap` traces it anew.
-    return metric.compute(), _invalid_count(metric)
+    return metric.compute(), of_state(_invalid_count, metric)
 
 
-_invalid_count = jax.jit(lambda metric: metric.invalid_count())
+def of_state(function: Callable[[Metric], PyTree], state: Metric) -> PyTree:
+    """A function of a state, which runs where the state is: in NumPy, or in a compiled program."""
+    if not state.is_on_host:
+        return jax.jit(function)(state)
+    with np.errstate(all="ignore"):
+        return function(state)
+
+
+def _invalid_count(metric: Metric) -> jax.Array:
+    return metric.invalid_count()
 
 
 @jax.jit
@@ -119,6 +128,7 @@ class Subject:
     empty: PyTree
     compare_states: bool
     rows: InitVar[bool]
+    on_host: bool = False
 
     def __post_init__(self, batches: Iterable[PyTree], rows: bool) -> None:
         if not isinstance(self.metric, Metric) or self.metric.owns_mesh:
@@ -145,8 +155,14 @@ class Subject:
         self.takes_weights = "weights" in own and all("weights" in call.takes for call in leaves)
 
     def fold(self, calls: Iterable[PyTree]) -> Metric:
-        """The metric updated with these calls."""
+        """The metric updated with these calls, in a compiled program or on the host."""
+        if self.on_host:
+            return reduce(apply, calls, self.metric)
         return fold(self.metric, calls)
+
+    def merge(self, a: Metric, b: Metric) -> Metric:
+        """`a.merge(b)`, in a compiled program or on the host."""
+        return a.merge(b) if self.on_host else merge(a, b)
 
     @property
     def used(self) -> Metric:
@@ -191,7 +207,7 @@ class Subject:
 
     def weighted(self, weights: ArrayLike, calls: PyTree) -> list[PyTree]:
         """The calls with these weights added, as float32."""
-        w = jnp.asarray(weights, jnp.float32)
+        w = np.asarray(weights, np.float32)
         return [(args, {**kwargs, "weights": w}) for args, kwargs in calls]
 
     def repeats(self) -> tuple[np.ndarray, PyTree]:
@@ -224,12 +240,12 @@ def _as_call(batch: PyTree) -> PyTree:
     if not isinstance(batch, dict | tuple):
         batch = (batch,)
     call = ((), batch) if isinstance(batch, dict) else (batch, {})
-    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), call)
+    return jax.tree.map(lambda x: np.asarray(jnp.asarray(np.asarray(x))), call)
 
 
 def on_host(function: Callable[..., np.ndarray], *trees: PyTree) -> PyTree:
-    """Trees of JAX arrays mapped by a function of NumPy arrays, so that nothing is compiled."""
-    return jax.tree.map(lambda *xs: jax.device_put(function(*map(np.asarray, xs))), *trees)
+    """Trees of arrays mapped by a function of NumPy arrays, so that nothing is compiled."""
+    return jax.tree.map(lambda *xs: function(*map(np.asarray, xs)), *trees)
 
 
 def described(x: jax.Array) -> str:
@@ -239,7 +255,7 @@ def described(x: jax.Array) -> str:
 
 def numbers(state: Metric) -> dict[str, jax.Array | Exact]:
     """The numbers of a state by path; a double-float or a pair of limbs is one `Exact`."""
-    states = opened(_canonical(state))
+    states = opened(of_state(_canonical, state))
     leaves = jax.tree_util.tree_leaves_with_path(states, is_leaf=_is_two_parts)
     return {
         jax.tree_util.keystr(path): Exact(*leaf) if _is_two_parts(leaf) else leaf
@@ -247,7 +263,8 @@ def numbers(state: Metric) -> dict[str, jax.Array | Exact]:
     }
 
 
-_canonical = jax.jit(lambda state: state.canonical())
+def _canonical(state: Metric) -> Metric:
+    return state.canonical()
 
 
 def _is_two_parts(x: PyTree) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import threading
 import time
 import weakref
@@ -12,8 +13,6 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 import jax
-import numpy as np
-from jax.sharding import SingleDeviceSharding
 
 from datarax._checks import kind, positive_int
 from datarax._errors import (
@@ -36,7 +35,6 @@ from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, Reading, read
 from datarax.training.agreement import Barrier, agree
 from datarax.training.stateful import StatefulMetric
-from datarax.wrappers.wrapper import is_untouched
 
 _log = logging.getLogger("datarax")
 
@@ -107,6 +105,10 @@ class AsyncMetricCollector:
     windows in the same order. Before the first window, they check that they hold the same metrics.
     If a process fails or leaves its block, all processes that wait for it raise an error.
 
+    One thread schedules windows. Any threads may read them, also while another one leaves the
+    block: each window goes to one of them. A process that was forked from this one has no copy of
+    the thread: there the collector raises an error, and you make another one.
+
     Args:
         metric: a metric of the class and configuration to collect (plain, `Collection` or
             `per_device`), or the `StatefulMetric` to collect, which is then reset in place.
@@ -173,6 +175,9 @@ class AsyncMetricCollector:
         self._structure = jax.tree.structure(self._like)
         self._timeout, self._limit, self._bounds = timeout, max_in_flight, bounds
         self._bound = self._was_bound = self._agreed = False
+        self._process = os.getpid()
+        # Held while windows are moved and read, and not while one is waited for.
+        self._lock = threading.RLock()
         self._warned_of_waiting = self._warned_of_unread = False
         self._windows: deque[_Window] = deque()
         self._finished: deque[_Window | _Written] = deque()
@@ -190,6 +195,9 @@ class AsyncMetricCollector:
         Raises:
             CollectorStateError: it is bound already.
         """
+        if not self._was_bound:
+            self._process = os.getpid()  # which may be a fork of the one that made it
+        self._require_here("bind()")
         if self._bound:
             raise CollectorStateError(
                 "bind(): this collector is bound already; call unbind() first"
@@ -207,14 +215,16 @@ class AsyncMetricCollector:
             CollectorStateError: it is not bound.
             MetricTimeoutError: a window did not finish within the timeout.
         """
-        self._require_bound("unbind()")
+        with self._lock_here("unbind()"):
+            self._require_bound("unbind()")
+            self._bound = False
         self._leave("has left the collector's block")
-        while self._windows:
-            self._windows[0].wait(self._timeout)
-            self._finished.append(self._windows.popleft())
+        while (oldest := self._oldest()) is not None:
+            oldest.wait(self._timeout)
         self._thread.shutdown()
         try:
-            self._write_finished()
+            with self._lock:
+                self._write_finished()
         finally:
             if self._writer is not None:
                 self._writer.flush()
@@ -230,10 +240,10 @@ class AsyncMetricCollector:
     ) -> None:
         if kind is None:
             self.unbind()
-        else:
+        elif self._process == os.getpid():
             # Waiting could take long, as other processes may be gone, and would hide the error.
             self._leave(f"failed: {kind.__name__}: {error}")
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception), self._lock:
                 self._write_finished()
 
     # Scheduling and reading.
@@ -283,11 +293,13 @@ class AsyncMetricCollector:
                 it; the error names them. No process schedules the window then: each raises this
                 error when it arrives.
         """
-        self._require_bound("schedule_collection()")
+        with self._lock_here("schedule_collection()"):
+            self._require_bound("schedule_collection()")
         name = f"window {self._count}" + ("" if step is None else f" (step {step})")
         try:
-            self._write_finished()
-            self._limit_unread()
+            with self._lock:
+                self._write_finished()
+                self._limit_unread()
             current = self._current(metric)
             over_cpus = _is_over_cpus(current)
             self._make_room()
@@ -295,17 +307,18 @@ class AsyncMetricCollector:
                 _check_joint(current, name)
         except Exception as error:
             if self._barrier is not None:  # so that the other processes do not wait for this one
-                self._barrier.abort(f"failed: {error}")
+                self._barrier.abort(f"failed: {str(error) or type(error).__name__}")
             raise
         if self._barrier is not None:
             self._meet(self._barrier, current, name, over_cpus)
         with _naming_window(name):
             reading = _reading_of(current, self._thread)
-            empty = _emptied(current)
+            empty = current.reset()
         # `_meet` has passed the round of this window.
         reached = 0 if self._barrier is None else self._barrier.round - 1
         window = _Window(name, step, reading, self._barrier, reached, self._count)
-        self._windows.append(window)
+        with self._lock:
+            self._windows.append(window)
         self._count += 1
         leaves = jax.tree.leaves(current)
         self._last_metric = weakref.ref(current)
@@ -328,20 +341,21 @@ class AsyncMetricCollector:
                 chained as the cause. The window is dropped, the other windows are kept.
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
         """
-        if not self._was_bound:
-            self._require_bound("ready()")
-        self._write_finished()
-        pairs: list[tuple[Any, PyTree]] = []
-        while self._finished:
-            try:
-                results = self._read(self._finished[0])
-            except Exception:
-                if not pairs:  # otherwise the next call raises it, and `pairs` is not lost
-                    self._finished.popleft()
-                    raise
-                return pairs
-            pairs.append((self._finished.popleft().step, results))
-        return pairs
+        with self._lock_here("ready()"):
+            if not self._was_bound:
+                self._require_bound("ready()")
+            self._write_finished()
+            pairs: list[tuple[Any, PyTree]] = []
+            while self._finished:
+                try:
+                    results = self._read(self._finished[0])
+                except Exception:
+                    if not pairs:  # otherwise the next call raises it, and `pairs` is not lost
+                        self._finished.popleft()
+                        raise
+                    return pairs
+                pairs.append((self._finished.popleft().step, results))
+            return pairs
 
     def collect_results(self, timeout: float | None = None) -> PyTree:
         """Waits for the oldest window and returns its results.
@@ -361,15 +375,21 @@ class AsyncMetricCollector:
             WindowError: the computation of the window failed.
             InvalidValuesError: some data could not be used, and `on_invalid` is "raise".
         """
-        if not self._finished:
-            if not self._windows:
-                self._require_bound("collect_results()")
-                raise CollectorStateError(
-                    "collect_results(): no window is scheduled; call schedule_collection() first"
-                )
-            self._windows[0].wait(self._timeout if timeout is None else timeout)
-        self._write_finished()
-        return self._read(self._finished.popleft())
+        timeout = self._timeout if timeout is None else timeout
+        while True:
+            with self._lock_here("collect_results()"):
+                self._write_finished()
+                if self._finished:
+                    return self._read(self._finished.popleft())
+                if not self._windows:
+                    self._require_bound("collect_results()")
+                    raise CollectorStateError(
+                        "collect_results(): no window is scheduled; call schedule_collection() "
+                        "first"
+                    )
+                oldest = self._windows[0]
+            # Another thread may take it when it is ready.
+            oldest.wait(timeout)
 
     # Helpers.
 
@@ -379,8 +399,7 @@ class AsyncMetricCollector:
         Raises the first error, with notes of the others. A window that cannot be read is dropped,
         as by `ready`; one that cannot be written can still be read.
         """
-        while self._windows and self._windows[0].is_ready():
-            self._finished.append(self._windows.popleft())
+        self._oldest()
         if self._writer is None:
             return
         errors: list[Exception] = []
@@ -398,6 +417,13 @@ class AsyncMetricCollector:
                 self._finished.append(window)
         if errors:
             raise all_of(errors)
+
+    def _oldest(self) -> _Window | None:
+        """Moves the windows that have finished; the oldest of the others, if there is one."""
+        with self._lock:
+            while self._windows and self._windows[0].is_ready():
+                self._finished.append(self._windows.popleft())
+            return self._windows[0] if self._windows else None
 
     def _limit_unread(self) -> None:
         unread = 0 if self._writer is not None else len(self._finished)
@@ -417,6 +443,19 @@ class AsyncMetricCollector:
         self._thread.shutdown(wait=False)
         if self._barrier is not None:
             self._barrier.abort(why)
+
+    def _require_here(self, call: str) -> None:
+        if self._process != os.getpid():
+            raise CollectorStateError(
+                f"{call}: this process is a fork of process {self._process}, which has bound the "
+                f"collector; the thread that reads windows is there only: make another collector "
+                f"in this process, or start it with the method spawn"
+            )
+
+    def _lock_here(self, call: str) -> threading.RLock:
+        """The lock, in the process that has bound the collector; another one may wait for ever."""
+        self._require_here(call)
+        return self._lock
 
     def _require_bound(self, call: str) -> None:
         if not self._bound:
@@ -441,9 +480,9 @@ class AsyncMetricCollector:
         # Comparing structures is fast; `check_same` then finds the field that differs.
         if jax.tree.structure(metric) != self._structure:
             check_same(self._like, metric, "collect")
-        # A metric that was reset has only NumPy arrays, or new ones: none that `_last` refers to.
+        # A metric that was reset holds none of the arrays that `_last` refers to.
         is_last = self._last_metric is not None and self._last_metric() is metric
-        if (is_last and not is_untouched(metric)) or (
+        if (is_last and not metric.is_untouched) or (
             any(self._last)
             and all(
                 old() is leaf if old else not isinstance(leaf, jax.Array)
@@ -457,8 +496,7 @@ class AsyncMetricCollector:
         return metric
 
     def _make_room(self) -> None:
-        while len(self._windows) >= self._limit:
-            oldest = self._windows[0]
+        while (oldest := self._oldest()) is not None and len(self._windows) >= self._limit:
             if not self._warned_of_waiting and not oldest.is_ready():
                 self._warned_of_waiting = True
                 _log.warning(
@@ -468,7 +506,6 @@ class AsyncMetricCollector:
                     self._limit,
                 )
             oldest.wait(self._timeout)
-            self._finished.append(self._windows.popleft())
 
     def _meet(self, barrier: Barrier, metric: Metric, name: str, over_cpus: bool) -> None:
         about = f"{name}, waiting to schedule"
@@ -490,7 +527,7 @@ class AsyncMetricCollector:
             # A dict of results says how many values could not be used; for a single one, warn.
             reading = window.reading.result()
             is_single = not isinstance(reading.value, dict)
-            reading = reading.checked(name, warns=is_single).warned_of_bounds(name)
+            reading = reading.checked(name, warns=is_single).warned(name)
             return reading.on_host(bounds=self._bounds)
 
 
@@ -540,21 +577,6 @@ def _check_joint(metric: Metric, name: str) -> None:
             )
 
 
-def _emptied(metric: Metric) -> Metric:
-    """The empty metric with the same shardings, so that the next step is not recompiled."""
-
-    def like(x: object, empty: object) -> object:
-        # An array that `reset` has put on the devices itself, as `per_device` does, is in place.
-        if not isinstance(x, jax.Array) or isinstance(empty, jax.Array):
-            return empty
-        if isinstance(x.sharding, SingleDeviceSharding) and not x.committed:
-            return jax.device_put(empty)
-        empty = np.broadcast_to(np.asarray(empty), x.shape)
-        return jax.make_array_from_callback(x.shape, x.sharding, lambda index: empty[index])
-
-    return jax.tree.map(like, metric, metric.reset())
-
-
 @contextlib.contextmanager
 def _naming_window(window: str) -> Iterator[None]:
     """Puts the name of the window into every error that is raised in the block."""
@@ -564,7 +586,7 @@ def _naming_window(window: str) -> Iterator[None]:
         error.args = (f"{window}: {error}",)
         raise
     except Exception as error:
-        raise WindowError(f"{window} failed: {error}") from error
+        raise WindowError(f"{window} failed: {str(error) or type(error).__name__}") from error
 
 
 def _is_over_cpus(metric: Metric) -> bool:

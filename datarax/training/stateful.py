@@ -1,13 +1,16 @@
 """A metric that is updated in place, for Flax NNX."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+import jax
 from flax import nnx
 
 from datarax._checks import kind
 from datarax._errors import MetricTypeError
 from datarax._typing import PyTree
 from datarax.distributed.collectives import AxisName
+from datarax.distributed.placement import placed_like
 from datarax.metrics.base import Metric
 from datarax.metrics.routing import refuse_ignored
 from datarax.wrappers.collection import Collection
@@ -41,16 +44,36 @@ class StatefulMetric(nnx.Metric):
     """
 
     def __init__(self, metric: Metric | Mapping[str, Metric]):
-        if isinstance(metric, Mapping):
-            metric = Collection(metric)
-        if not isinstance(metric, Metric):
-            raise MetricTypeError(f"StatefulMetric expects a datarax.Metric; got {kind(metric)}")
-        self.state: MetricState = MetricState(metric)
+        self.state: MetricState = MetricState(_checked(metric))
 
     @property
     def metric(self) -> Metric:
-        """The current metric, an immutable value."""
+        """The current metric, an immutable value.
+
+        It can be assigned: `stateful.metric = datarax.io.restore(path, like=stateful.metric)`.
+        Arrays on the host go to where those of the current metric are, if that has the same
+        configuration. A dict of metrics becomes a `Collection`.
+
+        Raises:
+            MetricTypeError: what is assigned is not a datarax metric.
+        """
         return self.state.get_value()
+
+    @metric.setter
+    def metric(self, metric: Metric | Mapping[str, Metric]) -> None:
+        new, now = _checked(metric), self.metric
+        same = jax.tree.structure(new) == jax.tree.structure(now)
+        self.state.set_value(placed_like(now, new) if same else new)
+
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: PyTree) -> None:
+            # Flax registers what is assigned as an attribute of the object, before a property of
+            # its class could take it.
+            if isinstance(getattr(type(self), name, None), property):
+                object.__setattr__(self, name, value)
+            else:
+                super().__setattr__(name, value)
 
     def update(self, *args: PyTree, **kwargs: PyTree) -> None:
         """Updates the metric in place with a batch; the arguments are those of its `update`.
@@ -102,6 +125,14 @@ class StatefulMetric(nnx.Metric):
     def reset(self) -> None:
         """Resets the metric to its empty state, in place."""
         self.state.set_value(self.metric.reset())
+
+
+def _checked(metric: Metric | Mapping[str, Metric]) -> Metric:
+    if isinstance(metric, Mapping):
+        metric = Collection(metric)
+    if not isinstance(metric, Metric):
+        raise MetricTypeError(f"StatefulMetric expects a datarax.Metric; got {kind(metric)}")
+    return metric
 
 
 class MetricState(nnx.Variable[Metric]):

@@ -11,13 +11,14 @@ import numpy as np
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
 from datarax._typing import PyTree, Structure
+from datarax._xp import fetched
 from datarax.algebra.row_merge import Target
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
 from datarax.metrics.call import is_call
 from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
-from datarax.wrappers.wrapper import is_untouched, reading_of
+from datarax.wrappers.wrapper import reading_of
 
 _Member = tuple[str, Structure, int]
 
@@ -38,9 +39,12 @@ class Collection(Metric):
 
     Args:
         metrics: a mapping from names to metrics. Names may contain "/".
+        prefix: what is put before all names in results, bounds, errors and warnings: "train/".
+            Indexing, `update` and saved states have the names without it, so collections that
+            differ in the prefix alone can be merged, and restored from each other.
 
     Raises:
-        MetricTypeError: a value is not a metric.
+        MetricTypeError: a value is not a metric, or the prefix is not a string.
         MetricInputError: there are no metrics; a name is not a string or is empty; or two results
             would have the same name, such as "a/b" beside a collection "a" that has a "b".
 
@@ -57,6 +61,9 @@ class Collection(Metric):
         ... )
         >>> print(metrics.results())
         {'accuracy': 0.5, 'loss': 1.0}
+        >>> train = datarax.Collection({"loss": Mean()}, prefix="train/")
+        >>> print(train.update(values=2.0).results())
+        {'train/loss': 2.0}
     """
 
     delegates: ClassVar[bool] = True
@@ -67,12 +74,17 @@ class Collection(Metric):
     # of its metric without arrays, and the index of its group, whose state has the arrays.
     groups: tuple[Metric, ...]
     members: tuple[_Member, ...]
+    prefix: str = ""
 
     if TYPE_CHECKING:
 
         def results(self, *, as_json: bool = False) -> dict[str, PyTree]: ...
 
-    def __init__(self, metrics: Mapping[str, Metric]):
+    def __init__(self, metrics: Mapping[str, Metric], prefix: str = ""):
+        if not isinstance(prefix, str):
+            raise MetricTypeError(
+                f"{type(self).__name__}: prefix is {kind(prefix)}; expected a string"
+            )
         if not isinstance(metrics, Mapping):
             raise MetricTypeError(
                 f"{type(self).__name__} expects a dict of metrics; got {type(metrics).__name__}"
@@ -106,10 +118,16 @@ class Collection(Metric):
             members.append((name, jax.tree.structure(metric), index))
         self.groups = tuple(groups)
         self.members = tuple(members)
+        self.prefix = prefix
+
+    def _of(self, metrics: Mapping[str, Metric]) -> Self:
+        """A collection of these metrics, of the same class and prefix."""
+        made = type(self)(metrics)  # whose constructor may be that of a subclass
+        return made.with_parts({"prefix": self.prefix}) if self.prefix else made
 
     @classmethod
     def constructor_hint(cls, kwargs: dict[str, PyTree]) -> str:
-        named = ", ".join(f'"{name}": ...' for name in kwargs if name != "metrics")
+        named = ", ".join(f'"{name}": ...' for name in kwargs if name not in ("metrics", "prefix"))
         return f". Write {cls.__name__}({{{named}}})" if named else ""
 
     def __getitem__(self, name: str) -> Metric:
@@ -144,12 +162,12 @@ class Collection(Metric):
     def __or__(self, other: "Mapping[str, Metric] | Collection") -> Self:
         if not isinstance(other, Collection | Mapping):
             return NotImplemented
-        return type(self)(dict(self.items()) | dict(other.items()))
+        return self._of(dict(self.items()) | dict(other.items()))
 
     def __ror__(self, other: Mapping[str, Metric]) -> Self:
         if not isinstance(other, Mapping):
             return NotImplemented
-        return type(self)(dict(other.items()) | dict(self.items()))
+        return self._of(dict(other.items()) | dict(self.items()))
 
     def replace(self, /, **changes: PyTree) -> Self:
         """The collection with some members replaced; every metric keeps its own state.
@@ -161,7 +179,7 @@ class Collection(Metric):
         """
         for name in changes:
             self[name]  # raises for an unknown name
-        return type(self)(dict(self.items()) | changes)
+        return self._of(dict(self.items()) | changes)
 
     def update(self, /, *args: PyTree, **outputs: PyTree) -> Self:
         """The collection with each metric updated with its outputs, which are given by name.
@@ -200,7 +218,7 @@ class Collection(Metric):
                 f"{type(self).__name__}.from_outputs({sorted(missing)[0]}=...): no metric takes "
                 f"that argument, or each that does names its output itself"
             )
-        return type(self)(metrics)
+        return self._of(metrics)
 
     def routes(self) -> list[Route]:
         return [route.inside(name) for name, metric in self._updated() for route in metric.routes()]
@@ -270,7 +288,7 @@ class Collection(Metric):
     def _updated(self) -> list[tuple[str, Metric]]:
         """The metrics that `update` updates, one for each statistic, by the name of a member."""
         # Reversed, so that the first member of a group, by name, is the one that stays.
-        names = {index: name for name, _, index in reversed(self.members)}
+        names = {index: f"{self.prefix}{name}" for name, _, index in reversed(self.members)}
         return [(names[index], group) for index, group in enumerate(self.groups)]
 
     def combine(self, other: PyTree) -> Self:
@@ -278,7 +296,7 @@ class Collection(Metric):
             return super().combine(other)
         # After `replace`, two equal collections may share statistics in different ways. Then they
         # are merged member by member.
-        return type(self)({name: metric.combine(other[name]) for name, metric in self.items()})
+        return self._of({name: metric.combine(other[name]) for name, metric in self.items()})
 
     @property
     def is_extreme(self) -> bool:
@@ -291,7 +309,7 @@ class Collection(Metric):
         return placed_as(self, read(self).bounds)
 
     def reading(self) -> Reading:
-        readings = [(name, metric.reading()) for name, metric in self.items()]
+        readings = [(f"{self.prefix}{name}", metric.reading()) for name, metric in self.items()]
         value = _flat((name, each.value) for name, each in readings)
         return reading_of(value, readings, flat=True)
 
@@ -316,11 +334,12 @@ class Collection(Metric):
             same = (other for i, other in kept if i == index and _all_equal(other, part))
             parts = parts | {name: structure.unflatten(jax.tree.leaves(next(same, part)))}
             kept.append((index, parts[name]))
-        return type(self)(parts)
+        return self._of(parts)
 
     def __repr__(self) -> str:
         members = (f"{name!r}: {_without_arrays(of)!r}" for name, of, _ in self.members)
-        return f"{type(self).__name__}({{{', '.join(members)}}})"
+        prefix = f", prefix={self.prefix!r}" if self.prefix else ""
+        return f"{type(self).__name__}({{{', '.join(members)}}}{prefix})"
 
 
 class MultiTask(Collection):
@@ -335,9 +354,10 @@ class MultiTask(Collection):
 
     Args:
         metrics: a mapping from tasks to metrics.
+        prefix: what is put before all names in results, as of a `Collection`.
 
     Raises:
-        MetricTypeError: a value is not a metric.
+        MetricTypeError: a value is not a metric, or the prefix is not a string.
         MetricInputError: there are no metrics, or a name is not a string or is empty.
 
     Example:
@@ -360,7 +380,7 @@ class MultiTask(Collection):
 
     if TYPE_CHECKING:  # a checker would derive another one from the fields
 
-        def __init__(self, metrics: Mapping[str, Metric]): ...
+        def __init__(self, metrics: Mapping[str, Metric], prefix: str = ""): ...
 
     def update(self, /, *args: PyTree, **tasks: Mapping[str, PyTree]) -> Self:
         """The metrics with those of the given tasks updated.
@@ -379,7 +399,7 @@ class MultiTask(Collection):
 
     def routes(self) -> list[Route]:
         return [
-            Route(type(metric).__name__, name, name, False, False, path=name)
+            Route(type(metric), name, name, False, False, path=f"{self.prefix}{name}")
             for name, metric in self.items()
         ]
 
@@ -413,9 +433,10 @@ class MultiTask(Collection):
             given = kwargs.get(name)
             if given is not None:
                 refuse_ignored(metric.routes(), given, f"MultiTask.update({name}=...)")
-                with naming(name):
+                path = f"{self.prefix}{name}"
+                with naming(path):
                     own = metric.arguments_from(given)
-                given = _calls_of(name, metric, own)
+                given = _calls_of(path, metric, own)
             calls.append(given)
         return tuple(calls)
 
@@ -451,7 +472,7 @@ def _shares(group: Metric, metric: Metric) -> bool:
 def _over_another(metric: Metric, others: Iterable[Metric]) -> Metric:
     """The metric over the statistic of another that holds more, if both are empty."""
     for other in others:
-        if _may_share(metric, other) and is_untouched(metric) and is_untouched(other):
+        if _may_share(metric, other) and metric.is_untouched and other.is_untouched:
             metric = metric.over(statistic_of(other))
     return metric
 
@@ -471,9 +492,11 @@ def _same_statistic(one: Structure, other: Structure) -> bool:
 
 def _all_equal(ours: Metric, theirs: Metric) -> bool:
     a, b = jax.tree.leaves(ours), jax.tree.leaves(theirs)
-    return len(a) == len(b) and all(
-        np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(a, b, strict=True)
-    )
+    if len(a) != len(b):
+        return False
+    # What is the same array need not be fetched.
+    pairs = fetched([(x, y) for x, y in zip(a, b, strict=True) if x is not y])
+    return all(np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in pairs)
 
 
 def _flat(values: Iterable[tuple[str, PyTree]]) -> dict[str, PyTree]:
@@ -489,7 +512,7 @@ def _paths(name: str, metric: Metric) -> Iterator[str]:
         yield from (name, f"{name}/invalid")
         return
     for key, each in metric.items():
-        yield from _paths(f"{name}/{key}", each)
+        yield from _paths(f"{name}/{metric.prefix}{key}", each)
 
 
 def _check_distinct(names: Iterable[str]) -> None:

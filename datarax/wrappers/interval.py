@@ -108,7 +108,7 @@ class Interval(MultiplyingWrapper):
     def _apply(self, calls: PyTree) -> Self:
         metric = self.metric.apply(calls)
         with in_update(checks="none"):  # the values have just been checked
-            a, b = terms_of_rows(self.metric.reset(), calls, rows_of(calls))
+            a, b = terms_of_rows(self.metric.emptied(), calls, rows_of(calls))
         counts = (a.high != 0) | (b.high != 0)
         moments = self.moments.combine(self.moments.of_two(a, b, counts))
         return self.with_parts({"metric": metric, "moments": moments})

@@ -128,8 +128,10 @@ class MultiOutput(Stacked):
 
 def _total(stacked: Unusable) -> Unusable:
     """The counts of values that several outputs could not use."""
-    counts = {kind: _summed(count) for kind, count in stacked.counts.items()}
-    return Unusable(counts, xp.max(stacked.example, 0))
+    by_kind = None if stacked.by_kind is None else _summed(stacked.by_kind)
+    others = {kind: _summed(count) for kind, count in stacked.others.items()}
+    evidence = {kind: _summed(count) for kind, count in stacked.evidence.items()}
+    return Unusable(by_kind, others, xp.max(stacked.example, 0), evidence, stacked.labels)
 
 
 def _summed(counts: PyTree) -> PyTree:

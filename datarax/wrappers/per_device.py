@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from datarax._checks import kind, numeric
@@ -22,14 +22,21 @@ from datarax.algebra.fields import state
 from datarax.algebra.pytrees import map_leaf_states
 from datarax.algebra.replication import counted_once
 from datarax.algebra.state import walk
+from datarax.algebra.state_dicts import Parts
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.placement import is_same_everywhere, outside_mesh
+from datarax.distributed.placement import (
+    explicit_axes,
+    full_spec,
+    is_same_everywhere,
+    outside_mesh,
+    sharded,
+)
 from datarax.metrics.base import Metric
 from datarax.metrics.call import Call, is_call, is_numbers, split_over
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
 from datarax.wrappers.collection import Collection
-from datarax.wrappers.wrapper import holds_copies, is_untouched
+from datarax.wrappers.wrapper import holds_copies
 
 
 def per_device(metric: Metric, mesh: Mesh, axis_names: AxisName) -> "PerDevice":
@@ -122,8 +129,8 @@ class PerDevice(Metric):
             raise MetricInputError(f"per_device: axis_names={names}; expected distinct names")
         self.mesh: Mesh = mesh
         self.axis_names: tuple[str, ...] = names
-        empty = metric.reset()
-        self.copies = self._replicate(empty, None if is_untouched(metric) else metric)
+        empty = metric.emptied()
+        self.copies = self._replicate(empty, None if metric.is_untouched else metric)
 
     def __getitem__(self, name: str) -> Self:
         return self.with_parts({"copies": self._collection()[name]})
@@ -269,11 +276,41 @@ class PerDevice(Metric):
 
     def loaded(self, saved: PyTree, where: str) -> Self:
         # A plain metric is loaded and then replicated, so the layout when saving does not matter.
-        empty = jax.tree.map(lambda leaf: leaf[0], self.copies.reset())
+        empty = jax.tree.map(lambda leaf: leaf[0], self.copies.emptied())
         # Errors name the class of the metric that was saved, which is the plain one.
         outermost = where == type(self).__name__
         loaded = empty.loaded(saved, type(empty).__name__ if outermost else where)
-        return self.with_parts({"copies": self._replicate(loaded.reset(), loaded)})
+        return self.with_parts({"copies": self._replicate(loaded.emptied(), loaded)})
+
+    # It is pickled as a plain metric, and the ids of the devices of the mesh.
+
+    def __getstate__(self) -> Parts:
+        if not all(map(is_addressable, jax.tree.leaves(self.copies))):
+            raise NotAddressableError(
+                f"per_device({type(self.copies).__name__}): this process holds only a part of the "
+                f"copies, so the metric cannot be pickled; pickle its sync()"
+            )
+        mesh = self.mesh
+        ids = np.vectorize(lambda device: device.id)(mesh.devices)
+        on_mesh = ids, mesh.axis_names, mesh.axis_types
+        return super().__getstate__() | {"copies": fetched(self.merged()), "mesh": on_mesh}
+
+    def __setstate__(self, attributes: Parts) -> None:
+        ids, axis_names, axis_types = attributes["mesh"]
+        ids = ids.astype(object)  # Python integers
+        known = {device.id: device for device in jax.devices()}
+        if not known.keys() >= set(ids.flat):
+            raise MetricInputError(
+                f"a per_device metric was pickled on the {ids.size} devices {sorted(ids.flat)}, "
+                f"and this process has {len(known)}: pickle its sync(), which is a plain metric, "
+                f"and call per_device on it here"
+            )
+        devices = np.vectorize(known.__getitem__, otypes=[object])(ids)
+        plain: Metric = attributes["copies"]
+        vars(self).update(attributes)
+        vars(self)["mesh"] = Mesh(devices, axis_names, axis_types=axis_types)
+        copies = self._replicate(plain.emptied(), None if plain.is_untouched else plain)
+        super().__setstate__({"copies": copies})
 
     def from_outputs(self, **outputs: str | None) -> Self:
         return self.with_parts({"copies": self.copies.from_outputs(**outputs)})
@@ -288,18 +325,20 @@ class PerDevice(Metric):
         return self.with_parts({"copies": _combine(self, other)})
 
     @outside_mesh
-    def reset(self) -> Self:
+    def emptied(self) -> Self:
+        """The empty metric, with its copies on the devices of its mesh."""
         if is_traced(self):
             return self.with_parts({"copies": _reset(self)})
-        return self.with_parts({"copies": self._on_devices(self.copies.reset())})
+        return self.with_parts({"copies": self._on_devices(self.copies.emptied())})
 
     def _on_devices(self, copies: Metric) -> Metric:
         """NumPy arrays, with a row for each device, on the devices; nothing is compiled."""
-        sharding = NamedSharding(self.mesh, P(self.axis_names))
-        return jax.tree.map(
-            lambda x: jax.make_array_from_callback(x.shape, sharding, lambda index: x[index]),
-            copies,
-        )
+
+        def put(x: np.ndarray) -> jax.Array:
+            spec = full_spec(self.mesh, x.ndim, self.axis_names)
+            return sharded(x, NamedSharding(self.mesh, spec))
+
+        return jax.tree.map(put, copies)
 
     def _mapped(
         self, function: Callable[..., PyTree], *, in_specs: PyTree = None, out_specs: PyTree = None
@@ -313,7 +352,7 @@ class PerDevice(Metric):
             mesh=self.mesh,
             in_specs=copies if in_specs is None else in_specs,
             out_specs=copies if out_specs is None else out_specs,
-            axis_names={*self.axis_names, *_explicit(self.mesh)},
+            axis_names={*self.axis_names, *explicit_axes(self.mesh)},
         )
 
     def _replicate(self, empty: Metric, metric: Metric | None) -> Metric:
@@ -345,7 +384,7 @@ class PerDevice(Metric):
         sharding = None if isinstance(x, Tracer) else getattr(x, "sharding", None)
         if not isinstance(x, Tracer) and getattr(sharding, "mesh", None) != self.mesh:
             return jax.device_put(x, NamedSharding(self.mesh, P(self.axis_names) if rows else P()))
-        explicit = _explicit(self.mesh)
+        explicit = explicit_axes(self.mesh)
         if not explicit:
             return x  # on `Auto` axes, the compiler moves the rows where necessary
         spec = (tuple(name for name in self.axis_names if name in explicit) or None,)
@@ -383,13 +422,7 @@ def _combine(a: PerDevice, b: PerDevice) -> Metric:
 
 @jax.jit
 def _reset(metric: PerDevice) -> Metric:
-    return metric._mapped(lambda x: _stacked(_own(x).reset()))(metric.copies)
-
-
-def _explicit(mesh: Mesh) -> tuple[str, ...]:
-    """The names of the `Explicit` axes of a mesh."""
-    types = zip(mesh.axis_names, mesh.axis_types, strict=True)
-    return tuple(name for name, kind in types if kind is AxisType.Explicit)
+    return metric._mapped(lambda x: _stacked(_own(x).emptied()))(metric.copies)
 
 
 # In `PerDevice`, every array has a leading axis of devices, of size 1 on each device.

@@ -115,7 +115,7 @@ class Transformed(Wrapper):
         if self.inputs is None:
             return self.metric.routes()
         # The function gets all outputs, so none of them counts as ignored.
-        return [Route(type(self).__name__, "inputs", None, False, True, takes_all=True)]
+        return [Route(type(self), "inputs", None, False, True, takes_all=True)]
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
         return self.metric.arguments_from(outputs) if self.inputs is None else dict(outputs)

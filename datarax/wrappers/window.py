@@ -55,7 +55,7 @@ class Numbered(Stack, kw_only=False):
         return super().empty() | {"number": zeros((), "int32")}
 
     def elsewhere(self) -> Self:
-        return self.reset().with_parts({"number": self.number})
+        return self.emptied().with_parts({"number": self.number})
 
     def reached(self) -> list[jax.Array]:
         return [xp.asarray(self.number)]
@@ -94,7 +94,7 @@ class Ring(Numbered, kw_only=False):
         def kept(x: jax.Array, empty: jax.Array) -> jax.Array:
             return xp.where(lax.expand_dims(stays, range(1, xp.ndim(x))), x, empty)
 
-        states = jax.tree.map(kept, self.states, self.reset().states)
+        states = jax.tree.map(kept, self.states, self.emptied().states)
         return self.with_parts({"number": number, "states": states})
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
@@ -103,7 +103,7 @@ class Ring(Numbered, kw_only=False):
 
     def merged(self) -> Metric:
         """The merge of the states."""
-        empty = self.reset().states
+        empty = self.emptied().states
         return merge_stack(self.states, empty, lambda a, b: a.combine(b), self.size)
 
 
@@ -227,7 +227,7 @@ class Window(_OverUpdates):
 
     def apply_at(self, calls: PyTree, target: Target) -> Self:
         # The update of all places, which have rings of equal numbers.
-        empty = jax.tree.map(lambda x: x[:, 0], self.stack.reset().states)
+        empty = jax.tree.map(lambda x: x[:, 0], self.stack.emptied().states)
         updated = empty.apply_at(calls, target)
         return self.with_parts({"stack": vmap(lambda x, y: x.push(y))(self.stack, updated)})
 

@@ -130,7 +130,7 @@ class MultiplyingWrapper(Wrapper):
     def with_metric(self, metric: Metric) -> Self:
         """A copy with the same states, and the configuration of `metric`."""
         # A stack has an empty metric as its element, so it holds the configuration, too.
-        empty, children = metric.reset(), self.children().items()
+        empty, children = metric.emptied(), self.children().items()
         stacks = {name: x.with_element(empty) for name, x in children if isinstance(x, Stack)}
         return self.with_parts({"metric": metric, **stacks})
 
@@ -160,7 +160,7 @@ class Stacked(MultiplyingWrapper):
         return self.stack.element.empty
 
     def with_metric(self, metric: Metric) -> Self:
-        return self.with_parts({"stack": self.stack.with_element(metric.reset())})
+        return self.with_parts({"stack": self.stack.with_element(metric.emptied())})
 
     def __repr__(self) -> str:
         fields = shown_fields(self)
@@ -194,7 +194,7 @@ class WithArgument(MultiplyingWrapper):
 
     def routes(self) -> list[Route]:
         routed = self.own in dict(self.routed)
-        route = Route(type(self).__name__, self.own, self.fed_by, self.needs_own, routed)
+        route = Route(type(self), self.own, self.fed_by, self.needs_own, routed)
         return [*self.metric.routes(), route]
 
     def arguments_from(self, outputs: Mapping[str, PyTree]) -> dict[str, PyTree]:
@@ -225,19 +225,12 @@ def checked_metric(metric: Metric, caller: str) -> Metric:
         MetricInputError: it has data.
     """
     _check_plain(metric, caller)
-    if not is_untouched(metric):
+    if not metric.is_untouched:
         raise MetricInputError(
             f"{caller} expects a metric without data, because its data cannot be assigned "
             f"afterwards; got a {type(metric).__name__} that was updated. Pass its reset()"
         )
     return metric
-
-
-def is_untouched(metric: Metric) -> bool:
-    """Whether the metric holds the arrays of a new one. Objects are compared, never values."""
-    # All empty states of one configuration share their arrays.
-    now, new = jax.tree.leaves(metric), jax.tree.leaves(metric.reset())
-    return all(x is y for x, y in zip(now, new, strict=True))
 
 
 def each_updated(stack: Stack, calls: PyTree, target: Target) -> Stack:

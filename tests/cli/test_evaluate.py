@@ -9,7 +9,10 @@ import pytest
 import sacrebleu
 from sklearn import metrics as sk
 
-from datarax.metrics import MRR, NDCG, MeanAveragePrecision
+from datarax.evaluation.outcome_summary import wrong_labels
+from datarax.evaluation.table_batches import NOT_A_CLASS
+from datarax.metrics import MRR, NDCG, Accuracy, MeanAveragePrecision
+from datarax.metrics.reading import unusable
 from tests.cli.evaluations import (
     ROWS,
     binary_columns,
@@ -357,3 +360,15 @@ def test_a_users_metric_is_as_one_of_the_catalogue(rng, tmp_path, monkeypatch, c
     assert "its class has tasks = ('binary', 'mul" in refusal(
         capsys, "evaluate", path, *task, "--metrics", "own_metrics.FalseDiscoveryRate"
     )
+
+
+def test_labels_from_1_and_fractions_are_explained(rng, tmp_path):
+    scores = rng.dirichlet(np.ones(3), ROWS)
+    columns = {f"p{i}": scores[:, i] for i in range(3)} | {"y": rng.integers(1, 4, ROWS)}
+    path = write(tmp_path / "a.parquet", columns)
+    given = ("--task", "multiclass", "--preds", "p*", "--target", "y", "--metrics", "f1")
+    (left_out,) = evaluated(tmp_path / "out", path, *given)["excluded"]
+    effect = "the result is NaN: column 'y' holds 3; expected 0 to 2. If labels are from 1 to 3, "
+    assert left_out["effect"] == f"{effect}subtract 1 from them"
+    fractions = unusable(Accuracy(num_classes=3).update(scores, [NOT_A_CLASS] * ROWS))
+    assert "holds fractions, numbers below 0" in wrong_labels(fractions, "column 'y'")

@@ -273,12 +273,12 @@ def test_without_rich(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich", None)  # Python's own way to make an import fail
     error = refusal(capsys, "evaluate", "a.parquet", *BINARY)
     assert "datarax evaluate needs rich" in error
-    assert "run: pip install 'datarax[evaluate]'" in error
+    assert "run: pip install '.[evaluate]'" in error
 
 
 def test_without_jinja2(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     error = refusal(capsys, "evaluate", "a.parquet", *BINARY, "--output", tmp_path / "out")
     assert "datarax evaluate --output needs jinja2" in error
-    assert "run: pip install 'datarax[evaluate]'" in error
+    assert "run: pip install '.[evaluate]'" in error
     assert not (tmp_path / "out").exists()

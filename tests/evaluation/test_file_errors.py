@@ -405,7 +405,7 @@ except datarax.MissingExtraError as error:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first, second = done.stdout.splitlines()
     assert first == "True"
-    assert "pip install 'datarax[parquet]'" in second
+    assert "pip install '.[parquet]' in a clone of datarax, or pip install pyarrow" in second
 
 
 def test_log_loss_of_a_file_reads_the_same_as_of_arrays(rng, tmp_path):

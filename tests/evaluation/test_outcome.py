@@ -1,5 +1,6 @@
 """The folder of an evaluation: its state, resuming, merging, and what is refused."""
 
+import hashlib
 import json
 import resource
 import shutil
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -27,6 +29,7 @@ from datarax.evaluation.outcome import (
 )
 from datarax.evaluation.outcome_summary import summary_of
 from datarax.evaluation.output_folder import held, write_files
+from datarax.evaluation.partial_state import Merging
 from datarax.evaluation.tasks import parsed
 
 CONFIG = Configuration(
@@ -86,6 +89,13 @@ def test_merged_folders_count_all_rows(rng, tmp_path):
     with pytest.raises(ConfigurationMismatchError, match=r"c\.csv.* would count twice"):
         merged([*folders, folders[2]])
     assert merged([*folders, folders[2]], duplicates=True).rows == 128
+
+    # A hard link is the same file under another name, also beside files that no other folder has.
+    (tmp_path / "link.csv").hardlink_to(tmp_path / "a.csv")
+    linked = tuple(identity_of(tmp_path / name) for name in ("link.csv", "c.csv"))
+    save_state(folders[2], replace(parts[2], files=linked))
+    with pytest.raises(ConfigurationMismatchError, match=r"link\.csv' is in .*0' and one"):
+        merged(folders)
 
     other = replace(CONFIG, slicings=(Slicing("country", ("de", "it")),))
     save_state(folders[2], replace(parts[2], config=other, metric=assembled(other)))
@@ -189,6 +199,94 @@ def test_what_is_resumed_must_be_the_same(rng, tmp_path):
     assert "was not among its files" in refusal(files=(*saved.files, grown._replace(path="b")))
     save_state(tmp_path, replace(saved, merged=True))
     assert "merged of several folders" in refusal()
+
+
+def parts_of(rng, config, number):
+    """Evaluations of so many parts, folded one by one."""
+    empty = assembled(config)
+    for _ in range(number):
+        columns = {
+            "preds": rng.random(32),
+            "target": rng.integers(0, 2, 32),
+            "slice_0": rng.choice(["de", "fr"], 32).tolist(),
+        }
+        yield empty.update(**config.encoding(columns))
+
+
+def test_what_goes_on_from_a_saved_state_has_the_bits_of_one_run(rng, tmp_path):
+    """However often it is stopped, and in whatever order the parts are done."""
+    config = replace(CONFIG, specs=tuple(parsed("log_loss", "binary")))
+    total = 7
+    states = dict(enumerate(parts_of(rng, config, total)))
+    whole = Merging()
+    for place, state in states.items():
+        whole = whole.with_part(place, state)
+    now = Outcome(
+        assembled(config), total=total, merging=Merging(),
+        files=(), config=config, columns=COLUMNS, title="",
+    )  # fmt: skip
+    save_state(tmp_path, now, PARTIAL)  # before any part
+    for place in rng.permutation(total).tolist():
+        now = resumed(tmp_path, now)
+        merging = (now.merging or Merging()).with_part(place, states[place])
+        done = tuple(sorted((*now.done, place)))
+        now = replace(now, metric=merging.merged(), merging=merging, done=done, rows=now.rows + 32)
+        save_state(tmp_path, now, PARTIAL)
+    found = load_state(tmp_path, PARTIAL)
+    assert (found.rows, found.done) == (32 * total, tuple(range(total)))
+    for ours, theirs in zip(
+        jax.tree.leaves(found.metric), jax.tree.leaves(whole.merged()), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def forged(path, arrays, changes):
+    """Writes a state with changes of its description, and the checksum that they have."""
+    said = json.loads(arrays["description"].tobytes()) | changes
+    text = np.frombuffer(json.dumps(said).encode(), np.uint8)
+    states = [arrays[f"state_{place}"] for place in range(len(arrays) - 2)]
+    sha256 = np.frombuffer(hashlib.sha256(b"".join([text, *states])).digest(), np.uint8)
+    np.savez(path, **arrays | {"description": text, "sha256": sha256})
+
+
+def test_a_forged_description_with_its_checksum_is_refused(rng, tmp_path):
+    (tmp_path / "a.csv").write_text("a")
+    first, second, third = parts_of(rng, CONFIG, 3)
+    merging = Merging().with_part(0, first).with_part(1, second).with_part(2, third)
+    save_state(
+        tmp_path,
+        Outcome(
+            merging.merged(), 96, {"label": 2}, (0, 1, 2), 4, merging,
+            (identity_of(tmp_path / "a.csv"),), config=CONFIG, columns=COLUMNS, title="",
+        ),
+    )  # fmt: skip
+    path = tmp_path / STATE
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    forged(path, arrays, {})
+    assert load_state(tmp_path).done == (0, 1, 2)
+    config, huge = CONFIG.as_json(), 10**400
+    for changes in (
+        *({"rows": each} for each in (huge, -1, 1.5, True, "1", None)),
+        *({"total": each} for each in (huge, 2, 3.5)),
+        {"excluded": {"label": huge}},
+        {"excluded": [1]},
+        {"done": [0, 1, huge]},
+        {"done": [0, 1]},
+        *({"nodes": [node, [0, 2]]} for node in ([huge, 0], [1, huge], [0, 0], [-1, 0], "ab", 1)),
+        {"nodes": [[1, 0]]},
+        {"nodes": [[1, 0], [1, 0]]},
+        {"states": {}},
+        {"states": [1, 2]},
+        {"sources": [[1]]},
+        {"config": config | {"task": "none"}},
+        {"config": config | {"bootstrap": huge}},
+        {"config": config | {"specs": [{}]}},
+    ):
+        forged(path, arrays, changes)
+        with pytest.raises(CheckpointError, match=r"is damaged: .") as caught:
+            load_state(tmp_path)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("damage", ["cut", "bytes", "other", "missing", "pickle"])

@@ -225,6 +225,7 @@ def test_options_that_a_metric_needs_or_refuses():
         ("fbeta:beta=-1", "the metric 'f_beta(beta=-1)': "),
         ("fbeta:beta=word", "the metric 'f_beta(beta=word)': "),
         ("f1:average=median", "the metric 'f1(average=median)': "),
+        ("f1:average=macro", "average='macro' has no effect in a binary task"),
     ):
         (spec,) = parsed(text, "binary")
         with pytest.raises(DataraxError) as caught:

@@ -15,7 +15,13 @@ import numpy as np
 import pytest
 
 import datarax
-from datarax import CheckpointError, ConfigurationMismatchError, DataraxError, MetricTypeError
+from datarax import (
+    CheckpointError,
+    ConfigurationMismatchError,
+    DataraxError,
+    MetricTypeError,
+    MissingExtraError,
+)
 from datarax.io import checkpoint, pack, restore, save, unpack
 from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum, Variance
 from datarax.training import StatefulMetric
@@ -224,6 +230,20 @@ def test_what_is_no_checkpoint_is_never_replaced(tmp_path, monkeypatch, overwrit
     save(tmp_path / "damaged", Mean())
     (tmp_path / "damaged" / "info" / "metadata").write_text('{"format": 3')
     (tmp_path / "link").symlink_to(tmp_path / "pictures")
+    # A file of the user's and a link deep within; what looks like a checkpoint; one that does not
+    # say what was written.
+    shutil.copytree(tmp_path / "runs" / "last", tmp_path / "deep")
+    (tmp_path / "deep" / "arrays" / "mine").write_text("mine")
+    (tmp_path / "deep" / "info" / "link").symlink_to(tmp_path / "pictures")
+    (tmp_path / "alike" / "arrays").mkdir(parents=True)
+    (tmp_path / "alike" / "arrays" / "mine").write_text("mine")
+    (tmp_path / "alike" / "info").mkdir()
+    shutil.copy(tmp_path / "runs" / "last" / "datarax.json", tmp_path / "alike")
+    (tmp_path / "alike" / "info" / "metadata").write_text(
+        '{"format": 3, "metric": {}, "sha256": ""}'
+    )
+    shutil.copytree(tmp_path / "runs" / "last", tmp_path / "earlier")
+    (tmp_path / "earlier" / "datarax.json").unlink()
     before = contents(tmp_path)
     for name, said in {
         "file": "file is a file, which is kept; give a folder",
@@ -232,7 +252,10 @@ def test_what_is_no_checkpoint_is_never_replaced(tmp_path, monkeypatch, overwrit
         "runs": "runs holds 'last', which is kept",
         "model": "model holds '_",
         "more": "more holds 'notes.txt', which is kept",
-        "damaged": "damaged holds '_CHECKPOINT_METADATA', 'arrays',",
+        "damaged": "damaged holds 'info/metadata', which is kept",
+        "deep": "deep holds 'arrays/mine', 'info/link', which is kept",
+        "alike": "alike holds 'arrays/mine', 'info/metadata', which is kept",
+        "earlier": "earlier holds '_CHECKPOINT_METADATA', 'arrays', ",
         ".": f"{tmp_path.name} is the current directory, or holds it",
         "..": f"{tmp_path.parent.name} is the current directory, or holds it",
         "": f"{tmp_path.name} is the current directory, or holds it",
@@ -267,6 +290,69 @@ def test_what_overwrite_replaces(tmp_path):
     save(tmp_path / "a", Mean(), overwrite=True)
     assert_same_bits(restore(tmp_path / "link", Mean()), Mean())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "link"]
+
+
+def test_what_is_beside_is_kept(tmp_path):
+    """Folders of the user's, whatever their names; and what was put into one of ours."""
+    names = (".a.old", ".a.new", ".a.orbax-checkpoint-tmp", "a.old", "a.new")
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").write_text(name)
+    before = contents(tmp_path)
+    for count in (1, 2):
+        save(tmp_path / "a", Sum().update(count), overwrite=True)
+    assert restore(tmp_path / "a", Sum()).results() == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"a", *names}
+    assert before.items() <= contents(tmp_path).items()
+
+    work = tmp_path / ".a.datarax-save"
+    (tmp_path / ".a.new").rename(work)
+    with pytest.raises(CheckpointError, match=r"datarax-save holds 'mine', which is kept"):
+        save(tmp_path / "a", Sum(), overwrite=True)
+    (work / "datarax.json").write_text("datarax.io.save works in .a.datarax-save\n")
+    with pytest.raises(CheckpointError, match=r"datarax-save holds 'mine', which is kept"):
+        save(tmp_path / "a", Sum(), overwrite=True)
+    assert (work / "mine").read_text() == ".a.new"
+    (work / "mine").unlink()
+    (work / "new.orbax-checkpoint-tmp").mkdir()  # killed while it wrote
+    shutil.copytree(tmp_path / "a", work / "old")
+    (work / "old" / "info" / "mine").write_text("mine")
+    with pytest.raises(CheckpointError, match=r"datarax-save/old holds 'info/mine', which is kept"):
+        save(tmp_path / "a", Sum(), overwrite=True)
+    (work / "old" / "info" / "mine").unlink()
+    save(tmp_path / "a", Sum(), overwrite=True)
+    assert not work.exists()
+    work.symlink_to(tmp_path / ".a.old")
+    with pytest.raises(CheckpointError, match="datarax-save is no folder, which is kept"):
+        save(tmp_path / "a", Sum(), overwrite=True)
+    assert (tmp_path / ".a.old" / "mine").read_text() == ".a.old"
+
+
+def test_an_earlier_checkpoint_that_was_left_is_named_and_not_taken(tmp_path):
+    """A save was killed before it deleted the old one, and the user deleted the new one."""
+    folder, work = tmp_path / "a", tmp_path / ".a.datarax-save"
+    save(folder, Sum().update(1))
+    work.mkdir()
+    (work / "datarax.json").write_text("datarax.io.save works in .a.datarax-save\n")
+    for left in (work / "old", tmp_path / ".a.old"):  # the second of an earlier version
+        folder.rename(left)
+        with pytest.raises(CheckpointError) as caught:
+            restore(folder, Sum())
+        assert f"no checkpoint at {folder}; " in str(caught.value)
+        assert f"left an earlier one at {left}: " in str(caught.value)
+        assert restore(left, Sum()).results() == 1
+        left.rename(folder)
+
+
+def test_paths_that_lead_nowhere(tmp_path):
+    for a, b in ("lm", "ml"):
+        (tmp_path / a).symlink_to(tmp_path / b)
+    for path in ("a\0b", "n" * 5000, tmp_path / ("n" * 300), tmp_path / "l"):
+        with pytest.raises(CheckpointError, match="save: "):
+            save(path, Sum(), overwrite=True)
+        with pytest.raises(CheckpointError, match="restore: "):
+            restore(path, Sum())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["l", "m"]
 
 
 def signed(tree, state):
@@ -422,9 +508,10 @@ def test_what_is_no_metric(tmp_path):
 
 def test_without_orbax_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)  # Python's own way to fail an import
-    with pytest.raises(DataraxError, match="pip install orbax-checkpoint"):
+    command = r"run: pip install '\.\[checkpoint\]' in a clone of datarax, or pip install orbax-"
+    with pytest.raises(MissingExtraError, match=command):
         save(tmp_path / "a", Mean())
-    with pytest.raises(DataraxError, match="pip install orbax-checkpoint"):
+    with pytest.raises(MissingExtraError, match=command):
         restore(tmp_path / "a", Mean())
 
 
@@ -455,11 +542,15 @@ def test_killed_while_it_saves_leaves_the_last_whole(tmp_path, rng):
     # What was saved when it was killed is the last step that was marked, or the next.
     found = restore(folder, like)
     assert found.results()["steps"] in [sum(range(n + 1)) for n in (reached, reached + 1)]
-    # Killed between the two renames, of the old folder and of the new.
+    # Killed between the two renames, of the old folder and of the new: both are there.
+    work = tmp_path / ".last.datarax-save"
     if folder.exists():
-        shutil.rmtree(folder.with_name(".last.old"), ignore_errors=True)  # half removed, perhaps
-        folder.rename(folder.with_name(".last.old"))
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        (work / "datarax.json").write_text("datarax.io.save works in .last.datarax-save\n")
+        shutil.copytree(folder, work / "old")
+        folder.rename(work / "new")
     assert_same_bits(restore(folder, like), found)
     save(folder, Mean(), overwrite=True)
     assert_same_bits(restore(folder, Mean()), Mean())
-    assert not [path for path in tmp_path.iterdir() if path.name in (".last.old", ".last.new")]
+    assert [path.name for path in tmp_path.iterdir() if "last" in path.name] == ["last"]

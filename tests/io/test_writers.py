@@ -229,7 +229,7 @@ def test_a_missing_package_is_named_with_its_extra(module, writer, extra):
         f"try:\n    {writer}\nexcept datarax.MissingExtraError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert f"pip install 'datarax[{extra}]'" in done.stdout, done.stderr
+    assert f"pip install '.[{extra}]'" in done.stdout, done.stderr
 
 
 # JSON lines.

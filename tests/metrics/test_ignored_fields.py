@@ -21,7 +21,7 @@ IGNORED = [
     *(
         (name, {"average": average}, {})
         for name in without_required(CountRatio, AreaMetric)
-        for average in ("weighted", None)
+        for average in ("macro", "weighted", None)
     ),
     *((name, {"multioutput": "raw_values"}, {}) for name in without_required(PerOutput)),
     ("R2Score", {"multioutput": "variance_weighted"}, {}),
@@ -61,7 +61,11 @@ def test_the_fields_are_taken_where_they_have_an_effect():
     metrics.F1(threshold=0.3, num_labels=3, average=None)
     # A value that is the default, given or not, is the same configuration.
     metrics.F1(threshold=0.5, num_classes=3)
-    metrics.F1(average="macro")
+    for cls in (metrics.F1, metrics.AUROC):
+        left_out, given = cls(num_classes=3), cls(num_classes=3, average="macro")
+        assert left_out.average == "macro"
+        assert left_out.merge(given)
+        assert cls().replace(on_invalid="exclude").on_invalid == "exclude"
     metrics.AUROC(num_classes=3, average="weighted")
     metrics.MeanSquaredError(num_outputs=2, multioutput="raw_values")
     metrics.CalibrationError(num_classes=3, classwise=True, average=None)

@@ -1,5 +1,6 @@
 """Slips of those who are new to the library: each error says what to write."""
 
+import inspect
 import re
 
 import jax
@@ -10,7 +11,7 @@ from flax import nnx
 import datarax
 from datarax import Collection, Metric, MetricAccumulator, MetricTypeError, metrics, per_device
 from datarax.metrics import AUROC, Accuracy, Mean
-from datarax.metrics.other_names import _KNOWN_AS, suggestion
+from datarax.metrics.other_names import _ARGUMENTS, _KNOWN_AS, suggestion
 from datarax.training import StatefulMetric
 from tests.helpers import make_mesh
 
@@ -114,3 +115,51 @@ def test_every_suggestion_is_a_class_and_other_names_have_none():
     assert suggestion("AUROCScore", vars(metrics)) == ". Did you mean AUROC?"
     assert suggestion("gain_score", vars(metrics)) == ". Did you mean Gain?"
     assert suggestion("GIOU", vars(metrics)) == ". Did you mean GIoU?"
+
+
+@pytest.mark.parametrize(
+    ("cls", "given", "meant"),
+    [
+        (metrics.NDCG, "top_k", "k"),
+        (metrics.RecallAtK, "topk", "k"),
+        (Accuracy, "k", "top_k"),
+        (Accuracy, "n_classes", "num_classes"),
+        (Accuracy, "ignore_class", "ignore_index"),
+        (metrics.LogLoss, "logits", "from_logits"),
+        (metrics.CalibrationError, "n_bins", "num_bins"),
+        (metrics.PSNR, "max_val", "data_range"),
+        (Mean, "nan_strategy", "on_invalid"),
+        (metrics.FBeta, "bta", "beta"),
+    ],
+)
+def test_an_argument_of_another_library_is_suggested(cls, given, meant):
+    with pytest.raises(MetricTypeError, match=rf"Did you mean {meant}= for {given}=\?$"):
+        cls(**{given: 3})
+
+
+def test_names_of_arguments_that_are_suggested_exist():
+    known = {
+        name
+        for x in vars(metrics).values()
+        if isinstance(x, type)
+        for name in inspect.signature(x).parameters
+    }
+    assert {name for names in _ARGUMENTS.values() for name in names} <= known
+
+
+def test_arrays_of_the_other_byte_order_are_taken():
+    for dtype in (">f4", ">f8", ">i4", ">u2", "<f4"):
+        x = np.array([1, 2, 4], dtype)
+        assert Mean().update(x, weights=x).results() == 3.0
+        assert Accuracy().update(x > 1, (x > 1).astype(dtype)).results() == 1.0
+
+
+def test_arrays_of_objects_are_refused_with_what_to_write():
+    ints, floats = np.array([1, 0], object), np.array([1.0, None], object)
+    for x in (ints, floats):
+        with pytest.raises(MetricTypeError, match=r"dtype object. Convert it .* values\.astype\("):
+            Mean().update(x)
+        with pytest.raises(MetricTypeError, match=r"weights\.astype\(float\)"):
+            Mean().update(np.ones(2), weights=x)
+    with pytest.raises(datarax.MetricInputError, match="does not fit the widest"):
+        Mean().update(np.array([2**70]))

@@ -164,3 +164,16 @@ def test_a_step_beyond_int32_is_newer_than_all_others(dtype: str, step: int) -> 
         newer = jax.tree.map(lambda x: 2 * x, tree)
         metric = metric.update(newer, step=jnp.asarray(step, dtype))
         assert metric.results()["param_norm"] == 10
+
+
+@pytest.mark.parametrize("least", [2**53 + 1, 2**62 + 1, 2**63 - 2, -(2**53) - 1, -(2**63) + 1])
+def test_extremes_of_integers_beyond_float64(least: int) -> None:
+    with x64():
+        x = np.array([least + 1, least])
+        for seen in (metrics.MinMax().update(x), update(metrics.MinMax(), x)):
+            assert {name: int(value) for name, value in seen.results().items()} == {
+                "min": least,
+                "max": least + 1,
+            }
+        assert metrics.Max().update(x[:0]).results() != 0  # NaN
+        assert metrics.Max().update(np.array([0.5, 2.0**60])).results() == 2.0**60

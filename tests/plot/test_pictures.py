@@ -245,7 +245,7 @@ for use in (lambda: datarax.plot.expert_load({"share": [1.0]}), lambda: pictures
         print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.count("pip install 'datarax[plot]'") == 2
+    assert done.stdout.count("pip install '.[plot]'") == 2
     assert "datarax.plot needs matplotlib" in done.stdout
 
 

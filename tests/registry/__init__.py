@@ -10,8 +10,10 @@ what cannot be used has weight zero by then. It works from the definition, in pl
 `reference`, where there is one, is scikit-learn's word on the same.
 """
 
+import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import datarax
@@ -94,18 +96,31 @@ def grouped() -> dict[str, list[Case]]:
     return {group[0].id: group for group in groups.values()}
 
 
+CHOSEN = Path(__file__).with_name("representatives.json")
+REPRESENTATIVES: set[str] = set(json.loads(CHOSEN.read_text()))
+"""Cases that together hold every state and every operation of the traced programs of all cases.
+
+What the engine does depends on a metric only through these, so what tests the engine runs on these
+cases. `python -m tests.operations --write` chooses them, `test_operations.py` holds that none is
+missing.
+"""
+EVERYWHERE = bool(os.environ.get("DATARAX_TEST_EVERYWHERE"))
+if EVERYWHERE:
+    REPRESENTATIVES = {case.id for case in CASES}
+
+
 def of_each_statistic(groups: dict[str, list[Case]]) -> dict[str, list[Case]]:
-    """The first group of each type of statistic."""
-    found: dict[type, str] = {}
-    for name, group in groups.items():
-        metric = group[0].make()
-        found.setdefault(type(metric.children().get("statistic", metric)), name)
-    return {name: groups[name] for name in found.values()}
+    """The groups without the cases that are no representatives."""
+    chosen = {
+        name: [case for case in group if case.id in REPRESENTATIVES]
+        for name, group in groups.items()
+    }
+    return {name: group for name, group in chosen.items() if group}
 
 
 GROUPS = grouped()
 if os.environ.get("DATARAX_TEST_QUICK"):
-    GROUPS = {name: group[:1] for name, group in of_each_statistic(GROUPS).items()}
+    GROUPS = of_each_statistic(GROUPS)
 
 
 def bundle(group: list[Case]) -> datarax.Collection:
@@ -123,3 +138,6 @@ def arrays_of(group: list[Case], batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 BUNDLES = {name: bundle(group) for name, group in GROUPS.items()}
+ENGINE_GROUPS = of_each_statistic(GROUPS)
+ENGINE_BUNDLES = {name: bundle(group) for name, group in ENGINE_GROUPS.items()}
+"""Those of the representatives."""

@@ -27,7 +27,7 @@ class OfCounts(Wrapper):
         return Call((), named, type(self.metric).__name__, (*self._counts(), "weights"), ())
 
     def routes(self) -> list[Route]:
-        metric = type(self.metric).__name__
+        metric = type(self.metric)
         own = (f"{self.name}/{each}" for each in self._counts())
         counts = [Route(metric, each, each, True, False) for each in own]
         return [*counts, Route(metric, "weights", "weights", False, False)]

@@ -211,6 +211,29 @@ def squad_equal(answer: str, gold: str) -> float:
     return float(squad_words(answer) == squad_words(gold))
 
 
+def ends_cut(text: str) -> str:
+    """The text without white space and punctuation at its ends, one sign after the other."""
+    marks = set("!?,.;:'\"`()[]{}\u2018\u2019“”«»…¡¿")
+    while text and (text[-1].isspace() or text[-1] in marks):
+        text = text[:-1]
+    while text and (text[0].isspace() or text[0] in marks):
+        if text[0] in ".," and text[1:2].isdigit():
+            break
+        text = text[1:]
+    return text
+
+
+def written_equal(answer: str, gold: str) -> float:
+    """Whether the two are equal but for case, articles, and what is at their ends."""
+
+    def compared(text: str) -> str:
+        words = ends_cut(text.lower()).split()
+        kept = [x for i, x in enumerate(words, 1) if x not in {"a", "an", "the"} or i == len(words)]
+        return ends_cut(" ".join(kept)) or text.strip()
+
+    return float(compared(answer) == compared(gold))
+
+
 def squad_f1(answer: str, gold: str) -> float:
     a, b = squad_words(answer), squad_words(gold)
     same = sum((Counter(a) & Counter(b)).values())
@@ -251,8 +274,10 @@ def self_bleu(w: np.ndarray, preds: np.ndarray, update: np.ndarray) -> float:
     return weighted_mean(w, scores)
 
 
-def case(cls: Any, inputs: Inputs, oracle: Oracle, config: Any = None, **tolerance: Any) -> Case:
-    name = cls.__name__.lower()
+def case(
+    cls: Any, inputs: Inputs, oracle: Oracle, config: Any = None, name: str = "", **tolerance: Any
+) -> Case:
+    name = name or cls.__name__.lower()
     return Case(name, cls, inputs, oracle, config or {}, together=inputs.id, **tolerance)
 
 
@@ -284,7 +309,15 @@ CASES = [
     case(metrics.TER, REFERENCED, ter, ulps=2),
     # Each score is rounded, and their mean.
     case(metrics.ROUGE, REFERENCED, rouge, {"rouge_keys": KEYS}, ulps=3),
-    case(metrics.TextExactMatch, REFERENCED, best_of(squad_equal), exact=True),
+    case(metrics.TextExactMatch, REFERENCED, best_of(written_equal), exact=True),
+    case(
+        metrics.TextExactMatch,
+        REFERENCED,
+        best_of(squad_equal),
+        {"normalize": "squad"},
+        name="textexactmatch_squad",
+        exact=True,
+    ),
     case(metrics.TokenF1, REFERENCED, best_of(squad_f1), ulps=3),
     case(
         metrics.DistinctN,

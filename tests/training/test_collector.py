@@ -37,7 +37,7 @@ def test_no_call_waits_for_slow_work(layout):
     if layout == "stateful":
         update = nnx.jit(lambda m, x: m.update(values=x))
     with datarax.AsyncMetricCollector(metric) as collector:
-        for seconds in (0.0, 6.0):  # the first compiles
+        for seconds in (0.0, 3.0):  # the first compiles
             values = slow_values(layout, seconds)
             updated = update(metric, values)
             metric = scheduled(collector, updated or metric, step=seconds)

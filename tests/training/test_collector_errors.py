@@ -48,6 +48,17 @@ def test_an_error_in_compute_names_the_window_and_costs_no_other():
     assert collector.ready() == [(4, 2.0), (5, 5.0)]
 
 
+def test_an_error_without_a_text_is_named():
+    class Empty(Total):
+        def compute(self):
+            raise MemoryError
+
+    with datarax.AsyncMetricCollector(Empty()) as collector:
+        collector.schedule_collection(Empty())
+        with pytest.raises(datarax.WindowError, match="window 0 failed: MemoryError"):
+            collector.collect_results()
+
+
 def test_a_stateful_metric_goes_on_when_compute_fails():
     plain, allowed = fussy()
     metric = StatefulMetric(plain)

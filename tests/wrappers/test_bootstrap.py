@@ -100,6 +100,16 @@ def test_replicas_are_the_metric_of_repeated_rows(metric, draw, weighted, rng):
         np.testing.assert_allclose(value, want, rtol=2e-6, atol=1e-6)
 
 
+def test_scores_of_a_table_within_jit(rng):
+    batch = {"preds": rng.random((6, 3), np.float32), "target": rng.integers(0, 3, 6)}
+    metric = Bootstrap(metrics.ConfusionMatrix(num_classes=3), 4)
+    host, jitted = (
+        update(metric, batch | {"index": np.arange(6)})
+        for update in (lambda m, b: m.update(**b), jax.jit(lambda m, b: m.update(**b)))
+    )
+    np.testing.assert_array_equal(values_of(jitted), values_of(host))
+
+
 def test_the_result_is_of_the_replicas(rng):
     seen = accuracy(replicas=199).update(**labels(rng, 500))
     values = np.asarray(values_of(seen), np.float64)

@@ -1,5 +1,7 @@
 """One copy of the state a device: no communication in an update, one collective in a sync."""
 
+import copy
+import pickle
 import re
 from typing import Any
 
@@ -630,3 +632,19 @@ def test_bounds_are_those_of_the_merged_metric(rng):
     np.testing.assert_equal(both["auroc"].bounds(), both.bounds()["auroc"])
     with pytest.raises(AttributeError, match=r"^Accuracy has no bounds\(\): .*AUROC"):
         both["mean"].bounds()
+
+
+def test_it_can_be_pickled_and_copied(kind):
+    mesh = make_mesh(kind, {"data": 4, "model": 2})
+    metric = per_device(Collection({"a": Mean(), "b": Std()}), mesh, "data")
+    metric = metric.update(values=jnp.arange(8.0))
+    for again in (pickle.loads(pickle.dumps(metric)), copy.deepcopy(metric)):
+        assert again.results() == metric.results()
+        assert (again.mesh, again.axis_names) == (metric.mesh, metric.axis_names)
+        assert jax.tree.structure(again) == jax.tree.structure(metric)
+        for x, y in zip(*map(jax.tree.leaves, (again, metric)), strict=True):
+            assert x.sharding.is_equivalent_to(y.sharding, x.ndim)
+    state = metric.__getstate__()
+    state["mesh"] = (np.array([3, 99]), *state["mesh"][1:])
+    with pytest.raises(MetricInputError, match=r"on the 2 devices \[3, 99\], .* pickle its sync"):
+        copy.copy(metric).__setstate__(state)

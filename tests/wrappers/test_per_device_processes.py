@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from datarax import Collection, NotAddressableError, per_device
+from datarax import Collection, NotAddressableError, per_device, replicate
 from datarax.distributed import global_batch
 from datarax.metrics import Accuracy, Max, Mean
 from datarax.training import StatefulMetric
@@ -70,6 +70,14 @@ def other_ways(x, weights):
     }
     results = {name: metric.results() for name, metric in found.items()}
     results["stateful"] = on_the_host(metrics.compute())
+    # A plain metric on the mesh of all processes stays there, and its step is compiled once.
+    step = jax.jit(lambda metric, x, w: metric.update(x, weights=w))
+    plain = step(replicate(Mean(), mesh), values, real)
+    loaded = plain.load_state_dict(plain.state_dict())
+    for held in (loaded.reset(), loaded):
+        last = jax.block_until_ready(step(held, values, real))
+    assert step._cache_size() == 1
+    results["replicated, restored"] = last.results()
     local = Mean().update(own)  # a process may count for itself as well
     return results | {"its own": local.results()}
 
@@ -93,8 +101,11 @@ def refused(x):
         "stateful": lambda: StatefulMetric(mean).update(values=own),
     }
     said = refusals(calls)
-    with pytest.raises(NotAddressableError, match="the processes hold different states"):
-        per_device(Mean().update(own), mesh, "data")
+    for call in (lambda metric: per_device(metric, mesh, "data"), lambda x: replicate(x, mesh)):
+        with pytest.raises(NotAddressableError, match="the processes hold different states"):
+            call(Mean().update(own))
+    with pytest.raises(NotAddressableError, match="Mean: the processes hold different arrays"):
+        replicate(Mean(), mesh).load_state_dict(Mean().update(own).state_dict())
     # What is refused costs nothing.
     return list(calls), said, mean.update(whole).results()
 
@@ -141,6 +152,7 @@ def test_other_ways_and_what_is_refused(rng):
             "one scalar for all": 2.5,
             "merged": mean,
             "of a plain one": 1.0,
+            "replicated, restored": mean,
         }
         assert sorted(said) == sorted(calls)
         for sentence in said.values():

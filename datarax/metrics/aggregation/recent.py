@@ -80,7 +80,7 @@ class DecayedSums(ElementwiseState, kw_only=False):
         counts = w > 0
         newest = xp.max(step, initial=_FIRST, where=counts)
         # Older values of the batch have decayed by its newest step.
-        w = w * self._decay_since(newest, step).high
+        w = w * self._decay_since(newest, step).to_float()
         axes = tuple(range(x.ndim))
         total = sum_floats(xp.where(counts, x, 0) * w, axes)
         return self._holding(newest, total, sum_floats(w, axes))

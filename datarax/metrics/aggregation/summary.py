@@ -113,7 +113,7 @@ class ExactTotal(WeightedTotal):
         # The products with the factor are not whole: from now on, the sum of floats is the total.
         return self.replace(
             sums=self.sums.weighted_by(factor),
-            whole=self.whole.reset(),
+            whole=self.whole.emptied(),
             is_float=self.is_float.update(1),
         )
 

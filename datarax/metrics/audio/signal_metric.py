@@ -8,7 +8,7 @@ import jax
 from datarax._checks import as_float, default_float, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import xp
+from datarax._xp import on_host, xp
 from datarax.distributed.collectives import unsharded
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.double_float import has_float64
@@ -17,12 +17,13 @@ from datarax.statistics.invalid_counts import Invalid, not_finite, out_of_range
 
 
 def in_float64(function: Callable[..., PyTree], *arrays: jax.Array) -> PyTree:
-    """`function(*arrays)` in float64, although x64 is disabled; its floats rounded at the end.
+    """`function(*arrays)` in float64, although x64 is disabled.
 
-    On devices without float64, such as TPUs, in float32. `function` returns a pytree of arrays.
+    On devices its floats are rounded at the end; on those without float64, such as TPUs, it runs in
+    float32. `function` returns a pytree of arrays.
     """
     dtype = default_float()
-    if not has_float64():
+    if on_host(*arrays) or not has_float64():
         return function(*map(as_float, arrays))
     with jax.enable_x64(True):
         value = function(*(x.astype(xp.float64) for x in arrays))

@@ -47,7 +47,7 @@ class Accuracy(TopKCountMetric):
         correct, wrong, support = self.by_class()
         # A class without examples is 0 / 0, which the mean leaves out.
         ratio = (self.numerator(correct, wrong) / (correct + wrong)).to_float()
-        weights = support.high if self.average == "weighted" else xp.ones_like(ratio)
+        weights = support.to_float() if self.average == "weighted" else xp.ones_like(ratio)
         return weighted_mean(ratio, weights)
 
     is_proportion: ClassVar[bool] = True

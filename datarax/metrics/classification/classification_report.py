@@ -98,7 +98,8 @@ class ClassificationReport(CountMetric):
             values["accuracy"] = together["recall"]
         else:
             values["micro avg"] = together | everything
-        for name, weights in (("macro", xp.ones_like(support.high)), ("weighted", support.high)):
+        number = support.to_float()
+        for name, weights in (("macro", xp.ones_like(number)), ("weighted", number)):
             weights = xp.where(occurs, weights, 0)
             means = {column: weighted_mean(x, weights) for column, x in by_class.items()}
             values[f"{name} avg"] = means | everything

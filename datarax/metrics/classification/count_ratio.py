@@ -4,10 +4,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 
-from datarax._checks import real, refuse_ignored
-from datarax._typing import ArrayLike, Average, PyTree, Weights
+from datarax._checks import real, resolve_average
+from datarax._typing import ArrayLike, PyTree, TaskAverage, Weights
 from datarax._xp import xp
-from datarax.algebra.fields import state
+from datarax.algebra.fields import field, state
 from datarax.metrics.base import Metric, shareable
 from datarax.numerics.double_float import DoubleFloat, concatenate
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal, weighted_mean
@@ -94,11 +94,12 @@ class TaskMetric(Metric):
     num_labels: int | None = None
     """The number of labels of a multilabel task."""
     threshold: float = 0.5
-    """Binary and multilabel: a score above the threshold predicts the class."""
+    """Binary and multilabel: a score above the threshold predicts the class. The threshold is
+    rounded to the dtype of the scores, so a float32 score of 0.3 is not above 0.3."""
     from_logits: bool = False
     """Binary and multilabel: whether scores are logits; then the threshold is of their sigmoid. If
-    not, and the threshold is between 0 and 1, scores outside 0 to 1 that are given outside `jit`
-    give a `ScoresWarning`. Multiclass: an error, as the highest logit needs no threshold."""
+    not, and the threshold is between 0 and 1, scores outside 0 to 1 give a `ScoresWarning`.
+    Multiclass: an error, as the highest logit needs no threshold."""
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
 
@@ -148,10 +149,12 @@ class TopKCountMetric(CountMetric):
 class CountRatio(TopKCountMetric):
     """A ratio of counts for each class, averaged over the classes. A subclass defines `ratio`."""
 
-    average: Average = "macro"
+    average: TaskAverage = field(default="auto", means="macro")
     """How the values of the classes are averaged, as in scikit-learn. "micro": the ratio of the
     counts of all classes added up. "macro": the mean over the classes that occur among the targets
-    or the predictions. "weighted": the mean weighted by support. `None`: one value per class."""
+    or the predictions. "weighted": the mean weighted by support. `None`: one value per class.
+    "auto" is "macro". In a binary task the value is of the positive class, and an average is an
+    error; `num_classes=2` averages both classes."""
 
     zero_division: float = 0.0
     """The value where the ratio is 0/0. NaN excludes such a class from the average."""
@@ -162,8 +165,7 @@ class CountRatio(TopKCountMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.is_binary:
-            refuse_ignored(self, "average", ONE_CLASS)
+        self.average = resolve_average(self, self.is_binary, ONE_CLASS)
         self.zero_division = real(self.zero_division, "zero_division", nan=True)
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
@@ -190,10 +192,10 @@ class CountRatio(TopKCountMetric):
             return value[0]  # one value: of all classes, or of the positive class
         if self.average is None:
             return value
-        support = counts.positives.high
+        support = counts.positives.to_float()
         if self.num_classes is not None:
             # NaN excludes a class that does not occur. In a multilabel task, every label counts.
-            value = nan_where(support + counts.fp.high <= 0, value)
+            value = nan_where(support + counts.fp.to_float() <= 0, value)
         weights = support if self.average == "weighted" else xp.ones_like(support)
         return weighted_mean(value, weights)
 

@@ -50,6 +50,10 @@ class RowMatches(ThresholdCounts):
             )
         super().__post_init__()
 
+    @property
+    def has_threshold(self) -> bool:
+        return self.num_classes is None
+
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in rows; `weights` are those of rows."""
         preds, target = numeric(preds, "preds"), numeric(target, "target")

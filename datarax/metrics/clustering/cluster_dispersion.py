@@ -75,7 +75,7 @@ class CalinskiHarabasz(DispersionMetric):
         apart = xp.where(occurs[:, None], apart, 0)
         share = (sizes / n).to_float()[:, None]
         apart = apart - xp.sum(share * apart, 0)[None, :]
-        squares = xp.where(occurs[:, None], sizes.high[:, None] * apart * apart, 0)
+        squares = xp.where(occurs[:, None], sizes.to_float()[:, None] * apart * apart, 0)
         between, within = xp.sum(squares), xp.sum(distances.to_float())
         weight = self.statistic.weight
         degrees = (weight - ScaledDouble.of(clusters)).to_float()

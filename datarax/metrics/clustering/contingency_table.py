@@ -59,7 +59,7 @@ class ContingencyTable(NamedTuple):
     @property
     def size(self) -> jax.Array:
         """The total weight."""
-        return self.total.high[0, 0]
+        return self.total.to_float()[0, 0]
 
     @property
     def row_entropy(self) -> jax.Array:

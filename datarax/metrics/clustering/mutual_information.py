@@ -236,13 +236,13 @@ def _expected_mutual_information(table: ContingencyTable) -> jax.Array:
     # The possible values of the cell: `least`, `least + 1`, ..., `least + size`.
     least = where(a > not_b, a - not_b, DoubleFloat.of(0, a.dtype))
     size = xp.floor(xp.minimum((a - least).to_float(), (b - least).to_float()))
-    mode = xp.clip(xp.round(mean - least.high), 0, xp.maximum(size, 0))
+    mode = xp.clip(xp.round(mean - least.to_float()), 0, xp.maximum(size, 0))
     x = least + mode
     at_mode = [each.to_float() for each in (x, a - x, b - x, not_b - a + x)]
     signs = (1, -1, -1, 1)  # how the four cells change as x grows
     off_mean = over_total(product(x, n) - product(a, b))
     # The variance of the hypergeometric is a b (n - a) (n - b) / (n^2 (n - 1)); here with n^3.
-    deviation = xp.sqrt(mean * (expected[3] / n.high))
+    deviation = xp.sqrt(mean * (expected[3] / n.to_float()))
     step = xp.maximum(xp.floor(deviation / 4), 1)
     at_mode_ratios = [stirling_ratio(cell) for cell in at_mode]
 

@@ -68,7 +68,8 @@ class CramersV(ChiSquaredAssociation):
 
     def of_table(self, table: ContingencyTable) -> jax.Array:
         square, rows, columns = self.degrees(table)
-        return xp.sqrt(square / xp.minimum(rows, columns))
+        # Rounding may exceed 1, here and below.
+        return xp.minimum(xp.sqrt(square / xp.minimum(rows, columns)), 1)
 
 
 class TschuprowsT(ChiSquaredAssociation):
@@ -90,7 +91,7 @@ class TschuprowsT(ChiSquaredAssociation):
 
     def of_table(self, table: ContingencyTable) -> jax.Array:
         square, rows, columns = self.degrees(table)
-        return xp.sqrt(square / (xp.sqrt(rows) * xp.sqrt(columns)))
+        return xp.minimum(xp.sqrt(square / (xp.sqrt(rows) * xp.sqrt(columns))), 1)
 
 
 class PearsonsContingency(Association):
@@ -171,7 +172,7 @@ class SomersD(Association):
         known = columns if self.given == "preds" else rows
         # Pairs are ordered: each cell and those below it make two of each pair.
         ordered, apart = (cells * below).sum((0, 1)) * 2, (known * (total - known)).sum((0, 1))
-        return (ordered / apart).to_float()
+        return xp.clip((ordered / apart).to_float(), -1, 1)
 
 
 class FleissKappa(Metric):
@@ -228,4 +229,4 @@ class FleissKappa(Metric):
         by_chance = (ratings * ratings).sum()  # Q times the square of the total
         beyond_chance = (ratings * (total - ratings)).sum()  # 1 - Q, without cancellation
         numerator = agreeing * (total * total) - pairs * by_chance
-        return numerator / (pairs * beyond_chance)
+        return xp.minimum((numerator / (pairs * beyond_chance)).to_float(), 1)

@@ -6,11 +6,11 @@ from typing import ClassVar, Literal, NamedTuple, Self
 import jax
 import numpy as np
 
-from datarax._checks import as_float, refuse_ignored
+from datarax._checks import as_float, resolve_average
 from datarax._errors import MetricInputError
-from datarax._typing import PyTree
+from datarax._typing import PyTree, TaskAverage
 from datarax._xp import xp
-from datarax.algebra.fields import state
+from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
@@ -105,19 +105,22 @@ class AreaMetric(ScoreMetric):
     """
 
     higher_is_better = True
-    average: Literal["micro", "macro", "weighted"] | None = "macro"
+    average: TaskAverage = field(default="auto", means="macro")
     """"macro": the mean over the classes. "weighted": the mean weighted by the positives of each
     class. `None`: one value per class. Classes whose value is NaN are left out of an average.
     "micro": the value of one binary task, in which each class of an example is an example; with
-    `exact`, each takes a place of the buffer."""
+    `exact`, each takes a place of the buffer. "auto" is "macro". A binary task has one value, of
+    the positive class, and an average is an error."""
 
     extremes: ClassVar[tuple[float, float]] = (0.0, 1.0)
     """The least and the greatest value that the metric can have."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.is_binary:
-            refuse_ignored(self, "average", "in a binary task, which has one value")
+        self.average = self._resolved_average()
+
+    def _resolved_average(self) -> TaskAverage:
+        return resolve_average(self, self.is_binary, "in a binary task, which has one value")
 
     def areas(self, groups: Groups) -> DoubleFloat:
         """The lower bound, the estimate and the upper bound by class, of shape (3, size)."""
@@ -156,7 +159,7 @@ class AreaMetric(ScoreMetric):
 
     def support(self) -> jax.Array:
         """The weight of each value in the average that is "weighted"."""
-        return self.groups().total_positives.high[:, 0]
+        return self.groups().total_positives.to_float()[:, 0]
 
     @computed_once
     def _areas(self) -> DoubleFloat:
@@ -238,6 +241,7 @@ class AUROC(AreaMetric):
 
     def __post_init__(self) -> None:
         if self.multi_class == "ovo":
+            self.average = self._resolved_average()
             self._check_pairs()
             self.statistic = ScoreTable.from_fields(self)
             return
@@ -279,7 +283,7 @@ class AUROC(AreaMetric):
     def support(self) -> jax.Array:
         if not isinstance(self.statistic, ScoreTable):
             return super().support()
-        totals, (first, second) = self.statistic.pairs().totals.high, self._class_pairs
+        totals, (first, second) = self.statistic.pairs().totals.to_float(), self._class_pairs
         return totals[first] + totals[second]
 
     def areas(self, groups: Groups) -> DoubleFloat:
@@ -335,8 +339,8 @@ class AveragePrecision(AreaMetric):
     """
 
     def areas(self, groups: Groups) -> DoubleFloat:
-        p, n = groups.positives.high, groups.negatives.high
-        tp, fp = groups.positives_above.high, groups.negatives_above.high
+        p, n = groups.positives.to_float(), groups.negatives.to_float()
+        tp, fp = groups.positives_above.to_float(), groups.negatives_above.to_float()
 
         def at_one_threshold(fp: jax.Array) -> jax.Array:
             # The sum over the positives of the bin of their precision: (tp + p) / (tp + p + fp).
@@ -404,22 +408,22 @@ class LogAUC(AreaMetric):
         self.fpr_range = low, high
 
     def areas(self, groups: Groups) -> DoubleFloat:
-        p, n = groups.positives.high, groups.negatives.high
-        tp, tie = groups.positives_above.high, groups.is_tie
+        p, n = groups.positives.to_float(), groups.negatives.to_float()
+        tp, tie = groups.positives_above.to_float(), groups.is_tie
         low, high = (groups.total_negatives * rate for rate in self.fpr_range)
         # The false positives x of each group run from `before` to `after`. The part within the
         # range runs from `start` to `start + within`.
         before, after = groups.negatives_above, groups.false_positives
         start, end = where(before >= low, before, low), where(after <= high, after, high)
-        within = xp.maximum((end - start).high, 0)
-        some = within > 0
-        z = xp.where(some, within / xp.where(some, start.high, 1), 0)
+        within = xp.maximum((end - start).to_float(), 0)
+        some, first = within > 0, start.to_float()
+        z = xp.where(some, within / xp.where(some, first, 1), 0)
         log = xp.log1p(z)  # log(end / start), the length of the part in log FPR
         # The integral of (tp + slope (x - before)) / x over x from `start` to `end`.
         slope = p / xp.where(n > 0, n, 1)
-        skipped = xp.maximum((start - before).high, 0)
+        skipped = xp.maximum((start - before).to_float(), 0)
         least = tp * log
-        straight = least + slope * (skipped * log + start.high * x_minus_log1p(z))
+        straight = least + slope * (skipped * log + first * x_minus_log1p(z))
         # The worst curve within a bin is flat at `tp`: all negatives come first. The best is flat
         # at `tp + p`: all positives come first. The curve of a tie is a straight line.
         cases = [

@@ -40,8 +40,8 @@ class ScoreMetric(Metric):
     from_logits: bool | None = None
     """Whether scores are logits: of a softmax for multiclass, else of a sigmoid. Then probabilities
     are compared, by their log-odds, which do not round to 0 and 1, and thresholds are
-    probabilities. If not, scores are compared as they are. `None` is as `False`, but warns if rows
-    of a multiclass task that are known outside `jit` do not sum to 1."""
+    probabilities. If not, scores are compared as they are. `None` is as `False`, but rows of
+    a multiclass task that do not sum to 1 give a `ScoresWarning`."""
 
     statistic: Scores = state()
     """A `ScoreHistogram`; with `exact`, a `ScoreBuffer`."""

@@ -278,7 +278,7 @@ class ExpertLoad(Metric):
         share = routed / total[:, None]
         values = {
             "share": share.to_float(),
-            "max_share": xp.max(share.high, -1),
+            "max_share": xp.max(share.to_float(), -1),
             "max_expert": nan_where(total.high == 0, _first_greatest(routed)),
             "entropy": nan_where(total.high == 0, _entropy(share, routed, total)),
             "balance": (1 / ((share * share).sum(-1) * self.num_experts)).to_float(),
@@ -300,7 +300,7 @@ def _first_greatest(x: DoubleFloat) -> jax.Array:
 def _entropy(share: DoubleFloat, routed: DoubleFloat, total: DoubleFloat) -> jax.Array:
     """`-sum(p * log(p))` over the last axis."""
     # Near 1, the logarithm of a rounded share would have few digits: it is taken of the rest.
-    p, rest = share.high, ((total[:, None] - routed) / total[:, None]).high
+    p, rest = share.to_float(), ((total[:, None] - routed) / total[:, None]).to_float()
     near = rest < 0.5
     log = xp.where(near, xp.log1p(-xp.where(near, rest, 0)), xp.log(xp.where(p > 0, p, 1)))
     # The sum of no terms but zeros is -0.0.

@@ -1,19 +1,23 @@
-"""Answers to questions, compared as in SQuAD."""
+"""Answers to questions: equal ones, and words in common."""
 
 from collections import Counter
+from typing import Literal
 
 import numpy as np
 
 from datarax.metrics.language.text_metric import TextMean
-from datarax.metrics.language.text_tokens import squad_words
+from datarax.metrics.language.text_tokens import squad_words, written_words
 
 
 class TextExactMatch(TextMean):
     """The fraction of texts that are equal to one of their references.
 
-    Compared are the words, in lower case, without punctuation and the articles a, an and the, as in
-    the evaluation script of SQuAD 2.0. From 0 to 1; that script gives percent. No data gives NaN.
+    By default case, white space, the articles a, an and the before another word, and punctuation at
+    the ends of the text do not count. Everything else does: signs, decimal points and symbols, so
+    "-5" and "5", "3.5" and "35", "$5" and "5" differ. From 0 to 1. No data gives NaN.
 
+    `normalize="squad"` compares as the evaluation script of SQuAD 2.0, which gives percent: without
+    all articles and all punctuation of ASCII, so that "-5" equals "5", and "3.5" equals "35".
     P. Rajpurkar and others (2018), https://arxiv.org/abs/1806.03822.
 
     Example:
@@ -21,14 +25,19 @@ class TextExactMatch(TextMean):
         >>> metric = TextExactMatch().update(["The cat!", "a dog"], ["cat", ["dogs", "two dogs"]])
         >>> print(metric.compute())
         0.5
+        >>> written = TextExactMatch().update(["-5"], ["5"])
+        >>> squad = TextExactMatch(normalize="squad").update(["-5"], ["5"])
+        >>> print(written.compute(), squad.compute())
+        0.0 1.0
     """
 
     higher_is_better = True
-    normalize: bool = True
-    """Whether texts are normalized so; if not, they must be equal as they are."""
+    normalize: bool | Literal["squad"] = True
+    """What does not count. True: case, white space, articles, and punctuation at the ends. "squad":
+    what the script of SQuAD leaves out. False: nothing, texts must be equal as they are."""
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
-        normal = squad_words if self.normalize else str
+        normal = _NORMAL[self.normalize]
         equal = [
             any(normal(text) == normal(other) for other in others)
             for text, others in zip(preds, references, strict=True)
@@ -36,12 +45,16 @@ class TextExactMatch(TextMean):
         return np.array(equal, np.int32)
 
 
+_NORMAL = {True: written_words, "squad": squad_words, False: str}
+
+
 class TokenF1(TextMean):
     """The mean F-score of the words that a text and its reference have in common.
 
-    Words are compared as by `TextExactMatch`, and repeated words count as often as both have them.
-    Of several references, the best counts. As in the evaluation script of SQuAD 2.0: where one of
-    the two has no words, the score is 1 if both have none. From 0 to 1. No data gives NaN.
+    Words are compared as by `TextExactMatch(normalize="squad")`, and repeated words count as often
+    as both have them. Of several references, the best counts. As in the evaluation script of SQuAD
+    2.0: where one of the two has no words, the score is 1 if both have none. From 0 to 1. No data
+    gives NaN.
 
     P. Rajpurkar and others (2018), https://arxiv.org/abs/1806.03822.
 
@@ -59,7 +72,7 @@ class TokenF1(TextMean):
             max(token_f1(squad_words(text), squad_words(other)) for other in others)
             for text, others in zip(preds, references, strict=True)
         ]
-        return np.array(scores, np.float32)
+        return np.array(scores, np.float64)
 
 
 def token_f1(words: list[str], other: list[str]) -> float:

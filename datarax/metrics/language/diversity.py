@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from datarax._checks import numeric, positive_int
+from datarax._checks import as_float, numeric, positive_int
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree, Weights
 from datarax._xp import vmap, xp
@@ -77,7 +77,7 @@ class SelfBLEU(TextMean):
         return self.apply(self.calls((preds,), {"weights": weights}))
 
     def counts_of(self, preds: Texts, *, weights: Weights = None) -> dict[str, PyTree]:  # type: ignore[override]
-        texts = checked_texts(preds, "preds")
+        texts = checked_texts(preds, f"{type(self).__name__}: preds")
         if len(texts) == 1:
             raise MetricInputError("SelfBLEU.update got one text; expected at least two")
         words = sacrebleu_tokenizer(self.tokenize, self.lowercase, "SelfBLEU")
@@ -85,7 +85,7 @@ class SelfBLEU(TextMean):
         return {"numbers": counts, "weights": weights}
 
     def apply(self, calls: PyTree) -> Self:
-        counts = numeric(calls.kwargs["numbers"], "numbers").astype(xp.float32)
+        counts = as_float(numeric(calls.kwargs["numbers"], "numbers"))
         scores = {"numbers": vmap(lambda x: bleu(x, "exp", None, True))(counts)[:, None]}
         return super().apply(replace(calls, kwargs=calls.kwargs | scores))
 
@@ -165,7 +165,7 @@ class DistinctN(CountedText):
 
     def counts_of(self, preds: Texts, *, weights: Weights = None) -> dict[str, PyTree]:
         (preds,) = unread_where_zero(weights, preds)
-        texts = checked_texts(preds, "preds")
+        texts = checked_texts(preds, f"{type(self).__name__}: preds")
         words = [(text.lower() if self.lowercase else text).split() for text in texts]
         hashes, number = hashed_grams(words, self.n)
         return {"hashes": hashes, "number": number, "weights": weights}

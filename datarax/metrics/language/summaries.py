@@ -82,7 +82,7 @@ class ROUGE(TextMetric):
         # The references of a text are next to each other, and there is at least one.
         starts = np.searchsorted(owner, np.arange(size))
         best = [np.maximum.reduceat(scores[key], starts) for key in self.rouge_keys]
-        return np.stack(best, 1).astype(np.float32)
+        return np.stack(best, 1)
 
     def compute(self) -> PyTree:
         return {key: quotient(self.sums[i], self.sums[-1]) for i, key in enumerate(self.rouge_keys)}

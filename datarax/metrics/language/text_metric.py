@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from datarax._checks import kind, numeric, warn
+from datarax._checks import kind, warn
 from datarax._errors import MetricInputError, MetricTypeError, ReferencesWarning
 from datarax._typing import PyTree, Weights
 from datarax._update_context import update_context
@@ -71,7 +71,7 @@ class TextMetric(CountedText):
         raise TypeError(f"{type(self).__name__} does not define width")
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
-        """The numbers of each text, (N, width): int32, or float32."""
+        """The numbers of each text, (N, width): int32, or float64."""
         raise TypeError(f"{type(self).__name__} does not define numbers()")
 
     def update(self, preds: Texts, target: References, *, weights: Weights = None) -> Self:
@@ -95,20 +95,21 @@ class TextMetric(CountedText):
     ) -> dict[str, PyTree]:
         given = target  # the warning is about the lists as they were given
         preds, target = unread_where_zero(weights, preds, target)
-        texts = checked_texts(preds, "preds")
+        name = type(self).__name__
+        texts = checked_texts(preds, f"{name}: preds")
         if self.several:
-            _warn_of_two_readings(given, len(texts), type(self).__name__)
-        references = checked_references(target, len(texts), self.several, type(self).__name__)
+            _warn_of_two_readings(given, len(texts), name)
+        references = checked_references(target, len(texts), self.several, name)
         numbers = self.numbers(texts, references) if texts else np.zeros((0, self.width), np.int32)
         return {"numbers": numbers.reshape(len(texts), self.width), "weights": weights}
 
     def apply(self, calls: PyTree) -> Self:
-        x = numeric(calls.kwargs["numbers"], "numbers")
+        x = xp.asarray(calls.kwargs["numbers"])  # on the host of float64, which `numeric` rounds
         w, invalid = rows_weight(not_finite(x, -1), calls.kwargs.get("weights"))
         # The ones give the weight of all texts as the last of the sums.
         x = xp.concatenate([x, xp.ones_like(x[:, :1])], 1)
         return self.replace(
-            sums=self.sums.combine(self.sums.reset().of(x, w[:, None])),
+            sums=self.sums.combine(self.sums.emptied().of(x, w[:, None])),
             invalid=self.invalid.update(invalid),
         )
 
@@ -188,27 +189,30 @@ def checked_references(target: PyTree, size: int, several: bool, metric: str) ->
     target = _as_list(target)
     if not isinstance(target, list | tuple):
         raise MetricTypeError(
-            f"target is {_kind(target)}; expected a list, one entry for each text{_hint(target)}"
+            f"{metric}: target is {_kind(target)}; expected a list, one entry for each text"
+            f"{_hint(target)}"
         )
     if len(target) != size:
         hint = ""
         if several and all(isinstance(x, list | tuple) and len(x) == size for x in target):
             hint = f". If {_TRANSPOSED}"
         raise MetricInputError(
-            f"{size} preds and {len(target)} targets; expected one target for each of the preds"
-            f"{hint}"
+            f"{metric}: {size} preds and {len(target)} targets; expected one target for each of "
+            f"the preds{hint}"
         )
     references = []
     for index, each in enumerate(target):
         if not isinstance(each, str) and not several:
             raise MetricTypeError(
-                f"target[{index}] is {kind(each)}; expected a string: {metric} takes one reference "
-                f"for each text{_hint(each)}"
+                f"{metric}: target[{index}] is {kind(each)}; expected a string: it takes one "
+                f"reference for each text{_hint(each)}"
             )
-        each = [each] if isinstance(each, str) else checked_texts(each, f"target[{index}]")
+        each = (
+            [each] if isinstance(each, str) else checked_texts(each, f"{metric}: target[{index}]")
+        )
         if not each:
             raise MetricInputError(
-                f"target[{index}] is an empty list; expected at least one reference"
+                f"{metric}: target[{index}] is an empty list; expected at least one reference"
             )
         references.append(each)
     return references

@@ -14,6 +14,9 @@ _PUNCTUATION = frozenset(string.punctuation)
 _SPACES = re.compile(r"\s\s+")
 _NOT_ROUGE = re.compile(r"[^a-z0-9]+")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_MARKS = r"\s!?,.;:'\"`()\[\]{}\u2018\u2019\u201c\u201d\u00ab\u00bb\u2026\u00a1\u00bf"
+# A point or a comma before a digit belongs to a number: ".5" is not "5".
+_BEFORE, _AFTER = re.compile(rf"^(?![.,]\d)[{_MARKS}]"), re.compile(rf"[{_MARKS}]+$")
 
 
 def check_tokenizer(name: str, metric: str) -> None:
@@ -68,3 +71,20 @@ def squad_words(text: str) -> list[str]:
     # Punctuation goes first, so that "a." is an article too.
     text = "".join(letter for letter in text.lower() if letter not in _PUNCTUATION)
     return _ARTICLES.sub(" ", text).split()
+
+
+def written_words(text: str) -> list[str]:
+    """Words without case, articles before another word, and punctuation at the ends of the text.
+
+    A text of nothing else keeps its marks.
+    """
+    *words, last = without_outer_marks(text.casefold()).split() or [text]
+    words = [word for word in words if word not in ("a", "an", "the")]
+    return without_outer_marks(" ".join([*words, last])).split() or [text.strip()]
+
+
+def without_outer_marks(text: str) -> str:
+    """A text without punctuation and white space at its ends."""
+    while found := _BEFORE.match(text):
+        text = text[found.end() :]
+    return _AFTER.sub("", text)

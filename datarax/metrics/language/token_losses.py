@@ -10,6 +10,7 @@ from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._update_context import check_values
 from datarax._xp import xp
+from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
 from datarax.metrics.language.token_accuracy import check_tokens
 from datarax.numerics.double_float import DoubleFloat
@@ -17,6 +18,7 @@ from datarax.numerics.special import softmax_cross_entropy
 from datarax.statistics.batches import examples, kept_weight
 from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
 from datarax.statistics.scaled_total import ScaledTotal
+from datarax.statistics.score_kinds import ScoreKind, evidence
 from datarax.statistics.thresholds import check_losses
 from datarax.statistics.weighted_total import WeightedTotal
 
@@ -26,8 +28,8 @@ class TokenLoss(Metric):
 
     Logits may be sharded over their last axis, and may be in half precision: they are neither
     gathered nor copied, and losses are computed in float32. A logit of -inf is valid: the token is
-    impossible. Outside `jit`, probabilities that are given as logits give a `ScoresWarning`, and so
-    do losses below 0.
+    impossible. Probabilities that are given as logits give a `ScoresWarning`, and so do losses
+    below 0: in an update outside `jit`, and in `results`.
     """
 
     higher_is_better = False
@@ -36,6 +38,11 @@ class TokenLoss(Metric):
     from_losses: bool = False
     """Whether `preds` are the losses of the tokens (...), in nats, instead of logits. Then `target`
     is needed for `ignore_index` only."""
+
+    @property
+    def kind(self) -> ScoreKind:
+        """What `preds` are taken for."""
+        return "losses" if self.from_losses else "softmax"
 
     def losses(
         self, preds: ArrayLike, target: ArrayLike | None, weights: Weights
@@ -56,6 +63,7 @@ class TokenLoss(Metric):
                 weights,
                 num_classes=size,
                 from_logits=True,
+                kind=self.kind,
                 ignore_index=self.ignore_index,
             )
             # In the dtype in which they are given; integers as floats.
@@ -70,7 +78,8 @@ class TokenLoss(Metric):
         ids = preds if target is None else numeric(target, "target")
         same_shape(preds, ids)
         loss = as_float(preds)
-        w, invalid = kept_weight(not_finite(loss), weights, ids, self.ignore_index)
+        unusable = not_finite(loss) | Invalid(evidence(self.kind, loss, preds))
+        w, invalid = kept_weight(unusable, weights, ids, self.ignore_index)
         check_values(check_losses, given, self.ignore_index, "preds")
         return loss, w, invalid
 
@@ -96,7 +105,10 @@ class Perplexity(TokenLoss):
         2.718
     """
 
-    statistic = WeightedTotal()
+    statistic: WeightedTotal = state()
+
+    def __post_init__(self) -> None:
+        self.statistic = WeightedTotal(scores=self.kind)
 
     def update(
         self, preds: ArrayLike, target: ArrayLike | None = None, *, weights: Weights = None
@@ -144,7 +156,10 @@ class BitsPerByte(TokenLoss):
     sums = ScaledTotal((2,))
     """The loss in nats, and the bytes."""
     terms_by_row = True
-    invalid = InvalidCounts()
+    invalid: InvalidCounts = state()
+
+    def __post_init__(self) -> None:
+        self.invalid = InvalidCounts(self.kind)
 
     def update(
         self,

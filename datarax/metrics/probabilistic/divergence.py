@@ -1,22 +1,22 @@
 """Divergences between predicted distributions and target distributions."""
 
 from math import log
-from typing import Self
 
 import jax
 
-from datarax._checks import as_float, numeric, same_shape
 from datarax._errors import MetricInputError
-from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._typing import PyTree
 from datarax._xp import xp
-from datarax.metrics.probabilistic.mean_score import MeanScore
+from datarax.metrics.probabilistic.mean_score import ElementwiseMean
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.special import kl_div
 from datarax.numerics.sums import sum_floats
-from datarax.statistics.batches import not_distribution, rows_weight
+from datarax.statistics.batches import not_distribution
+from datarax.statistics.invalid_counts import Invalid
 
 
-class Divergence(MeanScore):
-    """The weighted mean of a divergence of each pair of distributions; see `divergence`.
+class Divergence(ElementwiseMean):
+    """The weighted mean of a divergence of each pair of distributions; a subclass defines `score`.
 
     Pairs are invalid if a row is not a distribution: a value outside 0 to 1, or a sum that is not
     one within 3.5e-4 (or the root of the eps of a coarser dtype). Valid rows are not divided by
@@ -26,8 +26,8 @@ class Divergence(MeanScore):
         MetricInputError: `base` is at most 1.
     """
 
-    terms_by_row = True
     higher_is_better = False
+    element_axes = 1
     base: float | None = None
     """The base of the logarithm: 2 for bits; `None` for e, which gives nats."""
 
@@ -38,34 +38,16 @@ class Divergence(MeanScore):
                 f"nats"
             )
 
-    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
-        """A new metric with the batch folded in; no communication.
-
-        Args:
-            preds: floats (..., C), distributions along the last axis.
-            target: floats (..., C), distributions along the last axis.
-            weights: broadcast against the leading axes; zero excludes a pair.
-
-        Raises:
-            MetricInputError: shapes that differ, or that have no last axis; shows them.
-        """
-        preds, target = numeric(preds, "preds"), numeric(target, "target")
-        same_shape(preds, target)
-        if preds.ndim == 0 or preds.shape[-1] == 0:
-            raise MetricInputError(
-                f"preds of shape {preds.shape}; expected distributions along the last axis"
-            )
-        unusable = not_distribution(preds) | not_distribution(target)
-        score = self.divergence(as_float(preds), as_float(target))
-        return self.replace(statistic=self.statistic.add(score, *rows_weight(unusable, weights)))
-
-    def divergence(self, preds: jax.Array, target: jax.Array) -> jax.Array:
-        """The divergence (...) of each pair of distributions (..., C), in nats."""
-        raise TypeError(f"{type(self).__name__} does not define divergence()")
+    def invalid_elements(self, preds: jax.Array, target: jax.Array, score: jax.Array) -> Invalid:
+        return not_distribution(preds) | not_distribution(target)
 
     def compute(self) -> PyTree:
         mean = self.statistic.mean
         return mean if self.base is None else mean / log(self.base)
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat]:
+        total, weight = self.statistic.total.double, self.statistic.weight.double
+        return (total if self.base is None else total / log(self.base)), weight
 
 
 class KLDivergence(Divergence):
@@ -91,7 +73,7 @@ class KLDivergence(Divergence):
     reverse: bool = False
     """Whether to compute `D(preds || target)` instead."""
 
-    def divergence(self, preds: jax.Array, target: jax.Array) -> jax.Array:
+    def score(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         p, q = (preds, target) if self.reverse else (target, preds)
         # sum p log(p / q) = sum (p log(p / q) - p + q) + sum (p - q). The terms of the first sum
         # are not negative, so that it does not cancel; the second is near zero.
@@ -116,7 +98,7 @@ class JensenShannonDivergence(Divergence):
         1.0
     """
 
-    def divergence(self, preds: jax.Array, target: jax.Array) -> jax.Array:
+    def score(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         # m - preds and target - m are both `half`, so that the extra terms -p + q cancel exactly.
         half = (target - preds) / 2
         middle = preds / 2 + target / 2

@@ -1,14 +1,17 @@
-"""Weighted means of a score of each example: the base of log loss, Brier score and others."""
+"""Weighted means of a score of each example: the bases of log loss, divergences and others."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import jax
 
+from datarax._checks import as_float, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat
-from datarax.statistics.batches import Examples, check_task, examples
+from datarax.statistics.batches import Examples, check_task, examples, rows_weight
+from datarax.statistics.invalid_counts import Invalid, is_nan, not_finite
+from datarax.statistics.score_kinds import ScoreKind
 from datarax.statistics.weighted_total import WeightedTotal
 
 
@@ -23,6 +26,90 @@ class MeanScore(Metric):
 
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
         return self.statistic.total.double, self.statistic.weight.double
+
+
+class ElementwiseMean(MeanScore):
+    """The weighted mean of a score of each element of `preds` and `target`; for your own metrics.
+
+    A subclass defines `score`, the formula. `update` checks that both arrays have the same shape,
+    also where they would broadcast, leaves weights of zero out, and counts NaN and infinities. Such
+    a metric has all that the catalogue's have, also in `Interval`, `Sliced` and `Bootstrap`.
+
+    If all scores are 0 or 1, set `is_proportion = True`: then `Interval` uses that of Wilson.
+
+    Example:
+        >>> import numpy as np
+        >>> import datarax
+        >>> class Within(datarax.ElementwiseMean):
+        ...     higher_is_better = True
+        ...     is_proportion = True
+        ...     distance: float = 0.5
+        ...
+        ...     def score(self, preds, target):
+        ...         return abs(preds - target) <= self.distance
+        >>> preds, target = np.array([1.0, 2.0, 3.0]), np.array([1.25, 2.0, 4.0])
+        >>> print(Within(distance=0.25).update(preds, target).results())
+        0.6666666666666666
+        >>> try:
+        ...     Within().update(preds[:, None], target)
+        ... except datarax.MetricInputError as error:
+        ...     print(str(error)[:72])
+        Within: preds of shape (3, 1) and target of shape (3,): expected the sam
+    """
+
+    terms_by_row = True
+    element_axes: ClassVar[int] = 0
+    """How many of the last axes one element has: 1 for rows, such as distributions or signals."""
+
+    def score(self, preds: jax.Array, target: jax.Array) -> jax.Array:
+        """The score of each element, of the shape of `preds` without the axes of an element.
+
+        Args:
+            preds: floats, float64 on the host; inside `jit`, integers above 2**24 are rounded.
+            target: floats of the same shape.
+        """
+        raise TypeError(f"{type(self).__name__} does not define score()")
+
+    def invalid_elements(self, preds: jax.Array, target: jax.Array, score: jax.Array) -> Invalid:
+        """The elements that cannot be used: by default those with NaN or an infinity.
+
+        Args:
+            preds: as given.
+            target: as given.
+            score: from `score`; it is invalid if it is NaN.
+        """
+        axes = tuple(range(score.ndim, preds.ndim))
+        return not_finite(preds, axes) | not_finite(target, axes) | is_nan(score)
+
+    def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
+        """A new metric with the batch folded in; no communication.
+
+        Args:
+            preds: numbers, (...).
+            target: numbers of exactly the same shape.
+            weights: broadcast against the leading axes; zero excludes an element.
+
+        Raises:
+            MetricInputError: shapes that differ, or a score of another shape; shows them.
+            MetricTypeError: values that are not numbers.
+        """
+        p, t = numeric(preds, "preds"), numeric(target, "target")
+        name = type(self).__name__
+        same_shape(p, t, (f"{name}: preds", "target"))
+        places = p.ndim - self.element_axes
+        if places < 0 or 0 in p.shape[places:]:
+            raise MetricInputError(
+                f"{name}: preds of shape {p.shape}; expected elements of {self.element_axes} last "
+                f"axes, none of them empty"
+            )
+        score, shape = self.score(as_float(p), as_float(t)), p.shape[:places]
+        if score.shape != shape:
+            raise MetricInputError(
+                f"{name}.score: it returned the shape {score.shape} for preds of shape {p.shape}; "
+                f"expected {shape}, one score for each element"
+            )
+        invalid = self.invalid_elements(p, t, score)
+        return self.replace(statistic=self.statistic.add(score, *rows_weight(invalid, weights)))
 
 
 class TaskScore(MeanScore):
@@ -43,10 +130,18 @@ class TaskScore(MeanScore):
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)
-        if self.average is None:
-            if self.num_labels is None:
-                raise MetricInputError("average=None is for multilabel tasks; give num_labels=")
-            self.statistic = WeightedTotal((self.num_labels,))
+        if self.average is None and self.num_labels is None:
+            raise MetricInputError("average=None is for multilabel tasks; give num_labels=")
+        if self.average is None or self.kind:
+            shape = (self.num_labels,) if self.num_labels and self.average is None else ()
+            self.statistic = WeightedTotal(shape, self.kind)
+
+    @property
+    def kind(self) -> ScoreKind:
+        """What the scores are taken for, where other scores give a warning."""
+        if not self.form()[1]:
+            return ""
+        return "sigmoid" if self.num_classes is None else "softmax"
 
     def form(self) -> tuple[bool, bool]:
         """Whether `preds` are probabilities, and whether they are logits.
@@ -78,6 +173,7 @@ class TaskScore(MeanScore):
             num_labels=self.num_labels,
             probabilities=probabilities,
             from_logits=from_logits,
+            kind=self.kind,
             ignore_index=self.ignore_index,
         )
         return self.with_scores(seen)

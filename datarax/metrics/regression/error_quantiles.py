@@ -3,20 +3,19 @@
 from typing import Self
 
 import jax
-import numpy as np
 
 from datarax._checks import numeric, same_shape
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
-from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import bounds_of
 from datarax.metrics.regression.per_output import PerOutput, RegressionMetric
+from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.limbs import difference
 from datarax.numerics.scaling import nan_where
-from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import pairs
+from datarax.statistics.extremes import Greatest
 from datarax.statistics.invalid_counts import InvalidCounts
 from datarax.statistics.value_histogram import ValueHistogram
 
@@ -35,26 +34,23 @@ class MaxError(PerOutput):
     """
 
     higher_is_better = False
-    largest: MetricAccumulator = state()
+    largest: Greatest = state()
     invalid = InvalidCounts()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        nothing = np.full(self.example_shape, -np.inf)
-        self.largest = MetricAccumulator(nothing, MetricReduceOp.max)
+        self.largest = Greatest(self.example_shape)
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         _, _, w, invalid = pairs(preds, target, weights, self.example_shape)
         # Of the values as they are given: large integers are subtracted before they are rounded.
         e = difference(*(numeric(x, "preds") for x in (preds, target)))
-        # -inf is the identity of the maximum, so an excluded example has no effect.
-        error = xp.where(w.astype(xp.bool_), xp.abs(e), -xp.inf)
-        return self.replace(
-            largest=self.largest.update(error), invalid=self.invalid.update(invalid)
-        )
+        counts = xp.broadcast_to(w.astype(xp.bool_), e.shape)
+        largest = self.largest.fold(DoubleFloat.of(xp.abs(e)), counts)
+        return self.replace(largest=largest, invalid=self.invalid.update(invalid))
 
     def by_output(self) -> jax.Array:
-        largest = self.largest.value
+        largest = self.largest.double.to_float()
         # No error is negative: what is left of no data is -inf.
         return nan_where(largest < 0, largest)
 

@@ -62,7 +62,7 @@ class DevianceMoments(CentralMoments):
         weight, mean, d, unit = about_mean(x, w, axes)
         held = self.holding(weight, mean, [], (unit, weight_unit))
         wide = xp.broadcast_to(lax.expand_dims(unit, axes), x.shape)
-        high = x.high if isinstance(x, DoubleFloat) else x
+        high = x.to_float() if isinstance(x, DoubleFloat) else x
         mean = lax.expand_dims(held._mean, axes)
         total = ScaledTotal(self.shape).of_scaled(*self._deviance(high, mean, -d, wide), given)
         return held._with_total(total)
@@ -106,10 +106,10 @@ class DevianceMoments(CentralMoments):
         # sum of d(x, m) = sum of d(x, own mean) + weight * d(own mean, m), see the class.
         # Each gains the deviance of the merged mean from its own mean.
         both = stack([self.doubles()[1], other.doubles()[1]])
-        weights = xp.stack([self.doubles()[0].high, other.doubles()[0].high])
+        weights = xp.stack([each.doubles()[0].to_float() for each in (self, other)])
         shares = xp.stack([apart.share, -apart.rest])
         means = ScaledDouble(both, unit).to_float()
-        deviance, exponents = self._deviance(means, mean, apart.means.high * shares, unit)
+        deviance, exponents = self._deviance(means, mean, apart.means.to_float() * shares, unit)
         gained = ScaledTotal(self.shape).of_scaled(deviance, exponents + weight_unit, weights)
         return merged._with_total(deviances.combine(gained))
 

@@ -198,7 +198,7 @@ class ExplainedMetric(ResidualMetric):
         some = squares.double.high > 0
         exponent = squares.exponent + exponent_of(squares.double.high)
         greatest = xp.max(xp.where(some, exponent, -(2**30)))
-        relative = times_power_of_two(squares.double.high, squares.exponent - greatest)
+        relative = times_power_of_two(squares.double.to_float(), squares.exponent - greatest)
         return xp.where(xp.any(some), relative, 1)
 
 

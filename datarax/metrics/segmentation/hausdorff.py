@@ -7,7 +7,7 @@ from typing import Self
 import jax
 import numpy as np
 
-from datarax._checks import default_float, numeric, real, same_shape
+from datarax._checks import float_dtype, numeric, real, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
@@ -71,11 +71,11 @@ def percentile_of(values: jax.Array, where: jax.Array, percent: float) -> jax.Ar
     high = np.asarray(float(share), values.dtype)
     low = np.asarray(float(share - Fraction(float(high))), values.dtype)
     place = DoubleFloat(xp.asarray(high), xp.asarray(low)) * last.astype(values.dtype)
-    start = xp.floor(place.high)
+    start = xp.floor(place.to_float())
     below = xp.minimum(start.astype(xp.int32), last)
     above = xp.minimum(below + 1, last)
     a, b = (xp.take_along_axis(ordered, x[:, None], -1)[:, 0] for x in (below, above))
-    return a + (b - a) * ((place.high - start) + place.low)
+    return a + (b - a) * (place - start).to_float()
 
 
 class HausdorffDistance(Metric):
@@ -156,7 +156,7 @@ class HausdorffDistance(Metric):
         """The greater of both directed distances, for each image."""
 
         def directed(points: jax.Array, others: jax.Array) -> jax.Array:
-            square = squared_distance(others, self.spacing, default_float())
+            square = squared_distance(others, self.spacing, float_dtype(others))
             images, pixels = points.shape[0], math.prod(points.shape[1:])
             square, points = square.reshape(images, pixels), points.reshape(images, pixels)
             if self.percentile == 100:  # one root for each image is enough

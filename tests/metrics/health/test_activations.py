@@ -98,7 +98,7 @@ def test_what_is_not_finite_is_counted_by_kind_and_layer(rng):
     arrays["block0/mlp"][1, 1] = np.nan
     metric = ActivationStats(layers=LAYERS, on_invalid="exclude").update(arrays)
     counts = {kind: int(n) for kind, n in metric.reading().invalid[""].counts.items()}
-    assert counts == {"infinite": 2, "NaN": 2, "out of range": 0}
+    assert {kind: n for kind, n in counts.items() if n} == {"infinite": 2, "NaN": 2}
     finite = arrays["embed"][np.isfinite(arrays["embed"])]
     np.testing.assert_allclose(metric.compute()["embed/mean"], finite.mean(), rtol=1e-5)
     propagated = metric.replace(on_invalid="propagate").compute()

@@ -8,6 +8,7 @@ import pytest
 import sacrebleu
 from rouge_score import rouge_scorer
 
+import datarax
 from datarax import metrics
 from datarax.testing import assert_within_ulps, subject
 from tests.metrics.language.texts import batches, pairs, with_references
@@ -121,6 +122,37 @@ def test_rouge(rng):
 def test_answers_as_they_are():
     exact = metrics.TextExactMatch(normalize=False).update(["A", "b"], ["a", "b"])
     assert exact.results() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        *[("-5", "5"), ("3.5", "35"), (".5", "5"), ("$5", "5"), ("5%", "5"), ("C++", "C")],
+        *[("a", "the"), ("Vitamin A", "vitamin"), ("?!", "..."), ("x-y", "xy"), ("", "a")],
+    ],
+)
+def test_what_was_written_differs(text, other):
+    assert metrics.TextExactMatch().update([text, other], [other, text]).results() == 0.0
+
+
+def test_case_articles_and_what_is_outside_do_not_count():
+    preds = ["The cat!", " (New  York) ", "“An \u2018Egg\u2019.”", "STRASSE", "5.", "$.5;"]
+    target = ["cat", "new york", "egg", "straße", "5", "$.5"]
+    assert metrics.TextExactMatch().update(preds, target).results() == 1.0
+    for text, other in (("-5", "5"), ("3.5", "35")):
+        for squad in (metrics.TextExactMatch(normalize="squad"), metrics.TokenF1()):
+            assert squad.update([text], [other]).results() == 1.0
+
+
+@pytest.mark.parametrize(
+    "metric", [metrics.BLEU, metrics.WER, metrics.TextExactMatch, metrics.CHRF]
+)
+def test_an_error_of_ids_names_the_metric(metric):
+    for preds, target in (([1, 2], ["a", "b"]), (["a", "b"], [1, 2]), (["a", "b"], 1)):
+        with pytest.raises(datarax.MetricTypeError, match=f"^{metric.__name__}: "):
+            metric().update(preds, target)
+    with pytest.raises(datarax.MetricInputError, match=f"^{metric.__name__}: "):
+        metric().update(["a"], ["a", "b"])
 
 
 def test_white_space_separates_words():

@@ -205,8 +205,8 @@ def test_configuration_is_checked(make, message):
     ("metric", "preds", "target", "message"),
     [
         (KLDivergence(), (8, 3), (8, 4), r"preds of shape \(8, 3\) and target of shape \(8, 4\)"),
-        (KLDivergence(), (), (), r"preds of shape \(\); expected distributions"),
-        (JensenShannonDivergence(), (8, 0), (8, 0), r"\(8, 0\); expected distributions"),
+        (KLDivergence(), (), (), r"preds of shape \(\); expected elements"),
+        (JensenShannonDivergence(), (8, 0), (8, 0), r"\(8, 0\); expected elements"),
         (RankedProbabilityScore(num_classes=3), (8, 4), (8,), r"expected preds of shape \(8, 3\)"),
         (
             ContinuousRankedProbabilityScore(),

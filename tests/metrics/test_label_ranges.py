@@ -1,0 +1,58 @@
+"""Labels that are numbered from 1: the message names them, and does not say to leave them out."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+from datarax import InvalidValuesWarning, MetricInputError, MultiOutput, metrics
+
+SCORES = np.float32([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8], [0.6, 0.3, 0.1]])
+FROM_ONE = np.array([1, 3, 2])
+
+
+def told(metric):
+    with pytest.warns(InvalidValuesWarning) as seen:
+        metric.results()
+    (message,) = (str(each.message) for each in seen)
+    return message
+
+
+@pytest.mark.parametrize("policy", ["propagate", "exclude"])
+def test_labels_from_1_are_explained(policy):
+    for cls in (metrics.Accuracy, metrics.LogLoss, metrics.AUROC, metrics.ConfusionMatrix):
+        message = told(cls(num_classes=3, on_invalid=policy).update(SCORES, FROM_ONE))
+        assert "for example 3); expected 0 to 2" in message
+        assert "If labels are from 1 to 3, subtract 1 from them" in message
+        assert "exclude" not in message
+        assert "weights" not in message
+    # A label that no shift explains.
+    message = told(metrics.Accuracy(num_classes=3, on_invalid=policy).update(SCORES, [0, 7, 1]))
+    assert "for example 7); expected 0 to 2" in message
+    assert "on_invalid=" in message
+
+
+def test_binary_labels_1_and_2_are_explained():
+    scores, labels = SCORES[:, 0], np.array([1, 2, 1])
+    with pytest.raises(MetricInputError, match=r"target holds 2; .*If labels are 1 and 2, subtrac"):
+        metrics.Accuracy().update(scores, labels)
+    for labels_of_three in ([0, 1, 2], [1, 2, 3]):
+        with pytest.raises(MetricInputError, match="needs num_classes="):
+            metrics.Accuracy().update(scores, labels_of_three)
+    # Within `jit` the state has the count and the greatest label.
+    seen = jax.jit(metrics.Accuracy().update)(scores, labels)
+    message = told(seen)
+    assert "1 out of range, for example 2); expected 0 and 1, so the result is NaN. If" in message
+    assert "exclude" not in message
+
+
+def test_metrics_without_labels_say_nothing_of_them():
+    message = told(metrics.Mean().update([1.0, np.nan], weights=[-3, 1]))
+    assert "expected" not in message
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        several = MultiOutput(metrics.Accuracy(num_classes=3), 2).update(
+            np.stack([FROM_ONE] * 2, 1), np.stack([FROM_ONE] * 2, 1)
+        )
+    assert "for example 3); expected 0 to 2" in told(several)
