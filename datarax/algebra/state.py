@@ -351,7 +351,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
                 field.
             MetricInputError: the arrays of one alone have a leading axis, as out of `vmap`.
         """
-        if self.leading_axes() != other.leading_axes():
+        if isinstance(other, State) and self.leading_axes() != other.leading_axes():
             refuse_leading_axes(self)
             refuse_leading_axes(other)
         check_same(self, other, "merge")

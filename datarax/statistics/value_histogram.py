@@ -177,7 +177,7 @@ def _at_rank(
     place = xp.where(reached.any(-1), xp.argmax(reached, -1).astype(xp.int32), last)
 
     ends: Any = bins.least, bins.greatest
-    least, greatest = (x[0, place] for x in ends)
+    least, greatest = (DoubleFloat.of(x[0, place]).to_float() for x in ends)
     # Interpolate by rank: of n values in the bin, the first has rank 0 and the last rank n - 1.
     n = counts.to_float()[place]
     before = up_to[place] - counts[place]

@@ -107,7 +107,7 @@ def test_merge_is_a_sum_and_reset_its_identity(rng):
     np.testing.assert_array_equal(exact(a.merge(a.reset())), exact(a))
     assert all(
         x is y
-        for x, y in zip(*map(jax.tree.leaves, (a.reset(), ScatterCounts(SHAPE))), strict=True)
+        for x, y in zip(*map(jax.tree.leaves, (a.emptied(), ScatterCounts(SHAPE))), strict=True)
     )
     restored = ScatterCounts(SHAPE).load_state_dict(a.state_dict())
     np.testing.assert_array_equal(exact(restored), exact(a))

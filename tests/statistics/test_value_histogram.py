@@ -143,7 +143,7 @@ def test_shapes_and_dtypes(rng):
     got = histogram.update(values, weights=weights).quantile(0.5)
     want = np.quantile(np.repeat(values, weights.astype(int), 0), 0.5, method="inverted_cdf")
     assert got.shape == ()
-    assert got.dtype == jnp.float32
+    assert got.dtype == np.float64  # on the host
     assert float(got) == want
     assert histogram.quantile((0.5,)).shape == (1,)
 
