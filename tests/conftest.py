@@ -1,4 +1,4 @@
-"""The strictest settings there are, before JAX makes its first device; and fresh data."""
+"""The strictest settings there are, before JAX makes its first device; and fresh data, or fixed."""
 
 import ctypes
 import gc
@@ -40,12 +40,17 @@ import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+from jax.experimental.compilation_cache import compilation_cache  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+SEED = os.environ.get("DATARAX_TEST_SEED")
+
 # A first call compiles, so no deadline; a failure prints what reproduces it.
-hypothesis.settings.register_profile("datarax", deadline=None, print_blob=True)
+hypothesis.settings.register_profile(
+    "datarax", deadline=None, print_blob=True, derandomize=bool(SEED)
+)
 hypothesis.settings.load_profile("datarax")
 
 
@@ -113,15 +118,27 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Fresh random data in each test and run; a failure shows the line that repeats them."""
-    seed = int(os.environ.get("DATARAX_TEST_SEED") or secrets.randbits(32))
-    print(f"to repeat this test's data: DATARAX_TEST_SEED={seed}")
-    return np.random.default_rng(seed)
+    return np.random.default_rng(seed())
+
+
+@pytest.fixture(scope="module")
+def module_rng() -> np.random.Generator:
+    """The same for fixtures that the tests of a module share."""
+    return np.random.default_rng(seed())
+
+
+def seed() -> int:
+    """A fresh seed, or that of the environment; printed, so that a failure shows it."""
+    chosen = int(SEED or secrets.randbits(32))
+    print(f"to repeat this test's data: DATARAX_TEST_SEED={chosen}")
+    return chosen
 
 
 @pytest.fixture
 def programs():
-    """The durations of the compilations in this test, one for each program."""
+    """The durations of the compilations in this test, one for each program; none is cached."""
     durations = []
+    cached(False)
 
     def listen(event, duration, **_):
         if event == "/jax/core/compile/backend_compile_duration":
@@ -130,3 +147,10 @@ def programs():
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield durations
     jax.monitoring.unregister_event_duration_listener(listen)
+    cached(True)
+
+
+def cached(enabled: bool) -> None:
+    """Whether compiled programs are taken from the folder of `CACHE`, and kept there."""
+    jax.config.update("jax_enable_compilation_cache", enabled)
+    compilation_cache.reset_cache()  # JAX asks for the option only once

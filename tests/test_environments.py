@@ -10,8 +10,6 @@ compared with the oracles of the registry, and with what the same metrics give o
 counts, and floats within the tolerance of the laws.
 """
 
-import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +22,7 @@ import pytest
 import datarax
 from datarax.metrics.base import arguments
 from datarax.testing import assert_within_ulps
+from tests.conftest import seed
 from tests.environments import ENVIRONMENTS, Environment, Members, Read, outside_jit
 from tests.registry import BATCH, CASES, EVERYWHERE, REPRESENTATIVES, Case
 from tests.registry.case import widened
@@ -258,10 +257,9 @@ CHUNKS = chunks()
 @pytest.fixture(scope="module", params=CHUNKS)
 def chunk(request: pytest.FixtureRequest) -> Chunk:
     """The metrics of one chunk, with the same data in all environments."""
-    seed = int(os.environ.get("DATARAX_TEST_SEED") or secrets.randbits(32))
     chunk = chunks()[request.param]
-    chunk.prepare(np.random.default_rng(seed))
-    chunk.seed = seed
+    chunk.seed = seed()
+    chunk.prepare(np.random.default_rng(chunk.seed))
     return chunk
 
 

@@ -152,7 +152,7 @@ def test_a_compiled_program_gives_what_the_host_gives(name, rng):
     for kind in inputs.kinds:
         batch = inputs.draw_kind(kind, rng, BATCH)
         if inputs.spoil:
-            batch = inputs.spoilt(rng, batch, rng.choice(BATCH, 3, replace=False))
+            batch = with_spoilt(group[0], rng, batch, rng.choice(BATCH, 3, replace=False))
         given = batch | {"weights": rng.choice(WEIGHTS, BATCH)}
         batch = arrays_of(group, given)
         on_host = fold(BUNDLES[name], [batch])
@@ -264,14 +264,19 @@ def test_half_precision_on_sharded_arrays_is_accumulated_in_float32(name, rng):
     assert_values(group, seen.compute(), [batch])
 
 
+def with_spoilt(case: Case, rng: np.random.Generator, batch: Arrays, rows: np.ndarray) -> Arrays:
+    """The batch with these rows changed so that they cannot be used."""
+    batch = case.inputs.spoilt(rng, batch, rows)
+    if not hasattr(getattr(case.make(), "statistic", None), "bins"):
+        return batch
+    # Infinities have bins of their own.
+    return {n: np.where(np.isinf(x), np.nan, x).astype(x.dtype) for n, x in batch.items()}
+
+
 def spoilt(case: Case, rng: np.random.Generator) -> tuple[Arrays, int]:
     """A batch, and how many examples of it cannot be used though they have a weight."""
     rows = rng.choice(BATCH, 5, replace=False)
-    batch = case.inputs.spoilt(rng, case.inputs.draw(rng, BATCH), rows)
-    if hasattr(
-        getattr(case.make(), "statistic", None), "bins"
-    ):  # infinities have bins of their own
-        batch = {n: np.where(np.isinf(x), np.nan, x).astype(x.dtype) for n, x in batch.items()}
+    batch = with_spoilt(case, rng, case.inputs.draw(rng, BATCH), rows)
     weights = np.ones(BATCH, np.float32)
     weights[rows[:2]] = 0
     count = int((weights_of(case, batch) == 0)[weights > 0].sum())

@@ -52,6 +52,15 @@ def test_results_and_compute():
     assert float(accuracy().compute()) == 0.5
 
 
+class Within(datarax.ElementwiseMean):
+    """A user's mean of a score of each element."""
+
+    distance: float = 0.5
+
+    def score(self, preds: jax.Array, target: jax.Array) -> jax.Array:
+        return abs(preds - target) <= self.distance
+
+
 class MeanOfLogs(datarax.Metric):
     """A user's metric."""
 
@@ -70,6 +79,12 @@ class MeanOfLogs(datarax.Metric):
 
     def compute(self) -> jax.Array:
         return self.logs.value / self.count.value
+
+
+def test_an_own_mean_of_elements():
+    metric = Within(distance=0.25)
+    assert_type(metric, Within)
+    assert metric.update(PREDS, PREDS).results() == 1.0
 
 
 def test_a_metric_of_ones_own():

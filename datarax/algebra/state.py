@@ -9,6 +9,7 @@ import enum
 import inspect
 import math
 from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import jax
@@ -536,6 +537,8 @@ def marked_untouched(empty: S) -> S:
 
 def _merged(a: S, b: S) -> S:
     """The merge of two states: within a traced function as written, else where their arrays are."""
+    if axes := len(a.leading_axes()):
+        return _combined_each(a, b, axes)
     leaves = jax.tree.leaves((a, b))
     if is_traced(leaves):
         return a.combine(b)
@@ -585,6 +588,15 @@ def refuse_leading_axes(state: State) -> None:
 @jax.jit
 def _combined(a: S, b: S) -> S:
     return a.combine(b)
+
+
+@partial(jax.jit, static_argnums=2)
+def _combined_each(a: S, b: S, axes: int) -> S:
+    """The merge of each state of a stack with the one at its place in another."""
+    combine = type(a).combine
+    for _ in range(axes):
+        combine = jax.vmap(combine)
+    return combine(a, b)
 
 
 def states_in(tree: PyTree) -> list[State]:

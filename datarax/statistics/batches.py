@@ -19,8 +19,9 @@ from datarax._checks import (
     numeric,
     positive_int,
     same_shape,
+    warn,
 )
-from datarax._errors import MetricInputError, MetricTypeError
+from datarax._errors import MetricInputError, MetricTypeError, ScoresWarning
 from datarax._typing import ArrayLike, Weights
 from datarax._update_context import check_values
 from datarax._xp import all_finite, lax, on_host, xp
@@ -90,6 +91,7 @@ def examples(
     infinite: bool = False,
     from_logits: bool = False,
     kind: ScoreKind = "",
+    takes_labels: bool = True,
     name: str = "preds",
 ) -> Examples:
     """Checks a batch of scores and targets.
@@ -113,6 +115,8 @@ def examples(
             Then -inf is valid, and scores that are known outside `jit` to be probabilities, or of a
             sigmoid seem to be, give a warning.
         kind: what the scores are taken for. Evidence of another kind is in `Examples.invalid`.
+        takes_labels: whether the metric has an argument `num_labels`. Then a binary task of two
+            axes gives a warning.
         name: the name of `preds` in messages.
 
     Raises:
@@ -142,6 +146,8 @@ def examples(
                 f"{name} of shape {given.shape} for num_labels={num_labels}; "
                 f"expected (..., {num_labels})"
             )
+        if num_labels is None and takes_labels:
+            check_columns(given.shape, weights, name)
         # The constants 1 and 0 have the dtype of the target, which may be boolean.
         one, zero = (xp.asarray(x, target.dtype) for x in (1, 0))
         labels = target == one
@@ -180,6 +186,20 @@ def examples(
     elif kind == "distributions":
         check_values(check_sums, as_given, ignore_index, name)
     return Examples(scores, labels, weight, invalid, min(eps_of(given), FLOAT32_EPS))
+
+
+def check_columns(shape: tuple[int, ...], weights: Weights, name: str) -> None:
+    """Warns if a binary task has columns, which may be labels that `num_labels` keeps apart.
+
+    With a weight for each element, each is meant as an example, such as a token of a sequence.
+    """
+    if len(shape) == 2 and shape[1] > 1 and np.ndim(weights) < 2:
+        warn(
+            f"{name} of shape {shape} is read as {shape[0]} * {shape[1]} examples of one binary "
+            f"task. If the columns are labels, give num_labels={shape[1]}; if not, give arrays of "
+            f"one axis, such as {name}.reshape(-1)",
+            ScoresWarning,
+        )
 
 
 def not_distribution(p: jax.Array) -> Invalid:

@@ -15,6 +15,7 @@ from datarax._errors import ConfigurationMismatchError
 from datarax._typing import PyTree
 from datarax.algebra.state import walk
 from datarax.metrics.base import Metric
+from datarax.statistics.invalid_counts import with_invalid_of
 from datarax.testing import subject
 from datarax.testing.subject import (
     Subject,
@@ -333,13 +334,15 @@ def _repetition(s: Subject) -> None:
         weights, repeated = s.repeats()
         # Weights of one are no weights.
         s.same(s.fold(s.weighted(np.ones(s.size), s.calls)), s.used)
-        s.same(s.fold(s.weighted(weights, s.calls)), s.fold(repeated))
+        # How many rows could not be used, or are doubtful, is a count of rows, whatever they weigh.
+        weighted, repeated = s.fold(s.weighted(weights, s.calls)), s.fold(repeated)
+        s.same(with_invalid_of(repeated, weighted), repeated)
 
 
 @_law("an example of weight zero does not count, whatever it holds", of_rows=True)
 def _absence(s: Subject) -> None:
     if s.takes_weights:
-        weights, repeated = s.repeats()
+        weights, _ = s.repeats()
 
         def spoilt(x: np.ndarray) -> np.ndarray:
             if x.dtype == np.bool_:
@@ -348,7 +351,8 @@ def _absence(s: Subject) -> None:
             absent = (weights == 0).reshape(-1, *[1] * (x.ndim - 1))
             return np.where(absent, x.dtype.type(np.nan if is_float else jnp.iinfo(x.dtype).min), x)
 
-        s.same(s.fold(s.weighted(weights, on_host(spoilt, s.calls))), s.fold(repeated))
+        weighted = s.fold(s.weighted(weights, s.calls))
+        s.same(s.fold(s.weighted(weights, on_host(spoilt, s.calls))), weighted)
 
 
 @_law(

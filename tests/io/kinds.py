@@ -117,10 +117,11 @@ KINDS = {
     "min": Kind(Min(), _of("values")),
     "variance": Kind(Variance(ddof=0.5), _of("values")),
     "std": Kind(Std(), _of("values")),
-    "binary": Kind(Accuracy(threshold=0.1), lambda m, b: m.update(b["values"], b["flags"])),
+    "binary": Kind(Accuracy(threshold=1000.0), lambda m, b: m.update(b["values"], b["flags"])),
     "multiclass": Kind(Accuracy(num_classes=3, top_k=2), _of("scores", "labels")),
     "multilabel": Kind(
-        Accuracy(num_labels=3, average="macro"), lambda m, b: m.update(b["scores"], b["rows"] > 0)
+        Accuracy(num_labels=3, average="macro", threshold=0.0),
+        lambda m, b: m.update(b["scores"], b["rows"] > 0),
     ),
     "moments": Kind(Shape(), _of("scores")),
     "buffer": Kind(Kept(), _of("scores")),

@@ -163,3 +163,20 @@ def test_arrays_of_objects_are_refused_with_what_to_write():
             Mean().update(np.ones(2), weights=x)
     with pytest.raises(datarax.MetricInputError, match="does not fit the widest"):
         Mean().update(np.array([2**70]))
+
+
+@pytest.mark.parametrize("name", ["F1", "AUROC", "BrierScore", "CalibrationError"])
+def test_columns_of_a_binary_task_may_be_labels(name, rng):
+    make = getattr(metrics, name)
+    metric, preds = make(), rng.random((16, 3)).astype(np.float32)
+    target = rng.integers(0, 2, (16, 3))
+    for update in (make.update, jax.jit(make.update)):
+        with pytest.warns(datarax.ScoresWarning, match=r"\(16, 3\).*give num_labels=3; if not, "):
+            pooled = update(metric, preds, target)
+    # Each of these says what it means, and the warnings of this suite are errors.
+    flat = metric.update(preds.reshape(-1), target.reshape(-1))
+    np.testing.assert_array_max_ulp(pooled.compute(), flat.compute(), 2)
+    make(num_labels=3).update(preds, target)
+    metric.update(preds, target, weights=np.ones((16, 3)))
+    metric.update(preds[:, :1], target[:, :1])
+    metric.update(preds[:, None], target[:, None])

@@ -27,6 +27,7 @@ from datarax.metrics import (
     ReliabilityDiagram,
 )
 from datarax.plot.canvas import COLORS, line_style
+from tests.conftest import seed
 
 NAN = float("nan")
 
@@ -37,9 +38,8 @@ def scores(rng, n=200):
 
 
 @pytest.fixture(scope="module")
-def seen():
-    rng = np.random.default_rng()
-    return scores(rng)
+def seen(module_rng):
+    return scores(module_rng)
 
 
 def overlapping(figure: Figure) -> list[tuple[str, str]]:
@@ -75,13 +75,13 @@ def overlapping(figure: Figure) -> list[tuple[str, str]]:
 
 
 def confusion(classes):
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(seed())
     table = rng.poisson(0.3, (classes, classes)) + np.diag(rng.integers(1, 10**6, classes))
     return plot.confusion_matrix(table, names=[f"name of class {i}" for i in range(classes)])
 
 
 def sliced(count):
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(seed())
     rows = {f"slice number {i}": value for i, value in enumerate(rng.random(count).tolist())}
     parts = {
         name: {"value": x, "lower": x - 0.1, "upper": x + 0.1, "std_error": 0.05}
@@ -91,14 +91,14 @@ def sliced(count):
 
 
 def curve(classes, points=20):
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(seed())
     rates = np.sort(rng.random((2, classes, points)), -1)
     rates[..., 0], rates[..., -1] = 0, 1
     return {"fpr": rates[0], "tpr": rates[1], "thresholds": np.linspace(1, 0, points)}
 
 
 def run(groups, steps=30):
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(seed())
     names = ["grad_norm", *(f"layers/block{i}/grad_norm" for i in range(groups))]
     return [
         {"step": 1000 * i, **dict(zip(names, np.exp(rng.normal(size=len(names))), strict=True))}
@@ -154,8 +154,7 @@ def test_overlapping_texts_are_found():
     assert overlapping(figure)
 
 
-def test_confusion_matrix_draws_each_cell():
-    rng = np.random.default_rng()
+def test_confusion_matrix_draws_each_cell(rng):
     preds, target = (jnp.asarray(rng.integers(0, 3, 50)) for _ in range(2))
     metric = ConfusionMatrix(num_classes=3).update(preds, target)
     axes = plot.confusion_matrix(metric).axes[0]
@@ -173,8 +172,8 @@ def test_confusion_matrix_of_many_classes_has_no_text():
     assert axes.images[0].get_array().shape == (200, 200)
 
 
-def test_confusion_matrix_of_labels():
-    tables = np.random.default_rng().integers(1, 9, (5, 2, 2))
+def test_confusion_matrix_of_labels(rng):
+    tables = rng.integers(1, 9, (5, 2, 2))
     figure = plot.confusion_matrix(tables, names=list("abcde"))
     assert [axes.get_title() for axes in figure.axes] == list("abcde")
     with pytest.raises(MetricInputError, match="5 labels"):
@@ -298,8 +297,7 @@ def test_reliability_draws_the_bins(seen):
         np.testing.assert_allclose(heights, counts, rtol=1e-5)
 
 
-def test_slices_are_sorted():
-    rng = np.random.default_rng()
+def test_slices_are_sorted(rng):
     metric = Sliced(Interval(Accuracy(num_classes=4, average="micro")), 4, names=tuple("abcd"))
     preds, target, ids = (jnp.asarray(rng.integers(0, k, 60)) for k in (4, 4, 3))
     metric = metric.update(preds, target, slices=ids)
@@ -362,8 +360,8 @@ def test_history_finds_intervals(result):
     assert set(axes.collections[0].get_paths()[0].vertices[:, 1]) == {0.5, 2.0}
 
 
-def test_quantiles_are_bands():
-    rows = np.sort(np.random.default_rng().normal(size=(7, 5)), -1)
+def test_quantiles_are_bands(rng):
+    rows = np.sort(rng.normal(size=(7, 5)), -1)
     axes = plot.quantiles(list(enumerate(rows)), q=(0.01, 0.25, 0.5, 0.75, 0.99)).axes[0]
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), rows[:, 2])
     for area, (low, high) in zip(axes.collections, ((0, 4), (1, 3)), strict=True):
@@ -473,8 +471,7 @@ def test_it_draws_into_the_axes_that_are_given(draw):
     assert isinstance(right, matplotlib.axes.Axes)
 
 
-def test_reliability_is_within_the_figure_of_its_axes():
-    rng = np.random.default_rng()
+def test_reliability_is_within_the_figure_of_its_axes(rng):
     bins = {name: rng.random(10).tolist() for name in ("confidence", "accuracy", "weight")}
     figure = Figure(figsize=(8, 4), layout="constrained")
     for axes in figure.subplots(1, 2):

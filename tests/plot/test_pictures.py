@@ -166,8 +166,8 @@ def test_colors_of_series_can_be_told_apart_in_grey():
 
 
 @pytest.fixture(scope="module")
-def collection():
-    rng = np.random.default_rng()
+def collection(module_rng):
+    rng = module_rng
     target = rng.integers(0, 2, 60)
     preds = np.clip(rng.normal(0.4, 0.2, 60) + 0.2 * target, 0, 1).astype(np.float32)
     preds[0] = np.nan

@@ -218,7 +218,7 @@ class ExpertLoad(Metric):
         ...     print(name, value)
         balance 0.7272727272727273
         dropped 0.25
-        entropy 1.2130075693130493
+        entropy 1.2130075659799042
         max_expert 0.0
         max_share 0.5
         router_z_loss nan

@@ -174,6 +174,7 @@ class TaskScore(MeanScore):
             probabilities=probabilities,
             from_logits=from_logits,
             kind=self.kind,
+            takes_labels="num_labels" in self.fields,
             ignore_index=self.ignore_index,
         )
         return self.with_scores(seen)

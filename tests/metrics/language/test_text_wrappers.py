@@ -193,7 +193,7 @@ def test_an_unknown_tokenizer_is_refused_when_the_metric_is_made(name):
 
 
 def test_more_misuse():
-    with pytest.raises(datarax.MetricTypeError, match="WER: .* one reference for each text"):
+    with pytest.raises(datarax.MetricTypeError, match=r"WER: .* one reference for each text"):
         metrics.WER().update(["a"], [["a", "b"]])
     with pytest.raises(datarax.MetricInputError, match=r"weights of shape \(3,\)"):
         metrics.BLEU().update(["a", "b"], ["a", "b"], weights=np.ones(3))
