@@ -27,6 +27,10 @@ class Exact:
     All other arithmetic converts it to the nearest float: of parts that are NumPy arrays to
     float64, of JAX arrays to float32. JAX functions convert it to the nearest float32.
 
+    Args:
+        high: the upper 32 bits of integers, int32; or the upper part of double-floats.
+        low: the lower 32 bits, uint32, of the same shape; or the lower part of double-floats.
+
     Example:
         >>> import datarax
         >>> tokens = datarax.MetricAccumulator(0).update(2_000_000_000).update(2_000_000_000)

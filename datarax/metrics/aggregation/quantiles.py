@@ -198,7 +198,9 @@ class Histogram(ValueMetric):
     """
 
     on_invalid: OnInvalid = "exclude"
-    """As in `Metric`. The default is "exclude" because the results are counts."""
+    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
+    "exclude" because the results are counts."""
     edges: Sequence[float] | None = None
     """The edges of the bins in increasing order, one more than there are bins."""
     num_bins: int | None = None

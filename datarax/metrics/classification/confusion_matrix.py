@@ -39,7 +39,9 @@ class ConfusionMatrix(CountMetric):
     """
 
     on_invalid: OnInvalid = "exclude"
-    """As in `Metric`. The default is "exclude" because the results are counts."""
+    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
+    "exclude" because the results are counts."""
     normalize: Literal["true", "pred", "all"] | None = None
     """"true" divides each row by its sum, "pred" each column by its sum, "all" the matrix by its
     sum; a row or column of zeros stays zero. `None` gives counts."""
@@ -89,7 +91,9 @@ class StatScores(TopKCountMetric):
     """
 
     on_invalid: OnInvalid = "exclude"
-    """As in `Metric`. The default is "exclude" because the results are counts."""
+    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
+    "exclude" because the results are counts."""
     average: Literal["micro"] | None = None
     """"micro" adds up the counts of all classes, (5,)."""
 

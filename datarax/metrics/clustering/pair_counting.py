@@ -135,7 +135,9 @@ class PairConfusionMatrix(Clustering):
 
     higher_is_better = None
     on_invalid: OnInvalid = "exclude"
-    """As in `Metric`. The default is "exclude" because the results are counts."""
+    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
+    "exclude" because the results are counts."""
 
     def compute(self) -> PyTree:
         table = ContingencyTable.of(self.statistic)
