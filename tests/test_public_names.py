@@ -1,6 +1,7 @@
 """What is exported is what is documented, and says what a reader needs."""
 
 import ast
+import enum
 import importlib
 import inspect
 import re
@@ -71,3 +72,29 @@ def test_each_has_a_docstring_with_an_example():
         if not text or (needs and ">>>" not in text):
             lacking.append(name)
     assert lacking == []
+
+
+def explained(name: str) -> set[str]:
+    """The arguments that the "Args:" part of a docstring explains."""
+    text = (inspect.getdoc(resolve(name)) or "") + "\n"
+    part = re.search(r"^Args:\n((?:(?: .*)?\n)*)", text, re.MULTILINE)
+    return set(re.findall(r"^    \**(\w+): \S", part[1], re.MULTILINE)) if part else set()
+
+
+def test_each_argument_is_explained():
+    lacking = {}
+    for name in EXPORTED:
+        thing = resolve(name)
+        is_enum = inspect.isclass(thing) and issubclass(thing, enum.Enum)
+        is_error = inspect.isclass(thing) and issubclass(thing, Exception)
+        if not (inspect.isclass(thing) or inspect.isfunction(thing)) or is_enum or is_error:
+            continue
+        arguments = {
+            each.name
+            for each in inspect.signature(thing).parameters.values()
+            # What passes on any arguments, as `State`, has none of its own.
+            if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        }
+        if arguments - explained(name):
+            lacking[name] = sorted(arguments - explained(name))
+    assert lacking == {}

@@ -127,6 +127,11 @@ class LeafState(State):
 class Travel(NamedTuple):
     """Arrays of a state, and how the arrays of all devices are merged.
 
+    Args:
+        how: an all-reduce of integers, "sum" or "max". Or the empty state of one element: then each
+            array has a leading axis of elements, which `combine` merges one by one.
+        arrays: the arrays that travel.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.statistics import Travel
@@ -135,8 +140,6 @@ class Travel(NamedTuple):
     """
 
     how: "str | LeafState"
-    """An all-reduce of integers, "sum" or "max". Or the empty state of one element: then
-    each array has a leading axis of elements, which `combine` merges one by one."""
     arrays: list[jax.Array]
 
 

@@ -19,6 +19,7 @@ from datarax._errors import DataraxError, MetricInputError, MetricTypeError
 from datarax._typing import PyTree
 from datarax._xp import fetched, is_near, is_traced, on_host
 from datarax.algebra.device_merge import merge_over_devices
+from datarax.algebra.docstrings import ExplainedArguments
 from datarax.algebra.donated import unless_donated
 from datarax.algebra.fields import (
     REQUIRED,
@@ -51,6 +52,9 @@ _NO_SYNC = (
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field, state))
 class _StateType(type):
     """Creates an instance: makes its states, runs its constructor, then freezes it."""
+
+    # Else the docstring above hides this, and `help` finds no docstring that is a descriptor.
+    __doc__ = vars(type)["__doc__"]
 
     if not TYPE_CHECKING:  # a checker takes the type of an instance from its constructor
 
@@ -151,6 +155,8 @@ class State(Saveable, Splittable, metaclass=_StateType):
         else:  # a constructor of its own: its signature, without `self`
             own = inspect.signature(cls.__init__)
             cls.__signature__ = own.replace(parameters=list(own.parameters.values())[1:])
+        if cls.__doc__:
+            cls.__doc__ = ExplainedArguments(cls.__doc__)  # type: ignore[assignment]
         register_with_flax(cls)
         register_pytree(cls)
 

@@ -65,13 +65,20 @@ def reduce_mean(metrics: PyTree, *, weights: NamedWeights = None, axis: Axis = N
 
 
 def reduce_sum(metrics: PyTree, *, weights: NamedWeights = None, axis: Axis = None) -> PyTree:
-    """The sum of every array in `metrics`; arguments and errors as in `reduce_mean`.
+    """The sum of every array in `metrics`; errors as in `reduce_mean`.
 
     Sums of integers and booleans have the dtype that `jnp.sum` gives, at least the default integer
     dtype, and overflow like `jnp.sum`: to count beyond 2**31, use an accumulator. With boolean or
     integer weights, the sum of integers is an integer: as `jnp.sum(x * weights)`. But it is a float
     if no integer dtype holds both: uint32 and a signed one, without x64. The sum of no elements is
     0. The value of a count of a metric (`Exact`) is summed exactly, unless its weights are numbers.
+
+    Args:
+        metrics: a pytree, as in `reduce_mean`.
+        weights: an array that broadcasts against the leading axes of each metric, or a mapping
+            from names of metrics to such arrays; each value is multiplied by its weight. A value
+            of weight zero is ignored, even NaN.
+        axis: the axes to reduce; by default all.
 
     Example:
         >>> import jax.numpy as jnp
@@ -85,12 +92,17 @@ def reduce_sum(metrics: PyTree, *, weights: NamedWeights = None, axis: Axis = No
 def reduce_max(metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None) -> PyTree:
     """The maximum of every array in `metrics`; NaN if an element that counts is NaN.
 
-    `where` has the form of `weights` in `reduce_mean`. Elements where it is zero or false do not
-    count. Integers keep their dtype, and booleans become int32.
+    Integers keep their dtype, and booleans become int32.
 
     For floats, the maximum of no data is NaN. Integers have no NaN: an array without elements
     raises `MetricInputError`, and if `where` excludes all elements, the result is the lowest value
     of the dtype.
+
+    Args:
+        metrics: a pytree, as in `reduce_mean`.
+        where: an array that broadcasts against the leading axes of each metric, or a mapping from
+            names of metrics to such arrays. Elements where it is zero or false do not count.
+        axis: the axes to reduce; by default all.
 
     Example:
         >>> import jax.numpy as jnp
@@ -103,6 +115,12 @@ def reduce_max(metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None
 
 def reduce_min(metrics: PyTree, *, where: NamedWeights = None, axis: Axis = None) -> PyTree:
     """The minimum of every array in `metrics`; otherwise as `reduce_max`.
+
+    Args:
+        metrics: a pytree, as in `reduce_mean`.
+        where: an array that broadcasts against the leading axes of each metric, or a mapping from
+            names of metrics to such arrays. Elements where it is zero or false do not count.
+        axis: the axes to reduce; by default all.
 
     Example:
         >>> import jax.numpy as jnp
@@ -189,6 +207,13 @@ def reduce_sum_collective(
     The dtypes are those of `reduce_sum`. All floats are sent in one collective, and all integers
     in another.
 
+    Args:
+        metrics: a pytree, as in `reduce_mean_collective`.
+        axis_name: a mesh axis, or a tuple of mesh axes.
+        weights: the weight of this device, by which its values are multiplied: an array that
+            broadcasts against the leading axes of each metric, or a mapping from names of metrics
+            to such arrays. A device of weight zero does not count, even if its value is NaN.
+
     Example:
         >>> import jax
         >>> import jax.numpy as jnp
@@ -208,6 +233,13 @@ def reduce_max_collective(
     If a device that counts has NaN, the result is NaN (`lax.pmax` drops NaN on some backends). The
     dtypes and the result of no data are those of `reduce_max`. There is one collective.
 
+    Args:
+        metrics: a pytree, as in `reduce_mean_collective`.
+        axis_name: a mesh axis, or a tuple of mesh axes.
+        where: whether this device counts: an array that broadcasts against the leading axes of
+            each metric, or a mapping from names of metrics to such arrays. Elements where it is
+            zero or false do not count.
+
     Example:
         >>> import jax
         >>> import jax.numpy as jnp
@@ -223,6 +255,13 @@ def reduce_min_collective(
     metrics: PyTree, axis_name: AxisName = "batch", *, where: NamedWeights = None
 ) -> PyTree:
     """The elementwise minimum over the devices along `axis_name`; see `reduce_max_collective`.
+
+    Args:
+        metrics: a pytree, as in `reduce_mean_collective`.
+        axis_name: a mesh axis, or a tuple of mesh axes.
+        where: whether this device counts: an array that broadcasts against the leading axes of
+            each metric, or a mapping from names of metrics to such arrays. Elements where it is
+            zero or false do not count.
 
     Example:
         >>> import jax
@@ -244,9 +283,16 @@ def reduce_custom_collective(
 ) -> PyTree:
     """Reduces each metric over the devices along `axis_name` by its own operation.
 
-    `reduce_fn` and `weights` are as in `reduce_custom`, everything else is as in
-    `reduce_mean_collective`. There are at most three collectives: one for the sums and means of
-    floats, one for the sums of integers, and one for the maxima and minima.
+    Everything else is as in `reduce_mean_collective`. There are at most three collectives: one for
+    the sums and means of floats, one for the sums of integers, and one for the maxima and minima.
+
+    Args:
+        metrics: a pytree, as in `reduce_mean_collective`.
+        reduce_fn: a mapping from names of metrics to "mean", "sum", "max", "min", or `None`, which
+            leaves the metric as it is. The default for a metric is "mean".
+        axis_name: a mesh axis, or a tuple of mesh axes.
+        weights: the weight of this device, as in `reduce_mean_collective`. For "max" and "min",
+            elements of weight zero do not count.
 
     Example:
         >>> import jax
@@ -326,6 +372,9 @@ def collect_from_devices(metrics: PyTree) -> PyTree:
     JAX arrays, and NumPy arrays become lists of NumPy arrays. A metric that was returned by a
     `pmap` or a `vmap` becomes a list of metrics; any other metric passes through. Each array is
     fetched to the host once.
+
+    Args:
+        metrics: a pytree of arrays whose leading axis is of devices.
 
     Raises:
         NotAddressableError: other processes hold a part of an array. Call `all_gather` inside the

@@ -162,6 +162,9 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
     as JSON, beside the state of model and optimizer, and pass both to `unpack`. On several
     processes, all must call `pack`.
 
+    Args:
+        metric: any metric, also one of `per_device`.
+
     Raises:
         MetricTypeError: `metric` is not a metric.
         NotAddressableError: there are several processes, and they hold different states.

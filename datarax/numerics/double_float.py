@@ -33,6 +33,10 @@ class DoubleFloat:
     float64, whether or not x64 is enabled: each operation is one instruction. Its parts are made
     when they are asked for. On TPUs, and with float64 parts, it is always two arrays.
 
+    Args:
+        high: the nearest float to each number.
+        low: the rest of each number; of the dtype and shape of `high`.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from datarax.numerics import DoubleFloat

@@ -27,6 +27,10 @@ class Exact:
     All other arithmetic converts it to the nearest float: of parts that are NumPy arrays to
     float64, of JAX arrays to float32. JAX functions convert it to the nearest float32.
 
+    Args:
+        high: the upper 32 bits of integers, int32; or the upper part of double-floats.
+        low: the lower 32 bits, uint32, of the same shape; or the lower part of double-floats.
+
     Example:
         >>> import datarax
         >>> tokens = datarax.MetricAccumulator(0).update(2_000_000_000).update(2_000_000_000)
@@ -178,6 +182,21 @@ class Exact:
 Operand = Exact | Array | bool | int | float
 
 
+def whole_or_float(double: DoubleFloat) -> "Exact | jax.Array":
+    """Sums of weights, which on the host are integers if all of them are whole numbers.
+
+    They stay floats above what repeated addition keeps exactly: `2**48` of float32 parts, `2**62`
+    of float64 parts. Within a program, where only `compute` reads them, they are as of `exact`.
+    """
+    if not double.is_on_host:
+        return exact(double)
+    high, low = double
+    most = 2.0**48 if double.dtype.itemsize == 4 else 2.0**62
+    fits = (high == np.round(high)) & (low == np.round(low)) & (np.abs(high) <= most)
+    whole = [np.where(fits, part, 0).astype(np.int64) for part in (high, low)]
+    return WholeOrFloat(Exact.of(whole[0] + whole[1]), double, ~fits.all())
+
+
 def exact(double: DoubleFloat) -> "Exact | jax.Array":
     """A double-float without rounding: an `Exact` of both parts; with x64, the upper part."""
     return Exact(double.high, double.low) if double.dtype.itemsize == 4 else double.high
@@ -217,6 +236,10 @@ class WholeOrFloat(Exact):
         if np.asarray(self.is_float).any():
             return super().__array__(dtype, copy)
         return np.asarray(np.asarray(self.whole), dtype)
+
+    def __getitem__(self, index: PyTree) -> "WholeOrFloat":
+        double = DoubleFloat(self.high[index], self.low[index])
+        return WholeOrFloat(self.whole[index], double, self.is_float)
 
     def nan_where(self, condition: jax.Array) -> "WholeOrFloat":
         """NaN, which is a float, where the condition holds."""

@@ -86,6 +86,11 @@ class PerDevice(Metric):
     If the metric is a `Collection`, `[name]`, `keys()`, `values()`, `items()`, `in` and
     iteration give its metrics, each with one copy a device.
 
+    Args:
+        metric: any metric. Data that it has accumulated already is kept and counts once.
+        mesh: a `jax.sharding.Mesh`.
+        axis_names: an axis of the mesh, or a tuple of axes.
+
     Example:
         >>> import jax
         >>> import jax.numpy as jnp

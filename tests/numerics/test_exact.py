@@ -11,6 +11,8 @@ import pytest
 
 import datarax
 from datarax import Exact
+from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.exact import whole_or_float
 from tests.helpers import assert_same
 
 EDGES = [0, 1, -1, 2**24 + 1, 2**31 - 1, 2**31, -(2**31) - 1, 2**32, 3 * 10**9, 2**48 + 1]
@@ -144,3 +146,30 @@ def test_a_traced_count_can_be_printed():
     seen = []
     jax.jit(lambda c: seen.append(repr(c)))(count(3))
     assert seen[0].startswith("Exact(")
+
+
+@pytest.mark.parametrize(("x64", "low", "most"), [(False, 1, 2**48), (True, 3, 2**62)])
+def test_whole_sums_are_integers_on_the_host(x64, low, most):
+    with jax.enable_x64(x64):
+        dtype = np.float64 if x64 else np.float32
+        # The low part holds what the high part rounds away.
+        double = DoubleFloat(np.array([most / 2, 5], dtype), np.array([low, 0], dtype))
+        x = whole_or_float(double)
+        assert isinstance(x, Exact)
+        assert np.asarray(x).dtype == np.int64
+        assert x.tolist() == [most // 2 + low, 5]
+        assert [each.item() for each in x] == x.tolist()
+        assert (x[1:].tolist(), type(x[1].item())) == ([5], int)
+        assert x.to_float().dtype == np.float64  # arithmetic and `compute` stay in floats
+
+
+@pytest.mark.parametrize("other", [0.5, np.nan, 2.0**50])
+def test_one_sum_that_is_not_surely_whole_makes_floats(other):
+    x = np.asarray(whole_or_float(DoubleFloat(np.float32([3, other]), np.zeros(2, np.float32))))
+    assert x.dtype == np.float64
+    assert_same(x, np.array([3, other]))
+
+
+def test_within_a_program_sums_stay_floats():
+    x = jax.jit(lambda x: whole_or_float(DoubleFloat(x, x - x)))(jnp.ones(2))
+    assert x.dtype == np.float64

@@ -15,6 +15,7 @@ from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.aggregation.summary import ValueMetric
 from datarax.metrics.base import bounds_of
+from datarax.numerics.exact import whole_or_float
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.scatter_counts import ScatterCounts
@@ -181,7 +182,8 @@ class Histogram(ValueMetric):
 
     `compute` gives a dict: "counts" (B,), the total weight in each bin; "below" and "above", the
     weight of values outside of all bins, which `numpy.histogram` drops. Bins are half-open,
-    `[edge, next)`, except the last, which includes its upper edge, as in `numpy.histogram`. No
+    `[edge, next)`, except the last, which includes its upper edge, as in `numpy.histogram`.
+    `results` and a collector give integers, or floats if weights make any of them a fraction. No
     data gives 0.
 
     Raises:
@@ -198,7 +200,9 @@ class Histogram(ValueMetric):
     """
 
     on_invalid: OnInvalid = "exclude"
-    """As in `Metric`. The default is "exclude" because the results are counts."""
+    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
+    "exclude" because the results are counts."""
     edges: Sequence[float] | None = None
     """The edges of the bins in increasing order, one more than there are bins."""
     num_bins: int | None = None
@@ -222,7 +226,7 @@ class Histogram(ValueMetric):
         self.edges = self.statistic.edges
 
     def compute(self) -> PyTree:
-        counts = self.statistic.counts.exact
+        counts = whole_or_float(self.statistic.counts.double)
         return {"counts": counts[1:-1], "below": counts[0], "above": counts[-1]}
 
 

@@ -284,7 +284,9 @@ class Cardinality(ValueMetric):
     """
 
     on_invalid: OnInvalid = "exclude"
-    """As in `Metric`. The default is "exclude" because the result is a count."""
+    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
+    "exclude" because the result is a count."""
     precision: int = 14
     """From 4 to 16: there are `2**precision` registers of one byte, and the standard error is
     `1.04 / sqrt(2**precision)`."""

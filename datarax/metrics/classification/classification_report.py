@@ -9,7 +9,8 @@ from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.metrics.classification.count_ratio import CountMetric, Counts, quotient
-from datarax.numerics.exact import exact
+from datarax.numerics.double_float import concatenate
+from datarax.numerics.exact import whole_or_float
 from datarax.numerics.scaling import nan_where, weighted_mean
 
 _COLUMNS = ("precision", "recall", "f1-score")
@@ -87,11 +88,13 @@ class ClassificationReport(CountMetric):
         # As in scikit-learn, every label counts, and only the classes that occur or are predicted.
         if self.num_labels is not None:
             occurs = xp.ones_like(occurs)
+        # Of one kind: integers, or floats if weights make any of them a fraction.
+        counted = whole_or_float(concatenate([support, support.sum()[None]]))
         values: dict[str, PyTree] = {
-            name: {column: x[i] for column, x in by_class.items()} | {"support": exact(support[i])}
+            name: {column: x[i] for column, x in by_class.items()} | {"support": counted[i]}
             for i, name in enumerate(self.class_names)
         }
-        everything = {"support": exact(support.sum())}
+        everything = {"support": counted[-1]}
         together = {name: x[0] for name, x in self._ratios(counts.summed()).items()}
         # Each example has one class, so the recall of all classes together is the accuracy.
         if self.num_labels is None:

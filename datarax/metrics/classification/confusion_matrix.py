@@ -12,7 +12,7 @@ from datarax.metrics.classification.count_ratio import (
     TopKCountMetric,
 )
 from datarax.numerics.double_float import DoubleFloat, stack
-from datarax.numerics.exact import exact
+from datarax.numerics.exact import whole_or_float
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.class_counts import ConfusionCounts
 
@@ -24,8 +24,9 @@ class ConfusionMatrix(CountMetric):
     """How often each class was predicted for each target: targets in rows, predictions in columns.
 
     Multiclass: (C, C). Binary: (2, 2), [[TN, FP], [FN, TP]]. Multilabel: one matrix per label,
-    (L, 2, 2). `compute` gives the nearest floats; `results` and a collector give exact counts. No
-    data gives zeros; NaN where they are normalized. As `sklearn.metrics.confusion_matrix` and
+    (L, 2, 2). `compute` gives the nearest floats; `results` and a collector give exact counts:
+    integers, or floats if weights make any of them a fraction. No data gives zeros; NaN where they
+    are normalized. As `sklearn.metrics.confusion_matrix` and
     `multilabel_confusion_matrix`.
 
     Example:
@@ -39,7 +40,9 @@ class ConfusionMatrix(CountMetric):
     """
 
     on_invalid: OnInvalid = "exclude"
-    """As in `Metric`. The default is "exclude" because the results are counts."""
+    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
+    "exclude" because the results are counts."""
     normalize: Literal["true", "pred", "all"] | None = None
     """"true" divides each row by its sum, "pred" each column by its sum, "all" the matrix by its
     sum; a row or column of zeros stays zero. `None` gives counts."""
@@ -61,7 +64,7 @@ class ConfusionMatrix(CountMetric):
     def compute(self) -> PyTree:
         table = self.table()
         if self.normalize is None:
-            return exact(table)
+            return whole_or_float(table)
         # The divisor of each cell; a zero divisor gives NaN, which becomes 0.
         total = table
         for axis in _AXES[self.normalize]:
@@ -77,7 +80,8 @@ class StatScores(TopKCountMetric):
     Multiclass and multilabel: (C, 5), for each class or label against the rest; binary: (5,). In
     order: true positives, false positives, true negatives, false negatives, and the support, which
     is how often the class is the target. `compute` gives the nearest floats; `results` and a
-    collector give exact counts. No data gives zeros. As `StatScores` of torchmetrics, and the
+    collector give exact counts: integers, or floats if weights make any of them a fraction. No data
+    gives zeros. As `StatScores` of torchmetrics, and the
     entries of `sklearn.metrics.multilabel_confusion_matrix`.
 
     Example:
@@ -89,7 +93,9 @@ class StatScores(TopKCountMetric):
     """
 
     on_invalid: OnInvalid = "exclude"
-    """As in `Metric`. The default is "exclude" because the results are counts."""
+    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
+    "exclude" because the results are counts."""
     average: Literal["micro"] | None = None
     """"micro" adds up the counts of all classes, (5,)."""
 
@@ -103,4 +109,4 @@ class StatScores(TopKCountMetric):
         if self.average == "micro":
             c = c.summed()
         scores = stack([c.tp, c.fp, c.tn, c.fn, c.positives], -1)
-        return exact(scores[0] if self.is_binary or self.average == "micro" else scores)
+        return whole_or_float(scores[0] if self.is_binary or self.average == "micro" else scores)

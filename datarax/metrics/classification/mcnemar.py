@@ -12,7 +12,7 @@ from datarax.algebra.fields import state
 from datarax.metrics.base import shareable
 from datarax.metrics.classification.count_ratio import TaskMetric
 from datarax.numerics.double_float import stack, where
-from datarax.numerics.exact import exact
+from datarax.numerics.exact import whole_or_float
 from datarax.numerics.scaling import nan_where
 from datarax.numerics.special import fair_coin_p_value
 from datarax.statistics.accumulator import MetricAccumulator
@@ -84,13 +84,14 @@ class McNemar(TaskMetric):
     """McNemar's test of two models that predict the same examples.
 
     A dict: "only_a" and "only_b", how many examples only the first or only the second model has
-    right; and "statistic" and "p_value" of the hypothesis that both are right equally often. Only
-    examples on which the two differ count. With `exact=True`, the two counts are compared with
-    throws of a fair coin: the statistic is the lesser of them, and `min(1, 2 P(X <= statistic))`
-    with X binomial, n = only_a + only_b and p = 1/2, is the p-value. With `exact=False`, the
-    statistic is `max(|only_a - only_b| - 1, 0)**2 / (only_a + only_b)`, with the continuity
-    correction, and the p-value that of a chi-square with one degree of freedom; for n below 25 use
-    the exact test. Float weights count as repetitions, for which a p-value means little.
+    right, in `results` integers, or floats if weights make them fractions; and "statistic" and
+    "p_value" of the hypothesis that both are right equally often. Only examples on which the two
+    differ count. With `exact=True`, the two counts are compared with throws of a fair coin: the
+    statistic is the lesser of them, and `min(1, 2 P(X <= statistic))` with X binomial,
+    n = only_a + only_b and p = 1/2, is the p-value. With `exact=False`, the statistic is
+    `max(|only_a - only_b| - 1, 0)**2 / (only_a + only_b)`, with the continuity correction, and the
+    p-value that of a chi-square with one degree of freedom; for n below 25 use the exact test.
+    Float weights count as repetitions, for which a p-value means little.
 
     If the models never differ, the p-value is 1 and the statistic 0. No data gives NaN. A p-value
     is rounded once, where the devices have float64; on others it is within `12 (1 - log(p))` ulp.
@@ -105,7 +106,7 @@ class McNemar(TaskMetric):
         >>> target = jnp.array([0, 1, 2, 2, 1])
         >>> a, b = jnp.array([0, 1, 2, 2, 0]), jnp.array([1, 2, 1, 0, 1])
         >>> print(McNemar(num_classes=3).update(a, b, target).results())
-        {'only_a': 4.0, 'only_b': 1.0, 'p_value': 0.375, 'statistic': 1.0}
+        {'only_a': 4, 'only_b': 1, 'p_value': 0.375, 'statistic': 1.0}
     """
 
     tasks = ()  # it takes the predictions of two models
@@ -160,8 +161,8 @@ class McNemar(TaskMetric):
             # The survival function of a chi-square x with one degree of freedom: erfc(sqrt(x / 2)).
             p_value = pair.evaluated(lambda x: special.erfc(xp.sqrt(_chi_square(x[0], x[1]) / 2)))
         return {
-            "only_a": exact(a.map(lambda x: nan_where(nothing, x))),
-            "only_b": exact(b.map(lambda x: nan_where(nothing, x))),
+            "only_a": whole_or_float(a.map(lambda x: nan_where(nothing, x))),
+            "only_b": whole_or_float(b.map(lambda x: nan_where(nothing, x))),
             "statistic": nan_where(nothing, value),
             "p_value": nan_where(nothing, p_value),
         }

@@ -7,7 +7,7 @@ from datarax._xp import xp
 from datarax.metrics.clustering.contingency_table import Clustering, ContingencyTable
 from datarax.numerics.assignment import best_matching
 from datarax.numerics.double_float import stack
-from datarax.numerics.exact import exact
+from datarax.numerics.exact import whole_or_float
 from datarax.numerics.scaling import power_of_two_near_reciprocal
 
 
@@ -120,7 +120,8 @@ class PairConfusionMatrix(Clustering):
 
     Rows: the two have different classes, or one class. Columns: they are in different clusters, or
     in one. Pairs are ordered, so that each counts twice. `compute` gives the nearest floats;
-    `results` and a collector give counts that are exact up to 2**48. No data gives zeros. As
+    `results` and a collector give counts that are exact up to 2**48: integers, or floats if one is
+    greater or weights make one a fraction. No data gives zeros. As
     `sklearn.metrics.cluster.pair_confusion_matrix`. L. Hubert and P. Arabie (1985),
     https://doi.org/10.1007/BF01908075.
 
@@ -135,10 +136,13 @@ class PairConfusionMatrix(Clustering):
 
     higher_is_better = None
     on_invalid: OnInvalid = "exclude"
-    """As in `Metric`. The default is "exclude" because the results are counts."""
+    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
+    "exclude" because the results are counts."""
 
     def compute(self) -> PyTree:
         table = ContingencyTable.of(self.statistic)
         both, row, column, neither = table.pairs()
         unit = 1 / power_of_two_near_reciprocal(table.size)
-        return exact(stack([neither, column, row, both]).reshape(2, 2) * unit * unit)
+        pairs = stack([neither, column, row, both]).reshape(2, 2)
+        return whole_or_float(pairs * unit * unit)

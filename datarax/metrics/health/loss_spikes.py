@@ -99,7 +99,9 @@ class LossSpikes(Metric):
 
     higher_is_better = False
     on_invalid: OnInvalid = "exclude"
-    """As in `Metric`. The default is "exclude" because the results are counts."""
+    """What becomes of data that cannot be used: "exclude" leaves it out, "propagate" makes results
+    that are floats NaN, "raise" raises `InvalidValuesError` when the result is read. The default is
+    "exclude" because the results are counts."""
     fence: float = 3.0
     """How many times the distance of the quartiles a spike is above the upper one; at least 0."""
     window: int = 128
