@@ -91,28 +91,42 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByProgram(config, log)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The garbage collector never looks again at modules and tests, of which there are many."""
+    gc.collect()
+    gc.freeze()
+
+
 # Compiled programs take memory, and memory maps: a process has 65,530, and XLA crashes there.
-MOST_BYTES, MOST_MAPS = 2 * 2**30, 30_000
+MOST_BYTES, MOST_MAPS = 3 * 2**29, 30_000
 STATM, MAPS = Path("/proc/self/statm"), Path("/proc/self/maps")
 # Listing the maps takes up to 20 ms, and a test adds at most a few hundred.
 EVERY, _tests = 8, itertools.count()
+_held = [0]
+"""How many bytes were resident after the programs were last freed."""
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Frees compiled programs in time; earlier where no later test uses the same ones."""
     if not STATM.exists():
         return
-    resident = int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     last = nextitem is None or shares_programs(item.nodeid) != shares_programs(nextitem.nodeid)
     maps = 0
     if next(_tests) % EVERY == 0:
         with MAPS.open() as lines:
             maps = sum(1 for _ in lines)
-    if resident > (MOST_BYTES // 2 if last else MOST_BYTES) or maps > MOST_MAPS:
+    grown = resident() - _held[0]
+    if grown > (MOST_BYTES // 2 if last else MOST_BYTES) or maps > MOST_MAPS:
         jax.clear_caches()
         gc.collect()
         # Otherwise the allocator keeps what compiling used, which is half of the memory and more.
         ctypes.CDLL(None).malloc_trim(0)
+        _held[0] = resident()
+
+
+def resident() -> int:
+    """How many bytes of memory this process has."""
+    return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture
