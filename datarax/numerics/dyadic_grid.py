@@ -1,6 +1,8 @@
 """`DyadicGrid`: bins over the range of the values; if the range grows, bins are only joined."""
 
+import operator
 from collections.abc import Callable
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -25,27 +27,35 @@ class DyadicGrid(NamedTuple):
     `2**bits`: so a range that grows leaves the bins in their places until e or `shift` changes.
 
     With `mirrored`, numbers x from 1/2 to 1 have the key of `1 - x` in reverse order, so that bins
-    are as narrow toward 1 as toward 0, as probabilities need.
+    are as narrow toward 1 as toward 0, as probabilities need. A range that ends just above 1 then
+    has far more keys below 1 than above. So keys from that of 1 on have a shift of their own,
+    `above`: the least with which an eighth of the bins is enough for the numbers from 1 to the
+    greatest, or `shift` if that is less. From 1 to 1 + r, bins are at most `16 * r / 2**bits` wide,
+    or hold one float. The room for them comes from the lowest powers of two of `1 - x`, which have
+    narrow bins only if no number is above 1: `start` is the lowest that has.
 
-    If the range grows, e and `shift` do not fall, and each bin is a union of earlier bins. So
-    counts on a grid do not depend on the order in which the values came.
+    If the range grows, e, `start` and the shifts do not fall, and each bin is a union of earlier
+    bins. So counts on a grid do not depend on the order in which the values came.
     """
 
     least: jax.Array
     """The least value of each class, (size,); infinity if there is none."""
     greatest: jax.Array
     """The greatest value of each class, (size,); -infinity if there is none."""
-    first: jax.Array
-    """The key of the least value, (size,), of any number if there is none."""
     bottom: jax.Array
     """The biased exponent of the lowest power of two with the bins of floats, (size,)."""
     shift: jax.Array
     """How many bits of the keys are cut, (size,)."""
+    start: jax.Array
+    """The same as `bottom`, of `1 - x`, (size,); not used if not `mirrored`."""
+    above: jax.Array
+    """How many bits of the keys from that of 1 on are cut, (size,); as `start`."""
     bits: int
     """There are `2**bits` bins; at least 10."""
     octaves: int
     mirrored: int
-    """How many powers of two of `1 - x` have narrow bins; 0 if 1 is like any other number."""
+    """How many powers of two of `1 - x` have narrow bins, about as many as `octaves`; 0 if 1 is
+    like any other number."""
 
     @classmethod
     def of(
@@ -56,29 +66,52 @@ class DyadicGrid(NamedTuple):
         ends = xp.where(least <= greatest, xp.stack([least, greatest]), np.ones((), least.dtype))
         top = _bits(xp.max(xp.abs(ends), 0)) >> digits
         bottom = xp.maximum(top - (octaves - 1), 1)
-        grid = cls(least, greatest, bottom, bottom, bottom, bits, octaves, mirrored)
-        first, last = grid._key(ends, bottom[None])
+        start = xp.full_like(bottom, _bias(least.dtype) - 1 - mirrored)
+        grid = cls(least, greatest, bottom, bottom, start, bottom, bits, octaves, mirrored)
+        first, last = grid._key(ends, bottom[None], start[None])
         every = (2 * (octaves + 1) + mirrored) << digits
         most = max(0, (every - 1).bit_length() - bits)
         shifts = xp.arange(most, dtype=first.dtype)[:, None]
+
+        def least_shift(is_wide: jax.Array) -> jax.Array:
+            return xp.sum(is_wide, 0, dtype=first.dtype)
+
         wide = (last[None] >> shifts) - (first[None] >> shifts) >= 1 << bits
-        fitting = xp.sum(wide, 0, dtype=first.dtype)
         # Keys of numbers below zero are negative.
-        shift = xp.where((first ^ last) < 0, np.asarray(most, fitting.dtype), fitting)
-        return grid._replace(first=first, shift=shift)
+        shift = xp.where((first ^ last) < 0, np.asarray(most, first.dtype), least_shift(wide))
+        if not mirrored:
+            return grid._replace(shift=shift)
+        one, eighth = grid._split(bottom, start), 1 << (bits - 3)
+        more = last - one
+        far = more[None] >> shifts >= eighth
+        above = xp.where(one > 0, xp.minimum(shift, least_shift(far)), shift)
+        # As many powers of two of `1 - x` as have room for these bins; fewer where all keys
+        # together leave more of `octaves` free than they take.
+        ring = 1 << max(0, most + bits - digits)
+        needed = max(ring // 16, (every >> digits) - 1 - ring * 7 // 8, 1)
+        raised = (xp.clip(more, 0, eighth - 1) >> (digits - shift)) + 1
+        raised = xp.minimum(raised, needed)
+        start = xp.where(ends[1] > 1, start + raised, start)
+        return grid._replace(shift=shift, start=start, above=above)
 
     @property
-    def scale(self) -> tuple[jax.Array, jax.Array]:
-        """What the bins of each class depend on: `bottom` and `shift`."""
-        return self.bottom, self.shift
+    def scale(self) -> tuple[jax.Array, ...]:
+        """What the bins of each class depend on: `bottom`, the shifts and `start`."""
+        scale = self.bottom, self.shift, self.start, self.above
+        return scale if self.mirrored else scale[:2]
 
-    def with_scale(self, bottom: jax.Array, shift: jax.Array) -> "DyadicGrid":
+    def with_scale(self, *scale: jax.Array) -> "DyadicGrid":
         """The same range with the bins of another scale."""
-        return self._replace(bottom=bottom, shift=shift)
+        return self._make([*self[:2], *scale, *self[2 + len(scale) :]])
+
+    def differs_from(self, other: "DyadicGrid") -> jax.Array:
+        """The mask of the classes that have other bins."""
+        differs = (x != y for x, y in zip(self.scale, other.scale, strict=True))
+        return reduce(operator.or_, differs)
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> "DyadicGrid":
         """The grid of other classes: `function` of each array, of shape (size,)."""
-        return self._make([*map(function, self[:5]), *self[5:]])
+        return self._make([*map(function, self[:6]), *self[6:]])
 
     @property
     def slots(self) -> int:
@@ -93,8 +126,8 @@ class DyadicGrid(NamedTuple):
     def place(self, x: jax.Array) -> jax.Array:
         """The place of each number, (..., size), in the table of its class; not of NaN."""
         ring = 1 << self.bits
-        bottom, shift = (lax.expand_dims(y, range(x.ndim - 1)) for y in (self.bottom, self.shift))
-        place = (self._key(x, bottom) >> shift) & (ring - 1)
+        own = self.with_scale(*(lax.expand_dims(y, range(x.ndim - 1)) for y in self.scale))
+        place = own._cut(own._key(x, own.bottom, own.start)) & (ring - 1)
         ends = xp.where(x < 0, xp.int32(ring), xp.int32(ring + 1))
         return xp.where(xp.isinf(x), ends, place.astype(xp.int32))
 
@@ -109,51 +142,87 @@ class DyadicGrid(NamedTuple):
     def places_on(self, other: "DyadicGrid") -> jax.Array:
         """The place on another grid, whose bins are unions of these, of each place but the
         special ones: (size, bins)."""
+        own, other = self._columns(), other._columns()
         first = self._first()
-        key = (first + self._ranks(first)) << self.shift[:, None]
-        moved = self._key_on(other, key) >> other.shift[:, None]
+        moved = other._cut(own._key_on(other, own._uncut(first + self._ranks(first))))
         return (moved & ((1 << self.bits) - 1)).astype(xp.int32)
 
     def _first(self) -> jax.Array:
-        """The shifted key of the least value, (size, 1)."""
-        return (self.first >> self.shift)[:, None]
+        """The cut key of the least value, of any number if there is none, (size, 1)."""
+        least = xp.where(self.has_values, self.least, np.ones((), self.least.dtype))
+        return self._cut(self._key(least, self.bottom, self.start))[:, None]
 
     def _ranks(self, first: jax.Array) -> jax.Array:
         ring = 1 << self.bits
         return (xp.arange(ring, dtype=first.dtype)[None, :] - first) & (ring - 1)
 
     def _lowest(self, first: jax.Array, rank: jax.Array) -> jax.Array:
-        key = (first + rank.astype(first.dtype)) << self.shift[:, None]
-        x = self._from_key(key, self.bottom[:, None])
+        own = self._columns()
+        key = own._uncut(first + rank.astype(first.dtype))
+        x = self._from_key(key, own.bottom, own.start)
         # Of a negative number, the greatest |x|: the float before the one of the next key.
         return xp.where(key < 0, -_float(_bits(x) - 1), x)
+
+    def _columns(self) -> "DyadicGrid":
+        """The grid for arrays of shape (size, ...)."""
+        return self.with_scale(*(x[:, None] for x in self.scale))
+
+    def _cut(self, key: jax.Array) -> jax.Array:
+        """The number of the bin of a key: it counts bins in ascending order."""
+        if not self.mirrored:
+            return key >> self.shift
+        one = self._split(self.bottom, self.start)
+        return xp.where(
+            key >= one, (one >> self.shift) + ((key - one) >> self.above), key >> self.shift
+        )
+
+    def _uncut(self, number: jax.Array) -> jax.Array:
+        """The lowest key of the bin of each number."""
+        if not self.mirrored:
+            return number << self.shift
+        one = self._split(self.bottom, self.start)
+        more = number - (one >> self.shift)
+        return xp.where(more >= 0, one + (more << self.above), number << self.shift)
+
+    def _split(self, bottom: jax.Array, start: jax.Array) -> jax.Array:
+        """The key of 1, from which on keys are cut by `above`; 0 if 1 has no bin of its own, where
+        both shifts are the same."""
+        digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
+        middle, extra = self._mirror(bottom, start)
+        return xp.where(bottom < bias, middle + extra + (1 << digits), 0)
+
+    def holds_one(self, lowest: jax.Array) -> jax.Array:
+        """The mask of the bins, given by their least number (size, ...), that hold one float."""
+        own, digits = self._columns(), _digits(lowest.dtype)
+        cut = xp.where(lowest < 1, own.shift, own.above) if self.mirrored else own.shift
+        return (cut == 0) & (xp.abs(lowest) >= _float(own.bottom << digits))
 
     def relative_width(self) -> jax.Array:
         """The width of a bin relative to its values, (size,), in the powers of two of `octaves`."""
         return xp.exp2((self.shift - _digits(self.least.dtype)).astype(self.least.dtype))
 
-    def _key(self, x: jax.Array, bottom: jax.Array) -> jax.Array:
+    def _key(self, x: jax.Array, bottom: jax.Array, start: jax.Array) -> jax.Array:
         bits = _bits(xp.abs(x))
         if not self.mirrored:
             key = _steps(bits, bottom)
         else:
-            start, middle, extra = self._mirror(bottom)
+            middle, extra = self._mirror(bottom, start)
             near = (x >= 0.5) & (x < 1) & (bottom < _bias(x.dtype))
             bits = xp.where(near, _bits(1 - x), bits)
-            key = _steps(bits, xp.where(near, np.asarray(start, bits.dtype), bottom))
+            key = _steps(bits, xp.where(near, start, bottom))
             above = xp.where(x >= 1, key + extra, key)
             key = xp.where(near, middle + (extra + (1 << _digits(x.dtype))) - key, above)
         return xp.where(x < 0, ~key, key)
 
     def _key_on(self, other: "DyadicGrid", key: jax.Array) -> jax.Array:
-        """The keys on another grid, whose `bottom` is not lower, of numbers with these keys.
+        """The keys on another grid, whose scale is not lower, of numbers with these keys.
 
         Keys may have the last bits of any number of their bin. The result for a bin without numbers
         means nothing.
         """
         # A key counts as the bits of a float do, with `bottom` as the exponent of the first floats
         # that are not subnormal. So it is read as the bits of a float.
-        bottom, end = self.bottom[:, None], other.bottom[:, None]
+        bottom, end = self.bottom, other.bottom
         sign = key >> (8 * key.dtype.itemsize - 1)  # -1 of negative keys, whose bits are ~key
         bits = key ^ sign
         power = end - bottom + 1
@@ -161,26 +230,29 @@ class DyadicGrid(NamedTuple):
             return _steps(bits, power) ^ sign
         digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
         whole = 1 << digits
-        _, middle, extra = self._mirror(bottom)
+        middle, extra = self._mirror(bottom, self.start)
         one = _one(bottom, middle, digits, bias)
         near = (bottom < bias) & (key >= middle) & (key < one + extra)
         # The bin of 1 may begin below the key of 1, among keys that no number has.
         above = ~near & (key > one)
         # From 1/2 to 1, x is `1 - t * 2**-(digits + 1)` for an integer t.
-        t = _steps(one + extra - key, xp.asarray(self.mirrored + 1, key.dtype))
+        to_one = one + extra - key
+        t = _steps(to_one, bias - self.start)
         bits = xp.where(near, 2 * whole - t, xp.where(above, key - extra, bits))
         moved = _steps(bits, xp.where(near, end - bias + 2, power))
-        moved = xp.where(above, moved + extra, moved)
+        end_middle, end_extra = self._mirror(end, other.start)
+        moved = xp.where(above, moved + end_extra, moved)
         # The mirror stays if it is above `bottom`.
-        moved = xp.where(near & (end < bias), key - ((end - bottom) << digits), moved)
+        mirror = end_middle + end_extra + whole - _steps(to_one, other.start - self.start + 1)
+        moved = xp.where(near & (end < bias), mirror, moved)
         return moved ^ sign
 
-    def _mirror(self, bottom: jax.Array) -> tuple[int, jax.Array, int]:
-        """The lowest power of two of `1 - x`, the key of 1/2, and how many keys `1 - x` adds."""
+    def _mirror(self, bottom: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The key of 1/2, and how many keys `1 - x` adds."""
         digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
-        return bias - 1 - self.mirrored, (bias - bottom) << digits, self.mirrored << digits
+        return (bias - bottom) << digits, (bias - 1 - start) << digits
 
-    def _from_key(self, key: jax.Array, bottom: jax.Array) -> jax.Array:
+    def _from_key(self, key: jax.Array, bottom: jax.Array, start: jax.Array) -> jax.Array:
         """The least number with each key; of a negative key, that with the key `-key`.
 
         It is not subnormal. Keys below zero have no mirror.
@@ -188,7 +260,7 @@ class DyadicGrid(NamedTuple):
         dtype = _float_dtype(key.dtype)
         digits, bias, top = _digits(dtype), _bias(dtype), xp.finfo(dtype).max
 
-        def plain(key: jax.Array, bottom: jax.Array | int) -> jax.Array:
+        def plain(key: jax.Array, bottom: jax.Array) -> jax.Array:
             first = (bottom - 1) << digits
             bits = xp.minimum(key, _bits(xp.asarray(top, dtype)) - first) + first
             # A number of steps is a float, to which the power of two of a step is added.
@@ -198,7 +270,7 @@ class DyadicGrid(NamedTuple):
 
         if not self.mirrored:
             return plain(xp.abs(key), bottom)
-        start, middle, extra = self._mirror(bottom)
+        middle, extra = self._mirror(bottom, start)
         end = middle + extra + (1 << digits)
         is_near = (bottom < bias) & (key >= middle) & (key < end)
         # The floats x from 1/2 to 1 are `1 - t * 2**-(digits + 1)` for integers t. Of those whose
@@ -227,41 +299,34 @@ class WideGrid(DyadicGrid):
             return cls(*DyadicGrid.of(least, greatest, bits, octaves, mirrored))
         with jax.enable_x64(True):
             ends = least.astype(xp.float64), greatest.astype(xp.float64)
-            bottom, shift = DyadicGrid.of(*ends, bits, octaves, mirrored).scale
-            bottom, shift = bottom.astype(xp.int32), shift.astype(xp.int32)
-        # The first key has 64 bits, and is computed where it is needed.
-        return cls(least, greatest, bottom, bottom, shift, bits, octaves, mirrored)
+            grid = DyadicGrid.of(*ends, bits, octaves, mirrored)
+            scale = (x.astype(xp.int32) for x in grid[2:6])
+        return cls(least, greatest, *scale, bits, octaves, mirrored)
 
-    def _in_float64(self, *, ordered: bool) -> DyadicGrid:
-        """The grid of float64 numbers; with its first key if it is `ordered`."""
-        least, greatest = (x.astype(xp.float64) for x in (self.least, self.greatest))
-        bottom, shift = (x.astype(xp.int64) for x in self.scale)
-        grid = DyadicGrid(least, greatest, bottom, bottom, shift, *self[5:])
-        if not ordered:
-            return grid
-        return grid._replace(first=grid._key(xp.where(self.has_values, least, 1), bottom))
+    def _in_float64(self) -> DyadicGrid:
+        """The grid of float64 numbers."""
+        ends = (x.astype(xp.float64) for x in (self.least, self.greatest))
+        return DyadicGrid(*ends, *(x.astype(xp.int64) for x in self[2:6]), *self[6:])
 
     def place(self, x: DoubleFloat) -> jax.Array:  # type: ignore[reportIncompatibleMethodOverride]
         if not has_wide(self.least.dtype):
             return super().place(x.high)
         high, low = x
         with jax.enable_x64(True):
-            return self._in_float64(ordered=False).place(
-                high.astype(xp.float64) + low.astype(xp.float64)
-            )
+            return self._in_float64().place(high.astype(xp.float64) + low.astype(xp.float64))
 
     def ranks(self) -> jax.Array:
         if not has_wide(self.least.dtype):
             return super().ranks()
         with jax.enable_x64(True):
-            return self._in_float64(ordered=True).ranks().astype(xp.int32)
+            return self._in_float64().ranks().astype(xp.int32)
 
     def places_on(self, other: DyadicGrid) -> jax.Array:
         if not (has_wide(self.least.dtype) and isinstance(other, WideGrid)):
             return DyadicGrid(*self).places_on(DyadicGrid(*other))
         with jax.enable_x64(True):
-            other_wide = other._in_float64(ordered=False)
-            return self._in_float64(ordered=True).places_on(other_wide)
+            other_wide = other._in_float64()
+            return self._in_float64().places_on(other_wide)
 
 
 def _steps(bits: jax.Array, bottom: jax.Array) -> jax.Array:
