@@ -42,6 +42,8 @@ class DyadicGrid(NamedTuple):
     """The least value of each class, (size,); infinity if there is none."""
     greatest: jax.Array
     """The greatest value of each class, (size,); -infinity if there is none."""
+    first: jax.Array
+    """The key of the least value, (size,), of any number if there is none."""
     bottom: jax.Array
     """The biased exponent of the lowest power of two with the bins of floats, (size,)."""
     shift: jax.Array
@@ -66,8 +68,9 @@ class DyadicGrid(NamedTuple):
         ends = xp.where(least <= greatest, xp.stack([least, greatest]), np.ones((), least.dtype))
         top = _bits(xp.max(xp.abs(ends), 0)) >> digits
         bottom = xp.maximum(top - (octaves - 1), 1)
-        start = xp.full_like(bottom, _bias(least.dtype) - 1 - mirrored)
-        grid = cls(least, greatest, bottom, bottom, start, bottom, bits, octaves, mirrored)
+        lowest = _bias(least.dtype) - 1 - mirrored
+        start = xp.full_like(bottom, lowest)
+        grid = cls(least, greatest, bottom, bottom, bottom, start, bottom, bits, octaves, mirrored)
         first, last = grid._key(ends, bottom[None], start[None])
         every = (2 * (octaves + 1) + mirrored) << digits
         most = max(0, (every - 1).bit_length() - bits)
@@ -79,20 +82,25 @@ class DyadicGrid(NamedTuple):
         wide = (last[None] >> shifts) - (first[None] >> shifts) >= 1 << bits
         # Keys of numbers below zero are negative.
         shift = xp.where((first ^ last) < 0, np.asarray(most, first.dtype), least_shift(wide))
+        grid = grid._replace(first=first, shift=shift)
         if not mirrored:
-            return grid._replace(shift=shift)
-        one, eighth = grid._split(bottom, start), 1 << (bits - 3)
+            return grid
+        one, eighth = grid._one(bottom, start), 1 << (bits - 3)
         more = last - one
-        far = more[None] >> shifts >= eighth
-        above = xp.where(one > 0, xp.minimum(shift, least_shift(far)), shift)
-        # As many powers of two of `1 - x` as have room for these bins; fewer where all keys
-        # together leave more of `octaves` free than they take.
+        above = xp.minimum(shift, least_shift(more[None] >> shifts >= eighth))
+        has_mirror = bottom < _bias(least.dtype)
+        above = xp.where(has_mirror, above, shift)
+        # As many powers of two of `1 - x` as have room for the bins above 1; fewer if all keys
+        # together leave bins free.
         ring = 1 << max(0, most + bits - digits)
-        needed = max(ring // 16, (every >> digits) - 1 - ring * 7 // 8, 1)
-        raised = (xp.clip(more, 0, eighth - 1) >> (digits - shift)) + 1
-        raised = xp.minimum(raised, needed)
-        start = xp.where(ends[1] > 1, start + raised, start)
-        return grid._replace(shift=shift, start=start, above=above)
+        enough = max(ring // 16, (every >> digits) - 1 - ring * 7 // 8, 1)
+        raised = xp.minimum((xp.minimum(more, eighth - 1) >> (digits - shift)) + 1, enough)
+        raised = xp.where(has_mirror & (ends[1] > 1), raised, 0)
+        # The key of the least value with this `start`.
+        below = one - first
+        below = xp.where(below > 0, _steps(below, raised + 1), below)
+        first = one - (raised << digits) - below
+        return grid._replace(first=first, start=start + raised, above=above)
 
     @property
     def scale(self) -> tuple[jax.Array, ...]:
@@ -102,7 +110,7 @@ class DyadicGrid(NamedTuple):
 
     def with_scale(self, *scale: jax.Array) -> "DyadicGrid":
         """The same range with the bins of another scale."""
-        return self._make([*self[:2], *scale, *self[2 + len(scale) :]])
+        return self._make([*self[:3], *scale, *self[3 + len(scale) :]])
 
     def differs_from(self, other: "DyadicGrid") -> jax.Array:
         """The mask of the classes that have other bins."""
@@ -111,7 +119,7 @@ class DyadicGrid(NamedTuple):
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> "DyadicGrid":
         """The grid of other classes: `function` of each array, of shape (size,)."""
-        return self._make([*map(function, self[:6]), *self[6:]])
+        return self._make([*map(function, self[:7]), *self[7:]])
 
     @property
     def slots(self) -> int:
@@ -148,9 +156,8 @@ class DyadicGrid(NamedTuple):
         return (moved & ((1 << self.bits) - 1)).astype(xp.int32)
 
     def _first(self) -> jax.Array:
-        """The cut key of the least value, of any number if there is none, (size, 1)."""
-        least = xp.where(self.has_values, self.least, np.ones((), self.least.dtype))
-        return self._cut(self._key(least, self.bottom, self.start))[:, None]
+        """The number of the bin of the least value, (size, 1)."""
+        return self._cut(self.first)[:, None]
 
     def _ranks(self, first: jax.Array) -> jax.Array:
         ring = 1 << self.bits
@@ -171,25 +178,23 @@ class DyadicGrid(NamedTuple):
         """The number of the bin of a key: it counts bins in ascending order."""
         if not self.mirrored:
             return key >> self.shift
-        one = self._split(self.bottom, self.start)
-        return xp.where(
-            key >= one, (one >> self.shift) + ((key - one) >> self.above), key >> self.shift
-        )
+        more = key - self._one(self.bottom, self.start)
+        return more >> xp.where(more < 0, self.shift, self.above)
 
     def _uncut(self, number: jax.Array) -> jax.Array:
         """The lowest key of the bin of each number."""
         if not self.mirrored:
             return number << self.shift
-        one = self._split(self.bottom, self.start)
-        more = number - (one >> self.shift)
-        return xp.where(more >= 0, one + (more << self.above), number << self.shift)
+        more = number << xp.where(number < 0, self.shift, self.above)
+        return more + self._one(self.bottom, self.start)
 
-    def _split(self, bottom: jax.Array, start: jax.Array) -> jax.Array:
-        """The key of 1, from which on keys are cut by `above`; 0 if 1 has no bin of its own, where
-        both shifts are the same."""
+    def _one(self, bottom: jax.Array, start: jax.Array) -> jax.Array:
+        """The key from which on keys are cut by `above`: that of 1, if `1 - x` has keys.
+
+        It is a multiple of `2**shift`.
+        """
         digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
-        middle, extra = self._mirror(bottom, start)
-        return xp.where(bottom < bias, middle + extra + (1 << digits), 0)
+        return (2 * bias - bottom - start) << digits
 
     def holds_one(self, lowest: jax.Array) -> jax.Array:
         """The mask of the bins, given by their least number (size, ...), that hold one float."""
@@ -206,12 +211,12 @@ class DyadicGrid(NamedTuple):
         if not self.mirrored:
             key = _steps(bits, bottom)
         else:
-            middle, extra = self._mirror(bottom, start)
+            _, extra = self._mirror(bottom, start)
             near = (x >= 0.5) & (x < 1) & (bottom < _bias(x.dtype))
             bits = xp.where(near, _bits(1 - x), bits)
             key = _steps(bits, xp.where(near, start, bottom))
             above = xp.where(x >= 1, key + extra, key)
-            key = xp.where(near, middle + (extra + (1 << _digits(x.dtype))) - key, above)
+            key = xp.where(near, self._one(bottom, start) - key, above)
         return xp.where(x < 0, ~key, key)
 
     def _key_on(self, other: "DyadicGrid", key: jax.Array) -> jax.Array:
@@ -235,16 +240,15 @@ class DyadicGrid(NamedTuple):
         near = (bottom < bias) & (key >= middle) & (key < one + extra)
         # The bin of 1 may begin below the key of 1, among keys that no number has.
         above = ~near & (key > one)
-        # From 1/2 to 1, x is `1 - t * 2**-(digits + 1)` for an integer t.
-        to_one = one + extra - key
-        t = _steps(to_one, bias - self.start)
+        # From 1/2 to 1, x is `1 - t * 2**-(digits + 1)` for an integer t. The mirror stays if it is
+        # above `bottom`.
+        stays = end < bias
+        start = xp.where(stays, other.start, bias - 1)
+        t = _steps(one + extra - key, start - self.start + 1)
         bits = xp.where(near, 2 * whole - t, xp.where(above, key - extra, bits))
         moved = _steps(bits, xp.where(near, end - bias + 2, power))
-        end_middle, end_extra = self._mirror(end, other.start)
-        moved = xp.where(above, moved + end_extra, moved)
-        # The mirror stays if it is above `bottom`.
-        mirror = end_middle + end_extra + whole - _steps(to_one, other.start - self.start + 1)
-        moved = xp.where(near & (end < bias), mirror, moved)
+        moved = xp.where(above, moved + ((bias - 1 - other.start) << digits), moved)
+        moved = xp.where(near & stays, other._one(end, other.start) - t, moved)
         return moved ^ sign
 
     def _mirror(self, bottom: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -300,33 +304,41 @@ class WideGrid(DyadicGrid):
         with jax.enable_x64(True):
             ends = least.astype(xp.float64), greatest.astype(xp.float64)
             grid = DyadicGrid.of(*ends, bits, octaves, mirrored)
-            scale = (x.astype(xp.int32) for x in grid[2:6])
-        return cls(least, greatest, *scale, bits, octaves, mirrored)
+            bottom, shift, start, above = (x.astype(xp.int32) for x in grid[3:7])
+        # The first key has 64 bits, and is computed where it is needed.
+        return cls(least, greatest, bottom, bottom, shift, start, above, bits, octaves, mirrored)
 
-    def _in_float64(self) -> DyadicGrid:
-        """The grid of float64 numbers."""
-        ends = (x.astype(xp.float64) for x in (self.least, self.greatest))
-        return DyadicGrid(*ends, *(x.astype(xp.int64) for x in self[2:6]), *self[6:])
+    def _in_float64(self, *, ordered: bool) -> DyadicGrid:
+        """The grid of float64 numbers; with its first key if it is `ordered`."""
+        least, greatest = (x.astype(xp.float64) for x in (self.least, self.greatest))
+        bottom, shift, start, above = (x.astype(xp.int64) for x in self[3:7])
+        grid = DyadicGrid(least, greatest, bottom, bottom, shift, start, above, *self[7:])
+        if not ordered:
+            return grid
+        least = xp.where(self.has_values, least, 1)
+        return grid._replace(first=grid._key(least, bottom, start))
 
     def place(self, x: DoubleFloat) -> jax.Array:  # type: ignore[reportIncompatibleMethodOverride]
         if not has_wide(self.least.dtype):
             return super().place(x.high)
         high, low = x
         with jax.enable_x64(True):
-            return self._in_float64().place(high.astype(xp.float64) + low.astype(xp.float64))
+            return self._in_float64(ordered=False).place(
+                high.astype(xp.float64) + low.astype(xp.float64)
+            )
 
     def ranks(self) -> jax.Array:
         if not has_wide(self.least.dtype):
             return super().ranks()
         with jax.enable_x64(True):
-            return self._in_float64().ranks().astype(xp.int32)
+            return self._in_float64(ordered=True).ranks().astype(xp.int32)
 
     def places_on(self, other: DyadicGrid) -> jax.Array:
         if not (has_wide(self.least.dtype) and isinstance(other, WideGrid)):
             return DyadicGrid(*self).places_on(DyadicGrid(*other))
         with jax.enable_x64(True):
-            other_wide = other._in_float64()
-            return self._in_float64().places_on(other_wide)
+            other_wide = other._in_float64(ordered=False)
+            return self._in_float64(ordered=True).places_on(other_wide)
 
 
 def _steps(bits: jax.Array, bottom: jax.Array) -> jax.Array:
