@@ -30,9 +30,10 @@ class DyadicGrid(NamedTuple):
     are as narrow toward 1 as toward 0, as probabilities need. A range that ends just above 1 then
     has far more keys below 1 than above. So keys from that of 1 on have a shift of their own,
     `above`: the least with which an eighth of the bins is enough for the numbers from 1 to the
-    greatest, or `shift` if that is less. From 1 to 1 + r, bins are at most `16 * r / 2**bits` wide,
-    or hold one float. The room for them comes from the lowest powers of two of `1 - x`, which have
-    narrow bins only if no number is above 1: `start` is the lowest that has.
+    greatest, or `shift` if that is less. If the greatest is `1 + r` with r up to 1, bins above 1
+    are at most `16 * r / 2**bits` wide, or hold one float. The room for them is taken from the
+    lowest powers of two of `1 - x`: `start` is the lowest with narrow bins, and rises if there are
+    numbers above 1.
 
     If the range grows, e, `start` and the shifts do not fall, and each bin is a union of earlier
     bins. So counts on a grid do not depend on the order in which the values came.
@@ -85,7 +86,7 @@ class DyadicGrid(NamedTuple):
         grid = grid._replace(first=first, shift=shift)
         if not mirrored:
             return grid
-        one, eighth = grid._one(bottom, start), 1 << (bits - 3)
+        one, eighth = grid._split(bottom, start), 1 << (bits - 3)
         more = last - one
         above = xp.minimum(shift, least_shift(more[None] >> shifts >= eighth))
         has_mirror = bottom < _bias(least.dtype)
@@ -178,7 +179,7 @@ class DyadicGrid(NamedTuple):
         """The number of the bin of a key: it counts bins in ascending order."""
         if not self.mirrored:
             return key >> self.shift
-        more = key - self._one(self.bottom, self.start)
+        more = key - self._split(self.bottom, self.start)
         return more >> xp.where(more < 0, self.shift, self.above)
 
     def _uncut(self, number: jax.Array) -> jax.Array:
@@ -186,9 +187,9 @@ class DyadicGrid(NamedTuple):
         if not self.mirrored:
             return number << self.shift
         more = number << xp.where(number < 0, self.shift, self.above)
-        return more + self._one(self.bottom, self.start)
+        return more + self._split(self.bottom, self.start)
 
-    def _one(self, bottom: jax.Array, start: jax.Array) -> jax.Array:
+    def _split(self, bottom: jax.Array, start: jax.Array) -> jax.Array:
         """The key from which on keys are cut by `above`: that of 1, if `1 - x` has keys.
 
         It is a multiple of `2**shift`.
@@ -216,7 +217,7 @@ class DyadicGrid(NamedTuple):
             bits = xp.where(near, _bits(1 - x), bits)
             key = _steps(bits, xp.where(near, start, bottom))
             above = xp.where(x >= 1, key + extra, key)
-            key = xp.where(near, self._one(bottom, start) - key, above)
+            key = xp.where(near, self._split(bottom, start) - key, above)
         return xp.where(x < 0, ~key, key)
 
     def _key_on(self, other: "DyadicGrid", key: jax.Array) -> jax.Array:
@@ -248,7 +249,7 @@ class DyadicGrid(NamedTuple):
         bits = xp.where(near, 2 * whole - t, xp.where(above, key - extra, bits))
         moved = _steps(bits, xp.where(near, end - bias + 2, power))
         moved = xp.where(above, moved + ((bias - 1 - other.start) << digits), moved)
-        moved = xp.where(near & stays, other._one(end, other.start) - t, moved)
+        moved = xp.where(near & stays, other._split(end, other.start) - t, moved)
         return moved ^ sign
 
     def _mirror(self, bottom: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
