@@ -1,6 +1,8 @@
 """`DyadicGrid`: bins over the range of the values; if the range grows, bins are only joined."""
 
+import operator
 from collections.abc import Callable
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -25,10 +27,16 @@ class DyadicGrid(NamedTuple):
     `2**bits`: so a range that grows leaves the bins in their places until e or `shift` changes.
 
     With `mirrored`, numbers x from 1/2 to 1 have the key of `1 - x` in reverse order, so that bins
-    are as narrow toward 1 as toward 0, as probabilities need.
+    are as narrow toward 1 as toward 0, as probabilities need. A range that ends just above 1 then
+    has far more keys below 1 than above. So keys from that of 1 on have a shift of their own,
+    `above`: the least with which an eighth of the bins is enough for the numbers from 1 to the
+    greatest, or `shift` if that is less. If the greatest is `1 + r` with r up to 1, bins above 1
+    are at most `16 * r / 2**bits` wide, or hold one float. The room for them is taken from the
+    lowest powers of two of `1 - x`: `start` is the lowest with narrow bins, and rises if there are
+    numbers above 1.
 
-    If the range grows, e and `shift` do not fall, and each bin is a union of earlier bins. So
-    counts on a grid do not depend on the order in which the values came.
+    If the range grows, e, `start` and the shifts do not fall, and each bin is a union of earlier
+    bins. So counts on a grid do not depend on the order in which the values came.
     """
 
     least: jax.Array
@@ -41,11 +49,16 @@ class DyadicGrid(NamedTuple):
     """The biased exponent of the lowest power of two with the bins of floats, (size,)."""
     shift: jax.Array
     """How many bits of the keys are cut, (size,)."""
+    start: jax.Array
+    """The same as `bottom`, of `1 - x`, (size,); not used if not `mirrored`."""
+    above: jax.Array
+    """How many bits of the keys from that of 1 on are cut, (size,); as `start`."""
     bits: int
     """There are `2**bits` bins; at least 10."""
     octaves: int
     mirrored: int
-    """How many powers of two of `1 - x` have narrow bins; 0 if 1 is like any other number."""
+    """How many powers of two of `1 - x` have narrow bins, about as many as `octaves`; 0 if 1 is
+    like any other number."""
 
     @classmethod
     def of(
@@ -56,29 +69,58 @@ class DyadicGrid(NamedTuple):
         ends = xp.where(least <= greatest, xp.stack([least, greatest]), np.ones((), least.dtype))
         top = _bits(xp.max(xp.abs(ends), 0)) >> digits
         bottom = xp.maximum(top - (octaves - 1), 1)
-        grid = cls(least, greatest, bottom, bottom, bottom, bits, octaves, mirrored)
-        first, last = grid._key(ends, bottom[None])
+        lowest = _bias(least.dtype) - 1 - mirrored
+        start = xp.full_like(bottom, lowest)
+        grid = cls(least, greatest, bottom, bottom, bottom, start, bottom, bits, octaves, mirrored)
+        first, last = grid._key(ends, bottom[None], start[None])
         every = (2 * (octaves + 1) + mirrored) << digits
         most = max(0, (every - 1).bit_length() - bits)
         shifts = xp.arange(most, dtype=first.dtype)[:, None]
+
+        def least_shift(is_wide: jax.Array) -> jax.Array:
+            return xp.sum(is_wide, 0, dtype=first.dtype)
+
         wide = (last[None] >> shifts) - (first[None] >> shifts) >= 1 << bits
-        fitting = xp.sum(wide, 0, dtype=first.dtype)
         # Keys of numbers below zero are negative.
-        shift = xp.where((first ^ last) < 0, np.asarray(most, fitting.dtype), fitting)
-        return grid._replace(first=first, shift=shift)
+        shift = xp.where((first ^ last) < 0, np.asarray(most, first.dtype), least_shift(wide))
+        grid = grid._replace(first=first, shift=shift)
+        if not mirrored:
+            return grid
+        one, eighth = grid._split(bottom, start), 1 << (bits - 3)
+        more = last - one
+        above = xp.minimum(shift, least_shift(more[None] >> shifts >= eighth))
+        has_mirror = bottom < _bias(least.dtype)
+        above = xp.where(has_mirror, above, shift)
+        # As many powers of two of `1 - x` as have room for the bins above 1; fewer if all keys
+        # together leave bins free.
+        ring = 1 << max(0, most + bits - digits)
+        enough = max(ring // 16, (every >> digits) - 1 - ring * 7 // 8, 1)
+        raised = xp.minimum((xp.minimum(more, eighth - 1) >> (digits - shift)) + 1, enough)
+        raised = xp.where(has_mirror & (ends[1] > 1), raised, 0)
+        # The key of the least value with this `start`.
+        below = one - first
+        below = xp.where(below > 0, _steps(below, raised + 1), below)
+        first = one - (raised << digits) - below
+        return grid._replace(first=first, start=start + raised, above=above)
 
     @property
-    def scale(self) -> tuple[jax.Array, jax.Array]:
-        """What the bins of each class depend on: `bottom` and `shift`."""
-        return self.bottom, self.shift
+    def scale(self) -> tuple[jax.Array, ...]:
+        """What the bins of each class depend on: `bottom`, the shifts and `start`."""
+        scale = self.bottom, self.shift, self.start, self.above
+        return scale if self.mirrored else scale[:2]
 
-    def with_scale(self, bottom: jax.Array, shift: jax.Array) -> "DyadicGrid":
+    def with_scale(self, *scale: jax.Array) -> "DyadicGrid":
         """The same range with the bins of another scale."""
-        return self._replace(bottom=bottom, shift=shift)
+        return self._make([*self[:3], *scale, *self[3 + len(scale) :]])
+
+    def differs_from(self, other: "DyadicGrid") -> jax.Array:
+        """The mask of the classes that have other bins."""
+        differs = (x != y for x, y in zip(self.scale, other.scale, strict=True))
+        return reduce(operator.or_, differs)
 
     def map(self, function: Callable[[jax.Array], jax.Array]) -> "DyadicGrid":
         """The grid of other classes: `function` of each array, of shape (size,)."""
-        return self._make([*map(function, self[:5]), *self[5:]])
+        return self._make([*map(function, self[:7]), *self[7:]])
 
     @property
     def slots(self) -> int:
@@ -93,8 +135,8 @@ class DyadicGrid(NamedTuple):
     def place(self, x: jax.Array) -> jax.Array:
         """The place of each number, (..., size), in the table of its class; not of NaN."""
         ring = 1 << self.bits
-        bottom, shift = (lax.expand_dims(y, range(x.ndim - 1)) for y in (self.bottom, self.shift))
-        place = (self._key(x, bottom) >> shift) & (ring - 1)
+        own = self.with_scale(*(lax.expand_dims(y, range(x.ndim - 1)) for y in self.scale))
+        place = own._cut(own._key(x, own.bottom, own.start)) & (ring - 1)
         ends = xp.where(x < 0, xp.int32(ring), xp.int32(ring + 1))
         return xp.where(xp.isinf(x), ends, place.astype(xp.int32))
 
@@ -109,51 +151,84 @@ class DyadicGrid(NamedTuple):
     def places_on(self, other: "DyadicGrid") -> jax.Array:
         """The place on another grid, whose bins are unions of these, of each place but the
         special ones: (size, bins)."""
+        own, other = self._columns(), other._columns()
         first = self._first()
-        key = (first + self._ranks(first)) << self.shift[:, None]
-        moved = self._key_on(other, key) >> other.shift[:, None]
+        moved = other._cut(own._key_on(other, own._uncut(first + self._ranks(first))))
         return (moved & ((1 << self.bits) - 1)).astype(xp.int32)
 
     def _first(self) -> jax.Array:
-        """The shifted key of the least value, (size, 1)."""
-        return (self.first >> self.shift)[:, None]
+        """The number of the bin of the least value, (size, 1)."""
+        return self._cut(self.first)[:, None]
 
     def _ranks(self, first: jax.Array) -> jax.Array:
         ring = 1 << self.bits
         return (xp.arange(ring, dtype=first.dtype)[None, :] - first) & (ring - 1)
 
     def _lowest(self, first: jax.Array, rank: jax.Array) -> jax.Array:
-        key = (first + rank.astype(first.dtype)) << self.shift[:, None]
-        x = self._from_key(key, self.bottom[:, None])
+        own = self._columns()
+        key = own._uncut(first + rank.astype(first.dtype))
+        x = self._from_key(key, own.bottom, own.start)
         # Of a negative number, the greatest |x|: the float before the one of the next key.
         return xp.where(key < 0, -_float(_bits(x) - 1), x)
+
+    def _columns(self) -> "DyadicGrid":
+        """The grid for arrays of shape (size, ...)."""
+        return self.with_scale(*(x[:, None] for x in self.scale))
+
+    def _cut(self, key: jax.Array) -> jax.Array:
+        """The number of the bin of a key: it counts bins in ascending order."""
+        if not self.mirrored:
+            return key >> self.shift
+        more = key - self._split(self.bottom, self.start)
+        return more >> xp.where(more < 0, self.shift, self.above)
+
+    def _uncut(self, number: jax.Array) -> jax.Array:
+        """The lowest key of the bin of each number."""
+        if not self.mirrored:
+            return number << self.shift
+        more = number << xp.where(number < 0, self.shift, self.above)
+        return more + self._split(self.bottom, self.start)
+
+    def _split(self, bottom: jax.Array, start: jax.Array) -> jax.Array:
+        """The key from which on keys are cut by `above`: that of 1, if `1 - x` has keys.
+
+        It is a multiple of `2**shift`.
+        """
+        digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
+        return (2 * bias - bottom - start) << digits
+
+    def holds_one(self, lowest: jax.Array) -> jax.Array:
+        """The mask of the bins, given by their least number (size, ...), that hold one float."""
+        own, digits = self._columns(), _digits(lowest.dtype)
+        cut = xp.where(lowest < 1, own.shift, own.above) if self.mirrored else own.shift
+        return (cut == 0) & (xp.abs(lowest) >= _float(own.bottom << digits))
 
     def relative_width(self) -> jax.Array:
         """The width of a bin relative to its values, (size,), in the powers of two of `octaves`."""
         return xp.exp2((self.shift - _digits(self.least.dtype)).astype(self.least.dtype))
 
-    def _key(self, x: jax.Array, bottom: jax.Array) -> jax.Array:
+    def _key(self, x: jax.Array, bottom: jax.Array, start: jax.Array) -> jax.Array:
         bits = _bits(xp.abs(x))
         if not self.mirrored:
             key = _steps(bits, bottom)
         else:
-            start, middle, extra = self._mirror(bottom)
+            _, extra = self._mirror(bottom, start)
             near = (x >= 0.5) & (x < 1) & (bottom < _bias(x.dtype))
             bits = xp.where(near, _bits(1 - x), bits)
-            key = _steps(bits, xp.where(near, np.asarray(start, bits.dtype), bottom))
+            key = _steps(bits, xp.where(near, start, bottom))
             above = xp.where(x >= 1, key + extra, key)
-            key = xp.where(near, middle + (extra + (1 << _digits(x.dtype))) - key, above)
+            key = xp.where(near, self._split(bottom, start) - key, above)
         return xp.where(x < 0, ~key, key)
 
     def _key_on(self, other: "DyadicGrid", key: jax.Array) -> jax.Array:
-        """The keys on another grid, whose `bottom` is not lower, of numbers with these keys.
+        """The keys on another grid, whose scale is not lower, of numbers with these keys.
 
         Keys may have the last bits of any number of their bin. The result for a bin without numbers
         means nothing.
         """
         # A key counts as the bits of a float do, with `bottom` as the exponent of the first floats
         # that are not subnormal. So it is read as the bits of a float.
-        bottom, end = self.bottom[:, None], other.bottom[:, None]
+        bottom, end = self.bottom, other.bottom
         sign = key >> (8 * key.dtype.itemsize - 1)  # -1 of negative keys, whose bits are ~key
         bits = key ^ sign
         power = end - bottom + 1
@@ -161,26 +236,28 @@ class DyadicGrid(NamedTuple):
             return _steps(bits, power) ^ sign
         digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
         whole = 1 << digits
-        _, middle, extra = self._mirror(bottom)
+        middle, extra = self._mirror(bottom, self.start)
         one = _one(bottom, middle, digits, bias)
         near = (bottom < bias) & (key >= middle) & (key < one + extra)
         # The bin of 1 may begin below the key of 1, among keys that no number has.
         above = ~near & (key > one)
-        # From 1/2 to 1, x is `1 - t * 2**-(digits + 1)` for an integer t.
-        t = _steps(one + extra - key, xp.asarray(self.mirrored + 1, key.dtype))
+        # From 1/2 to 1, x is `1 - t * 2**-(digits + 1)` for an integer t. The mirror stays if it is
+        # above `bottom`.
+        stays = end < bias
+        start = xp.where(stays, other.start, bias - 1)
+        t = _steps(one + extra - key, start - self.start + 1)
         bits = xp.where(near, 2 * whole - t, xp.where(above, key - extra, bits))
         moved = _steps(bits, xp.where(near, end - bias + 2, power))
-        moved = xp.where(above, moved + extra, moved)
-        # The mirror stays if it is above `bottom`.
-        moved = xp.where(near & (end < bias), key - ((end - bottom) << digits), moved)
+        moved = xp.where(above, moved + ((bias - 1 - other.start) << digits), moved)
+        moved = xp.where(near & stays, other._split(end, other.start) - t, moved)
         return moved ^ sign
 
-    def _mirror(self, bottom: jax.Array) -> tuple[int, jax.Array, int]:
-        """The lowest power of two of `1 - x`, the key of 1/2, and how many keys `1 - x` adds."""
+    def _mirror(self, bottom: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The key of 1/2, and how many keys `1 - x` adds."""
         digits, bias = _digits(self.least.dtype), _bias(self.least.dtype)
-        return bias - 1 - self.mirrored, (bias - bottom) << digits, self.mirrored << digits
+        return (bias - bottom) << digits, (bias - 1 - start) << digits
 
-    def _from_key(self, key: jax.Array, bottom: jax.Array) -> jax.Array:
+    def _from_key(self, key: jax.Array, bottom: jax.Array, start: jax.Array) -> jax.Array:
         """The least number with each key; of a negative key, that with the key `-key`.
 
         It is not subnormal. Keys below zero have no mirror.
@@ -188,7 +265,7 @@ class DyadicGrid(NamedTuple):
         dtype = _float_dtype(key.dtype)
         digits, bias, top = _digits(dtype), _bias(dtype), xp.finfo(dtype).max
 
-        def plain(key: jax.Array, bottom: jax.Array | int) -> jax.Array:
+        def plain(key: jax.Array, bottom: jax.Array) -> jax.Array:
             first = (bottom - 1) << digits
             bits = xp.minimum(key, _bits(xp.asarray(top, dtype)) - first) + first
             # A number of steps is a float, to which the power of two of a step is added.
@@ -198,7 +275,7 @@ class DyadicGrid(NamedTuple):
 
         if not self.mirrored:
             return plain(xp.abs(key), bottom)
-        start, middle, extra = self._mirror(bottom)
+        middle, extra = self._mirror(bottom, start)
         end = middle + extra + (1 << digits)
         is_near = (bottom < bias) & (key >= middle) & (key < end)
         # The floats x from 1/2 to 1 are `1 - t * 2**-(digits + 1)` for integers t. Of those whose
@@ -227,19 +304,20 @@ class WideGrid(DyadicGrid):
             return cls(*DyadicGrid.of(least, greatest, bits, octaves, mirrored))
         with jax.enable_x64(True):
             ends = least.astype(xp.float64), greatest.astype(xp.float64)
-            bottom, shift = DyadicGrid.of(*ends, bits, octaves, mirrored).scale
-            bottom, shift = bottom.astype(xp.int32), shift.astype(xp.int32)
+            grid = DyadicGrid.of(*ends, bits, octaves, mirrored)
+            bottom, shift, start, above = (x.astype(xp.int32) for x in grid[3:7])
         # The first key has 64 bits, and is computed where it is needed.
-        return cls(least, greatest, bottom, bottom, shift, bits, octaves, mirrored)
+        return cls(least, greatest, bottom, bottom, shift, start, above, bits, octaves, mirrored)
 
     def _in_float64(self, *, ordered: bool) -> DyadicGrid:
         """The grid of float64 numbers; with its first key if it is `ordered`."""
         least, greatest = (x.astype(xp.float64) for x in (self.least, self.greatest))
-        bottom, shift = (x.astype(xp.int64) for x in self.scale)
-        grid = DyadicGrid(least, greatest, bottom, bottom, shift, *self[5:])
+        bottom, shift, start, above = (x.astype(xp.int64) for x in self[3:7])
+        grid = DyadicGrid(least, greatest, bottom, bottom, shift, start, above, *self[7:])
         if not ordered:
             return grid
-        return grid._replace(first=grid._key(xp.where(self.has_values, least, 1), bottom))
+        least = xp.where(self.has_values, least, 1)
+        return grid._replace(first=grid._key(least, bottom, start))
 
     def place(self, x: DoubleFloat) -> jax.Array:  # type: ignore[reportIncompatibleMethodOverride]
         if not has_wide(self.least.dtype):

@@ -223,7 +223,7 @@ class AdaptiveBins(Positioned, LeafState):
             return left, scale, paste(tables, joined, 1)
 
         # A loop that mostly has no rounds. A `lax.cond` would copy the tables in every call.
-        left = full | (old.bottom != new.bottom) | (old.shift != new.shift)
+        left = full | old.differs_from(new)
         carry = (left, old.scale, self.tables())
         _, scale, tables = lax.while_loop(lambda carry: xp.any(carry[0]), join_one, carry)
         # The scale as the loop returns it. That from before the loop, the compiler would compute
@@ -329,10 +329,7 @@ class AdaptiveBins(Positioned, LeafState):
         if not self.keeps_extremes:
             rank = xp.broadcast_to(xp.arange(ring, dtype=xp.int32), (self.size, ring))
             lowest = _with_ends(grid.lowest(rank), -xp.inf, xp.inf)
-            # Where no bit of the keys is cut, a bin holds one float.
-            digits = xp.finfo(lowest.dtype).nmant
-            start = lax.bitcast_convert_type(grid.bottom << digits, lowest.dtype)[:, None]
-            is_tie = xp.isinf(lowest) | ((grid.shift == 0)[:, None] & (xp.abs(lowest) >= start))
+            is_tie = xp.isinf(lowest) | grid.holds_one(lowest)
             return Contents(weights, lowest, is_tie, None, None)
         # An empty bin has the least value infinity and the greatest -infinity: a tie, too. The
         # least value is a better threshold than the edge of the bin: it occurs in the data.

@@ -222,9 +222,10 @@ class ScoreHistogram(Scores):
 
     Scores are floats of any size and offset: logits, probabilities, log-probabilities. The bins of
     a class depend on the range of its scores, and become coarser as it grows; see
-    `datarax.numerics.dyadic_grid`. Infinite scores have bins of their own. -0.0 and subnormal
-    numbers count as 0.0. With up to 16 classes, each bin also keeps its least and greatest score.
-    If both are equal, all scores of the bin are tied.
+    `datarax.numerics.dyadic_grid`. They are narrow toward 0 and 1. If the greatest score is `1 + r`
+    with r up to 1, bins above 1 are at most `16 * r / 2**bits` wide. Infinite scores have bins of
+    their own. -0.0 and subnormal numbers count as 0.0. With up to 16 classes, each bin also keeps
+    its least and greatest score. If both are equal, all scores of the bin are tied.
 
     Example:
         >>> import jax.numpy as jnp

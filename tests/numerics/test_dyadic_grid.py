@@ -21,6 +21,11 @@ KINDS = {
     "probabilities": lambda rng: 1 / (1 + np.exp(-6 * rng.normal(size=SIZE))),
     "saturated": lambda rng: 1 - 10.0 ** rng.uniform(-8, 0, SIZE),
     "offset": lambda rng: 10.0 ** rng.uniform(-4, 4) + rng.normal(size=SIZE),
+    "around 1": lambda rng: 1 + rng.normal(size=SIZE) * 10.0 ** rng.uniform(-8, 0),
+    "around 1, of all scales": lambda rng: (
+        1 + rng.choice([-1, 1], SIZE) * 10.0 ** rng.uniform(-8, rng.uniform(-6, 1), SIZE)
+    ),
+    "above 1": lambda rng: 1 + 10.0 ** rng.uniform(-8, rng.uniform(-6, 2), SIZE),
     "of all scales": lambda rng: rng.normal(size=SIZE) * 10.0 ** rng.uniform(-30, 30, SIZE),
     "negative": lambda rng: -rng.lognormal(0, 5, SIZE),
     "at edges": lambda rng: rng.choice([0.5, 1.0, 0.25, 2.0, -1.0, 0.0, 0.75, 1 - 2**-24], SIZE),
@@ -89,7 +94,7 @@ def test_bins_move_to_those_that_hold_them(rng, shape, dtype):
             old = DyadicGrid.of(least, greatest, *shape)
             least = np.minimum(least, more.min(keepdims=True))
             new = DyadicGrid.of(least, np.maximum(greatest, more.max(keepdims=True)), *shape)
-            inside = np.array([0, 0.25, 0.5, 0.75, 1 - 2**-24, 1], dtype)
+            inside = np.array([0, 0.25, 0.5, 0.75, 1 - 2**-24, 1, 1 + 2**-23, 1.5], dtype)
             inside = np.concatenate([some, np.clip(inside, some.min(), some.max())])
             inside = np.where(np.abs(inside) < TINY, dtype(0), inside)
             place = old.place(inside[:, None])[:, 0]
@@ -119,6 +124,44 @@ def test_as_fine_toward_1_as_toward_0():
     low, *_ = map(np.asarray, places(both, x, (16, 20, 20)))
     high, *_ = map(np.asarray, places(both, 1 - x, (16, 20, 20)))
     assert len(set(low.tolist())) == len(set(high.tolist())) == 17
+
+
+@pytest.mark.parametrize("bits", [10, 12, 16])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_from_1_on_bins_are_narrow_whatever_is_below(rng, bits, dtype):
+    octaves = 10 if bits < 14 else 20
+    spacing = float(np.finfo(dtype).eps)
+    for _ in range(30):
+        r = dtype(10.0 ** rng.uniform(-6, 0))
+        least, greatest = dtype([rng.choice([0, 0.3, 1 - r])]), dtype([1]) + r
+        with np.errstate(all="ignore"):
+            grid = DyadicGrid.of(least, greatest, bits, octaves, octaves)
+            x = np.sort(1 + r * rng.random(100).astype(dtype))
+            place = grid.place(x[:, None])[:, 0]
+        apart = np.diff(x) > max(16 * r / 2**bits, 0.5 * spacing)
+        assert (np.diff(place)[apart] != 0).all()
+
+
+@pytest.mark.parametrize("bits", [12, 14, 16])
+@pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
+def test_a_narrow_range_around_1_has_narrow_bins(rng, bits, scale):
+    octaves = 10 if bits < 14 else 20
+    x = (1 + scale * np.clip(rng.normal(size=SIZE), -4, 4)).astype(np.float32)
+    place, *_ = of(x, (bits, octaves, octaves))
+    # Of equal bins in the range: an eighth of them, or one for each float.
+    coarse = np.unique(np.floor((x - x.min()) / (np.ptp(x) * 8 / 2**bits)))
+    assert len(set(place.tolist())) >= 0.9 * min(len(coarse), len(set(x.tolist())))
+
+
+def test_what_is_above_1_leaves_the_bins_near_0_and_1_as_they_are(rng):
+    x = np.concatenate([10.0 ** rng.uniform(-6, 0, SIZE // 2), 1 - 10.0 ** rng.uniform(-4, 0, 200)])
+    x = np.sort(x[x < 1]).astype(np.float32)
+    for shape in (GRIDS["fine"], GRIDS["coarse"]):
+        alone, shift, *_ = map(np.asarray, places(np.float32([1e-6, 1]), x, shape))
+        beside, wider, *_ = map(np.asarray, places(np.float32([1e-6, 1.3]), x, shape))
+        assert shift == wider
+        if shape == GRIDS["fine"]:
+            assert len(set(alone.tolist())) == len(set(beside.tolist()))
 
 
 def test_without_values():

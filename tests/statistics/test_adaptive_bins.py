@@ -25,6 +25,18 @@ def batches_of(rng):
     return x.astype(np.float32), w, rng.integers(0, 2, x.shape).astype(np.int32)
 
 
+def batches_around_1(rng):
+    """Batches around 1, and on one side of it, of very different scales."""
+    x = rng.normal(size=(BATCHES, ROWS, SIZE)) * 10.0 ** rng.uniform(-8, -1, (BATCHES, 1, SIZE))
+    x[0], x[3], x[5, :, 0] = -np.abs(x[0]), np.abs(x[3]), np.abs(x[5, :, 0])
+    x[5, 0, 1] = rng.choice([-0.9, -3, 0.5, 1.5, 9])
+    w = rng.random((BATCHES, ROWS, 1)) < 0.9
+    return (1 + x).astype(np.float32), w, rng.integers(0, 2, x.shape).astype(np.int32)
+
+
+each_kind = pytest.mark.parametrize("drawn", [batches_of, batches_around_1])
+
+
 def fold(bins, order, batches):
     for i in order:
         bins = add(bins, *(part[i] for part in batches))
@@ -35,8 +47,9 @@ def assert_same_bits(a, b):
     jax.tree.map(np.testing.assert_array_equal, *(jax.tree.leaves(x.canonical()) for x in (a, b)))
 
 
-def test_any_order_and_grouping_gives_the_same_counts(rng):
-    batches = batches_of(rng)
+@each_kind
+def test_any_order_and_grouping_gives_the_same_counts(rng, drawn):
+    batches = drawn(rng)
     whole = fold(SMALL, range(BATCHES), batches)
     for _ in range(3):
         order = rng.permutation(BATCHES)
@@ -59,8 +72,9 @@ def test_a_large_batch_on_the_host_is_the_same_in_parts_and_on_devices(rng):
     assert_same_bits(whole, add(SMALL, x, w, row))
 
 
-def test_the_bins_hold_what_was_added(rng):
-    x, w, row = batches = batches_of(rng)
+@each_kind
+def test_the_bins_hold_what_was_added(rng, drawn):
+    x, w, row = batches = drawn(rng)
     seen = fold(SMALL, range(BATCHES), batches).contents()
     used = np.broadcast_to(w, x.shape)
     for k in range(SIZE):
@@ -77,6 +91,16 @@ def test_the_bins_hold_what_was_added(rng):
             np.testing.assert_array_equal(within[rows == r].sum(0), weights[r, some])
 
 
+def test_classes_without_extremes_know_which_bins_above_1_hold_one_float(rng):
+    bins = AdaptiveBins(bits=16, octaves=20, mirrored=20, keeps_extremes=False)
+    x = 1 + rng.integers(-2000, 2000, (500, 1)) * 2.0**-23
+    seen = add(bins, x.astype(np.float32), np.ones((500, 1), bool), None).contents()
+    some = np.asarray(seen.weights.high)[0, 0] > 0
+    lowest, is_tie = np.asarray(seen.lowest)[0, some], np.asarray(seen.is_tie)[0, some]
+    np.testing.assert_array_equal(lowest[lowest >= 1], np.unique(x[x >= 1]))
+    assert is_tie[lowest >= 1].all()
+
+
 def test_large_counts_and_float_weights_are_joined_without_loss():
     bins = AdaptiveBins(bits=10)
     x = jnp.linspace(1000, 1001, 512)[:, None]
@@ -87,10 +111,11 @@ def test_large_counts_and_float_weights_are_joined_without_loss():
     assert exact == 1024 * (2**30 + 2**10) + 2
 
 
+@each_kind
 @pytest.mark.parametrize("bits", [10, 15])
-def test_synced_over_a_mesh(rng, bits):
+def test_synced_over_a_mesh(rng, bits, drawn):
     bins = AdaptiveBins(size=SIZE, rows=2, bits=bits, octaves=20, mirrored=20)
-    x, w, row = batches_of(rng)
+    x, w, row = drawn(rng)
     mesh = make_mesh("auto", {"data": BATCHES + 2})
     pad = [(0, 2), (0, 0), (0, 0)]
     parts = [np.pad(part, pad) for part in (x, w, row)]

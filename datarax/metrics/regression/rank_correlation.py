@@ -74,7 +74,7 @@ class JointBins(WideBins):
             return ~left, new.scale, self.joined(tables, old.with_scale(*scale), new)
 
         # A loop of at most one round: see `AdaptiveBins`.
-        left = full | xp.any((old.bottom != new.bottom) | (old.shift != new.shift))
+        left = full | xp.any(old.differs_from(new))
         carry = (left, old.scale, self.tables())
         _, scale, tables = lax.while_loop(lambda carry: carry[0], join, carry)
         return self.with_tables(tables, reach, full), new.with_scale(*scale)

@@ -43,6 +43,7 @@ KINDS = {
     "offset by -100": lambda z, rng: z - 100,
     "huge": lambda z, rng: z * 1e36,
     "tiny": lambda z, rng: z * 1e-30,
+    "around 1": lambda z, rng: 1 + z * rng.choice([1e-2, 1e-4, 1e-6]),
     "rounded": lambda z, rng: np.round(z),
     "two values": lambda z, rng: (z > 0).astype(float),
     "zeros of both signs": lambda z, rng: np.where(z > 2, z, np.copysign(0.0, z)),
@@ -197,6 +198,40 @@ def test_partial_areas_agree_with_scikit_learn(rng):
             np.testing.assert_allclose(read(exact, metric)[0].compute(), want, rtol=1e-6)
             lower, upper = read(binned, metric)[0].bounds()
             assert lower - 1e-6 <= want <= upper + 1e-6
+
+
+def scores_around(rng, centre, scale, dtype=np.float32):
+    z = rng.normal(size=20_000)
+    return (centre + scale * z).astype(dtype), (z + rng.normal(size=z.size) > 0).astype(np.int32)
+
+
+@pytest.mark.parametrize("bits", [12, 14, 16])
+@pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
+@pytest.mark.parametrize("centre", [-1, 0.5, 1, 2])
+def test_scores_around_a_power_of_two_are_told_apart(rng, centre, scale, bits):
+    preds, target = scores_around(rng, centre, scale)
+    metric = AUROC(bits=bits)
+    for rows in np.split(rng.permutation(preds.size), 4):
+        metric = metric.update(preds[rows], target[rows])
+    truth, (lower, upper) = sklearn.metrics.roc_auc_score(target, preds), metric.bounds()
+    assert lower - 1e-6 <= truth <= upper + 1e-6
+    assert upper - lower < 10 / 2**bits
+    assert abs(metric.compute() - truth) < 1e-6 + 0.1 * (upper - lower)
+
+
+def test_scores_around_1_are_told_apart_in_every_dtype(rng):
+    preds, target = scores_around(rng, 1, 0.1, jnp.bfloat16)
+    metric = update(AUROC(), preds, target)
+    truth = sklearn.metrics.roc_auc_score(target, preds.astype(np.float32))
+    np.testing.assert_allclose([metric.compute(), *metric.bounds()], truth, atol=1e-6)
+    with x64():
+        for scale in (1e-2, 1e-6, 1e-12):
+            preds, target = scores_around(rng, 1, scale, np.float64)
+            metric = update(AUROC(), preds, target)
+            lower, upper = metric.bounds()
+            truth = sklearn.metrics.roc_auc_score(target, preds)
+            assert lower - 1e-9 <= truth <= upper + 1e-9
+            assert upper - lower < 10 / 2**16
 
 
 def test_the_area_over_logarithms():
