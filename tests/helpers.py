@@ -6,6 +6,7 @@ to one unit in the last place, which is its one rounding, by the division.
 """
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -22,6 +24,10 @@ from datarax import NotAddressableError
 
 AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 DTYPES = ("float32", "bfloat16", "float16", "int8", "int32", "uint8", "bool")
+
+LONG = bool(os.environ.get("DATARAX_TEST_LONG"))
+"""Whether soaks are long, and every interrupt and kill is tried, not one of each kind."""
+long = pytest.mark.skipif(not LONG, reason="another one of its kind is tested: make test-long")
 
 
 def x64(on: bool = True) -> Any:

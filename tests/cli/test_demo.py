@@ -25,6 +25,7 @@ from tests.cli.quality import (
     quality_differences,
     quality_reference,
 )
+from tests.helpers import long
 
 EPOCHS, DEVICES = 2, 5  # which do not divide a batch
 SPLITS = ("train", "test")
@@ -224,7 +225,8 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 @pytest.mark.parametrize(
-    ("how", "stage"), [(signal.SIGINT, "training"), (signal.SIGKILL, "starting")]
+    ("how", "stage"),
+    [pytest.param(signal.SIGINT, "training", marks=long), (signal.SIGKILL, "starting")],
 )
 def test_no_process_is_left_behind(tmp_path, how, stage):
     # All other stages of an interrupt are in test_interrupts.py.

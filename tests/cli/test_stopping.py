@@ -15,6 +15,7 @@ import pytest
 from datarax.cli import main
 from tests.cli.command import members
 from tests.cli.evaluations import command, refusal, values
+from tests.helpers import long
 from tests.test_layers import ROOT
 
 FILES = 20
@@ -56,9 +57,9 @@ def stopped(how, *argv):
     ("how", "options"),
     [
         ("slow file", ()),
-        ("compile", ()),
-        ("slow file", ("--engine", "processes", "--workers", "2")),
-        ("again and again", ()),
+        pytest.param("compile", (), marks=long),
+        pytest.param("slow file", ("--engine", "processes", "--workers", "2"), marks=long),
+        pytest.param("again and again", (), marks=long),
         ("SIGKILL", ()),
     ],
     ids=["slow file", "compile", "slow file of a worker", "again and again", "SIGKILL"],
@@ -149,6 +150,7 @@ def test_a_command_that_computes_its_results_is_stopped(rng, tmp_path, name):
     assert left == (set() if name == "merge" else {"partial.npz"})
 
 
+@long
 def test_a_stopped_comparison_keeps_its_progress_and_is_resumed(rows, rng, tmp_path, capsys):
     other, out = tmp_path / "other", tmp_path / "out"
     other.mkdir()

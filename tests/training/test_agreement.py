@@ -18,7 +18,7 @@ from datarax.metrics import Accuracy, Max, Mean
 from datarax.training import StatefulMetric, check_agreement
 from datarax.training.agreement import Barrier
 from tests import processes
-from tests.helpers import make_mesh
+from tests.helpers import long, make_mesh
 from tests.training.loops import Seen
 
 TIMEOUT = 30.0
@@ -151,7 +151,9 @@ def leaves_at_once(folder, how):
     os._exit(3)
 
 
-@pytest.mark.parametrize("how", ["agreement", "collector", "late"])
+@pytest.mark.parametrize(
+    "how", ["agreement", pytest.param("collector", marks=long), pytest.param("late", marks=long)]
+)
 def test_all_raise_although_process_0_leaves_at_once(tmp_path, how):
     with processes.Group(leaves_at_once, 3, str(tmp_path), how, timeout=90) as group:
         for rank in range(3):

@@ -19,7 +19,7 @@ import datarax.io
 from datarax.distributed import global_batch
 from datarax.metrics import Accuracy
 from tests import processes
-from tests.helpers import make_mesh
+from tests.helpers import long, make_mesh
 from tests.training.loops import Seen
 
 # What an error may take over its timeout: the store's own patience, and a machine that is busy.
@@ -90,7 +90,7 @@ def log_of(outcome):
     return {command: rest for command, *rest in map(json.loads, lines)}
 
 
-@pytest.mark.parametrize("victim", [1, 0])
+@pytest.mark.parametrize("victim", [1, pytest.param(0, marks=long)])
 def test_a_stopped_and_a_killed_process_are_named_and_nothing_is_lost(victim):
     timeout, alive = 4.0, [rank for rank in range(3) if rank != victim]
     with processes.Group(windows_on_command, 3, timeout, timeout=150) as group:

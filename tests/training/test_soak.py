@@ -3,7 +3,6 @@
 In processes of their own, as a deadlock ends in an abort.
 """
 
-import os
 import threading
 import time
 from pathlib import Path
@@ -18,8 +17,7 @@ from jax.sharding import PartitionSpec as P
 import datarax
 from datarax.metrics import Max, Mean
 from tests import processes
-
-LONG = bool(os.environ.get("DATARAX_TEST_LONG"))
+from tests.helpers import LONG
 
 
 def many_windows_in_flight(devices, collectors, windows):
