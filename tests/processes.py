@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OUTPUT_SHOWN = 6000  # characters of each child's output in a failure
 GRACE = 3.0  # seconds the others get to fail by themselves once one child has failed
 _MARKS = "DATARAX_TEST_MARKS"
+_AGAIN = "again"
 
 
 class ProcessFailure(AssertionError):
@@ -113,12 +114,25 @@ class Group:
                     "process_id": rank,
                     "initialization_timeout": max(1, int(timeout)),
                 } | initialize
-                # The function goes by its name: pickle refuses one that a child cannot import.
-                spec = (timeout, joining if join else None, pickle.dumps((target, args)))
-                (home / "spec").write_bytes(pickle.dumps(spec))
+                (home / "spec").write_bytes(pickle.dumps(joining if join else None))
+                self._assign(home, target, args)
                 self._children.append(self._start(home, env or {}))
             # Closed in the reverse order: the port, the folder, and before both the children.
             self._stack = stack.pop_all()
+
+    def _assign(self, home: Path, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        # The function goes by its name: pickle refuses one that a child cannot import.
+        call = (self.timeout, pickle.dumps((target, args)))
+        _write_at_once(home / "call", pickle.dumps(call))
+
+    def again(self, target: Callable[..., Any], *args: Any) -> None:
+        """Runs another function in the same processes, which have all returned."""
+        self._deadline = time.monotonic() + self.timeout
+        for rank in range(self.count):
+            home = self._folder / str(rank)
+            (home / "result").unlink()
+            self._assign(home, target, args)
+            self.tell(rank, _AGAIN)
 
     def _start(self, home: Path, env: dict[str, str]) -> "subprocess.Popen[bytes]":
         flags = os.environ.get("XLA_FLAGS", "").split()
@@ -329,13 +343,25 @@ def _reserved_port():
 
 
 def _child(home: Path) -> None:
-    timeout, joining, payload = pickle.loads((home / "spec").read_bytes())
-    signal.alarm(int(timeout) + 10)  # nobody catches it: the kernel ends this process
+    joining = pickle.loads((home / "spec").read_bytes())
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     (home / "ready").touch()
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "The default axis_types will change", DeprecationWarning)
+    while True:
+        _call(home, joining)
+        joining = None
+        # Until the group is closed: a coordinator that leaves early takes the others along. And not
+        # through the barrier of jax.distributed, which would wait for killed processes.
+        if sys.stdin.readline().strip() != _AGAIN:
+            os._exit(0)
+
+
+def _call(home: Path, joining: dict[str, Any] | None) -> None:
+    """Runs the function of this process, and writes what came of it."""
+    timeout, payload = pickle.loads((home / "call").read_bytes())
+    signal.alarm(int(timeout) + 10)  # nobody catches it: the kernel ends this process
     try:
         if joining is not None:
             import jax
@@ -355,10 +381,6 @@ def _child(home: Path) -> None:
         print(f"what it {ended} does not pickle: {error!r}")
         ended, result = "raised", pickle.dumps(RuntimeError(repr(value)))
     _write_at_once(home / "result", pickle.dumps((ended, result)))
-    # Until the group is closed: a coordinator that leaves early takes the others along. And not
-    # through the barrier of jax.distributed, which would wait for killed processes.
-    sys.stdin.read()
-    os._exit(0)
 
 
 def _write_at_once(path: Path, data: bytes) -> None:

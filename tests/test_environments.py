@@ -23,7 +23,7 @@ import datarax
 from datarax.metrics.base import arguments
 from datarax.testing import assert_within_ulps
 from tests.conftest import seed
-from tests.environments import ENVIRONMENTS, Environment, Members, Read, outside_jit
+from tests.environments import ENVIRONMENTS, PAIR, Environment, Members, Read, outside_jit
 from tests.registry import BATCH, CASES, EVERYWHERE, REPRESENTATIVES, Case
 from tests.registry.case import widened
 from tests.registry.entries import WRAPPERS
@@ -252,6 +252,13 @@ def chunks() -> dict[str, Chunk]:
 
 
 CHUNKS = chunks()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pair():
+    """Closes the processes of the environment of two."""
+    yield
+    PAIR.close()
 
 
 @pytest.fixture(scope="module", params=CHUNKS)

@@ -121,3 +121,14 @@ def test_the_port_is_held_while_the_group_lives():
     with processes._reserved_port() as first, processes._reserved_port() as second:
         assert first != second
         assert np.uint16(first) == first
+
+
+def test_a_group_runs_one_function_after_the_other():
+    with processes.Group(_who, 2, 10, timeout=120) as group:
+        assert group.results() == [(10, 2, 1, (2,)), (11, 2, 1, (2,))]
+        for base in (20, 30):
+            group.again(_who, base)
+            assert [who[0] for who in group.results()] == [base, base + 1]
+        group.again(_fails_on, 1)
+        with pytest.raises(processes.ProcessFailure, match="process 1 raised"):
+            group.results()
