@@ -104,13 +104,15 @@ class Collection(Metric):
                 )
         # Names are known before data is: a clash must not first show at the end of a run.
         _check_distinct(path for name, metric in metrics.items() for path in _paths(name, metric))
+        empty = [metric for metric in metrics.values() if self.shares and metric.is_untouched]
         groups: list[Metric] = []
         members: list[_Member] = []
         # Members are sorted by name, so that all processes pack their arrays in the same order.
         for name in sorted(metrics):
             metric, index = metrics[name], len(groups)
             if self.shares:
-                metric = _over_another(metric, metrics.values())
+                if any(metric is each for each in empty):
+                    metric = _over_another(metric, empty)
                 shared = (i for i, group in enumerate(groups) if _shares(group, metric))
                 index = next(shared, index)
             if index == len(groups):
@@ -470,9 +472,9 @@ def _shares(group: Metric, metric: Metric) -> bool:
 
 
 def _over_another(metric: Metric, others: Iterable[Metric]) -> Metric:
-    """The metric over the statistic of another that holds more, if both are empty."""
+    """An empty metric over the statistic of another empty one that holds more."""
     for other in others:
-        if _may_share(metric, other) and metric.is_untouched and other.is_untouched:
+        if _may_share(metric, other):
             metric = metric.over(statistic_of(other))
     return metric
 
