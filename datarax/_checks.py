@@ -38,7 +38,7 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
         if x.dtype in _PLAIN:
             return x  # type: ignore[return-value]
         if x.dtype == _FLOAT32:
-            return without_subnormals(x)  # type: ignore[return-value]
+            return without_subnormals(x)
     if isinstance(x, np.ma.MaskedArray):
         raise MetricInputError(
             f"{name}: numpy masked arrays are not supported; give weights= instead"
@@ -92,7 +92,10 @@ def _subnormal_bits(dtype: np.dtype) -> int:
 
     0 for integers, and for floats of fewer exponent bits than float32: devices keep those.
     """
-    if is_integer(np.empty(0, dtype)) or xp.finfo(dtype).minexp > np.finfo(np.float32).minexp:
+    if (
+        not xp.issubdtype(dtype, np.floating)
+        or xp.finfo(dtype).minexp > np.finfo(np.float32).minexp
+    ):
         return 0
     return 2 ** (xp.finfo(dtype).nmant + 1) - 1
 

@@ -31,7 +31,7 @@ from tests.registry import (
     Case,
     arrays_of,
 )
-from tests.registry.case import widened
+from tests.registry.case import Arrays, widened
 from tests.registry.drawn import DrawnGenerator
 
 each_group = pytest.mark.parametrize("name", GROUPS)
@@ -39,8 +39,6 @@ each_engine_group = pytest.mark.parametrize("name", ENGINE_GROUPS)
 each_spoilable = pytest.mark.parametrize(
     "name", [name for name, group in GROUPS.items() if group[0].inputs.spoil]
 )
-
-Arrays = Mapping[str, np.ndarray]
 
 
 def fold(metric: datarax.Metric, batches: Any) -> datarax.Metric:

@@ -254,6 +254,7 @@ def tweedie_deviance(
     # All terms are in units of `2**unit`, in which none overflows.
     unit = xp.where(is_near, 0, xp.maximum(n, 0))
     is_far = ~is_near & (xp.abs(a * log) > 16)
+    grown = n
     if power not in (1, 2):
         grown = xp.where(is_far, exponents[-1] - exponents[0], 0)  # the exponent of r**a
         unit = xp.maximum(unit, grown)

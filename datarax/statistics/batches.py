@@ -193,7 +193,7 @@ def check_columns(shape: tuple[int, ...], weights: Weights, name: str) -> None:
 
     With a weight for each element, each is meant as an example, such as a token of a sequence.
     """
-    if len(shape) == 2 and shape[1] > 1 and np.ndim(weights) < 2:
+    if len(shape) == 2 and shape[1] > 1 and (weights is None or np.ndim(weights) < 2):
         warn(
             f"{name} of shape {shape} is read as {shape[0]} * {shape[1]} examples of one binary "
             f"task. If the columns are labels, give num_labels={shape[1]}; if not, give arrays of "

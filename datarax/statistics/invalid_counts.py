@@ -203,7 +203,7 @@ class InvalidCounts(State, kw_only=False):
         return sum_of_counts(self.unusable().values())
 
     def unusable(self) -> dict[str, Count]:
-        counts = self.by_kind
+        counts: PyTree = self.by_kind
         return {kind: counts[i] for i, kind in enumerate(KINDS)}
 
     @property

@@ -128,7 +128,7 @@ class Collection(Metric):
         return made.with_parts({"prefix": self.prefix}) if self.prefix else made
 
     @classmethod
-    def constructor_hint(cls, kwargs: dict[str, PyTree]) -> str:
+    def constructor_hint(cls, kwargs: Mapping[str, PyTree]) -> str:
         named = ", ".join(f'"{name}": ...' for name in kwargs if name not in ("metrics", "prefix"))
         return f". Write {cls.__name__}({{{named}}})" if named else ""
 

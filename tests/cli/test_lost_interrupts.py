@@ -75,9 +75,11 @@ def commands():
     before = sys.modules.get(COMMANDS)
     yield
     sys.modules.pop(COMMANDS, None)
-    vars(cli).pop("evaluation_commands", None)
+    if hasattr(cli, "evaluation_commands"):
+        delattr(cli, "evaluation_commands")
     if before is not None:
-        sys.modules[COMMANDS] = cli.evaluation_commands = before
+        sys.modules[COMMANDS] = before
+        setattr(cli, "evaluation_commands", before)  # noqa: B010
 
 
 @pytest.fixture

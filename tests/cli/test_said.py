@@ -13,9 +13,9 @@ STRINGS = ("--task", "binary", "--preds", "score", "--target", "label", "--metri
 
 
 def printed(summary, width=80):
-    console = Console(file=io.StringIO(), width=width)
-    console_tables.show(console, summary)
-    return console.file.getvalue()
+    file = io.StringIO()
+    console_tables.show(Console(file=file, width=width), summary)
+    return file.getvalue()
 
 
 def test_the_positive_class_of_strings_is_said(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 import datarax
 from datarax import Collection, ScoresWarning, metrics
+from datarax.metrics import base
 from datarax.statistics.invalid_counts import KINDS, InvalidCounts
 from datarax.statistics.score_kinds import SCORE_KINDS
 from datarax.statistics.score_kinds import evidence as codes
@@ -77,7 +78,7 @@ def evidence(metric):
     """The evidence of each member, by its kind."""
     return {
         name: {kind: np.asarray(x).tolist() for kind, x in reading.evidence.items()}
-        for name, reading in datarax.metrics.base.read(metric).invalid.items()
+        for name, reading in base.read(metric).invalid.items()
     }
 
 

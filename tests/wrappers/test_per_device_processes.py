@@ -1,5 +1,7 @@
 """Metrics across real processes: each feeds its own examples, some of them none."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -71,7 +73,7 @@ def other_ways(x, weights):
     results = {name: metric.results() for name, metric in found.items()}
     results["stateful"] = on_the_host(metrics.compute())
     # A plain metric on the mesh of all processes stays there, and its step is compiled once.
-    step = jax.jit(lambda metric, x, w: metric.update(x, weights=w))
+    step: Any = jax.jit(lambda metric, x, w: metric.update(x, weights=w))
     plain = step(replicate(Mean(), mesh), values, real)
     loaded = plain.load_state_dict(plain.state_dict())
     for held in (loaded.reset(), loaded):
