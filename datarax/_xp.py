@@ -440,8 +440,8 @@ def _reduce_precision(x: Host, exponent_bits: int, mantissa_bits: int) -> Host:
 
 
 def _top_k(x: Host, k: int) -> tuple[Host, Host]:
-    # The negation of the least integer, and of unsigned integers, wraps.
-    descending = ~x if np.issubdtype(x.dtype, np.integer) else -x
+    # The negation of the least integer, and of unsigned integers, wraps; booleans have none.
+    descending = ~x if x.dtype.kind in "biu" else -x
     order = np.argsort(descending, -1, kind="stable")[..., :k]
     return np.take_along_axis(x, order, -1), order.astype(np.int32)
 
