@@ -19,9 +19,8 @@ SavedState = dict[str, PyTree]
 Plain = bool | int | float | str | list | None
 """What JSON can hold of a configuration."""
 
-FORMAT = 3
-"""The version of the layout of `state_dict()`. Version 1 stored no version number, and stored the
-module of a class instead of its public name."""
+FORMAT = 4
+"""The version of the layout of `state_dict()`, and of what the arrays of a state mean."""
 
 
 class Saveable:

@@ -23,8 +23,9 @@ from datarax.algebra.state_dicts import Saveable
 from datarax.distributed.placement import is_same_everywhere
 from datarax.metrics.base import Metric
 
-FORMAT = 3
-"""The version of the layout that `pack` writes. `unpack` reads no other version."""
+FORMAT = 4
+"""The version of the layout that `pack` writes, and of what the arrays of a state mean. `unpack`
+reads no other version."""
 _KEYS = {"format", "metric", "sha256"}
 _WRITTEN = "datarax.json"
 """The file of a checkpoint with the paths and sizes of all that `save` wrote: only that is ever

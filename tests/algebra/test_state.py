@@ -16,6 +16,7 @@ from datarax import (
     MetricInputError,
     MetricTypeError,
 )
+from datarax.algebra.state_dicts import FORMAT
 from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum, Variance
 from datarax.statistics import Buffer, ClassCounts, Moments, WeightedTotal
 
@@ -295,7 +296,7 @@ def damaged(saved):
     yield "a missing child", change(("state", child), None), "holds|expected"
     yield "another child", change(("state", "spare"), np.zeros(3)), "spare"
     yield "the old layout, which has no format", change(("format",), None), "format 1"
-    yield "a newer format", change(("format",), 4), "format 4"
+    yield "a newer format", change(("format",), FORMAT + 1), f"format {FORMAT + 1}"
     yield "no type", change(("type",), None), "'type'"
     yield "no config", change(("config",), None), "'config'"
     yield "no state", change(("state",), None), "'state'"
