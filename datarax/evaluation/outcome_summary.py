@@ -170,6 +170,8 @@ def _unusable(reading: Reading, config: Configuration, columns: str) -> Iterator
     """What metrics could not use; one row for all metrics that could not use the same."""
     found: dict[tuple[str, int, str], list[str]] = {}
     policies, invalid = dict(reading.policies), jax.device_get(reading.invalid)
+    # Of a metric that refuses scores too, the example is a label if others refuse it.
+    labels = {float(each.example) for each in invalid.values() if not each.takes_probabilities}
     for name, unusable in invalid.items():
         if not unusable.is_some or name.startswith(("figure/", "class/")):
             continue
@@ -177,7 +179,8 @@ def _unusable(reading: Reading, config: Configuration, columns: str) -> Iterator
             if int(count):
                 effect = _NAN if policies[name] == "propagate" else "left out"
                 # No advice to leave rows out where labels that are shifted explain them.
-                if kind == "out of range" and (wrong := wrong_labels(unusable, columns)):
+                is_label = kind == "out of range" and float(unusable.example) in labels
+                if is_label and (wrong := wrong_labels(unusable, columns)):
                     effect = f"{effect.split(';')[0]}: {wrong}"
                 # Metrics of the same columns mostly refuse the same rows, which are listed once.
                 key = (kind or "cannot be used", int(count), effect)

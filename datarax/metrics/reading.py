@@ -53,6 +53,8 @@ class Unusable:
     These are no data that could not be used."""
     labels: int | None = dataclass_field(default=None, metadata={"static": True})
     """How many labels there are, from 0; None if the metric takes no labels."""
+    takes_probabilities: bool = dataclass_field(default=False, metadata={"static": True})
+    """Whether the example may be a score, as the metric refuses those that are no probabilities."""
 
     @property
     def counts(self) -> dict[str, Count]:
@@ -99,11 +101,13 @@ class Unusable:
 
     @property
     def expected(self) -> str:
-        """Which labels there are, if the example is none of them, for a message."""
+        """What labels must be, if the example is a number that is none of them, for a message."""
         example = float(self.example)
         if self.labels is None or not example.is_integer() or 0 <= example < self.labels:
             return ""
-        return f"; expected {'0 and 1' if self.labels == 2 else f'0 to {self.labels - 1}'}"
+        labels = "0 and 1" if self.labels == 2 else f"0 to {self.labels - 1}"
+        scores = ", and probabilities from 0 to 1" if self.takes_probabilities else ""
+        return f"; labels must be {labels}{scores}"
 
     @property
     def shift(self) -> str:
@@ -155,15 +159,20 @@ def unusable(metric: State) -> Unusable:
         totals[OVERFLOWED] = overflow.astype(xp.int32)
     found = {kind: sum_of_counts(several) for kind, several in evidence.items()}
     total = sum_of_counts(by_kind) if by_kind else None
-    return Unusable(total, totals, example, found, _labels_of(metric))
+    return Unusable(total, totals, example, found, *_labels_of(metric))
 
 
-def _labels_of(metric: State) -> int | None:
-    """How many labels a metric takes, from 0, if it takes labels: 2 for a binary task."""
+def _labels_of(metric: State) -> tuple[int | None, bool]:
+    """How many labels a metric takes, from 0: 2 for a binary task; and `takes_probabilities`."""
     for each in walk(metric):
         if "num_classes" in each.fields:
-            return vars(each)["num_classes"] or 2
-    return None
+            routes = getattr(each, "routes", list)()
+            # Without targets, the classes are those of scores alone.
+            if routes and not any("target" in route.argument for route in routes):
+                return None, False
+            refuses = any(getattr(part, "takes_probabilities", False) for part in walk(each))
+            return vars(each)["num_classes"] or 2, refuses
+    return None, False
 
 
 class Presented:

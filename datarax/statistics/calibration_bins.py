@@ -91,6 +91,11 @@ class CalibrationBins(CountsInvalid):
         """The number of groups of bins: C, L, or 1."""
         return (self.num_classes if self.classwise else self.num_labels) or 1
 
+    @property
+    def takes_probabilities(self) -> bool:
+        """Whether scores that are no probabilities are invalid."""
+        return not self.from_logits
+
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
         """Folds in a batch.
 
@@ -104,7 +109,7 @@ class CalibrationBins(CountsInvalid):
             weights,
             num_classes=self.num_classes,
             num_labels=self.num_labels,
-            probabilities=not self.from_logits,
+            probabilities=self.takes_probabilities,
             from_logits=self.from_logits,
             kind=self.invalid.scores,
             ignore_index=self.ignore_index,

@@ -131,7 +131,8 @@ def _total(stacked: Unusable) -> Unusable:
     by_kind = None if stacked.by_kind is None else _summed(stacked.by_kind)
     others = {kind: _summed(count) for kind, count in stacked.others.items()}
     evidence = {kind: _summed(count) for kind, count in stacked.evidence.items()}
-    return Unusable(by_kind, others, xp.max(stacked.example, 0), evidence, stacked.labels)
+    labels = stacked.labels, stacked.takes_probabilities
+    return Unusable(by_kind, others, xp.max(stacked.example, 0), evidence, *labels)
 
 
 def _summed(counts: PyTree) -> PyTree:

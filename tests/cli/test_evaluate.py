@@ -368,7 +368,18 @@ def test_labels_from_1_and_fractions_are_explained(rng, tmp_path):
     path = write(tmp_path / "a.parquet", columns)
     given = ("--task", "multiclass", "--preds", "p*", "--target", "y", "--metrics", "f1")
     (left_out,) = evaluated(tmp_path / "out", path, *given)["excluded"]
-    effect = "the result is NaN: column 'y' holds 3; expected 0 to 2. If labels are from 1 to 3, "
+    effect = (
+        "the result is NaN: column 'y' holds 3; labels must be 0 to 2. If labels are from 1 to 3, "
+    )
     assert left_out["effect"] == f"{effect}subtract 1 from them"
     fractions = unusable(Accuracy(num_classes=3).update(scores, [NOT_A_CLASS] * ROWS))
     assert "holds fractions, numbers below 0" in wrong_labels(fractions, "column 'y'")
+
+
+def test_scores_out_of_range_are_not_taken_for_labels(tmp_path):
+    given = ("--task", "binary", "--preds", "p", "--target", "y", "--metrics")
+    for label, score in (([0, 1, 1], 2.0), ([0, 1, 1], -1.0), ([1, 2, 2], 0.5)):
+        path = write(tmp_path / "a.csv", {"p": np.array([0.1, 0.7, score]), "y": np.array(label)})
+        rows = evaluated(tmp_path / "out", path, *given, "brier_score,auroc")["excluded"]
+        (effect,) = (row["effect"] for row in rows)  # one row: of the score, or of all metrics
+        assert ("'y' holds" in effect) == (label == [1, 2, 2])

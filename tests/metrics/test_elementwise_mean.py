@@ -96,3 +96,13 @@ def test_the_interval_of_a_divergence_is_in_its_unit():
         nats, bits = (Interval(cls(base=base)).update(p, q).results() for base in (None, 2))
         for name, value in nats.items():
             np.testing.assert_allclose(bits[name], value / np.log(2), rtol=1e-6)
+
+
+def test_a_score_may_be_a_python_number():
+    class One(datarax.ElementwiseMean):
+        def score(self, preds, target):
+            return 1.0
+
+    assert One().update(2.0, 3.0).results() == 1
+    with pytest.raises(datarax.MetricInputError, match=r"One.score: it returned the shape \(\)"):
+        One().update([2.0], [3.0])

@@ -7,6 +7,7 @@ import jax
 from datarax._checks import as_float, numeric, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
+from datarax._xp import xp
 from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.batches import Examples, check_task, examples, rows_weight
@@ -102,7 +103,7 @@ class ElementwiseMean(MeanScore):
                 f"{name}: preds of shape {p.shape}; expected elements of {self.element_axes} last "
                 f"axes, none of them empty"
             )
-        score, shape = self.score(as_float(p), as_float(t)), p.shape[:places]
+        score, shape = xp.asarray(self.score(as_float(p), as_float(t))), p.shape[:places]
         if score.shape != shape:
             raise MetricInputError(
                 f"{name}.score: it returned the shape {score.shape} for preds of shape {p.shape}; "
@@ -135,6 +136,11 @@ class TaskScore(MeanScore):
         if self.average is None or self.kind:
             shape = (self.num_labels,) if self.num_labels and self.average is None else ()
             self.statistic = WeightedTotal(shape, self.kind)
+
+    @property
+    def takes_probabilities(self) -> bool:
+        """Whether scores that are no probabilities are invalid."""
+        return self.form()[0]
 
     @property
     def kind(self) -> ScoreKind:
