@@ -14,9 +14,9 @@ _PUNCTUATION = frozenset(string.punctuation)
 _SPACES = re.compile(r"\s\s+")
 _NOT_ROUGE = re.compile(r"[^a-z0-9]+")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
-_MARKS = r"\s!?,.;:'\"`()\[\]{}\u2018\u2019\u201c\u201d\u00ab\u00bb\u2026\u00a1\u00bf"
+_MARKS = frozenset("!?,.;:'\"`()[]{}\u2018\u2019\u201c\u201d\u00ab\u00bb\u2026\u00a1\u00bf")
 # A point or a comma before a digit belongs to a number: ".5" is not "5".
-_BEFORE, _AFTER = re.compile(rf"^(?![.,]\d)[{_MARKS}]"), re.compile(rf"[{_MARKS}]+$")
+_NUMBER = re.compile(r"[.,]\d")
 
 
 def check_tokenizer(name: str, metric: str) -> None:
@@ -85,6 +85,14 @@ def written_words(text: str) -> list[str]:
 
 def without_outer_marks(text: str) -> str:
     """A text without punctuation and white space at its ends."""
-    while found := _BEFORE.match(text):
-        text = text[found.end() :]
-    return _AFTER.sub("", text)
+    # Not by one pattern: at the end of a text, it would take the square of its length.
+    start, end = 0, len(text)
+    while start < end and _is_mark(text[start]) and not _NUMBER.match(text, start):
+        start += 1
+    while start < end and _is_mark(text[end - 1]):
+        end -= 1
+    return text[start:end]
+
+
+def _is_mark(letter: str) -> bool:
+    return letter.isspace() or letter in _MARKS

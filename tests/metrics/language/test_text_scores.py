@@ -213,3 +213,9 @@ def test_more_distinct_words_than_there_are_characters():
     hits = many - 1
     kept = hits / many * hits / (many + 1)
     np.testing.assert_allclose(metrics.WIP().update(preds, target).compute(), kept, rtol=1e-6)
+
+
+def test_marks_within_a_long_answer_take_linear_time():
+    # As many marks as a model writes that repeats itself; a pattern took the square of that.
+    preds = ["x" + "!" * 200_000 + "y", " " * 200_000 + "x."]
+    assert metrics.TextExactMatch().update(preds, ["xy", "x"]).compute() == 0.5
