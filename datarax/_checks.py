@@ -64,7 +64,8 @@ def numeric(x: ArrayLike, name: str) -> jax.Array:
     array = at_least_8_bits(array)
     # The dtype that it has on devices: with x64 disabled, of 32 bits.
     dtype = array.dtype
-    if known and dtype.itemsize == 8:
+    if known and dtype.itemsize >= 8:  # more than 8 of a longdouble, which JAX does not have
+        dtype = np.dtype(np.float64) if dtype.itemsize > 8 else dtype
         dtype = jax.dtypes.canonicalize_dtype(dtype)
     if dtype != array.dtype:
         narrow = array.astype(dtype)

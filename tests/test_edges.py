@@ -376,3 +376,9 @@ def test_the_host_gives_subnormal_probabilities_no_rank():
     assert metrics.SpearmanCorrCoef().update(
         np.float32([0, 1e-40, 1]), np.float32([1, 2, 3])
     ).results() == (pytest.approx(scipy.stats.spearmanr([0, 0, 1], [1, 2, 3])[0], abs=1e-12))
+
+
+def test_longdoubles_are_rounded():
+    x = np.array([1, 1e-320, 0.5], np.longdouble)
+    assert metrics.Mean().update(x).results() == 0.5
+    assert jax.jit(lambda x: metrics.Mean().update(x))(numeric(x, "x")).results() == 0.5
