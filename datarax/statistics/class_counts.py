@@ -72,6 +72,7 @@ class ThresholdCounts(CountsInvalid):
             threshold=of_probabilities(self.threshold, self.from_logits),
             from_logits=self.from_logits,
             kind=self.invalid.scores,
+            takes_labels="num_labels" in self.fields,
             name=name,
         )
         above = is_above(batch.preds, self.threshold, self.from_logits, preds.dtype)

@@ -134,3 +134,13 @@ def test_likelihood_ratios_by_class(rng):
         one = {"preds": (preds == c).astype(np.float32), "target": (target == c).astype(np.int32)}
         binary = update(LikelihoodRatios(), **one).compute()
         assert_within_ulps({k: x[c] for k, x in got.items()}, binary, 1)
+
+
+def test_columns_are_no_labels_of_a_metric_without_num_labels(rng):
+    # No warning that advises num_labels=, which the metric does not take.
+    preds, target, groups = (
+        rng.random((8, 3)),
+        rng.integers(0, 2, (8, 3)),
+        rng.integers(0, 2, (8, 3)),
+    )
+    GroupFairness(num_groups=2).update(preds, target, groups)
