@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -179,9 +180,10 @@ def _unusable(reading: Reading, config: Configuration, columns: str) -> Iterator
             if int(count):
                 effect = _NAN if policies[name] == "propagate" else "left out"
                 # No advice to leave rows out where labels that are shifted explain them.
-                is_label = kind == "out of range" and float(unusable.example) in labels
-                if is_label and (wrong := wrong_labels(unusable, columns)):
-                    effect = f"{effect.split(';')[0]}: {wrong}"
+                if kind == "out of range" and float(unusable.example) in labels:
+                    only_labels = replace(unusable, takes_probabilities=False)
+                    if wrong := wrong_labels(only_labels, columns):
+                        effect = f"{effect.split(';')[0]}: {wrong}"
                 # Metrics of the same columns mostly refuse the same rows, which are listed once.
                 key = (kind or "cannot be used", int(count), effect)
                 found.setdefault(key, []).append(name)

@@ -379,7 +379,9 @@ def test_labels_from_1_and_fractions_are_explained(rng, tmp_path):
 def test_scores_out_of_range_are_not_taken_for_labels(tmp_path):
     given = ("--task", "binary", "--preds", "p", "--target", "y", "--metrics")
     for label, score in (([0, 1, 1], 2.0), ([0, 1, 1], -1.0), ([1, 2, 2], 0.5)):
-        path = write(tmp_path / "a.csv", {"p": np.array([0.1, 0.7, score]), "y": np.array(label)})
+        path = write(
+            tmp_path / "a.parquet", {"p": np.array([0.1, 0.7, score]), "y": np.array(label)}
+        )
         rows = evaluated(tmp_path / "out", path, *given, "brier_score,auroc")["excluded"]
         (effect,) = (row["effect"] for row in rows)  # one row: of the score, or of all metrics
         assert ("'y' holds" in effect) == (label == [1, 2, 2])
