@@ -107,7 +107,7 @@ class Unusable:
             return ""
         labels = "0 and 1" if self.labels == 2 else f"0 to {self.labels - 1}"
         scores = ", and probabilities from 0 to 1" if self.takes_probabilities else ""
-        return f"; labels must be {labels}{scores}"
+        return f"; expected {labels} as labels{scores}"
 
     @property
     def shift(self) -> str:

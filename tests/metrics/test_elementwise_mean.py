@@ -1,5 +1,7 @@
 """The public base of elementwise means, as users write theirs."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -100,7 +102,7 @@ def test_the_interval_of_a_divergence_is_in_its_unit():
 
 def test_a_score_may_be_a_python_number():
     class One(datarax.ElementwiseMean):
-        def score(self, preds, target):
+        def score(self, preds, target) -> Any:
             return 1.0
 
     assert One().update(2.0, 3.0).results() == 1

@@ -23,13 +23,13 @@ def told(metric):
 def test_labels_from_1_are_explained(policy):
     for cls in (metrics.Accuracy, metrics.LogLoss, metrics.AUROC, metrics.ConfusionMatrix):
         message = told(cls(num_classes=3, on_invalid=policy).update(SCORES, FROM_ONE))
-        assert "for example 3); labels must be 0 to 2" in message
+        assert "for example 3); expected 0 to 2 as labels" in message
         assert "If labels are from 1 to 3, subtract 1 from them" in message
         assert "exclude" not in message
         assert "weights" not in message
     # A label that no shift explains.
     message = told(metrics.Accuracy(num_classes=3, on_invalid=policy).update(SCORES, [0, 7, 1]))
-    assert "for example 7); labels must be 0 to 2" in message
+    assert "for example 7); expected 0 to 2 as labels" in message
     assert "on_invalid=" in message
 
 
@@ -43,7 +43,7 @@ def test_binary_labels_1_and_2_are_explained():
     # Within `jit` the state has the count and the greatest label.
     seen = jax.jit(metrics.Accuracy().update)(scores, labels)
     message = told(seen)
-    assert "1 out of range, for example 2); labels must be 0 and 1, so the" in message
+    assert "1 out of range, for example 2); expected 0 and 1 as labels, so the" in message
     assert "exclude" not in message
 
 
@@ -55,14 +55,16 @@ def test_metrics_without_labels_say_nothing_of_them():
         several = MultiOutput(metrics.Accuracy(num_classes=3), 2).update(
             np.stack([FROM_ONE] * 2, 1), np.stack([FROM_ONE] * 2, 1)
         )
-    assert "for example 3); labels must be 0 to 2" in told(several)
+    assert "for example 3); expected 0 to 2 as labels" in told(several)
 
 
 def test_a_score_out_of_range_is_not_taken_for_a_label():
     logits = np.float32([3.0, -2.0, 0.5])
     for cls in (metrics.BrierScore, metrics.CalibrationError):
         message = told(cls().update(logits, [1, 0, 1]))
-        assert "for example 3); labels must be 0 and 1, and probabilities from 0 to 1" in message
+        assert (
+            "for example 3); expected 0 and 1 as labels, and probabilities from 0 to 1" in message
+        )
     # A metric without targets has no labels.
     scores = metrics.InceptionScore(num_classes=3, from_logits=False)
     assert "labels" not in told(scores.update(np.float32([[-1, 1, 1]])))
