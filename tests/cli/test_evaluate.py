@@ -368,8 +368,8 @@ def test_labels_from_1_and_fractions_are_explained(rng, tmp_path):
     path = write(tmp_path / "a.parquet", columns)
     given = ("--task", "multiclass", "--preds", "p*", "--target", "y", "--metrics", "f1")
     (left_out,) = evaluated(tmp_path / "out", path, *given)["excluded"]
-    effect = "the result is NaN: column 'y' holds 3; expected 0 to 2 as labels. If labels are from 1 to 3, "
-    assert left_out["effect"] == f"{effect}subtract 1 from them"
+    effect = "the result is NaN: column 'y' holds 3; expected 0 to 2 as labels"
+    assert left_out["effect"] == f"{effect}. If labels are from 1 to 3, subtract 1 from them"
     fractions = unusable(Accuracy(num_classes=3).update(scores, [NOT_A_CLASS] * ROWS))
     assert "holds fractions, numbers below 0" in wrong_labels(fractions, "column 'y'")
 

@@ -62,9 +62,7 @@ def test_a_score_out_of_range_is_not_taken_for_a_label():
     logits = np.float32([3.0, -2.0, 0.5])
     for cls in (metrics.BrierScore, metrics.CalibrationError):
         message = told(cls().update(logits, [1, 0, 1]))
-        assert (
-            "for example 3); expected 0 and 1 as labels, and probabilities from 0 to 1" in message
-        )
+        assert "3); expected 0 and 1 as labels, and probabilities from 0 to 1" in message
     # A metric without targets has no labels.
     scores = metrics.InceptionScore(num_classes=3, from_logits=False)
     assert "labels" not in told(scores.update(np.float32([[-1, 1, 1]])))
