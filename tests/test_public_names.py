@@ -75,9 +75,9 @@ def test_each_has_a_docstring_with_an_example():
 
 
 def explained(name: str) -> set[str]:
-    """The arguments that the "Args:" part of a docstring explains."""
+    """The arguments that a docstring explains: those of a named tuple are its attributes."""
     text = (inspect.getdoc(resolve(name)) or "") + "\n"
-    part = re.search(r"^Args:\n((?:(?: .*)?\n)*)", text, re.MULTILINE)
+    part = re.search(r"^(?:Args|Attributes):\n((?:(?: .*)?\n)*)", text, re.MULTILINE)
     return set(re.findall(r"^    \**(\w+): \S", part[1], re.MULTILINE)) if part else set()
 
 

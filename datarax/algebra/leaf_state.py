@@ -127,7 +127,7 @@ class LeafState(State):
 class Travel(NamedTuple):
     """Arrays of a state, and how the arrays of all devices are merged.
 
-    Args:
+    Attributes:
         how: an all-reduce of integers, "sum" or "max". Or the empty state of one element: then each
             array has a leading axis of elements, which `combine` merges one by one.
         arrays: the arrays that travel.
