@@ -247,7 +247,7 @@ def tweedie_deviance(
     log = xp.log(xp.where(is_positive, m, 1)) + n.astype(m.dtype) * math.log(2)
     log = xp.where(is_positive, log, 0)
     # The powers of both at once; for k of 1 and 2, that of t has no effect.
-    bases = [p + xp.zeros_like(t)]  # sharded as `t`, where it is
+    bases = [xp.where(is_near, p, p)]  # of the shape of `t`, and sharded as `t`
     if power not in (1, 2):
         bases.append(xp.where(is_positive, t, 1))
     scale, exponents = scaled_power(xp.stack(bases), a)
