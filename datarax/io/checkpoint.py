@@ -175,7 +175,7 @@ def pack(metric: Metric) -> tuple[dict[str, np.ndarray], dict[str, object]]:
         >>> from datarax.metrics import Max
         >>> arrays, info = datarax.io.pack(Max())
         >>> print(info["format"], datarax.io.unpack(arrays, info, like=Max()))
-        3 Max()
+        4 Max()
     """
     _require_metric(metric)
     parts: list[bytes] = []
