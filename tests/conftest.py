@@ -25,12 +25,9 @@ if not os.environ.get("DATARAX_TEST_OPTIMIZED"):
 os.environ["XLA_FLAGS"] = _flags.strip()
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-# Compiled programs are kept, for the other worker, for the processes that tests start, and for
-# later runs. `DATARAX_TEST_CACHE=` (empty) compiles everything anew.
-CACHE = os.environ.get(
-    "DATARAX_TEST_CACHE",
-    str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "datarax-tests"),
-)
+# A folder in which compiled programs are kept for later runs. Not by default: of the simulated
+# devices, some wait for ever in a large program with collectives that was read from there.
+CACHE = os.environ.get("DATARAX_TEST_CACHE", "")
 if CACHE:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = CACHE
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
