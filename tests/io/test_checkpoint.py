@@ -127,7 +127,7 @@ def test_saved_on_8_devices_restored_on_others(tmp_path, rng):
     # The copies were merged on the host before they were saved, in another order and precision.
     synced = numbers(seen.sync())
     for path, number in numbers(merged).items():
-        np.testing.assert_allclose(np.asarray(number), np.asarray(synced[path]), 1e-8, 0, True)
+        np.testing.assert_allclose(np.asarray(number), np.asarray(synced[path]), 1e-6, 0, True)
     assert [spread(Mean(), each).device_count for each in LAYOUTS] == [1, 2, 4, 8]
     for layout in LAYOUTS:
         back = restore(tmp_path / "a", spread(several(), layout))
