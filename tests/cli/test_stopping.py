@@ -150,7 +150,6 @@ def test_a_command_that_computes_its_results_is_stopped(rng, tmp_path, name):
     assert left == (set() if name == "merge" else {"partial.npz"})
 
 
-@long
 def test_a_stopped_comparison_keeps_its_progress_and_is_resumed(rows, rng, tmp_path, capsys):
     other, out = tmp_path / "other", tmp_path / "out"
     other.mkdir()

@@ -14,7 +14,6 @@ import datarax
 from datarax.evaluation import engine, fold
 from datarax.metrics import Accuracy, LogLoss
 from tests.evaluation.written import binary, write
-from tests.helpers import long
 
 BINARY = {"preds": "score", "target": "label"}
 BOTH = datarax.Collection({"accuracy": Accuracy(), "log_loss": LogLoss()})
@@ -99,7 +98,6 @@ def test_dask_evaluates_again_what_a_dead_worker_had(files):
     assert (found.rows, found.done) == (alone.rows, alone.done)
 
 
-@long
 # Ray 2.50 leaves its processes and files to the garbage collector.
 @pytest.mark.filterwarnings("ignore:(unclosed|subprocess):ResourceWarning")
 def test_ray_evaluates_again_what_a_dead_worker_had(files, monkeypatch):
