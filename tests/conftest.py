@@ -25,22 +25,33 @@ if not os.environ.get("DATARAX_TEST_OPTIMIZED"):
 os.environ["XLA_FLAGS"] = _flags.strip()
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-# A folder in which compiled programs are kept for later runs. Not by default: of the simulated
-# devices, some wait for ever in a large program with collectives that was read from there.
-CACHE = os.environ.get("DATARAX_TEST_CACHE", "")
-if CACHE:
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = CACHE
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
-
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
-from jax.experimental.compilation_cache import compilation_cache  # noqa: E402
+from jax._src import compilation_cache  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_traceback_in_locations_limit", 0)  # nobody reads these locations
+
+# A folder in which compiled programs are kept for later runs.
+CACHE = os.environ.get("DATARAX_TEST_CACHE", "")
+if CACHE:
+    jax.config.update("jax_compilation_cache_dir", CACHE)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+_keep = compilation_cache.put_executable_and_time
+
+
+def keep(key: str, name: str, executable: Any, *args: Any) -> None:
+    """Keeps programs of one device: some devices wait for ever in a large one that was kept."""
+    if len(executable.local_devices()) == 1:
+        _keep(key, name, executable, *args)
+
+
+# Reading needs no change, as what is not kept is not found. JAX has no option for this.
+compilation_cache.put_executable_and_time = keep
 
 SEED = os.environ.get("DATARAX_TEST_SEED")
 
@@ -92,6 +103,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """The garbage collector never looks again at modules and tests, of which there are many."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 100)  # tracing makes many objects that live long
 
 
 # Compiled programs take memory, and memory maps: a process has 65,530, and XLA crashes there.
