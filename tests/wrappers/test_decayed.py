@@ -68,7 +68,8 @@ def test_each_statistic_decays_or_says_that_it_cannot(name, rng):
             Decayed(metric, 2)
         return
     decayed = Decayed(metric, 2)
-    batches = [case.arrays(case.inputs.draw(rng, ROWS)) for _ in range(3)]
+    drawn = [case.arrays(case.inputs.draw(rng, ROWS)) for _ in range(3)]
+    batches = [metric.arguments_from(batch) for batch in drawn]
     decayed, plain = folded(decayed, batches), metric
     if "weights" not in {route.argument for route in metric.routes()}:
         return
