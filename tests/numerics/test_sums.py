@@ -46,7 +46,8 @@ def test_sums_of_floats_in_one_batch(rng, size):
             assert (
                 abs(got - want) <= size**2 * Fraction(float(np.abs(x).max())) / 2**47 + want / 2**52
             )
-        assert abs(got - want) <= want / 2**23
+        # Of more values the upper parts hold almost nothing, so this is a plain sum of float32.
+        assert abs(got - want) <= want / (2**23 if size <= 2**20 else 2**19)
     assert_same(total(jnp.asarray(cases[-1], jnp.float32), (0,)).high, cases[-1].sum(), np.float32)
     # Column by column; and over two axes.
     x = rng.standard_normal((2, 3, size)).astype(np.float32)[:, :, :1000]
