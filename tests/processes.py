@@ -380,6 +380,7 @@ def _call(home: Path, joining: dict[str, Any] | None) -> None:
     except Exception as error:  # exceptions with arguments of their own often do not survive
         print(f"what it {ended} does not pickle: {error!r}")
         ended, result = "raised", pickle.dumps(RuntimeError(repr(value)))
+    signal.alarm(0)  # it may wait longer for the next call; a parent that ends closes its input
     _write_at_once(home / "result", pickle.dumps((ended, result)))
 
 

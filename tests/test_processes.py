@@ -1,5 +1,6 @@
 """The harness of the tests with real processes: it must catch what it is there to catch."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -132,3 +133,14 @@ def test_a_group_runs_one_function_after_the_other():
         group.again(_fails_on, 1)
         with pytest.raises(processes.ProcessFailure, match="process 1 raised"):
             group.results()
+
+
+def test_a_process_that_waits_for_its_next_function_is_not_ended():
+    with processes.Group(os.getpid, 1, join=False, timeout=-8) as group:  # ended after 2 s
+        while group._running(0):
+            time.sleep(0.01)
+        (first,) = group.outcomes()
+        time.sleep(2.5)
+        assert first.ended == "returned"
+        assert processes.alive(first.value)
+        assert group.outcomes()[0].code is None
