@@ -167,12 +167,15 @@ from datarax.metrics.regression.explained_deviance import D2Tweedie as D2Tweedie
 from datarax.metrics.regression.loss_means import CriticalSuccessIndex as CriticalSuccessIndex
 from datarax.metrics.regression.loss_means import HuberLoss as HuberLoss
 from datarax.metrics.regression.loss_means import LogCoshError as LogCoshError
+from datarax.metrics.regression.loss_means import MeanAbsoluteError as MeanAbsoluteError
 from datarax.metrics.regression.loss_means import (
     MeanAbsolutePercentageError as MeanAbsolutePercentageError,
 )
+from datarax.metrics.regression.loss_means import MeanSquaredError as MeanSquaredError
 from datarax.metrics.regression.loss_means import MeanSquaredLogError as MeanSquaredLogError
 from datarax.metrics.regression.loss_means import MinkowskiDistance as MinkowskiDistance
 from datarax.metrics.regression.loss_means import QuantileLoss as QuantileLoss
+from datarax.metrics.regression.loss_means import RootMeanSquaredError as RootMeanSquaredError
 from datarax.metrics.regression.loss_means import (
     SymmetricMeanAbsolutePercentageError as SymmetricMeanAbsolutePercentageError,
 )
@@ -183,14 +186,11 @@ from datarax.metrics.regression.loss_means import (
 from datarax.metrics.regression.rank_correlation import KendallTau as KendallTau
 from datarax.metrics.regression.rank_correlation import SpearmanCorrCoef as SpearmanCorrCoef
 from datarax.metrics.regression.residual_metrics import ExplainedVariance as ExplainedVariance
-from datarax.metrics.regression.residual_metrics import MeanAbsoluteError as MeanAbsoluteError
-from datarax.metrics.regression.residual_metrics import MeanSquaredError as MeanSquaredError
 from datarax.metrics.regression.residual_metrics import (
     NormalizedRootMeanSquaredError as NormalizedRootMeanSquaredError,
 )
 from datarax.metrics.regression.residual_metrics import R2Score as R2Score
 from datarax.metrics.regression.residual_metrics import RelativeSquaredError as RelativeSquaredError
-from datarax.metrics.regression.residual_metrics import RootMeanSquaredError as RootMeanSquaredError
 from datarax.metrics.segmentation.hausdorff import HausdorffDistance as HausdorffDistance
 from datarax.metrics.segmentation.overlap import Dice as Dice
 from datarax.metrics.segmentation.overlap import GeneralizedDice as GeneralizedDice

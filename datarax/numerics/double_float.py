@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.typing import DTypeLike
 
+from datarax._checks import default_float
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import all_finite, in_x64, lax, on_host, xp
 from datarax.numerics import pairs
@@ -86,6 +87,11 @@ class DoubleFloat:
         x = x if dtype is None else x.astype(dtype)
         return cls(x, xp.zeros_like(x))
 
+    @classmethod
+    def of_float64(cls, x: jax.Array) -> "DoubleFloat":
+        """The double-floats of float32 parts whose numbers one array of float64 holds."""
+        return cls._made(x)
+
     @property
     def is_on_host(self) -> bool:
         """Whether no array is a JAX array."""
@@ -109,6 +115,11 @@ class DoubleFloat:
     def low(self) -> jax.Array:
         """The rest, rounded to a float; 0 if `high` is not finite."""
         return self._parts[1] if self._parts else in_x64(split, self._number)[1]
+
+    @property
+    def wide(self) -> jax.Array:
+        """The number in one array of float64; only for double-floats that are one array."""
+        return self._number
 
     @property
     def _number(self) -> jax.Array:
@@ -273,6 +284,11 @@ def has_float64() -> bool:
 def has_wide(dtype: DTypeLike) -> bool:
     """Whether double-floats of such parts are one array on the devices."""
     return dtype == np.float32 and has_float64()
+
+
+def adds_wide(*arrays: PyTree) -> bool:
+    """Whether a program adds floats up in float64, in which no sum of float32 overflows."""
+    return not on_host(*jax.tree.leaves(arrays)) and has_wide(default_float())
 
 
 def is_one(x: PyTree, dtype: DTypeLike | None = None) -> bool:

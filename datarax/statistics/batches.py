@@ -22,19 +22,23 @@ from datarax._checks import (
     warn,
 )
 from datarax._errors import MetricInputError, MetricTypeError, ScoresWarning
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._update_context import check_values
 from datarax._xp import all_finite, lax, on_host, xp
+from datarax.distributed.collectives import from_key, to_key
 from datarax.numerics.limbs import difference, is_wide
 from datarax.statistics.invalid_counts import (
     Invalid,
+    evidence_of,
     is_nan,
+    logit_codes,
     no_weights,
     not_finite,
     not_logits,
+    of_logit_codes,
     out_of_range,
 )
-from datarax.statistics.score_kinds import FLOAT32_EPS, ScoreKind, eps_of, evidence, root_eps
+from datarax.statistics.score_kinds import FLOAT32_EPS, ScoreKind, eps_of, root_eps
 from datarax.statistics.thresholds import (
     check_binary_logits,
     check_known,
@@ -175,7 +179,7 @@ def examples(
         # An invalid target becomes label 0, so that every label can index the scores.
         labels = xp.where(known, target, xp.zeros((), target.dtype)).astype(xp.int32)
     if kind:
-        unusable |= Invalid(evidence(kind, scores, given))
+        unusable |= evidence_of(kind, scores, given)
     weight, invalid = kept_weight(unusable, weights, target, ignore_index)
     if num_classes is None:
         check_values(check_known, as_given, ignore_index, threshold, name)
@@ -209,12 +213,28 @@ def not_distribution(p: jax.Array) -> Invalid:
     dtype. It covers the rounding of each probability.
     """
     tolerance, p = root_eps(p), as_float(p)
-    total, least, greatest = xp.sum(p, -1), xp.min(p, -1), xp.max(p, -1)
+    total, least, greatest = _sums_and_ends(p)
     outside = (least < 0) | (greatest > 1)
     # The value to report: one that is no probability, or the sum.
     value = xp.where(least < 0, least, xp.where(greatest > 1, greatest, total))
     # A sum is not finite if a term is not.
     return out_of_range(outside | (xp.abs(total - 1) > tolerance), value) | not_finite(total)
+
+
+def _sums_and_ends(p: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The sum, the least and the greatest value of rows (..., C), in one reduction."""
+    if on_host(p) or not p.shape[-1]:
+        return xp.sum(p, -1), xp.min(p, -1), xp.max(p, -1)
+    p = lax.stop_gradient(p)
+    keys = to_key(p)  # a reduction with a maximum of integers is vectorised
+    ends = xp.iinfo(keys.dtype)
+    total, least, greatest = lax.reduce(
+        (p, keys, keys),
+        (np.zeros((), p.dtype), keys.dtype.type(ends.max), keys.dtype.type(ends.min)),
+        lambda a, b: (a[0] + b[0], lax.min(a[1], b[1]), lax.max(a[2], b[2])),
+        (p.ndim - 1,),
+    )
+    return total, from_key(least, p.dtype), from_key(greatest, p.dtype)
 
 
 class Predictions(NamedTuple):
@@ -285,7 +305,10 @@ def predictions(
         if top_k > 1:
             raise MetricInputError(f"top_k={top_k} needs scores; {name} are labels")
     unusable = out_of_range(~in_range(target, size), target)
-    if scores:
+    if scores and top_k == 1 and not on_host(preds) and not is_integer(preds):
+        first, bad = highest(preds)
+        unusable, chosen = unusable | bad, first[..., None]
+    elif scores:
         unusable |= not_logits(preds, -1)
         chosen = _top(preds, top_k)
     else:
@@ -427,6 +450,26 @@ def first_highest(scores: jax.Array) -> jax.Array:
     classes = lax.broadcasted_iota(xp.int32, scores.shape, scores.ndim - 1)
     highest = scores == xp.max(scores, -1, keepdims=True)
     return xp.min(xp.where(highest, classes, scores.shape[-1]), -1)
+
+
+def highest(scores: jax.Array) -> tuple[jax.Array, Invalid]:
+    """`first_highest` and `not_logits` of the rows of floats (..., C), in one reduction."""
+    scores = lax.stop_gradient(scores)
+    classes = lax.broadcasted_iota(xp.int32, scores.shape, scores.ndim - 1)
+    codes = logit_codes(scores).astype(xp.int32)
+    start = (
+        np.asarray(-np.inf, scores.dtype),
+        np.int32(scores.shape[-1]),
+        np.int32(np.iinfo(np.int8).min + 1),
+    )
+
+    def higher(a: PyTree, b: PyTree) -> PyTree:
+        (x, i, code), (y, j, other) = a, b
+        later = (y > x) | ((y == x) & (j < i))
+        return xp.where(later, y, x), xp.where(later, j, i), xp.maximum(code, other)
+
+    _, first, code = lax.reduce((scores, classes, codes), start, higher, (scores.ndim - 1,))
+    return first, of_logit_codes(code)
 
 
 def on_leading_axes(

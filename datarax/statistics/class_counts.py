@@ -1,7 +1,7 @@
 """Counts of right and wrong predictions: by class, of all classes together, or in a table."""
 
-from collections.abc import Callable
-from typing import Self
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Self
 
 import jax
 import numpy as np
@@ -9,8 +9,9 @@ import numpy as np
 from datarax._checks import default_float, numeric, positive_int, refuse_ignored
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
-from datarax._xp import lax, xp
+from datarax._xp import lax, on_host, xp
 from datarax.algebra.fields import state
+from datarax.algebra.one_pass import Fold, Term
 from datarax.algebra.replication import folding
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
@@ -138,19 +139,45 @@ class TaskCounts(ThresholdCounts):
         return self.with_batch(invalid, cells=self.cells.plus(sum_by_digits(w, count)))
 
 
-_Examples = tuple[jax.Array, Callable[[jax.Array], jax.Array], Invalid]
-"""The weights of a batch, what counts it for integer weights, and what cannot be used."""
+class _Batch(NamedTuple):
+    """A checked batch, and what is counted of it."""
+
+    weight: jax.Array
+    counts: Callable[[jax.Array], jax.Array]
+    """The counts, for integer weights."""
+    invalid: Invalid
+    masks: tuple[jax.Array, ...] = ()
+    """The masks whose sums `of_sums` takes, if these are what is counted."""
+
+
+_FEW = 32
+"""Up to this many classes, the table of targets and predictions is smaller than a batch."""
 
 
 class PredictionCounts(TaskCounts):
     """Counts of the predictions of one model: see `TaskCounts`. A subclass defines two methods."""
 
-    def of_labels(self, chosen: jax.Array, positive: jax.Array, w: jax.Array) -> jax.Array:
-        """The counts of classes that are chosen or positive, each (..., L), of integer weights.
+    def masks(self, chosen: jax.Array, positive: jax.Array) -> tuple[jax.Array, ...]:
+        """The masks that are counted of classes that are chosen or positive, each (..., L)."""
+        raise TypeError(f"{type(self).__name__} does not define masks()")
 
-        The weights have that shape, or one more axis of replicas, which the counts then have too.
-        """
-        raise TypeError(f"{type(self).__name__} does not define of_labels()")
+    def axes(self, ndim: int) -> tuple[int, ...]:
+        """The axes of such masks over which they are counted."""
+        return tuple(range(ndim))
+
+    def of_sums(self, *sums: jax.Array) -> jax.Array:
+        """The counts, from the sums of weights in each mask, and then of all weights."""
+        raise TypeError(f"{type(self).__name__} does not define of_sums()")
+
+    def of_masks(self, masks: Sequence[jax.Array], w: jax.Array) -> jax.Array:
+        """The counts of masks, of integer weights, which may have one more axis of replicas."""
+        axes = self.axes(masks[0].ndim)
+        parts = *(_where(mask, w) for mask in masks), w
+        return self.of_sums(*(xp.sum(part, axes, w.dtype) for part in parts))
+
+    def masks_of_hits(self, hit: jax.Array) -> tuple[jax.Array, ...]:
+        """The masks that are counted of targets, given those that were hit; none for others."""
+        return ()
 
     def of_classes(
         self, chosen: jax.Array, hit: jax.Array, target: jax.Array, w: jax.Array
@@ -169,7 +196,17 @@ class PredictionCounts(TaskCounts):
             MetricInputError: the shapes do not fit together; shows both.
             MetricTypeError: the labels are not integers.
         """
-        return self.counted(*self._examples(preds, target, weights))
+        batch = self._examples(preds, target, weights)
+        w = batch.weight
+        if not batch.masks or w.dtype != xp.bool_ or on_host(w):
+            return self.counted(w, batch.counts, batch.invalid)
+        axes = self.axes(w.ndim)
+
+        def finish(*sums: jax.Array) -> MetricAccumulator:
+            return self.cells.plus(double_from_int(self.of_sums(*sums), default_float()))
+
+        terms = [Term(each, axes) for each in (*(mask & w for mask in batch.masks), w)]
+        return self.with_batch(batch.invalid, cells=Fold(terms, finish))
 
     @folding
     def with_repeated(
@@ -179,11 +216,10 @@ class PredictionCounts(TaskCounts):
 
         The rows that cannot be used are not counted.
         """
-        w, count, _ = self._examples(preds, target, weights)
+        w, count, *_ = self._examples(preds, target, weights)
         return self.replace(cells=self.cells.plus(_replicated(w, count, repeats)))
 
-    def _examples(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> _Examples:
-        """The arguments of `counted`."""
+    def _examples(self, preds: ArrayLike, target: ArrayLike, weights: Weights) -> _Batch:
         if self.num_classes is not None:
             chosen, labels, w, invalid = predictions(
                 preds, target, weights, self.size, self.top_k, self.ignore_index
@@ -193,14 +229,18 @@ class PredictionCounts(TaskCounts):
                 hit = chosen[..., 0] == labels
             else:
                 hit = xp.any(chosen == labels[..., None], -1)
-            return w, lambda w: self.of_classes(chosen, hit, labels, w), invalid
+            masks = self.masks_of_hits(hit)
+            if masks:
+                return _Batch(w, lambda w: self.of_masks(masks, w), invalid, masks)
+            return _Batch(w, lambda w: self.of_classes(chosen, hit, labels, w), invalid)
         chosen, positive, w, invalid, _ = self.above_threshold(
             preds, target, weights, num_labels=self.num_labels
         )
         if self.num_labels is None:  # one class, the positive one
             chosen, positive, w = (x[..., None] for x in (chosen, positive, w))
             invalid = invalid[..., None]
-        return w, lambda w: self.of_labels(chosen, positive, w), invalid
+        masks = self.masks(chosen, positive)
+        return _Batch(w, lambda w: self.of_masks(masks, w), invalid, masks)
 
 
 class ClassCounts(PredictionCounts):
@@ -221,15 +261,30 @@ class ClassCounts(PredictionCounts):
         super().__post_init__()
         self.cells = MetricAccumulator(np.zeros((4, self.size)))
 
-    def of_labels(self, chosen: jax.Array, positive: jax.Array, w: jax.Array) -> jax.Array:
-        batch = tuple(range(chosen.ndim - 1))
-        parts = (_where(chosen & positive, w), _where(chosen, w), _where(positive, w), w)
-        return _cells(*(xp.sum(part, batch, w.dtype) for part in parts))
+    def masks(self, chosen: jax.Array, positive: jax.Array) -> tuple[jax.Array, ...]:
+        return chosen & positive, chosen, positive
+
+    def axes(self, ndim: int) -> tuple[int, ...]:
+        return tuple(range(ndim - 1))
+
+    def of_sums(self, *sums: jax.Array) -> jax.Array:
+        return _cells(*sums)
 
     def of_classes(
         self, chosen: jax.Array, hit: jax.Array, target: jax.Array, w: jax.Array
     ) -> jax.Array:
-        replicas = w.shape[target.ndim :]
+        replicas, size = w.shape[target.ndim :], self.size
+        if chosen.shape[-1] == 1 and size <= _FEW and jax.default_backend() == "cpu":
+            # One scatter into the table of both, of which the sums by class are those of a few.
+            used = w > 0 if w.ndim == target.ndim else xp.any(w > 0, -1)
+            cell = xp.where(used, target * size + chosen[..., 0], 0)
+            table = count_labels(cell, w, size * size).reshape(size, size, *replicas)
+            return _cells(
+                xp.moveaxis(xp.diagonal(table), -1, 0),
+                table.sum(0),
+                table.sum(1),
+                table.sum((0, 1)),
+            )
         # Each of the k chosen classes gets the weight of the example.
         of_chosen = lax.expand_dims(w, (target.ndim,))
         of_chosen = xp.broadcast_to(of_chosen, (*chosen.shape, *replicas))
@@ -258,20 +313,15 @@ class MatchCounts(PredictionCounts):
         super().__post_init__()
         self.cells = MetricAccumulator(np.zeros(2))
 
-    def of_labels(self, chosen: jax.Array, positive: jax.Array, w: jax.Array) -> jax.Array:
-        return _right_and_wrong(chosen == positive, w)
+    def masks(self, chosen: jax.Array, positive: jax.Array) -> tuple[jax.Array, ...]:
+        return (chosen == positive,)
 
-    def of_classes(
-        self, chosen: jax.Array, hit: jax.Array, target: jax.Array, w: jax.Array
-    ) -> jax.Array:
-        return _right_and_wrong(hit, w)
+    def masks_of_hits(self, hit: jax.Array) -> tuple[jax.Array, ...]:
+        return (hit,)
 
-
-def _right_and_wrong(right: jax.Array, w: jax.Array) -> jax.Array:
-    rows = tuple(range(right.ndim))
-    # The weights are integers, see `sum_by_digits`, so the difference is exact.
-    correct = xp.sum(_where(right, w), rows, w.dtype)
-    return xp.stack([correct, xp.sum(w, rows, w.dtype) - correct])
+    def of_sums(self, *sums: jax.Array) -> jax.Array:
+        correct, total = sums  # of integers, see `sum_by_digits`, so the difference is exact
+        return xp.stack([correct, total - correct])
 
 
 def _where(mask: jax.Array, w: jax.Array) -> jax.Array:

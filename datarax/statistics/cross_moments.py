@@ -12,9 +12,11 @@ from datarax._xp import xp
 from datarax.algebra.device_merge import Positioned
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import Travel
+from datarax.algebra.one_pass import Fold, done
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
-from datarax.numerics.double_float import DoubleFloat, has_wide, stack
+from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, stack
+from datarax.numerics.limbs import as_double as as_double_float
 from datarax.numerics.limbs import difference_in_unit, float_or_double
 from datarax.numerics.products import matrix_product
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
@@ -28,11 +30,13 @@ from datarax.statistics.moments import (
     CentralMoments,
     ExampleCount,
     Parts,
+    SumsAboutMean,
     about_mean,
     as_double,
     in_unit_of_greatest,
+    sums_about_mean,
 )
-from datarax.statistics.scaled_total import ScaledTotal, quotient, rows_last, stacked
+from datarax.statistics.scaled_total import rows_last
 
 
 class CrossedMoments(CentralMoments):
@@ -108,6 +112,24 @@ class TwoMoments(CrossedMoments):
         held = self.holding(weight, mean, [squares], (unit, units))
         return held.with_co(sum_floats(w * d[0] * d[1], axes) if self.crossed else ())
 
+    def plus_two(
+        self, x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat, w: jax.Array
+    ) -> Fold:
+        """These moments with those of rows merged in: the arguments are those of `of_two`."""
+        if not adds_wide(x, y, w):
+            return done(self.combine(self.of_two(x, y, w)))
+
+        def finish(sums: SumsAboutMean) -> Self:
+            means, squares = stack(sums.means), stack(sums.powers[0])
+            held, (values, weights) = self.of_sums(
+                sums.weight.broadcast_to(means.shape), means, [squares]
+            )
+            co = () if sums.co is None else sums.co * weights[0] * values[0] * values[1]
+            return self.combine(held.with_co(co))
+
+        axes = tuple(range(x.ndim - len(self.shape)))
+        return sums_about_mean([x, y], w, axes, 2, finish, crossed=self.crossed)
+
     def product(self, x: PyTree, y: PyTree) -> PyTree:
         # For distances of means, floats are enough.
         x, y = (z.to_float() if isinstance(z, DoubleFloat) else z for z in (x, y))
@@ -134,6 +156,11 @@ class RowMoments(TwoMoments):
 
     def of_two(self, x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat, w: jax.Array) -> Self:
         return super().of_two(*jax.tree.map(rows_last, (x, y, w)))
+
+    def plus_two(
+        self, x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat, w: jax.Array
+    ) -> Fold:
+        return super().plus_two(*jax.tree.map(rows_last, (x, y, w)))
 
 
 class CoMoments(Positioned, CrossedMoments):
@@ -272,7 +299,7 @@ class CrossMoments(TwoVariables):
         p, _, w, invalid = pairs(preds, target, weights, self.shape)
         w = xp.broadcast_to(w, p.shape)
         x, y = (float_or_double(numeric(each, "preds")) for each in (preds, target))
-        return self.with_batch(invalid, moments=self.moments.combine(self.moments.of_two(x, y, w)))
+        return self.with_batch(invalid, moments=self.moments.plus_two(x, y, w))
 
     @property
     def preds_mean(self) -> ScaledDouble:
@@ -291,9 +318,9 @@ class CrossMoments(TwoVariables):
 
 
 class Residuals(TwoVariables):
-    """The moments of errors `preds - target` and of targets, and the sum of absolute errors.
+    """The moments of errors `preds - target` and of targets.
 
-    Mean squared and absolute errors, R2 and explained variance are computed from them.
+    R2, explained variance and relative errors are computed from them.
 
     Example:
         >>> import jax.numpy as jnp
@@ -309,7 +336,6 @@ class Residuals(TwoVariables):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.moments = TwoMoments(self.shape)
-        self.sums = ScaledTotal((2, *self.shape))
         self.examples = ExampleCount()
         if self.extremes:
             self.greatest, self.negated = Greatest(self.shape), Greatest(self.shape)
@@ -320,30 +346,23 @@ class Residuals(TwoVariables):
         Examples that hold a NaN or an infinity are excluded and counted.
         """
         _, t, w, invalid = pairs(preds, target, weights, self.shape)
-        # The errors are in units of `2**unit`, in which none overflows.
-        e, unit = difference_in_unit(*(numeric(each, "preds") for each in (preds, target)))
-        y = float_or_double(numeric(target, "target"))
-        examples = self.examples.combine(self.examples.of(w))
-        one, w = self.sums.one(), xp.broadcast_to(w, t.shape)
-        sums = stacked([one.of(xp.abs(e), w).in_unit(unit), one.of(w)])
-        batch = self.moments.of_two(e, y, w).in_unit_of_first(unit)
+        given = [numeric(each, "preds") for each in (preds, target)]
+        examples, y = self.examples.plus_rows(w), float_or_double(given[1])
+        w = xp.broadcast_to(w, t.shape)
+        if adds_wide(*given, w):
+            p, y = map(as_double_float, given)
+            moments = self.moments.plus_two(p - y, y, w)
+        else:
+            # The errors are in units of `2**unit`, in which none overflows.
+            e, unit = difference_in_unit(*given)
+            batch = self.moments.of_two(e, y, w).in_unit_of_first(unit)
+            moments = self.moments.combine(batch)
         changes = {}
         if self.extremes:
             y, counts = DoubleFloat.of(y), w.astype(xp.bool_)
             changes["greatest"] = self.greatest.fold(y, counts)
             changes["negated"] = self.negated.fold(-y, counts)
-        moments, sums = self.moments.combine(batch), self.sums.combine(sums)
-        return self.with_batch(invalid, moments=moments, sums=sums, examples=examples, **changes)
-
-    @property
-    def absolute(self) -> ScaledTotal:
-        """The sum of the absolute errors."""
-        return self.sums[0]
-
-    @property
-    def mean_absolute(self) -> jax.Array:
-        """The mean absolute error; NaN where there is no data."""
-        return quotient(self.sums[0], self.sums[1])
+        return self.with_batch(invalid, moments=moments, examples=examples, **changes)
 
     @property
     def half_range(self) -> jax.Array:

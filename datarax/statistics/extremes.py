@@ -7,9 +7,10 @@ import numpy as np
 
 from datarax._checks import default_float, is_integer, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import xp
+from datarax._xp import on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
+from datarax.algebra.one_pass import Fold, Term, done
 from datarax.distributed.merge_ops import MetricReduceOp, identity, zeros
 from datarax.numerics.double_float import DoubleFloat, where
 from datarax.numerics.exact import Exact, WholeOrFloat, exact
@@ -49,6 +50,18 @@ class Greatest(ElementwiseState, kw_only=False):
         low = xp.where(xp.isfinite(low), low, xp.zeros((), x.dtype))
         return self.combine(self.with_parts({"parts": (high, low)}))
 
+    def plus_rows(self, x: DoubleFloat, counts: jax.Array, *, is_float: bool) -> Fold:
+        """This with the values of rows folded in: see `fold`. Floats have no low part."""
+        if not is_float or on_host(x.high, counts):
+            return done(self.fold(x, counts))
+        axes = tuple(range(x.ndim - len(self.shape)))
+        least = xp.asarray(-xp.inf, x.dtype)
+
+        def finish(high: jax.Array) -> Self:
+            return self.combine(self.with_parts({"parts": (high, xp.zeros_like(high))}))
+
+        return Fold([Term(xp.where(counts, x.high, least), axes, "max")], finish)
+
     @property
     def double(self) -> DoubleFloat:
         return DoubleFloat(*map(xp.asarray, self.parts))
@@ -83,9 +96,12 @@ class Extremes(CountsInvalid):
         # The cast may turn a large float64 into infinity.
         w, invalid = rows_weight(not_finite(given if is_integer(given) else x.high), weights)
         counts = xp.broadcast_to(w.astype(xp.bool_), x.shape)
+        is_float = not is_integer(given)
         # The least value is kept as the greatest negated one, so that one class serves both.
         return self.with_batch(
-            invalid, greatest=self.greatest.fold(x, counts), negated=self.negated.fold(-x, counts)
+            invalid,
+            greatest=self.greatest.plus_rows(x, counts, is_float=is_float),
+            negated=self.negated.plus_rows(-x, counts, is_float=is_float),
         )
 
     @property

@@ -1,7 +1,7 @@
 """`Invalid`: the rows of a batch that cannot be used; `InvalidCounts`: how many there were."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 import jax
@@ -9,14 +9,15 @@ import numpy as np
 
 from datarax._checks import as_float, is_integer
 from datarax._typing import ArrayLike, PyTree
-from datarax._xp import all_finite, on_host, xp
+from datarax._xp import all_finite, lax, on_host, xp
 from datarax.algebra.fields import state
+from datarax.algebra.one_pass import Fold, Term, in_one_pass
 from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.score_kinds import ScoreKind, number_of_codes
+from datarax.statistics.score_kinds import ScoreKind, evidence, number_of_codes
 
 KINDS = (
     "infinite",
@@ -26,6 +27,7 @@ KINDS = (
 )
 """Why a row is invalid, by its code from 4 to 7. A row has the highest code that applies."""
 _EVIDENCE, _INFINITE, _NAN, _OUT_OF_RANGE, _NO_WEIGHT = 3, 4, 5, 6, 7
+_ALL_CODES = tuple(range(1, _NO_WEIGHT + 1))
 NOT_SAMPLED = "beyond the capacity of the sample"
 """The kind of rows that did not fit, where the result is an estimate from those that did."""
 
@@ -44,6 +46,8 @@ class Invalid:
     to 3, as int8."""
     value: jax.Array | None = None
     """For each row, the value that is out of range; -inf for other rows. None if not known."""
+    codes: tuple[int, ...] = field(default=_ALL_CODES, metadata={"static": True})
+    """The codes that a row may have, besides 0: the others need not be counted."""
 
     @property
     def is_on_host(self) -> bool:
@@ -62,8 +66,8 @@ class Invalid:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is known, on the host, that no row is invalid, nor evidence."""
-        return on_host(self.code) and not np.count_nonzero(self.code)
+        """Whether it is known that no row is invalid, nor evidence."""
+        return not self.codes or (on_host(self.code) and not np.count_nonzero(self.code))
 
     def __getitem__(self, index: int | slice | tuple | jax.Array | np.ndarray) -> "Invalid":
         return jax.tree.map(lambda x: x[index], self)
@@ -74,30 +78,38 @@ class Invalid:
             return self
         # The higher code is that of the kind to report; see `KINDS`.
         code = xp.maximum(self.code, other.code)
-        if self.value is None or other.value is None:
-            return Invalid(code, other.value if self.value is None else self.value)
-        return Invalid(code, xp.maximum(self.value, other.value))
+        value = other.value if self.value is None else self.value
+        if self.value is not None and other.value is not None:
+            value = xp.maximum(self.value, other.value)
+        return Invalid(code, value, tuple(sorted({*self.codes, *other.codes})))
 
     def where(self, mask: jax.Array) -> "Invalid":
         """The same rows, but only those in a mask."""
         if self.code.shape == xp.shape(mask) and self.is_empty:
             return self
         value = None if self.value is None else xp.where(mask, self.value, -xp.inf)
-        return Invalid(xp.where(mask, self.code, xp.int8(0)), value)
+        return Invalid(xp.where(mask, self.code, xp.int8(0)), value, self.codes)
 
     def any(self, axes: tuple[int, ...]) -> "Invalid":
         """Groups of rows along `axes`, each invalid if one of its rows is."""
         value = None if self.value is None else xp.max(self.value, axes, initial=-xp.inf)
-        return Invalid(xp.max(self.code, axes, initial=0), value)
+        return Invalid(xp.max(self.code, axes, initial=0), value, self.codes)
 
 
 def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     """The rows that hold a NaN or an infinity; a row extends along `axes`."""
     if is_integer(x) or (on_host(x) and all_finite(x)):
         return _none(x, axes)
-    # The maximum over a row is then the code of the kind that counts.
-    code = xp.where(xp.isnan(x), xp.int8(_NAN), xp.isinf(x).astype(xp.int8) * _INFINITE)
-    return Invalid(xp.max(code, axes, initial=0) if axes != () else code)
+    # Of magnitudes as integers, in the order of floats, NaN is above infinity. A comparison of
+    # integers takes less time. The maximum over a row is the code of the kind that counts.
+    info = xp.finfo(x.dtype)
+    whole = xp.dtype(f"int{info.bits}")
+    size = lax.bitcast_convert_type(x, whole) & xp.asarray(np.iinfo(whole).max, whole)
+    infinity = xp.asarray(((1 << info.nexp) - 1) << info.nmant, whole)
+    code = xp.where(size == infinity, xp.int8(_INFINITE), xp.int8(_NAN))
+    code = xp.where(size < infinity, xp.int8(0), code)
+    code = xp.max(code, axes, initial=0) if axes != () else code
+    return Invalid(code, codes=(_INFINITE, _NAN))
 
 
 def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
@@ -107,12 +119,24 @@ def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     """
     if is_integer(x) or (on_host(x) and all_finite(x)):
         return _none(x, axes)
-    code = xp.where(xp.isnan(x), xp.int8(_NAN), xp.isposinf(x).astype(xp.int8) * _INFINITE)
     if axes == ():
-        return Invalid(code)
-    # A row that is ruled out as a whole keeps the code -1.
-    code = xp.where(xp.isneginf(x), xp.int8(-_INFINITE), code)
-    return Invalid(xp.abs(xp.max(code, axes, initial=-_INFINITE)))
+        return Invalid(_logit_code(x), codes=(_INFINITE, _NAN))
+    return of_logit_codes(xp.max(logit_codes(x), axes, initial=-_INFINITE))
+
+
+def logit_codes(x: jax.Array) -> jax.Array:
+    """Codes of logits, of which a row has the absolute value of the greatest one."""
+    # A row that is ruled out as a whole keeps the code of -inf.
+    return xp.where(xp.isneginf(x), xp.int8(-_INFINITE), _logit_code(x))
+
+
+def of_logit_codes(greatest: jax.Array) -> Invalid:
+    """The invalid rows, from the greatest code of each: see `logit_codes`."""
+    return Invalid(xp.abs(greatest).astype(xp.int8), codes=(_INFINITE, _NAN))
+
+
+def _logit_code(x: jax.Array) -> jax.Array:
+    return xp.where(xp.isnan(x), xp.int8(_NAN), xp.isposinf(x).astype(xp.int8) * _INFINITE)
 
 
 def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
@@ -122,7 +146,7 @@ def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
         # A row has one code, whatever the axes along which it extends.
         gone = {axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,))}
         shape = [n for axis, n in enumerate(shape) if axis not in gone]
-    return Invalid(xp.zeros(shape, np.int8))
+    return Invalid(xp.zeros(shape, np.int8), codes=())
 
 
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
@@ -130,7 +154,7 @@ def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     if axes != ():
         # A sum is NaN if one term is, and faster than a disjunction. A maximum may drop NaN.
         x = xp.sum(xp.where(xp.isinf(x), 0, x) * 0, axes)
-    return Invalid(xp.isnan(x).astype(xp.int8) * _NAN)
+    return Invalid(xp.isnan(x).astype(xp.int8) * _NAN, codes=(_NAN,))
 
 
 def out_of_range(bad: jax.Array, value: jax.Array | None = None) -> Invalid:
@@ -139,7 +163,13 @@ def out_of_range(bad: jax.Array, value: jax.Array | None = None) -> Invalid:
         return _none(bad, ())
     if value is not None:
         value = xp.where(bad, value.astype(xp.float32), -xp.inf)
-    return Invalid(bad.astype(xp.int8) * _OUT_OF_RANGE, value)
+    return Invalid(bad.astype(xp.int8) * _OUT_OF_RANGE, value, (_OUT_OF_RANGE,))
+
+
+def evidence_of(kind: ScoreKind, scores: jax.Array, given: jax.Array) -> Invalid:
+    """The rows that are evidence that scores are of another kind: see `score_kinds`."""
+    codes = tuple(range(1, number_of_codes(kind) + 1))
+    return Invalid(evidence(kind, scores, given), codes=codes)
 
 
 def no_weights(w: jax.Array) -> Invalid:
@@ -147,7 +177,7 @@ def no_weights(w: jax.Array) -> Invalid:
     bad = ~((w >= 0) & (w < xp.inf))
     if on_host(bad) and not np.count_nonzero(bad):
         return _none(bad, ())
-    return Invalid(bad.astype(xp.int8) * _NO_WEIGHT)
+    return Invalid(bad.astype(xp.int8) * _NO_WEIGHT, codes=(_NO_WEIGHT,))
 
 
 class InvalidCounts(State, kw_only=False):
@@ -183,16 +213,27 @@ class InvalidCounts(State, kw_only=False):
         """Folds in a batch of rows: from `rows_weight`, or a mask of those out of range."""
         if not isinstance(invalid, Invalid):
             invalid = out_of_range(xp.asarray(invalid, xp.bool_))
-        if invalid.is_empty:
-            return self
+        return self if invalid.is_empty else in_one_pass(self.counting(invalid))[0]
+
+    def counting(self, invalid: Invalid) -> Fold:
+        """Folds in a batch of rows, of which some may be invalid."""
         rows = tuple(range(invalid.code.ndim))
-        codes = np.expand_dims(np.array(self._codes, np.int8), rows)
         # A row has one code, so each row counts for at most one kind.
-        found = invalid.code[..., None] == codes
-        changes = {"counts": self.counts.update(xp.sum(found, rows, dtype=xp.int32))}
+        counted = [code for code in self._codes if code in invalid.codes]
+        terms = [Term(invalid.code == code, rows) for code in counted]
         if invalid.value is not None:
-            changes["largest"] = self.largest.update(as_float(invalid.value))
-        return self.replace(**changes)
+            terms.append(Term(as_float(invalid.value), rows, "max"))
+
+        def finish(*found: jax.Array) -> Self:
+            of_code = dict(zip(counted, found, strict=False))
+            none: jax.Array = xp.int32(0)
+            counts = xp.stack([of_code.get(code, none) for code in self._codes])
+            changes = {"counts": self.counts.update(counts)}
+            if invalid.value is not None:
+                changes["largest"] = self.largest.update(found[-1])
+            return self.with_parts(changes)
+
+        return Fold(terms, finish)
 
     def weighted_by(self, factor: ScaledDouble) -> Self:
         return self
@@ -227,10 +268,20 @@ class CountsInvalid(State):
     invalid = InvalidCounts()
 
     def with_batch(self, invalid: Invalid, **changes: PyTree) -> Self:
-        """A copy with these children, and with the invalid examples of a batch counted."""
-        if not invalid.is_empty:
-            changes["invalid"] = self.invalid.update(invalid)
-        return self.with_parts(changes)
+        """A copy with these children, and with the invalid examples of a batch counted.
+
+        Children that are a `Fold` are reduced together, and with the invalid examples.
+        """
+        return with_batch(self, invalid, **changes)
+
+
+def with_batch(state: S, invalid: Invalid, **changes: PyTree) -> S:
+    """`CountsInvalid.with_batch` of any state that has `InvalidCounts` named `invalid`."""
+    folds = {name: each for name, each in changes.items() if isinstance(each, Fold)}
+    if not invalid.is_empty:
+        folds["invalid"] = state.children()["invalid"].counting(invalid)
+    done = in_one_pass(*folds.values())
+    return state.with_parts(changes | dict(zip(folds, done, strict=True)))
 
 
 def with_invalid_of(before: S, after: S) -> S:

@@ -5,15 +5,15 @@ from typing import Literal, NamedTuple, Self
 
 import jax
 
-from datarax._checks import numeric
+from datarax._checks import numeric, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import xp
-from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.limbs import difference, difference_in_unit, float_or_double
+from datarax._xp import on_host, xp
+from datarax.numerics.double_float import DoubleFloat, adds_wide
+from datarax.numerics.limbs import as_double, difference, difference_in_unit, float_or_double
 from datarax.numerics.products import row_cosines
 from datarax.numerics.scaled_double import scaled_power
-from datarax.numerics.scaling import one_where_zero
+from datarax.numerics.scaling import one_where_zero, times_power_of_two
 from datarax.numerics.special import log_cosh, tweedie_deviance
 from datarax.statistics.batches import pairs
 from datarax.statistics.invalid_counts import CountsInvalid
@@ -21,6 +21,8 @@ from datarax.statistics.scaled_total import ScaledTotal, quotient, stacked
 from datarax.statistics.thresholds import rounded_to
 
 LossName = Literal[
+    "squared",
+    "absolute",
     "squared log",
     "absolute percentage",
     "symmetric percentage",
@@ -53,6 +55,9 @@ class Loss(NamedTuple):
     degree: Callable[[float], int] = lambda parameter: 0
     """If it is not 0: the power of the unit of the errors that is the unit of the value. Such
     losses get the errors in a unit in which none of them overflows."""
+    scaled: OfError | None = None
+    """The loss as `part * 2**exponent`, for errors of which a loss overflows: those of float32 that
+    are computed in float64 need it not."""
     of_rows: bool = False
     """Whether an example is a row, of any length, with one loss."""
     compares: bool = False
@@ -100,6 +105,10 @@ def _tweedie_domain(p: jax.Array, t: jax.Array, power: float) -> jax.Array:
 
 
 LOSSES: dict[LossName, Loss] = {
+    "squared": Loss(
+        lambda p, t, e, _: e * e, degree=lambda _: 2, scaled=lambda p, t, e, _: _power(p, t, e, 2)
+    ),
+    "absolute": Loss(lambda p, t, e, _: xp.abs(e), degree=lambda _: 1),
     "squared log": Loss(_squared_log, domain=lambda p, t, _: (p > -1) & (t > -1)),
     "absolute percentage": Loss(lambda p, t, e, least: xp.abs(e) / xp.maximum(xp.abs(t), least)),
     "symmetric percentage": Loss(_symmetric_percentage),
@@ -125,6 +134,12 @@ LOSSES: dict[LossName, Loss] = {
 }
 
 
+def _in_float64(p: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Predictions, targets and errors in float64."""
+    a, b = as_double(p), as_double(t)
+    return a.wide, b.wide, (a - b).wide
+
+
 def _reaches(x: jax.Array, threshold: float) -> jax.Array:
     """Which values are at least the threshold; large integers are not rounded."""
     value = float_or_double(x)
@@ -144,8 +159,9 @@ class LossTotal(CountsInvalid, kw_only=False):
     """
 
     loss: LossName
-    """"squared log", "absolute percentage", "symmetric percentage", "weighted percentage", "log
-    cosh", "huber", "quantile", "power", "tweedie", "critical success" or "cosine"."""
+    """"squared", "absolute", "squared log", "absolute percentage", "symmetric percentage",
+    "weighted percentage", "log cosh", "huber", "quantile", "power", "tweedie", "critical
+    success" or "cosine"."""
     parameter: float = 0.0
     """The parameter of the loss, where it has one."""
     shape: tuple[int, ...] = ()
@@ -171,23 +187,51 @@ class LossTotal(CountsInvalid, kw_only=False):
         p, t, w, invalid = pairs(
             preds, target, weights, shape, lambda p, t: row.domain(p, t, parameter)
         )
-        # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
         counts = xp.broadcast_to(w.astype(xp.bool_), p.shape)
+        w = w[..., 0] if row.of_rows else xp.broadcast_to(w, p.shape)
         given, degree = [numeric(x, "preds") for x in (preds, target)], row.degree(parameter)
-        e, unit = difference_in_unit(*given) if degree else (difference(*given), xp.int32(0))
-        e = xp.where(counts, e, 0)
         if row.compares:
             p, t = (_reaches(x, parameter) for x in given)
-        p, t = (xp.where(counts, x, xp.ones((), x.dtype)) for x in (p, t))
-        w = w[..., 0] if row.of_rows else xp.broadcast_to(w, p.shape)
-        value = row.value(p, t, e, parameter)
-        scale = row.scale(p, t, parameter) if row.scale else xp.ones(w.shape, xp.bool_)
-        one = self.sums.one()
-        total = one.of_scaled(*value, w) if isinstance(value, tuple) else one.of(value, w)
-        if degree:
-            total = total.in_unit(unit * degree)
-        sums = self.sums.combine(stacked([total, one.of(scale, w)]))
+        if degree and adds_wide(*given, w):
+            with jax.enable_x64(True):  # in float64, in which no error and no square overflows
+                value, scale = self._losses(row.value, *_in_float64(*given), counts)
+                value = times_power_of_two(*value) if isinstance(value, tuple) else value
+            sums = self.sums.plus((value, w), (scale, w))
+        elif degree:
+            e, unit = difference_in_unit(*given)
+            is_wide = on_host(e) and not x64_enabled()
+            loss = row.value if is_wide or row.scaled is None else row.scaled
+            value, scale = self._losses(loss, p, t, e, counts)
+            total = self._total(value, w).in_unit(unit * degree)
+            sums = self._plus_total(total, scale, w)
+        else:
+            value, scale = self._losses(row.value, p, t, difference(*given), counts)
+            if isinstance(value, tuple):
+                sums = self._plus_total(self._total(value, w), scale, w)
+            else:
+                sums = self.sums.plus((value, w), (scale, w))
         return self.with_batch(invalid, sums=sums, **self.with_targets(given[1], w))
+
+    def _losses(
+        self, loss: OfError, p: jax.Array, t: jax.Array, e: jax.Array, counts: jax.Array
+    ) -> tuple[jax.Array | Scaled, jax.Array]:
+        """The loss of each example, and its divisor."""
+        row = LOSSES[self.loss]
+        e = xp.where(counts, e, 0)
+        # Excluded examples become 1, for which every loss is defined, so that no loss is NaN.
+        p, t = (xp.where(counts, x, xp.ones((), x.dtype)) for x in (p, t))
+        value = loss(p, t, e, self.parameter)
+        if row.scale:
+            return value, row.scale(p, t, self.parameter)
+        examples = counts[..., 0] if row.of_rows else counts
+        return value, xp.ones_like(examples)
+
+    def _total(self, value: jax.Array | Scaled, w: jax.Array) -> ScaledTotal:
+        one = self.sums.one()
+        return one.of_scaled(*value, w) if isinstance(value, tuple) else one.of(value, w)
+
+    def _plus_total(self, total: ScaledTotal, scale: jax.Array, w: jax.Array) -> ScaledTotal:
+        return self.sums.combine(stacked([total, self.sums.one().of(scale, w)]))
 
     def with_targets(self, target: jax.Array, w: jax.Array) -> dict[str, PyTree]:
         """What else a subclass keeps of the targets and their weights: the changed children."""

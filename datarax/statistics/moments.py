@@ -1,6 +1,6 @@
 """Mean and central moments, merged pairwise: no digits are lost if the mean is far from zero."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
@@ -12,9 +12,10 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
+from datarax.algebra.one_pass import Fold, Term, done, in_one_pass, reduced
 from datarax.algebra.row_merge import MergesRows, Packed, Target
 from datarax.distributed.merge_ops import filled, zeros
-from datarax.numerics.double_float import DoubleFloat
+from datarax.numerics.double_float import DoubleFloat, adds_wide, where
 from datarax.numerics.limbs import float_or_double
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, power_of_two
@@ -83,6 +84,37 @@ class CentralMoments(ElementwiseState, kw_only=False):
         weight, mean, d, unit = about_mean(x, w, axes)
         powers = [DoubleFloat.of(xp.sum(w * d**k, axes)) for k in range(2, self.order + 1)]
         return self.holding(weight, mean, powers, (unit, weight_unit))
+
+    def plus_rows(self, x: jax.Array | DoubleFloat, w: jax.Array) -> Fold:
+        """These moments with those of rows merged in: the arguments are those of `of`."""
+        if not adds_wide(x, w):
+            return done(self.combine(self.of(x, w)))
+        axes = tuple(range(x.ndim - len(self.shape)))
+        w = xp.broadcast_to(w, x.shape)
+
+        def finish(sums: "SumsAboutMean") -> Self:
+            powers = [power[0] for power in sums.powers]
+            return self.combine(self.of_sums(sums.weight, sums.means[0], powers)[0])
+
+        return sums_about_mean([x], w, axes, self.order, finish)
+
+    def of_sums(
+        self, weight: DoubleFloat, mean: DoubleFloat, powers: Sequence[DoubleFloat]
+    ) -> "tuple[Self, tuple[DoubleFloat, DoubleFloat]]":
+        """Moments from sums in float64, in units of which none is far from 1, and the units."""
+        spread = (powers[0] / weight).map(xp.sqrt) if powers else DoubleFloat.of(0, np.float32)
+        greatest = where(weight.high > 0, mean.map(xp.abs) + spread, DoubleFloat.of(0, np.float32))
+        unit, weight_unit = (_unit_of(*each) for each in ((greatest, DIGITS), (weight, 0)))
+        # In float64, in which no power of them overflows.
+        values, weights = (
+            DoubleFloat.of(power_of_two(-each, np.float32)) for each in (unit, weight_unit)
+        )
+        scaled = [
+            power * weights * values.map(lambda x, k=k: lax.integer_pow(x, k))
+            for k, power in enumerate(powers, 2)
+        ]
+        units = unit, weight_unit
+        return self.holding(weight * weights, mean * values, scaled, units), (values, weights)
 
     def holding(
         self,
@@ -318,6 +350,109 @@ def about_mean(
     return total, DoubleFloat.of(first) + second, d, unit
 
 
+class SumsAboutMean(NamedTuple):
+    """Sums over rows of powers of the distances from the mean, in float64."""
+
+    weight: DoubleFloat
+    """The total weight."""
+    means: list[DoubleFloat]
+    """The mean of each variable; 0 where the weight is 0."""
+    powers: list[list[DoubleFloat]]
+    """For k from 2 on, `sum(w * (x - mean)**k)` of each variable."""
+    co: DoubleFloat | None
+    """`sum(w * (x - mean x) * (y - mean y))` of the first two variables, if it is asked for."""
+
+
+def sums_about_mean(
+    variables: Sequence[jax.Array | DoubleFloat],
+    w: jax.Array,
+    axes: tuple[int, ...],
+    order: int,
+    finish: Callable[[SumsAboutMean], PyTree],
+    *,
+    crossed: bool = False,
+) -> Fold:
+    """Sums of variables over rows, in two passes, where devices have float64.
+
+    The first pass gives the means. The second one is about a centre near the mean, which is the
+    value itself if all values are equal: so their distances are exactly 0. A sum of fewer than
+    2**29 equal values is exact, and so is its quotient; of weighted values, the quotient is rounded
+    to a few digits more than a float has, and the second pass gives the distance of the mean, too.
+    """
+    is_mask = w.dtype == np.bool_
+    some = w if is_mask else w != 0
+    is_exact = is_mask and order == 2 and w.size < 2**29
+    xs = [DoubleFloat.of(x).map(lambda part: xp.where(some, part, 0)) for x in variables]
+
+    def weighted(x: DoubleFloat) -> Term:
+        return Term((x if is_mask else x * w).wide, axes)
+
+    def second(total: DoubleFloat | jax.Array, *sums: DoubleFloat) -> PyTree:
+        weight = total if isinstance(total, DoubleFloat) else DoubleFloat.of(total, np.float32)
+        safe = where(weight.high > 0, weight, DoubleFloat.of(1, np.float32))
+        centres = [each / safe for each in sums]
+        if not is_exact:
+            centres = [c.map(lambda x: lax.reduce_precision(x, 11, 30)) for c in centres]
+        apart = [
+            (x - centre.map(lambda part: lax.expand_dims(part, axes))).map(
+                lambda part: xp.where(some, part, 0)
+            )
+            for x, centre in zip(xs, centres, strict=True)
+        ]
+        terms = [] if is_exact else [weighted(d) for d in apart]
+        raised = apart
+        for _ in range(2, order + 1):
+            raised = [p * d for p, d in zip(raised, apart, strict=True)]
+            terms += map(weighted, raised)
+        if crossed:
+            terms.append(weighted(apart[0] * apart[1]))
+        found = reduced(terms)
+        n, co = len(xs), found.pop() if crossed else None
+        if is_exact:
+            return finish(SumsAboutMean(weight, centres, [found], co))
+        first, *powers = (found[i : i + n] for i in range(0, n * order, n))
+        rest = [each / safe for each in first]
+        means = [centre + r for centre, r in zip(centres, rest, strict=True)]
+        columns = [_about_mean(weight, r, [each[i] for each in powers]) for i, r in enumerate(rest)]
+        if co is not None:
+            co = co - weight * rest[0] * rest[1]
+        return finish(
+            SumsAboutMean(weight, means, [list(k) for k in zip(*columns, strict=True)], co)
+        )
+
+    # Weights are added up in float64, and so are masks of more elements than an int32 counts.
+    weight = w if is_mask and w.size < 2**31 else DoubleFloat.of(w, np.float32).wide
+    return Fold([Term(weight, axes), *map(weighted, xs)], second)
+
+
+def _about_mean(
+    weight: DoubleFloat, rest: DoubleFloat, powers: Sequence[DoubleFloat]
+) -> list[DoubleFloat]:
+    """Sums of powers about the mean, from those about a centre that is `rest` below it."""
+    if not powers:
+        return []
+    square = weight * rest * rest
+    moved = [powers[0] - square]
+    if len(powers) > 1:
+        moved.append(powers[1] - rest * powers[0] * 3 + rest * square * 2)
+    if len(powers) > 2:
+        moved.append(
+            powers[2]
+            - rest * powers[1] * 4
+            + rest * rest * powers[0] * 6
+            - rest * rest * square * 3
+        )
+    return moved
+
+
+def _unit_of(greatest: DoubleFloat, digits: int) -> jax.Array:
+    """`unit_exponent` of a number that is one array of float64."""
+    info = xp.finfo(np.float32)
+    with jax.enable_x64(True):
+        unit = exponent_of(greatest.wide) - xp.int32(digits)
+    return xp.clip(unit, xp.int32(info.minexp), -xp.int32(info.minexp))
+
+
 class Moments(CountsInvalid, kw_only=False):
     """The weighted mean, variance and higher moments of examples, for each element of `shape`.
 
@@ -356,7 +491,7 @@ class Moments(CountsInvalid, kw_only=False):
             )
         w, invalid = rows_weight(not_finite(values, tuple(range(batch, x.ndim))), weights)
         w = lax.expand_dims(w, range(w.ndim, x.ndim))
-        return self.with_batch(invalid, central=self.central.combine(self.central.of(x, w)))
+        return self.with_batch(invalid, central=self.central.plus_rows(x, w))
 
     @property
     def count(self) -> jax.Array:
@@ -447,9 +582,21 @@ class ExampleCount(MergesRows, LeafState):
 
     def of(self, w: jax.Array) -> Self:
         """The examples of a batch: booleans, or floats that are not negative."""
-        several = (w > 1) if w.dtype != xp.bool_ else xp.zeros((), xp.bool_)
-        least = xp.minimum(xp.sum(w.astype(xp.bool_), dtype=xp.int32), _SEVERAL)
-        return self._holding(xp.where(xp.any(several), xp.int32(_SEVERAL), least))
+        return in_one_pass(self.emptied().plus_rows(w))[0]
+
+    def plus_rows(self, w: jax.Array) -> Fold:
+        """This number with the examples of a batch added."""
+        axes, is_mask = tuple(range(w.ndim)), w.dtype == xp.bool_
+        terms = [Term(w if is_mask else w != 0, axes)]
+        if not is_mask:
+            terms.append(Term(w > 1, axes))
+
+        def finish(number: jax.Array, several: jax.Array | None = None) -> Self:
+            if several is not None:
+                number = number + several
+            return self._holding(self.number + xp.minimum(number, _SEVERAL))
+
+        return Fold(terms, finish)
 
     def _holding(self, number: jax.Array) -> Self:
         return self.with_parts({"number": xp.minimum(number, _SEVERAL)})

@@ -12,9 +12,10 @@ from datarax._typing import Array, PyTree
 from datarax._xp import all_finite, on_host, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState
+from datarax.algebra.one_pass import Fold, Term, done
 from datarax.algebra.row_merge import MergesRows, Packed, Target, merged_in_pairs
 from datarax.distributed.merge_ops import MetricReduceOp, filled, merge_op, zeros
-from datarax.numerics.double_float import DoubleFloat, has_wide, split, stack, where
+from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, split, stack, where
 from datarax.numerics.exact import Exact, exact
 from datarax.numerics.limbs import float_parts
 from datarax.numerics.scaled_double import ScaledDouble, scaled_power
@@ -30,6 +31,7 @@ from datarax.statistics.moments import Parts, as_double
 
 NOTHING = -(2**30)  # the exponent of an empty sum
 INFINITE = 2**20  # that of an infinite sum, above all others, so that it is never scaled to NaN
+_MOST_COUNTED = 2**31  # a mask of fewer elements is added up as int32
 _FAR = 100  # an exponent up to which floats are far from overflow and underflow
 
 
@@ -98,7 +100,7 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         top = xp.where(xp.isfinite(greatest), top, xp.int32(INFINITE))
         return self._summed(sum_floats(scaled, axes), top)
 
-    def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Self:
+    def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Fold:
         """This stack of sums, with the sum of `w * x` of the i-th term added to the i-th sum.
 
         Equal to `combine(stacked([one.of(x, w), ...]))`, where `one` is an empty sum.
@@ -106,9 +108,30 @@ class ScaledTotal(MergesRows, ElementwiseState, kw_only=False):
         shape = self.shape[1:]
         if on_host(*sum(terms, self.parts), self.exponent) and not x64_enabled():
             total = np.array([_host_sum(*term, len(shape)) for term in terms])
-            return self._plus_on_host(total)
+            return done(self._plus_on_host(total))
+        if adds_wide(terms, self.exponent):
+            axes = tuple(range(terms[0][0].ndim - len(shape)))
+            return Fold([Term(_products(*term), axes) for term in terms], self._plus_wide)
         one = _empty_total(shape, x64_enabled())
-        return self.combine(stacked([one.of(x, w) for x, w in terms]))
+        return done(self.combine(stacked([one.of(x, w) for x, w in terms])))
+
+    def _plus_wide(self, *totals: DoubleFloat | jax.Array) -> Self:
+        """These sums with others added, in float64, which holds each sum of float32."""
+        parts = self.scaled
+        with jax.enable_x64(True):
+            total = xp.stack(
+                [x.wide if isinstance(x, DoubleFloat) else x.astype(np.float64) for x in totals]
+            )
+            usable = xp.isfinite(total) & (total != 0)
+            special = xp.where(total == 0, xp.int32(NOTHING), xp.int32(INFINITE))
+            exponent = xp.where(usable, exponent_of(total), special)
+            own = xp.asarray(self.exponent)
+            top = xp.maximum(own, exponent)
+            # The power underflows to zero where a sum is negligible.
+            total = parts.wide * power_of_two(own - top, np.float64) + total * power_of_two(
+                xp.where(usable, -top, xp.int32(0)), np.float64
+            )
+            return self.with_parts({"parts": split(total), "exponent": top})
 
     def of_powers(self, x: jax.Array, power: float, w: jax.Array) -> Self:
         """The sum of `w * x**power` for `x >= 0` and any power of at least 1."""
@@ -276,7 +299,7 @@ class RowTotals(ScaledTotal):
         w = None if w is None else rows_last(xp.broadcast_to(w, x.shape))
         return super().of(rows_last(x), w)
 
-    def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Self:
+    def plus(self, *terms: tuple[jax.Array, jax.Array | None]) -> Fold:
         moved = ((rows_last(x), None if w is None else rows_last(w)) for x, w in terms)
         return super().plus(*moved)
 
@@ -302,6 +325,21 @@ def _host_sum(x: Array, w: Array | None, axes: int) -> np.ndarray:
             x = np.where(w, x, 0)
         x = x if w.dtype == np.bool_ else np.multiply(x, w, dtype=np.float64)
     return np.add.reduce(x, tuple(range(x.ndim - axes)), np.float64)
+
+
+def _products(x: jax.Array, w: jax.Array | None) -> jax.Array:
+    """The products `w * x` without rounding, in float64; 0 where `w` is zero. Or a mask.
+
+    The numbers may be in float64 already.
+    """
+    if x.dtype == np.bool_ and (w is None or w.dtype == np.bool_) and x.size < _MOST_COUNTED:
+        return x if w is None else x & w
+    wide = DoubleFloat.of_float64(x) if x.dtype == np.float64 else DoubleFloat.of(x, np.float32)
+    if w is None:
+        return wide.wide
+    some = w.astype(xp.bool_)
+    wide = wide.map(lambda part: xp.where(some, part, 0))
+    return wide.wide if w.dtype == np.bool_ else (wide * w).wide
 
 
 def stacked(totals: Sequence[ScaledTotal]) -> ScaledTotal:

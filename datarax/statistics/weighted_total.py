@@ -17,12 +17,13 @@ from datarax.statistics.invalid_counts import (
     CountsInvalid,
     Invalid,
     InvalidCounts,
+    evidence_of,
     not_finite,
     not_logits,
     out_of_range,
 )
 from datarax.statistics.scaled_total import ScaledTotal, quotient
-from datarax.statistics.score_kinds import ScoreKind, evidence
+from datarax.statistics.score_kinds import ScoreKind
 from datarax.statistics.thresholds import check_logits
 
 
@@ -175,7 +176,7 @@ class EntropyTotals(CountsInvalid, kw_only=False):
             )
         x = as_float(given)
         if self.from_logits:
-            unusable = not_logits(x, 1) | Invalid(evidence("softmax", x, given))
+            unusable = not_logits(x, 1) | evidence_of("softmax", x, given)
         else:
             unusable = not_distribution(given)
         w, invalid = rows_weight(unusable, weights)

@@ -9,8 +9,10 @@ from datarax._checks import as_float, choice, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import xp
 from datarax.algebra.fields import state
+from datarax.algebra.one_pass import Fold, Term
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.metrics.aggregation.summary import ValueMetric
+from datarax.numerics.double_float import DoubleFloat, adds_wide
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, significand, times_power_of_two
 from datarax.statistics.accumulator import MetricAccumulator
@@ -54,14 +56,14 @@ class PowerTotal(CountsInvalid, kw_only=False):
         # Zeros, and values that do not count, become 1 with weight 0: its powers are finite.
         size = xp.where(some & (x != 0), xp.abs(x), 1)
         factor = xp.where(x != 0, w, xp.zeros((), w.dtype))
-        if self.power:
-            terms = [_powers(size, self.power, factor)]
+        if not self.power or adds_wide(size, w):
+            parts = _wide_powers(size, self.power) if self.power else _logarithms(size)
+            sums = self.sums.plus(*((part, factor) for part in parts), (w, None))
         else:
-            terms = [one.of(part, factor) for part in _logarithms(size)]
+            sums = self.sums.combine(stacked([_powers(size, self.power, factor), one.of(w)]))
+        zeros = Term(some & (x == 0), tuple(range(x.ndim)))
         return self.with_batch(
-            invalid,
-            sums=self.sums.combine(stacked([*terms, one.of(w)])),
-            zeros=self.zeros.update(some & (x == 0)),
+            invalid, sums=sums, zeros=Fold([zeros], lambda n: self.zeros.update(n > 0))
         )
 
     @property
@@ -102,6 +104,14 @@ class PowerTotal(CountsInvalid, kw_only=False):
         rest = exponents - weight * whole + significands
         part = xp.exp2(_zero_where_nan((rest / weight).to_float()))
         return times_power_of_two(part, whole.astype(xp.int32))
+
+
+def _wide_powers(x: jax.Array, power: int) -> tuple[jax.Array]:
+    """The powers of positive values in float64, where none overflows."""
+    wide = DoubleFloat.of(x)
+    if power < 0:
+        return ((DoubleFloat.of(1.0, x.dtype) / wide).wide,)
+    return (wide.wide if power == 1 else (wide * wide).wide,)
 
 
 def _powers(x: jax.Array, power: int, w: jax.Array) -> ScaledTotal:

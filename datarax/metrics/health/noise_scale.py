@@ -14,7 +14,7 @@ from datarax.metrics.base import Metric
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import broadcast_leading, rows_weight
-from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range
+from datarax.statistics.invalid_counts import InvalidCounts, not_finite, out_of_range, with_batch
 from datarax.statistics.scaled_total import ScaledTotal, quotient
 
 
@@ -105,7 +105,7 @@ class GradientNoiseScale(Metric):
         noise = (small - big) * b / (n - b)
         trace, square = (noise * n).to_float(), (big - noise).to_float()
         sums = self.sums.plus((trace, w), (square, w), (xp.broadcast_to(w, trace.shape), None))
-        return self.replace(sums=sums, invalid=self.invalid.update(invalid))
+        return with_batch(self, invalid, sums=sums)
 
     def compute(self) -> PyTree:
         trace, square, weight = (self.sums[i] for i in range(3))

@@ -16,9 +16,16 @@ from datarax.metrics.language.token_accuracy import check_tokens
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.special import softmax_cross_entropy
 from datarax.statistics.batches import examples, kept_weight
-from datarax.statistics.invalid_counts import Invalid, InvalidCounts, not_finite, out_of_range
+from datarax.statistics.invalid_counts import (
+    Invalid,
+    InvalidCounts,
+    evidence_of,
+    not_finite,
+    out_of_range,
+    with_batch,
+)
 from datarax.statistics.scaled_total import ScaledTotal
-from datarax.statistics.score_kinds import ScoreKind, evidence
+from datarax.statistics.score_kinds import ScoreKind
 from datarax.statistics.thresholds import check_losses
 from datarax.statistics.weighted_total import WeightedTotal
 
@@ -78,7 +85,7 @@ class TokenLoss(Metric):
         ids = preds if target is None else numeric(target, "target")
         same_shape(preds, ids)
         loss = as_float(preds)
-        unusable = not_finite(loss) | Invalid(evidence(self.kind, loss, preds))
+        unusable = not_finite(loss) | evidence_of(self.kind, loss, preds)
         w, invalid = kept_weight(unusable, weights, ids, self.ignore_index)
         check_values(check_losses, given, self.ignore_index, "preds")
         return loss, w, invalid
@@ -189,10 +196,7 @@ class BitsPerByte(TokenLoss):
         # The bytes of a token that is excluded or has no loss are not looked at.
         wrong = (not_finite(size) | out_of_range(size < 0, size)).where(w.astype(xp.bool_))
         w = xp.where(wrong.mask, xp.zeros((), w.dtype), w)
-        return self.replace(
-            sums=self.sums.plus((loss, w), (size, w)),
-            invalid=self.invalid.update(invalid | wrong),
-        )
+        return with_batch(self, invalid | wrong, sums=self.sums.plus((loss, w), (size, w)))
 
     def compute(self) -> PyTree:
         # A nat is 1 / log(2) bits.

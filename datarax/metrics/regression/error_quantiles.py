@@ -16,7 +16,7 @@ from datarax.numerics.limbs import difference
 from datarax.numerics.scaling import nan_where
 from datarax.statistics.batches import pairs
 from datarax.statistics.extremes import Greatest
-from datarax.statistics.invalid_counts import InvalidCounts
+from datarax.statistics.invalid_counts import InvalidCounts, with_batch
 from datarax.statistics.value_histogram import ValueHistogram
 
 
@@ -46,8 +46,8 @@ class MaxError(PerOutput):
         # Of the values as they are given: large integers are subtracted before they are rounded.
         e = difference(*(numeric(x, "preds") for x in (preds, target)))
         counts = xp.broadcast_to(w.astype(xp.bool_), e.shape)
-        largest = self.largest.fold(DoubleFloat.of(xp.abs(e)), counts)
-        return self.replace(largest=largest, invalid=self.invalid.update(invalid))
+        largest = self.largest.plus_rows(DoubleFloat.of(xp.abs(e)), counts, is_float=True)
+        return with_batch(self, invalid, largest=largest)
 
     def by_output(self) -> jax.Array:
         largest = self.largest.double.to_float()

@@ -1,4 +1,4 @@
-"""Means of other losses than the squared error: relative, logarithmic, robust, deviances."""
+"""Means of losses: squared, absolute, relative, logarithmic, robust, deviances."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -42,6 +42,71 @@ class LossMetric(PerOutput):
         # A subclass with a formula of its own, such as a root, is no ratio of the two sums.
         is_mean = type(self).by_output is LossMetric.by_output and self.is_by_output
         return (self.statistic.total.double, self.statistic.scale.double) if is_mean else None
+
+
+class MeanSquaredError(SquareOrRoot, LossMetric):
+    """The mean squared error, or its root.
+
+    sum(w * e^2) / sum(w), with e = preds - target. Errors are subtracted before they are summed, so
+    a common offset of predictions and targets costs no precision. No data gives NaN. As
+    `sklearn.metrics.mean_squared_error`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import MeanSquaredError
+        >>> metric = MeanSquaredError().update(jnp.array([1.0, 2.0]), jnp.array([2.0, 5.0]))
+        >>> print(metric.compute())
+        5.0
+    """
+
+    short_name = "mse"
+    loss = "squared"
+
+    def square_by_output(self) -> ScaledDouble:
+        return self.statistic.total.number / self.statistic.scale.number
+
+    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
+        if not (self.squared and self.is_by_output):
+            return None
+        return self.statistic.total.double, self.statistic.scale.double
+
+
+class RootMeanSquaredError(LossMetric):
+    """The root of the mean squared error, in the unit of the target.
+
+    sqrt(sum(w * e^2) / sum(w)), with e = preds - target. With several outputs, the roots are
+    averaged. No data gives NaN. As `sklearn.metrics.root_mean_squared_error`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import RootMeanSquaredError
+        >>> metric = RootMeanSquaredError().update(jnp.array([1.0, 2.0]), jnp.array([4.0, 5.0]))
+        >>> print(metric.compute())
+        3.0
+    """
+
+    short_name = "rmse"
+    loss = "squared"
+
+    def by_output(self) -> jax.Array:
+        return (self.statistic.total.number / self.statistic.scale.number).root()
+
+
+class MeanAbsoluteError(LossMetric):
+    """The mean absolute error.
+
+    sum(w * |preds - target|) / sum(w). No data gives NaN. As `sklearn.metrics.mean_absolute_error`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from datarax.metrics import MeanAbsoluteError
+        >>> metric = MeanAbsoluteError().update(jnp.array([1.0, 2.0]), jnp.array([2.0, 5.0]))
+        >>> print(metric.compute())
+        2.0
+    """
+
+    short_name = "mae"
+    loss = "absolute"
 
 
 class MeanSquaredLogError(SquareOrRoot, LossMetric):

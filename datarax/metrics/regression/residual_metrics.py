@@ -9,7 +9,6 @@ from datarax._typing import PyTree
 from datarax._xp import xp
 from datarax.algebra.fields import state
 from datarax.metrics.regression.per_output import PerOutput, SquareOrRoot
-from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import ScaledDouble
 from datarax.numerics.scaling import exponent_of, nan_where, one_where_zero, times_power_of_two
 from datarax.statistics.cross_moments import Residuals
@@ -29,52 +28,6 @@ class ResidualMetric(PerOutput):
     def mean_square(self) -> ScaledDouble:
         """The mean squared error of each output."""
         return self.statistic.squares / self.statistic.count
-
-
-class MeanSquaredError(SquareOrRoot, ResidualMetric):
-    """The mean squared error, or its root.
-
-    sum(w * e^2) / sum(w), with e = preds - target. Errors are subtracted before they are summed, so
-    a common offset of predictions and targets costs no precision. No data gives NaN. As
-    `sklearn.metrics.mean_squared_error`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from datarax.metrics import MeanSquaredError
-        >>> metric = MeanSquaredError().update(jnp.array([1.0, 2.0]), jnp.array([2.0, 5.0]))
-        >>> print(metric.compute())
-        5.0
-    """
-
-    short_name = "mse"
-
-    def square_by_output(self) -> ScaledDouble:
-        return self.mean_square
-
-    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
-        if not (self.squared and self.is_by_output):
-            return None
-        return self.statistic.squares.to_double(), self.statistic.count.to_double()
-
-
-class RootMeanSquaredError(ResidualMetric):
-    """The root of the mean squared error, in the unit of the target.
-
-    sqrt(sum(w * e^2) / sum(w)), with e = preds - target. With several outputs, the roots are
-    averaged. No data gives NaN. As `sklearn.metrics.root_mean_squared_error`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from datarax.metrics import RootMeanSquaredError
-        >>> metric = RootMeanSquaredError().update(jnp.array([1.0, 2.0]), jnp.array([4.0, 5.0]))
-        >>> print(metric.compute())
-        3.0
-    """
-
-    short_name = "rmse"
-
-    def by_output(self) -> jax.Array:
-        return self.mean_square.root()
 
 
 class NormalizedRootMeanSquaredError(ResidualMetric):
@@ -113,29 +66,6 @@ class NormalizedRootMeanSquaredError(ResidualMetric):
         if self.normalization == "mean":
             return xp.abs(residuals.target_mean.to_float()) * 0.5
         return (residuals.target_squares / residuals.count).root() * 0.5
-
-
-class MeanAbsoluteError(ResidualMetric):
-    """The mean absolute error.
-
-    sum(w * |preds - target|) / sum(w). No data gives NaN. As `sklearn.metrics.mean_absolute_error`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from datarax.metrics import MeanAbsoluteError
-        >>> metric = MeanAbsoluteError().update(jnp.array([1.0, 2.0]), jnp.array([2.0, 5.0]))
-        >>> print(metric.compute())
-        2.0
-    """
-
-    short_name = "mae"
-
-    def by_output(self) -> jax.Array:
-        return self.statistic.mean_absolute
-
-    def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
-        total, weight = (self.statistic.sums[i].double for i in range(2))
-        return (total, weight) if self.is_by_output else None
 
 
 class RelativeSquaredError(SquareOrRoot, ResidualMetric):

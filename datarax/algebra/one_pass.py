@@ -1,0 +1,172 @@
+"""One pass over a batch: what several states add up of its rows is reduced together.
+
+A reduction that a compiler fuses with what makes its operand reads the batch again for each
+reduction, and is not vectorised. One `lax.reduce` of many operands reads it once. So a state says
+what is to be added up, in a `Fold`, and `in_one_pass` reduces the terms of many states at once.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from datarax._typing import PyTree
+from datarax._xp import lax, on_host, xp
+from datarax.distributed.collectives import from_key, to_key, varying_axes
+from datarax.numerics.double_float import DoubleFloat, has_float64
+from datarax.numerics.sums import sum_floats
+
+S = TypeVar("S")
+How = Literal["sum", "max"]
+
+
+class Term(NamedTuple):
+    """What is reduced over the leading axes of an array.
+
+    The sum of floats is a `DoubleFloat`: of float64, where devices have it. The sum of booleans
+    and integers is an int32 array, and may wrap. The maximum has the dtype of the rows.
+    """
+
+    rows: jax.Array
+    """Floats of 32 or 64 bits, integers or booleans."""
+    axes: tuple[int, ...]
+    """The axes to reduce, the first ones."""
+    how: How = "sum"
+
+
+class Fold(NamedTuple):
+    """A state that waits for sums and maxima over a batch."""
+
+    terms: list[Term]
+    finish: Callable[..., PyTree]
+    """Takes the reduction of each term, and returns the state."""
+
+
+def done(state: PyTree) -> Fold:
+    """The fold of a state that waits for nothing."""
+    return Fold([], lambda: state)
+
+
+def in_one_pass(*folds: Fold) -> list[PyTree]:
+    """The states of several folds, of which all terms of one shape are reduced together."""
+    found = iter(reduced([term for fold in folds for term in fold.terms]))
+    return [fold.finish(*[next(found) for _ in fold.terms]) for fold in folds]
+
+
+def reduced(terms: Sequence[Term]) -> list[PyTree]:
+    """The reduction of each term."""
+    found: list[PyTree] = [None] * len(terms)
+    alike: dict[object, list[int]] = {}
+    first: dict[object, int] = {}
+    for i, term in enumerate(terms):
+        rows, axes, how = term
+        if first.setdefault((id(rows), axes, how), i) != i:
+            continue  # several states often add up the same weights
+        if not axes or on_host(rows) or (_is_sum_of_floats(term) and not _has_wide_sums()):
+            found[i] = _alone(rows, axes, how)
+        else:
+            alike.setdefault((axes, rows.shape, *_layout(rows)), []).append(i)
+    for (axes, *_), together in alike.items():  # type: ignore[misc]
+        sums = [i for i in together if _is_sum_of_floats(terms[i])]
+        # XLA does not vectorise a reduction with several sums of floats on a CPU.
+        rest = [i for i in together if i not in sums]
+        for places in ([*sums[:1], *rest], *([i] for i in sums[1:])):
+            hows = tuple(terms[i].how for i in places)
+            outputs = _reduce(hows, axes, *(terms[i].rows for i in places))
+            for i, x in zip(places, outputs, strict=True):
+                found[i] = DoubleFloat.of_float64(x) if i in sums else x
+    return [found[first[id(rows), axes, how]] for rows, axes, how in terms]
+
+
+def _is_sum_of_floats(term: Term) -> bool:
+    return term.how == "sum" and xp.issubdtype(term.rows.dtype, xp.floating)
+
+
+def _has_wide_sums() -> bool:
+    """Whether float64 holds the sums of floats: with x64, they are of float64 themselves."""
+    return has_float64() and not jax.config.jax_enable_x64  # type: ignore[attr-defined]
+
+
+def _alone(rows: jax.Array, axes: tuple[int, ...], how: How) -> PyTree:
+    if how == "max":
+        worst = -np.inf if xp.issubdtype(rows.dtype, xp.floating) else np.iinfo(rows.dtype).min
+        return xp.max(rows, axes, initial=worst)
+    if not xp.issubdtype(rows.dtype, xp.floating):
+        return xp.sum(rows, axes, dtype=xp.int32)
+    if rows.dtype == np.float64 and _has_wide_sums():
+        return DoubleFloat.of_float64(rows).sum(axes)
+    return sum_floats(rows, axes)
+
+
+def _layout(x: jax.Array) -> tuple[object, ...]:
+    """The sharding and the axes over which an array varies: those of one reduction are equal."""
+    if not isinstance(x, Tracer):
+        return ()
+    return jax.typeof(x).sharding, varying_axes(x)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _reduce(
+    hows: tuple[How, ...], axes: tuple[int, ...], *rows: jax.Array
+) -> tuple[jax.Array, ...]:
+    """One reduction: of floats, sums are in float64, and maxima of integers in the same order."""
+    with jax.enable_x64(True):
+        operands, starts = [], []
+        for how, x in zip(hows, rows, strict=True):
+            is_float = xp.issubdtype(x.dtype, xp.floating)
+            if how == "max":
+                # A maximum of floats is not vectorised; one of integers is.
+                operand = to_key(x)
+                lowest = np.iinfo(operand.dtype)
+                # The key of -inf: its bits are flipped, but for the sign.
+                start = lowest.max ^ _bits(-np.inf, x.dtype) if is_float else lowest.min
+            else:
+                operand, start = x.astype(np.float64 if is_float else np.int32), 0
+            operands.append(operand)
+            starts.append(np.asarray(start, operand.dtype))
+        # XLA gives a sum of floats alone to a library for CPUs, and makes its operand an array.
+        is_alone = len(rows) == 1 and operands[0].dtype == np.float64
+        if is_alone:
+            operands.append((operands[0] == operands[0]).astype(np.int32))
+            starts.append(np.int32(0))
+        found = lax.reduce(
+            tuple(operands),
+            tuple(starts),
+            lambda a, b: tuple(
+                lax.max(p, q) if how == "max" else p + q
+                for how, p, q in zip((*hows, "sum"), a, b, strict=False)
+            ),
+            axes,
+        )
+        if is_alone:  # the count is used, so that it stays
+            found = [xp.where(found[1] >= 0, found[0], np.float64(np.nan))]
+        return tuple(
+            from_key(y, x.dtype) if how == "max" else y
+            for how, x, y in zip(hows, rows, found, strict=True)
+        )
+
+
+def _bits(x: float, dtype: np.dtype) -> int:
+    return int(np.asarray(x, dtype).view(f"int{8 * dtype.itemsize}"))
+
+
+@_reduce.defjvp
+def _reduce_jvp(
+    hows: tuple[How, ...], axes: tuple[int, ...], rows: PyTree, tangents: PyTree
+) -> tuple[PyTree, PyTree]:
+    # JAX differentiates no reduction of several operands with a `lax.max`.
+    outputs = _reduce(hows, axes, *rows)
+    changes = []
+    for how, x, y, dx in zip(hows, rows, outputs, tangents, strict=True):
+        if not xp.issubdtype(x.dtype, xp.floating):
+            changes.append(np.zeros(y.shape, jax.dtypes.float0))
+            continue
+        with jax.enable_x64(True):
+            if how == "max":
+                share = (x == lax.expand_dims(y, axes)).astype(dx.dtype)
+                dx = dx * share / xp.maximum(xp.sum(share, axes, keepdims=True), 1)
+            changes.append(xp.sum(dx.astype(y.dtype), axes))
+    return outputs, tuple(changes)
