@@ -18,7 +18,7 @@ WHEEL := .venv-wheel
 # A minute or two of the tests that depend most on the version of jax or flax.
 QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
   tests/training/test_stateful.py \
-  $(foreach name,matthews_binary auroc_class_logits mse iou,'tests/test_laws.py::test_laws_of_programs[$(name)]')
+  $(foreach name,matthews_binary auroc_class_logits nrmse iou,'tests/test_laws.py::test_laws_of_programs[$(name)]')
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

@@ -4,12 +4,14 @@ A new metric has no record until `python -m tests.operations --write` next runs.
 """
 
 import json
+import re
+from pathlib import Path
 
 import jax
 import pytest
 
 from tests.operations import RECORDED, operations, traced, what_the_engine_sees
-from tests.registry import CASES, CHOSEN
+from tests.registry import CASES, CHOSEN, ENGINE_GROUPS
 
 WRITTEN_WITH = "0.10.2"
 RECORDS = json.loads(RECORDED.read_text())
@@ -48,3 +50,9 @@ def test_the_representatives_hold_every_operation_and_state(programs_of):
     held = set().union(*(seen[name] for name in json.loads(CHOSEN.read_text())))
     missing = {name: new for name, each in seen.items() if (new := sorted(each - held))}
     assert not missing, f"choose them anew: python -m tests.operations --write\n{missing}"
+
+
+def test_the_quick_part_of_the_tests_names_representatives():
+    makefile = (Path(__file__).parent.parent / "Makefile").read_text()
+    (names,) = re.findall(r"foreach name,([\w ]+),'tests/test_laws.py", makefile)
+    assert set(names.split()) <= ENGINE_GROUPS.keys()
