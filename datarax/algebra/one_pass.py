@@ -7,7 +7,7 @@ what is to be added up, in a `Fold`, and `in_one_pass` reduces the terms of many
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -19,7 +19,6 @@ from datarax.distributed.collectives import from_key, to_key, varying_axes
 from datarax.numerics.double_float import DoubleFloat, has_float64
 from datarax.numerics.sums import sum_floats
 
-S = TypeVar("S")
 How = Literal["sum", "max"]
 
 

@@ -35,6 +35,11 @@ class LossMetric(PerOutput):
         super().__post_init__()
         self.statistic = LossTotal(self.loss, self.parameter, self.example_shape)
 
+    @property
+    def mean_loss(self) -> ScaledDouble:
+        """The mean loss of each output, also beyond the range of floats."""
+        return self.statistic.total.number / self.statistic.scale.number
+
     def by_output(self) -> jax.Array:
         return self.statistic.mean
 
@@ -63,7 +68,7 @@ class MeanSquaredError(SquareOrRoot, LossMetric):
     loss = "squared"
 
     def square_by_output(self) -> ScaledDouble:
-        return self.statistic.total.number / self.statistic.scale.number
+        return self.mean_loss
 
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
         if not (self.squared and self.is_by_output):
@@ -89,7 +94,7 @@ class RootMeanSquaredError(LossMetric):
     loss = "squared"
 
     def by_output(self) -> jax.Array:
-        return (self.statistic.total.number / self.statistic.scale.number).root()
+        return self.mean_loss.root()
 
 
 class MeanAbsoluteError(LossMetric):
@@ -127,7 +132,7 @@ class MeanSquaredLogError(SquareOrRoot, LossMetric):
     loss = "squared log"
 
     def square_by_output(self) -> ScaledDouble:
-        return self.statistic.total.number / self.statistic.scale.number
+        return self.mean_loss
 
 
 class MeanAbsolutePercentageError(LossMetric):
