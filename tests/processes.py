@@ -125,8 +125,9 @@ class Group:
         call = (self.timeout, pickle.dumps((target, args)))
         _write_at_once(home / "call", pickle.dumps(call))
 
-    def again(self, target: Callable[..., Any], *args: Any) -> None:
+    def again(self, target: Callable[..., Any], *args: Any, timeout: float | None = None) -> None:
         """Runs another function in the same processes, which have all returned."""
+        self.timeout = timeout or self.timeout
         self._deadline = time.monotonic() + self.timeout
         for rank in range(self.count):
             home = self._folder / str(rank)
@@ -301,14 +302,41 @@ class Group:
         return ProcessFailure(f"{what} (of {self.count}, {self.timeout:g} s allowed)\n{shown}")
 
 
-def run(target: Callable[..., Any], count: int, *args: Any, **options: Any) -> list[Any]:
+_kept: dict[int, Group] = {}
+
+
+def run(
+    target: Callable[..., Any], count: int, *args: Any, timeout: float = 300.0, **options: Any
+) -> list[Any]:
     """`Group(target, count, *args, **options).results()`: what each process returned.
+
+    Without options, the processes stay for the next call with this count: they import JAX, and what
+    the functions need, only once. After a failure they are replaced.
 
     Raises:
         ProcessFailure: if one raised, died or did not end in time; with every child's output.
     """
-    with Group(target, count, *args, **options) as group:
-        return group.results()
+    if options:
+        with Group(target, count, *args, timeout=timeout, **options) as group:
+            return group.results()
+    group = _kept.pop(count, None)
+    if group is None:
+        group = Group(target, count, *args, timeout=timeout)
+    else:
+        group.again(target, *args, timeout=timeout)
+    try:
+        results = group.results()
+    except BaseException:
+        group.close()
+        raise
+    _kept[count] = group
+    return results
+
+
+def close() -> None:
+    """Ends the processes that `run` has kept."""
+    while _kept:
+        _kept.popitem()[1].close()
 
 
 def mark(text: str) -> None:

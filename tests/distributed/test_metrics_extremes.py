@@ -48,10 +48,8 @@ def test_special_values_in_the_extremes_of_shards(rng, transform):
     assert_same(got["half"], -np.inf, np.float32)
 
 
-@pytest.mark.parametrize("form", ["max", "min", "custom max", "custom min", "masked", "global"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_extremes_of_special_floats(rng, dtype, form):
-    # One column a case; a NaN anywhere is the result, as in NumPy.
+def special_floats(rng, dtype):
+    """One column a case; a NaN anywhere is the result, as in NumPy."""
     tiny = float(jnp.finfo(dtype).tiny)
     cases = np.where(rng.random((8, 12)) < 0.5, 1.5, -2.5)
     cases[rng.integers(8), 0] = np.nan
@@ -64,35 +62,46 @@ def test_extremes_of_special_floats(rng, dtype, form):
     cases[:, 9] = rng.permutation([tiny, -tiny, tiny, -tiny, 0, 0, -0.0, 0])
     cases[0, 10], cases[1:, 10] = float(jnp.finfo(dtype).max), -np.inf
     cases[0, 11], cases[1:, 11] = float(jnp.finfo(dtype).min), -1e-3
-    cases = cases.astype(dtype)
-    low = form in ("min", "custom min")
-    if form == "global":
-        got = reduce_max({"x": jnp.asarray(cases)}, axis=0)["x"]
-    else:
-        reduce = {
-            "max": lambda x: reduce_max_collective(x, "data"),
-            "min": lambda x: reduce_min_collective(x, "data"),
-            "custom max": lambda x: reduce_custom_collective({"x": x}, {"x": "max"}, "data")["x"],
-            "custom min": lambda x: reduce_custom_collective({"x": x}, {"x": "min"}, "data")["x"],
-            "masked": lambda x: reduce_max_collective(x, "data", where=jnp.asarray([True])),
-        }[form]
-        mesh = make_mesh("auto", {"data": 8})
-        run = over_shards(reduce, mesh, P("data"), P())
-        got = jax.block_until_ready(run(place(cases, mesh, P("data"))))
-        assert got.shape == (1, 12)
-        got = got[0]
-    want = (wide(cases).min if low else wide(cases).max)(axis=0)
-    assert_same(got, want, np.float32)
-    assert np.signbit(np.asarray(got)[6])  # all of them -0.0
+    return cases.astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int32", "uint8", "uint32"])
-def test_extremes_of_integers_at_the_ends_of_their_range(rng, dtype):
-    info = np.iinfo(dtype)
-    x = rng.integers(info.min, info.max, (8, 6), dtype, endpoint=True)
-    x[rng.integers(8), 0] = info.max
-    x[rng.integers(8), 1] = info.min
-    x[:, 2], x[:, 3] = info.max, info.min
+FORMS = {
+    "max": lambda x: reduce_max_collective(x, "data"),
+    "min": lambda x: reduce_min_collective(x, "data"),
+    "custom max": lambda x: reduce_custom_collective({"x": x}, {"x": "max"}, "data")["x"],
+    "custom min": lambda x: reduce_custom_collective({"x": x}, {"x": "min"}, "data")["x"],
+    "masked": lambda x: reduce_max_collective(x, "data", where=jnp.asarray([True])),
+}
+
+
+def test_extremes_of_special_floats(rng):
+    dtypes = ("float32", "bfloat16", "float16")
+    cases = {dtype: special_floats(rng, dtype) for dtype in dtypes}
+
+    def reduce(cases):
+        return {d: {name: form(x) for name, form in FORMS.items()} for d, x in cases.items()}
+
+    mesh = make_mesh("auto", {"data": 8})
+    run = over_shards(reduce, mesh, P("data"), P())
+    got = jax.block_until_ready(run(place(cases, mesh, P("data"))))
+    whole = jax.jit(lambda x: reduce_max(x, axis=0))(cases)
+    for dtype, x in cases.items():
+        for form, value in (got[dtype] | {"global": whole[dtype][None]}).items():
+            assert value.shape == (1, 12)
+            want = (wide(x).min if form.endswith("min") else wide(x).max)(axis=0)
+            assert_same(value[0], want, np.float32)
+            assert np.signbit(np.asarray(value[0])[6])  # all of them -0.0
+
+
+def test_extremes_of_integers_at_the_ends_of_their_range(rng):
+    cases = {}
+    for dtype in ("int8", "int32", "uint8", "uint32"):
+        info = np.iinfo(dtype)
+        x = rng.integers(info.min, info.max, (8, 6), dtype, endpoint=True)
+        x[rng.integers(8), 0] = info.max
+        x[rng.integers(8), 1] = info.min
+        x[:, 2], x[:, 3] = info.max, info.min
+        cases[dtype] = x
     mesh = make_mesh("auto", {"data": 8})
 
     def reduce(x):
@@ -104,10 +113,11 @@ def test_extremes_of_integers_at_the_ends_of_their_range(rng, dtype):
             "none min": reduce_min_collective(x, "data", where=none),
         }
 
-    got = jax.block_until_ready(
-        over_shards(reduce, mesh, P("data"), P())(place(x, mesh, P("data")))
-    )
-    assert_same(got["max"][0], x.max(0))
-    assert_same(got["min"][0], x.min(0))
-    assert_same(got["none max"][0], np.full(6, info.min, dtype))
-    assert_same(got["none min"][0], np.full(6, info.max, dtype))
+    run = over_shards(reduce, mesh, P("data"), P())
+    got = jax.block_until_ready(run(place(cases, mesh, P("data"))))
+    for dtype, x in cases.items():
+        info = np.iinfo(dtype)
+        assert_same(got["max"][dtype][0], x.max(0))
+        assert_same(got["min"][dtype][0], x.min(0))
+        assert_same(got["none max"][dtype][0], np.full(6, info.min, dtype))
+        assert_same(got["none min"][dtype][0], np.full(6, info.max, dtype))

@@ -45,36 +45,63 @@ def exact_mean(x, weights, axis):
     return out
 
 
-@settings(max_examples=60)
-@given(
-    st.data(),
-    exact_floats,
-    st.sampled_from(WEIGHT_SHAPES),
-    st.sampled_from([np.float32, np.int8, bool]),
-    st.sampled_from([None, 0, 1, -1, (0, 1)]),
-    st.sampled_from(BAD),
-)
-def test_the_weighted_mean_is_the_exact_one_rounded(data, x, shape, dtype, axis, bad):
-    weights = data.draw(hnp.arrays(np.int8, shape, elements=small_weights)).astype(dtype)
-    absent = np.broadcast_to(by_row(weights, 2), SHAPE) == 0
-    x[absent] = bad
-    got = reduce_mean({"x": x}, weights=weights, axis=axis)["x"]
-    exact = exact_mean(x, weights, axis)
-    want = np.vectorize(lambda f: np.nan if f is None else float(f), otypes=[float])(exact)
-    assert_same(got, want, np.float32, ulps=1)
-    # The same by name, in groups, and through the custom reducer.
-    for named in ({"g/x": weights}, {"g": weights}, {"g": {"x": weights}}):
-        again = reduce_mean({"g": {"x": x}}, weights=named, axis=axis)["g"]["x"]
-        assert_same(again, np.asarray(got))
-    if axis is None:
-        assert_same(reduce_custom({"x": x}, weights=weights)["x"], np.asarray(got))
-    keep = np.where(absent, -np.inf, wide(x)).max(axis)
-    none = absent.all(axis)
-    high = reduce_max({"x": x}, where=weights, axis=axis)["x"]
-    assert_same(high, np.where(none, np.nan, keep), np.float32)
-    keep = np.where(absent, np.inf, wide(x)).min(axis)
-    low = reduce_min({"x": x}, where=weights != 0, axis=axis)["x"]
-    assert_same(low, np.where(none, np.nan, keep), np.float32)
+# Every shape with every dtype, and every axis among them.
+LAYOUTS = [
+    (shape, dtype, [None, 0, 1, -1, (0, 1)][(2 * i + j) % 5])
+    for i, shape in enumerate(WEIGHT_SHAPES)
+    for j, dtype in enumerate((np.float32, np.int8, bool))
+]
+
+
+@jax.jit
+def every_layout(batches):
+    """Each reducer for each layout, the mean also by name and in groups: one program."""
+    got = []
+    for (_, _, axis), (x, w) in zip(LAYOUTS, batches, strict=True):
+        named = ({"g/x": w}, {"g": w}, {"g": {"x": w}})
+        means = [reduce_mean({"x": x}, weights=w, axis=axis)["x"]]
+        means += [reduce_mean({"g": {"x": x}}, weights=each, axis=axis)["g"]["x"] for each in named]
+        if axis is None:
+            means.append(reduce_custom({"x": x}, weights=w)["x"])
+        high = reduce_max({"x": x}, where=w, axis=axis)["x"]
+        got.append((means, high, reduce_min({"x": x}, where=w.astype(bool), axis=axis)["x"]))
+    return got
+
+
+@settings(max_examples=20)
+@given(st.data(), exact_floats, st.sampled_from(BAD))
+def test_the_weighted_mean_is_the_exact_one_rounded(data, x, bad):
+    drawn = {
+        shape: data.draw(hnp.arrays(np.int8, shape, elements=small_weights))
+        for shape in WEIGHT_SHAPES
+    }
+    batches = []
+    for shape, dtype, _ in LAYOUTS:
+        weights = drawn[shape].astype(dtype)
+        batches.append((np.where(by_row(weights, 2) == 0, np.float32(bad), x), weights))
+    for (_, _, axis), (x, weights), (means, high, low) in zip(
+        LAYOUTS, batches, every_layout(batches), strict=True
+    ):
+        exact = exact_mean(x, weights, axis)
+        want = np.vectorize(lambda f: np.nan if f is None else float(f), otypes=[float])(exact)
+        assert_same(means[0], want, np.float32, ulps=1)
+        for again in means[1:]:
+            assert_same(again, np.asarray(means[0]))
+        absent = np.broadcast_to(by_row(weights, 2), SHAPE) == 0
+        none = absent.all(axis)
+        keep = np.where(absent, -np.inf, wide(x)).max(axis)
+        assert_same(high, np.where(none, np.nan, keep), np.float32)
+        keep = np.where(absent, np.inf, wide(x)).min(axis)
+        assert_same(low, np.where(none, np.nan, keep), np.float32)
+
+
+@jax.jit
+def weighted_and_copied(x, weights, padded, present):
+    return (
+        reduce_mean({"x": x}, weights=weights)["x"],
+        reduce_mean({"x": padded}, weights=present)["x"],
+        reduce_sum({"x": x}, weights=weights)["x"],
+    )
 
 
 @settings(max_examples=40)
@@ -87,10 +114,8 @@ def test_a_weight_of_k_is_k_copies_and_zero_is_absence(x, weights):
     padded = np.zeros(24, np.int16)
     padded[: copies.size] = copies
     present = np.arange(24) < copies.size
-    by_weight = reduce_mean({"x": x}, weights=weights)["x"]
-    by_copies = reduce_mean({"x": padded}, weights=present)["x"]
+    by_weight, by_copies, total = weighted_and_copied(x, weights, padded, present)
     assert_same(by_weight, np.asarray(by_copies))
-    total = reduce_sum({"x": x}, weights=weights)["x"]
     assert_same(total, copies.sum(dtype=np.int32))
 
 
