@@ -31,6 +31,8 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from jax._src import compilation_cache  # noqa: E402
 
+from tests import processes  # noqa: E402
+
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_traceback_in_locations_limit", 0)  # nobody reads these locations
@@ -131,6 +133,11 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         # Otherwise the allocator keeps what compiling used, which is half of the memory and more.
         ctypes.CDLL(None).malloc_trim(0)
         _held[0] = resident()
+
+
+def pytest_sessionfinish() -> None:
+    """Ends the processes that several tests have used."""
+    processes.close()
 
 
 def resident() -> int:

@@ -8,6 +8,8 @@ A test hands over a plain function of a module; each child imports that module, 
 
     assert processes.run(total, 2, 3.0) == [3.0, 6.0]
 
+These processes stay for the next function, so that each imports JAX once.
+
 Faults are made by hand. `mark` in a child says where it is, `Group.await_mark` waits for that:
 
     with processes.Group(train, 3, timeout=90) as group:
@@ -305,13 +307,36 @@ class Group:
 _kept: dict[int, Group] = {}
 
 
+@contextlib.contextmanager
+def kept(target: Callable[..., Any], count: int, *args: Any, timeout: float = 300.0):
+    """`Group(target, count, *args, timeout=timeout)`, whose processes stay for the next one.
+
+    They import JAX, and what the functions need, only once. Processes of which one has not
+    returned are ended, as those of a group are.
+    """
+    group = _kept.pop(count, None)
+    if group is None:
+        group = Group(target, count, *args, timeout=timeout)
+    else:
+        group.again(target, *args, timeout=timeout)
+    try:
+        yield group
+        whole = all(
+            each.ended == "returned" and each.code is None for each in group.outcomes(timeout=0)
+        )
+    except BaseException:
+        group.close()
+        raise
+    if whole:
+        _kept[count] = group
+    else:
+        group.close()
+
+
 def run(
     target: Callable[..., Any], count: int, *args: Any, timeout: float = 300.0, **options: Any
 ) -> list[Any]:
-    """`Group(target, count, *args, **options).results()`: what each process returned.
-
-    Without options, the processes stay for the next call with this count: they import JAX, and what
-    the functions need, only once. After a failure they are replaced.
+    """What each process returned, of `kept(target, count, *args)`, or of a `Group` with options.
 
     Raises:
         ProcessFailure: if one raised, died or did not end in time; with every child's output.
@@ -319,22 +344,12 @@ def run(
     if options:
         with Group(target, count, *args, timeout=timeout, **options) as group:
             return group.results()
-    group = _kept.pop(count, None)
-    if group is None:
-        group = Group(target, count, *args, timeout=timeout)
-    else:
-        group.again(target, *args, timeout=timeout)
-    try:
-        results = group.results()
-    except BaseException:
-        group.close()
-        raise
-    _kept[count] = group
-    return results
+    with kept(target, count, *args, timeout=timeout) as group:
+        return group.results()
 
 
 def close() -> None:
-    """Ends the processes that `run` has kept."""
+    """Ends the processes that `kept` and `run` have kept."""
     while _kept:
         _kept.popitem()[1].close()
 

@@ -108,31 +108,19 @@ def test_another_configuration_is_refused_by_name():
         flax.serialization.from_bytes(state_of(make()), saved)
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        "import flax; from datarax.metrics import Mean; metric = Mean()",
-        "from datarax.metrics import Mean; import flax; metric = Mean()",
-        "from datarax.metrics import Mean; metric = Mean(); import flax; metric.update(1)",
-        "from datarax.metrics import Mean; metric = Mean(); import datarax.training",
-    ],
-)
-def test_flax_may_be_loaded_before_or_after(lines):
-    code = f"""
-{lines}
+ORDERS = [
+    "import flax; from datarax.metrics import Mean; metric = Mean()",
+    "from datarax.metrics import Mean; import flax; metric = Mean()",
+    "from datarax.metrics import Mean; metric = Mean(); import flax; metric.update(1)",
+    "from datarax.metrics import Mean; metric = Mean(); import datarax.training",
+]
+LOADS = """
 import flax
 saved = flax.serialization.to_bytes([metric])
 loaded, = flax.serialization.from_bytes([metric.reset()], saved)
 assert type(loaded) is type(metric), type(loaded)
-print("done")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
-
-
-def test_a_registration_of_the_user_is_kept():
-    code = """
-import sys
+OWN = """
 from datarax.metrics import Mean
 import flax
 class Own(Mean):
@@ -142,4 +130,29 @@ flax.serialization.register_serialization_state(
 )
 assert flax.serialization.to_state_dict(Own()) == {"x": 1}
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+IN_FORKS = """
+import os, sys, traceback, warnings
+import jax.numpy
+warnings.simplefilter("ignore")  # JAX warns of forks
+assert not {"flax", "datarax"} & set(sys.modules)
+for code in sys.argv[1:]:
+    pid = os.fork()
+    if not pid:
+        try:
+            exec(code, {"__name__": "__main__"})
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0, code
+print("done")
+"""
+
+
+def test_flax_may_be_loaded_before_or_after_and_a_registration_of_the_user_is_kept():
+    """Each order in a fork of one process that has loaded JAX, and neither of the two."""
+    codes = [*(order + LOADS for order in ORDERS), OWN]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_FORKS, *codes], capture_output=True, text=True, timeout=300
+    )
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
