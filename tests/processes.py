@@ -134,6 +134,7 @@ class Group:
         for rank in range(self.count):
             home = self._folder / str(rank)
             (home / "result").unlink()
+            (home / "marks").unlink(missing_ok=True)
             self._assign(home, target, args)
             self.tell(rank, _AGAIN)
 

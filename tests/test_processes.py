@@ -49,6 +49,16 @@ def test_a_failure_shows_every_output_and_does_not_wait_for_the_others():
     assert time.monotonic() - start < 60
 
 
+def test_the_processes_stay_until_one_of_them_fails_or_dies():
+    first = processes.run(os.getpid, 2)
+    assert processes.run(os.getpid, 2) == first
+    with processes.kept(_marks_then_hangs, 2, timeout=60) as group:
+        group.await_mark(0, "started")
+        group.kill(1)
+    assert not any(map(processes.alive, first))
+    assert not set(processes.run(os.getpid, 2)) & set(first)
+
+
 def test_killed_stopped_and_hung_processes_are_told_apart_and_end_with_the_group():
     with processes.Group(_marks_then_hangs, 3, join=False, timeout=60) as group:
         for rank in range(3):
