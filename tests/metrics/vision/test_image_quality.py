@@ -102,9 +102,8 @@ METRICS = {
 }
 
 
-@jax.jit
 def all_of(preds, target, weights):
-    """The value of each metric, and how many images it counted as invalid: one program."""
+    """The value of each metric, and how many images it counted as invalid."""
     metrics = [metric for metric, _ in METRICS.values()]
     seen = update_all(metrics, preds, target, weights=weights)
     return {
