@@ -188,6 +188,7 @@ def test_the_mean_with_an_infinite_ratio_is_infinite(rng):
     assert some.merge(none).compute() == some.compute()
 
 
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
 def test_images_that_cannot_be_used_or_have_no_score_are_invalid_and_counted(rng):
     preds, target = pixels(rng, "usual")
     target[0, 0, 0, 0] = np.inf
