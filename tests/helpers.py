@@ -21,6 +21,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from datarax import NotAddressableError
+from datarax._update_context import in_update
 
 AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 DTYPES = ("float32", "bfloat16", "float16", "int8", "int32", "uint8", "bool")
@@ -70,22 +71,29 @@ def optimized(function: Callable[..., Any]) -> Any:
     return jax.jit(function, compiler_options=options)
 
 
-@jax.jit
 def update(metric: Any, *args: Any, **kwargs: Any) -> Any:
-    """A metric or statistic after an update; a configuration is compiled once for all tests."""
-    return metric.update(*args, **kwargs)
+    """A metric or statistic after an update on the host, where nothing compiles.
+
+    As within `jit`, values are counted and not checked.
+    """
+    with in_update(checks="none"), np.errstate(all="ignore"):
+        return metric.update(*on_the_host(args), **on_the_host(kwargs))
 
 
-@jax.jit
 def update_all(metrics: Any, *args: Any, **kwargs: Any) -> list[Any]:
-    """Several metrics, each after the same update, in one program: XLA does common work once."""
-    return [metric.update(*args, **kwargs) for metric in metrics]
+    """Several metrics, each after the same update on the host."""
+    return [update(metric, *args, **kwargs) for metric in metrics]
+
+
+def value_of(metric: Any, *args: Any, **kwargs: Any) -> Any:
+    """The value after an update on the host."""
+    return update(metric, *args, **kwargs).compute()
 
 
 @jax.jit
-def value_of(metric: Any, *args: Any, **kwargs: Any) -> Any:
-    """The value after an update, in one program: for what is asked once."""
-    return metric.update(*args, **kwargs).compute()
+def compiled_update(metric: Any, *args: Any, **kwargs: Any) -> Any:
+    """`update` as a program, which is compiled once for all tests of a configuration."""
+    return metric.update(*args, **kwargs)
 
 
 @jax.jit

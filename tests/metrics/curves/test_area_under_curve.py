@@ -75,10 +75,10 @@ def exact_areas(preds, target, w):
     return won / (pos.sum(1) * neg.sum(1)), precision
 
 
-SETS, SIZE = 10_000, 20
+SETS, SIZE = 2_000, 20
 
 
-def test_bounds_hold_the_exact_value_of_ten_thousand_data_sets(rng):
+def test_bounds_hold_the_exact_value_of_two_thousand_data_sets(rng):
     kinds = rng.permutation(np.resize(list(KINDS), SETS))
     preds, target = (
         np.stack(x) for x in zip(*(scores_of(rng, k, SIZE) for k in kinds), strict=True)
@@ -94,7 +94,7 @@ def test_bounds_hold_the_exact_value_of_ten_thousand_data_sets(rng):
     found = jax.lax.map(bounds, (preds, target, w), batch_size=100)
     truths = exact_areas(preds, target, w)
     # scikit-learn is slow, and agrees.
-    for i in rng.choice(SETS, 500, replace=False):
+    for i in rng.choice(SETS, 100, replace=False):
         for score, truth in zip(AREAS.values(), truths, strict=True):
             assert abs(score(target[i], preds[i], sample_weight=w[i]) - truth[i]) < 1e-12
     # One rounding of a ratio of sums; then a dozen, of terms that are all positive.
@@ -205,7 +205,7 @@ def scores_around(rng, centre, scale, dtype=np.float32):
     return (centre + scale * z).astype(dtype), (z + rng.normal(size=z.size) > 0).astype(np.int32)
 
 
-@pytest.mark.parametrize("bits", [12, 14, 16])
+@pytest.mark.parametrize("bits", [12, 16])
 @pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
 @pytest.mark.parametrize("centre", [-1, 0.5, 1, 2])
 def test_scores_around_a_power_of_two_are_told_apart(rng, centre, scale, bits):
@@ -295,7 +295,8 @@ def test_exact_metrics_obey_the_laws(rng):
     config = {"num_labels": 2, "exact": True, "capacity": 512}
     members = {cls.__name__: cls(**config) for cls in AREAS}
     # The precision, its product, their sum, the quotient, and the mean over classes.
-    check_metric(datarax.Collection(members), batches, ulps=14, compare_states=False)
+    members = datarax.Collection(members)
+    check_metric(members, batches, ulps=14, compare_states=False, on_host=True)
 
 
 @pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
@@ -363,11 +364,9 @@ def test_a_score_is_a_score(rng, cls):
     for scores in (preds, 0.002 * (preds + 40) / 80, preds * 1e30):
         values = set()
         for size in (1, 8, 256):
-            metric = jax.lax.scan(
-                lambda metric, batch: (metric.update(*batch), None),
-                cls(),
-                (scores.astype(np.float32).reshape(-1, size), target.reshape(-1, size)),
-            )[0]
+            metric = cls()
+            for rows in np.split(np.arange(256), 256 // size):
+                metric = update(metric, scores[rows].astype(np.float32), target[rows])
             values.add(float(metric.compute()))
         (value,) = values
         np.testing.assert_allclose(value, want, rtol=1e-6)
@@ -386,7 +385,7 @@ def test_memory_is_constant():
 def test_billions_of_examples(rng):
     preds, target = scores_of(rng, "logits", 500)
     for cls in AREAS:
-        first = update(cls(), preds, target)
+        first = update(cls(bits=12), preds, target)
         metric = first
         for _ in range(30):  # 5e11 examples
             metric = metric.merge(metric)
@@ -552,7 +551,7 @@ def close_pairs(z, target):
     return close.mean()
 
 
-@pytest.mark.parametrize("classes", [2, 3, 100])
+@pytest.mark.parametrize("classes", [2, 3, 20])
 def test_logits_are_compared_by_their_softmax(rng, classes):
     size, configs = 1000, [("float32", 1, 0), ("float32", 1, 100), ("float32", 10, 0)]
     target = np.resize(np.arange(classes), size).astype(np.int32)
@@ -672,8 +671,8 @@ def test_perfect_separation_is_one_and_not_more(cls):
     # The sums of LogAUC are of float32 logarithms, of one sign. Each is rounded either way, by at
     # most an ulp; how depends on NumPy's code for the processor.
     least = 1 - 2**-23 if cls is LogAUC else 1
-    for negatives in (1, 2, 3, 7, 50, 333):
-        for positives in (1, 3, 10):
+    for negatives in (1, 3, 7, 333):
+        for positives in (1, 10):
             target = np.repeat([0, 1], [negatives, positives])
             seen = cls().update(np.linspace(-1, 1, target.size, dtype=np.float32), target)
             values = [seen.results(), *map(float, seen.bounds()), float(seen.compute())]

@@ -13,7 +13,7 @@ import sklearn.metrics
 import datarax
 from datarax.metrics import BrierScore, HingeLoss, LogLoss, Perplexity
 from datarax.testing import assert_within_ulps
-from tests.helpers import merge, softmax, update, value_of, x64
+from tests.helpers import softmax, update, value_of, x64
 from tests.registry.probabilistic import surprises
 
 N, C = 64, 5
@@ -255,7 +255,7 @@ def test_weights_may_be_by_sequence_or_by_token():
 def test_counts_do_not_stall():
     metric = update(Perplexity(), jnp.zeros((2, 3, 4)), jnp.ones((2, 3), jnp.int32))
     for _ in range(31):
-        metric = merge(metric, metric)
+        metric = metric.merge(metric)
     metric = update(metric, jnp.zeros((2, 3, 4)), jnp.ones((2, 3), jnp.int32))
     assert float(metric.statistic.weight.exact) == 6 * 2.0**31 + 6
     assert_within_ulps(metric.compute(), 4.0, 2)

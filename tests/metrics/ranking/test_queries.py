@@ -10,7 +10,7 @@ import sklearn.metrics
 
 import datarax
 from datarax import metrics
-from datarax.testing import assert_within_ulps, check_metric
+from datarax.testing import assert_within_ulps
 from tests.helpers import update
 from tests.registry import BATCH, Case
 from tests.registry.ranking import CASES, DOCUMENTS, HARD, QUERIES, K, recommendations
@@ -220,20 +220,3 @@ def test_a_long_tie_and_a_long_query(rng):
     values = update(collection, preds=preds, target=half).compute()
     np.testing.assert_allclose(values["mrr"], (first / place).sum(), rtol=1e-6)
     np.testing.assert_allclose(values["hit"], 1 - chances[100], rtol=1e-6)
-
-
-def test_laws_of_recommendations(rng):
-    # Their updates are their own, unlike those of the metrics of relevance.
-    members = {
-        "coverage": metrics.CatalogCoverage(num_items=9, k=2),
-        "diversity": metrics.IntraListDiversity(k=2),
-    }
-    batches = [
-        {
-            "preds": rng.normal(size=(8, 4)).astype(np.float32),
-            "items": rng.integers(0, 9, (8, 4)).astype(np.int32),
-            "embeddings": rng.normal(size=(8, 4, 3)).astype(np.float32),
-        }
-        for _ in range(3)
-    ]
-    check_metric(datarax.Collection(members), batches, ulps=8)

@@ -1,6 +1,5 @@
 """Regression at any scale of values and of weights, and of normalised weights."""
 
-import jax
 import numpy as np
 import pytest
 import scipy.stats
@@ -17,16 +16,11 @@ from datarax.metrics import (
     SpearmanCorrCoef,
     Std,
 )
-from tests.helpers import merge, update
+from tests.helpers import update
 
 SIZE = 32
 SCALES = (1e-30, 1e-20, 1.0, 1e19, 1e30, 1e37)
 WEIGHT_SCALES = (1e-30, 1.0, 1e30)
-
-
-@jax.jit
-def read(metric):
-    return metric.value_and_bounds()
 
 
 def halves(metric, preds, target, w=None):
@@ -35,7 +29,7 @@ def halves(metric, preds, target, w=None):
     weights = [{} if w is None else {"weights": np.float32(w[r])} for r in rows]
     parts = [update(metric, preds[r], target[r], **k) for r, k in zip(rows, weights, strict=True)]
     both = update(parts[0], preds[rows[1]], target[rows[1]], **weights[1])
-    return [merge(*parts).compute(), both.compute()]
+    return [parts[0].merge(parts[1]).compute(), both.compute()]
 
 
 def positive(rng, scale):
@@ -85,7 +79,7 @@ def test_d2_pinball_near_the_greatest_float(rng, metric):
         want = sklearn.metrics.d2_pinball_score(
             np.float64(target), np.float64(preds), alpha=metric.q, sample_weight=np.float32(w)
         )
-        value, (lower, upper) = read(seen)
+        value, (lower, upper) = seen.value_and_bounds()
         assert lower - 1e-6 <= want <= upper + 1e-6
         assert lower <= value <= upper < 1
         assert upper - lower < 0.1
@@ -110,9 +104,9 @@ def test_one_row_is_a_single_example_and_not_a_small_total_weight(rng):
         # A weight is a repetition.
         repeated = update(metrics, preds=preds, target=target, weights=np.float32([2, 0, 0, 0]))
         assert set(map(float, several.compute().values())) == {value}
-        assert set(map(float, merge(single, single).compute().values())) == {value}
+        assert set(map(float, single.merge(single).compute().values())) == {value}
         assert set(map(float, repeated.compute().values())) == {value}
-        for seen in (single, mask, merge(single, metrics)):
+        for seen in (single, mask, single.merge(metrics)):
             assert np.isnan(list(seen.compute().values())).all()
     preds, target = positive(rng, 1.0)
     w = normalised(rng, SIZE)
@@ -145,12 +139,12 @@ def test_degrees_of_freedom_near_zero(rng):
 
 def test_rank_correlation_of_a_constant_with_float_weights(rng):
     for scale in WEIGHT_SCALES:
-        w = (rng.uniform(0.1, 1, (16, SIZE)) * scale).astype(np.float32)
+        w = (rng.uniform(0.1, 1, (4, SIZE)) * scale).astype(np.float32)
         constant, x = np.full(SIZE, 3, np.float32), np.float32(rng.normal(size=SIZE))
         for preds, target in ((constant, x), (x, constant), (constant, constant)):
             for weights in w:
                 seen = update(SpearmanCorrCoef(bits=6), preds, target, weights=weights)
-                value, bounds = read(seen)
+                value, bounds = seen.value_and_bounds()
                 assert np.isnan([value, *bounds]).all()
 
 
@@ -174,7 +168,7 @@ def test_integers_that_differ_by_one_and_that_floats_round(rng, dtype):
     ):
         for got in halves(metric, preds, target):
             assert float(got) == pytest.approx(want, abs=1e-5 * (1 + abs(1 - want)))
-        _, bounds = read(update(update(metric, preds, target), preds, target))
+        _, bounds = update(update(metric, preds, target), preds, target).value_and_bounds()
         np.testing.assert_allclose(bounds, want, rtol=0, atol=1e-5 * (1 + abs(1 - want)))
 
 
@@ -189,7 +183,7 @@ def test_bins_of_integers_are_joined_and_hold_the_value(rng):
         (SpearmanCorrCoef(bits=6), float(scipy.stats.spearmanr(p, t)[0])),
     ):
         one = update(update(metric, *near), *far)
-        for seen in (one, merge(update(metric, *near), update(metric, *far))):
-            value, (lower, upper) = read(seen)
+        for seen in (one, update(metric, *near).merge(update(metric, *far))):
+            value, (lower, upper) = seen.value_and_bounds()
             assert lower - 1e-5 <= want <= upper + 1e-5
             assert lower <= value <= upper
