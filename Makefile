@@ -25,7 +25,7 @@ QUICK := tests/test_explicit_axes.py tests/distributed/test_metrics_global.py \
 .PHONY: help demo test test-everywhere test-long test-quick test-optimized test-oldest test-newest test-newest-quick \
   test-wheel check \
   format docs browser \
-  bench bench-peers bench-gpu operations mutants clean
+  bench bench-peers bench-gpu operations mutants known-faults clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -106,6 +106,9 @@ operations: $(VENV)/.ready ## Count the operations of the programs that update a
 
 mutants: $(VENV)/.ready ## Change one token at a time, and see whether a test notices
 	$(BIN)/python -m tests.mutants
+
+known-faults: $(VENV)/.ready ## Put known faults in, and name the test that finds each; after tests were removed
+	$(BIN)/python -m tests.known_faults
 
 clean: ## Remove what was built, the virtual environments included
 	rm -rf $(VENV) .venv-demo $(OLDEST) $(NEW) $(PEERS) $(WHEEL) site build dist datarax-demo .pytest_cache .ruff_cache .hypothesis

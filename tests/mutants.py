@@ -8,13 +8,17 @@ import argparse
 import ast
 import copy
 import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+
+import pytest
 
 from datarax.algebra.state import State, walk
 from tests.registry import GROUPS
@@ -165,30 +169,51 @@ def main() -> int:
     chosen = random.Random(args.seed).sample(found, min(args.sample, len(found)))
     print(f"{len(chosen)} of {len(found)} mutants, seed {args.seed}", flush=True)
     survivors = []
-    with tempfile.TemporaryDirectory() as folder:
-        copied = Path(folder)
-        for part in ("datarax", "tests", "docs"):
-            shutil.copytree(ROOT / part, copied / part)
-        for part in ("pyproject.toml", "README.md"):
-            shutil.copy(ROOT / part, copied / part)
+    with copied() as folder:
         for target, tree, number, what in sorted(chosen, key=lambda c: (c[0], c[2])):
-            original = (ROOT / target).read_text()
-            (copied / target).write_text(mutated(tree, number))
-            killed = not _passes(copied, tests_of[target])
-            (copied / target).write_text(original)
+            killed = found_by(folder, {target: mutated(tree, number)}, tests_of[target])
             print(f"{'killed  ' if killed else 'SURVIVED'} {target}:{what}", flush=True)
             survivors += [] if killed else [f"{target}:{what}"]
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants killed")
     return 0
 
 
-def _passes(folder: Path, tests: list[str]) -> bool:
+@contextmanager
+def copied() -> Iterator[Path]:
+    """A copy of the tree, for the time of the block."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in ("datarax", "tests", "docs"):
+            shutil.copytree(ROOT / part, folder / part)
+        for part in ("pyproject.toml", "README.md"):
+            shutil.copy(ROOT / part, folder / part)
+        yield folder
+
+
+def found_by(folder: Path, texts: dict[str, str], tests: list[str]) -> str:
+    """The first test that fails in a copy of the tree, if files have these texts; "" if none does.
+
+    What ends the tests themselves, or takes too long, counts as found.
+    """
+    originals = {target: (folder / target).read_text() for target in texts}
+    for target, text in texts.items():
+        (folder / target).write_text(text)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, timeout=600, check=False)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=600, check=False
+        )
     except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+        return "the time limit"
+    finally:
+        for target, text in originals.items():
+            (folder / target).write_text(text)
+    if done.returncode == pytest.ExitCode.OK:
+        return ""
+    if done.returncode in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(f"{tests}: {done.stdout}{done.stderr}")
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return failed[1] if failed else f"exit {done.returncode}"
 
 
 if __name__ == "__main__":

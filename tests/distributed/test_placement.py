@@ -118,6 +118,16 @@ def test_wide_integers_never_wrap():
 # On several processes.
 
 
+def test_programs_run_where_the_arrays_are_though_another_mesh_is_set():
+    few = make_mesh("auto", {"data": 2})
+    copies = per_device(Mean(), few, "data")
+    with jax.set_mesh(make_mesh("auto", {"data": 8})):
+        copies = copies.update(np.arange(8, dtype=np.float32))
+        both = copies.merge(copies).sync()
+        assert both.results() == copies.results() == 3.5
+        assert both.merge(both).results() == 3.5
+
+
 def gathered(streams, order):
     """What this process holds of the global arrays, and the mean over all of them."""
     rank = jax.process_index()

@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 import datarax
 from datarax import Bootstrap, Collection, Sliced, metrics
+from datarax.statistics import WeightedTotal
 from datarax.wrappers.bootstrap import poisson_counts
 from tests.helpers import bits, make_mesh, optimized, place
 
@@ -101,6 +102,27 @@ def test_replicas_are_the_metric_of_repeated_rows(metric, draw, weighted, rng):
         rows = np.repeat(np.arange(size), counts.astype(int))
         want = metric.update(**{name: x[rows] for name, x in batch.items()}).compute()
         np.testing.assert_allclose(value, want, rtol=2e-6, atol=1e-6)
+
+
+class MeanByPeak(datarax.Metric):
+    """Of a user: it keeps a maximum beside other data."""
+
+    mean = WeightedTotal()
+    peak = datarax.MetricAccumulator(-jnp.inf, "max")
+
+    def update(self, values):
+        return self.replace(mean=self.mean.update(values), peak=self.peak.update(values))
+
+    def compute(self):
+        return self.mean.mean / self.peak.value
+
+
+def test_replicas_within_jit_have_the_maxima_of_their_rows(rng):
+    values, index = rng.uniform(1, 9, 12).astype(np.float32), np.arange(12)
+    seen = jax.jit(lambda m: m.update(values, index=index))(Bootstrap(MeanByPeak(), 6))
+    for counts, value in zip(counts_of(index, 6), values_of(seen), strict=True):
+        rows = np.repeat(values, counts.astype(int))
+        np.testing.assert_allclose(value, rows.mean() / rows.max(), rtol=1e-5)
 
 
 def test_scores_of_a_table_within_jit(rng):
