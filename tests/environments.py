@@ -114,8 +114,46 @@ def in_vmap(members: Members) -> Read:
     return read(jax.tree.map(lambda x: x[0], states))
 
 
+# Only traced: what JAX refuses in an environment it refuses here, and nothing is compiled.
+
+
+def traced_in_jit(members: Members) -> Read:
+    members = members.traceable
+    jax.eval_shape(folded_and_read, members.make(), members.batches[:2])
+    return {}
+
+
+def folded_and_read(metric: datarax.Metric, batches: list[Any]) -> Any:
+    """A second update finds the state where the first left it."""
+    for batch in batches:
+        metric = fold(metric, batch)
+    metric = metric.sync() if metric.owns_mesh else metric
+    return metric, metric.compute()
+
+
+def traced_sharded(kind: str, members: Members) -> Read:
+    members = placed(members.traceable, kind)
+    batches = members.on_mesh(mesh_of(kind))[:2]
+    jax.eval_shape(folded_and_read, members.make(), batches)
+    return {}
+
+
+def traced_per_device(kind: str, members: Members) -> Read:
+    mesh = mesh_of(kind)
+    copies = datarax.per_device(members.traceable.make(), mesh, "data")
+    jax.eval_shape(folded_and_read, copies, members.traceable.on_mesh(mesh)[:2])
+    return {}
+
+
+def lowered_for_export(members: Members) -> Read:
+    members = members.traceable
+    program, leaves, flat, _ = flat_update(members)
+    jax.export.export(program)(leaves, flat[0])
+    return {}
+
+
 def traced_in_scan_and_vmap(members: Members) -> Read:
-    """Only traced: a mesh that is set changes the types of arrays, and not what is computed."""
+    """A mesh that is set changes the types of arrays, and not what is computed."""
     members = members.traceable
     metric, batches = members.make(), stack(members.batches)
     jax.eval_shape(scanned, metric, batches)
@@ -283,19 +321,24 @@ def with_debug_nans(members: Members) -> Read:
 
 def exported(members: Members) -> Read:
     """A step that is exported, and called from what was exported."""
-    members = members.traceable
-    batches = members.batches
-    leaves, structure = jax.tree.flatten(members.make())
-
-    def update(leaves: list[Any], batch: Any) -> list[Any]:
-        return jax.tree.leaves(fold(structure.unflatten(leaves), given.unflatten(batch)))
-
-    # Only plain containers can be exported.
-    flat, given = [jax.tree.leaves(batch) for batch in batches], jax.tree.structure(batches[0])
-    program = jax.jit(jax.export.export(jax.jit(update))(leaves, flat[0]).call)
+    update, leaves, flat, structure = flat_update(members.traceable)
+    program = jax.jit(jax.export.export(update)(leaves, flat[0]).call)
     for batch in flat:
         leaves = program(leaves, batch)
     return read(structure.unflatten(leaves))
+
+
+def flat_update(members: Members) -> tuple[Any, list[Any], list[list[Any]], Any]:
+    """An update of plain containers, as only these can be exported; and its arguments."""
+    batches = members.batches
+    leaves, structure = jax.tree.flatten(members.make())
+    flat, given = [jax.tree.leaves(batch) for batch in batches], jax.tree.structure(batches[0])
+
+    @jax.jit
+    def update(leaves: list[Any], batch: Any) -> list[Any]:
+        return jax.tree.leaves(fold(structure.unflatten(leaves), given.unflatten(batch)))
+
+    return update, leaves, flat, structure
 
 
 def inside_set_mesh(environment: Environment, kind: str, on_mesh: bool = False) -> Environment:
@@ -340,3 +383,33 @@ ENVIRONMENTS: Mapping[str, Environment] = {
     "set_mesh, per_device, Auto": inside_set_mesh(partial(per_device, "auto"), "auto"),
     "set_mesh, per_device, Explicit": inside_set_mesh(partial(per_device, "explicit"), "explicit"),
 }
+
+OF_OPERATIONS = (
+    "outside jit",
+    "x64",
+    "jax_debug_nans",
+    "global arrays, Auto",
+    "set_mesh, outside jit",
+    "set_mesh, scan and vmap, Auto",
+    "set_mesh, scan and vmap, Explicit",
+)
+"""The environments whose values depend on operations, which run on all that hold one.
+
+What the others add depends on the states alone, so they run on the cases that hold these. The laws
+of programs compare `jit`, `scan`, `vmap` and `per_device` for all operations.
+"""
+
+TRACED: Mapping[str, Environment] = {
+    "traced, jax.export": lowered_for_export,
+    "traced, per_device, Explicit": partial(traced_per_device, "explicit"),
+    "traced, set_mesh, jit": inside_set_mesh(traced_in_jit, "auto", on_mesh=True),
+    **{
+        f"traced, set_mesh, {name}, {kind.title()}": inside_set_mesh(partial(run, kind), kind)
+        for name, run in {"global arrays": traced_sharded, "per_device": traced_per_device}.items()
+        for kind in ("auto", "explicit")
+    },
+}
+"""The environments that may refuse an operation: for all that are not compiled there.
+
+`test_explicit_axes.py` traces every metric on global arrays without a mesh that is set.
+"""

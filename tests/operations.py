@@ -7,6 +7,7 @@ only renames values. `--write` records the traced ones in `operations.json`, whe
 """
 
 import argparse
+import inspect
 import json
 import re
 import warnings
@@ -17,6 +18,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from datarax.algebra.device_merge import Positioned
+from datarax.algebra.leaf_state import LeafState
+from datarax.algebra.row_merge import MergesRows
 from datarax.algebra.state import walk
 from datarax.metrics.base import Metric, read
 from tests.registry import BATCH, CASES, CHOSEN, Case
@@ -42,9 +46,26 @@ def traced(function: Any, args: tuple[Any, ...]) -> list[str]:
 
 
 def what_the_engine_sees(case: Case, operations: Iterable[str]) -> set[str]:
-    """The kinds of operations of a case, and the classes of the states that hold its arrays."""
+    """The kinds of operations of a case, and those of the states that hold its arrays."""
     states = walk(case.traceable())
-    return {*operations, *(type(s).__name__ for s in states if not isinstance(s, Metric))}
+    names = {type(s).__name__ for s in states if not isinstance(s, Metric)}
+    return {*operations, *names, *how_states_travel(case)}
+
+
+# What the engine calls of a state, to merge, reset, save, and carry it over devices.
+CALLED = {x for base in (LeafState, MergesRows, Positioned) for x in dir(base) if x[0] != "_"}
+
+
+def how_states_travel(case: Case) -> set[str]:
+    """The methods by which the states of a case merge and travel, and what each of them holds."""
+    found = set()
+    for each in walk(case.traceable()):
+        methods = inspect.getmembers(type(each), inspect.isfunction)
+        found |= {method.__qualname__ for name, method in methods if name in CALLED}
+        if isinstance(each, LeafState):
+            how = f"{type(each).combine.__qualname__} {getattr(each, 'reduce_op', '')}"
+            found |= {f"{how} of {x.dtype}" for x in jax.tree.leaves(each)}
+    return found
 
 
 def representatives(seen: Mapping[str, set[str]]) -> list[str]:

@@ -1,8 +1,9 @@
 """Every metric and every wrapper in every environment that the documentation promises.
 
 What an environment does depends on the states and the operations of a metric alone. So `make test`
-runs the representatives of the registry, which hold all of these, and all wrappers;
-`DATARAX_TEST_EVERYWHERE=1` runs every metric.
+runs the representatives of the registry, which hold all of these, and all wrappers. Those that hold
+every state run in all environments; those that hold every operation where values depend on it, and
+are traced where JAX may refuse it. `DATARAX_TEST_EVERYWHERE=1` runs every metric in all.
 
 Many metrics are in one collection, so that an environment costs one program of each kind for all of
 them. If that fails, each metric is run alone, and the failure names those at fault. The values are
@@ -12,7 +13,7 @@ counts, and floats within the tolerance of the laws.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import jax
@@ -23,7 +24,17 @@ import datarax
 from datarax.metrics.base import arguments
 from datarax.testing import assert_within_ulps
 from tests.conftest import seed
-from tests.environments import ENVIRONMENTS, PAIR, Environment, Members, Read, outside_jit
+from tests.environments import (
+    ENVIRONMENTS,
+    OF_OPERATIONS,
+    PAIR,
+    TRACED,
+    Environment,
+    Members,
+    Read,
+    outside_jit,
+)
+from tests.operations import how_states_travel, representatives
 from tests.registry import BATCH, CASES, EVERYWHERE, REPRESENTATIVES, Case
 from tests.registry.case import widened
 from tests.registry.entries import WRAPPERS
@@ -241,9 +252,11 @@ def chunks() -> dict[str, Chunk]:
     """All metrics and all wrappers, those of one kind of inputs side by side."""
     cases = sorted((c for c in FIRST if c.inputs.rows and not c.host), key=lambda c: c.inputs.id)
     parts = [cases[i : i + TOGETHER] for i in range(0, len(cases), TOGETHER)]
+    holding = [] if EVERYWHERE else representatives({c.id: how_states_travel(c) for c in cases})
     tasks = [x for name, x in WRAPPERS.items() if name not in (*ALONE, LAYOUT)]
     return (
         {f"catalogue {i}": Chunk(cases=part) for i, part in enumerate(parts)}
+        | {"states": Chunk(cases=[case for case in cases if case.id in holding])}
         | {"texts": Chunk(cases=[case for case in FIRST if case.host])}
         | {"steps": Chunk(cases=[case for case in FIRST if not case.inputs.rows])}
         | {"wrappers": Chunk(entries=tasks)}
@@ -254,6 +267,19 @@ def chunks() -> dict[str, Chunk]:
 CHUNKS = chunks()
 
 
+def environments_of(name: str) -> Mapping[str, Environment]:
+    """Where the metrics of a chunk run: each operation is in "catalogue", each state in "states".
+
+    So no state and no operation is left out of an environment in which it matters.
+    """
+    if name.startswith("catalogue") and not EVERYWHERE:
+        return {each: ENVIRONMENTS[each] for each in OF_OPERATIONS} | TRACED
+    if name == "states":
+        left = {} if EVERYWHERE else ENVIRONMENTS.keys() - {*OF_OPERATIONS}
+        return {each: run for each, run in ENVIRONMENTS.items() if each in left}
+    return ENVIRONMENTS
+
+
 @pytest.fixture(scope="module", autouse=True)
 def pair():
     """Closes the processes of the environment of two."""
@@ -261,19 +287,23 @@ def pair():
     PAIR.close()
 
 
-@pytest.fixture(scope="module", params=CHUNKS)
-def chunk(request: pytest.FixtureRequest) -> Chunk:
+@cache
+def prepared(name: str) -> Chunk:
     """The metrics of one chunk, with the same data in all environments."""
-    chunk = chunks()[request.param]
+    chunk = CHUNKS[name]
     chunk.seed = seed()
     chunk.prepare(np.random.default_rng(chunk.seed))
     return chunk
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_everywhere(chunk, environment):
+@pytest.mark.parametrize(
+    ("name", "environment"),
+    [(name, environment) for name in CHUNKS for environment in environments_of(name)],
+)
+def test_everywhere(name, environment):
+    chunk = prepared(name)
     print(f"to repeat the data: DATARAX_TEST_SEED={chunk.seed}")
-    run = ENVIRONMENTS[environment]
+    run = (ENVIRONMENTS | TRACED)[environment]
     if any(part in environment for name in chunk.names for part in REFUSED.get(name, ())):
         with pytest.raises(datarax.MetricTypeError, match="|".join(chunk.names)):
             run(chunk.members)

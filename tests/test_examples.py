@@ -74,14 +74,13 @@ def _first_program(page: str) -> str:
     return printed(_first_block(page)["code"], page, {"__name__": "__main__"})
 
 
-@pytest.mark.parametrize(
-    ("page", "on_all"), [("several-processes.md", False), ("generated-text.md", True)]
-)
-def test_recipes_on_several_processes(page, on_all):
-    prints = _first_block(page)["prints"]
-    first, *others = processes.run(_first_program, 3, page)
-    assert first == prints
-    assert others == [prints if on_all else ""] * 2
+def test_recipes_on_several_processes():
+    alone, together = "several-processes.md", "generated-text.md"
+    with processes.Group(_first_program, 3, alone) as group:
+        prints = _first_block(alone)["prints"]
+        assert group.results() == [prints, "", ""]
+        group.again(_first_program, together)  # the same processes: they import JAX only once
+        assert group.results() == [_first_block(together)["prints"]] * 3
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=relative)

@@ -5,8 +5,6 @@ Which operations do so differs between versions of jax. So every metric is trace
 check the numbers, for some of the metrics.
 """
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,26 +48,31 @@ def everything(metric, batch):
 
 
 def layouts_of(name):
-    """The dtypes, layouts and weights: one for each group, all of them for representatives."""
+    """Metrics, dtypes, layouts and weights: each metric with one of them.
+
+    The representatives have each layout, and each pair of a layout, a dtype, and weights or none.
+    """
     weighted = {"weights": jnp.ones(BATCH, jnp.float32)}
-    if name not in ENGINE_GROUPS:
-        return [("float32", LAYOUTS[0], weighted)]
-    return itertools.product(("float32", "bfloat16"), LAYOUTS, ({}, weighted))
+    yield BUNDLES[name], "float32", LAYOUTS[0], weighted
+    if name in ENGINE_GROUPS:
+        one = ENGINE_BUNDLES[name]
+        yield one, "bfloat16", LAYOUTS[0], {}
+        yield one, "float32", LAYOUTS[1], {}
+        yield one, "bfloat16", LAYOUTS[1], weighted
+        yield one, "float32", LAYOUTS[2], weighted
+        yield one, "bfloat16", LAYOUTS[2], {}
 
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_every_metric_is_traced(name, rng):
     group = GROUPS[name]
     drawn = group[0].inputs.draw(rng, BATCH)
-    for dtype, (axes, spec), weights in layouts_of(name):
+    for bundle, dtype, (axes, spec), weights in layouts_of(name):
         halves = {key: x.astype(dtype) for key, x in drawn.items() if x.dtype == np.float32}
-        if dtype == "bfloat16" and not halves:
-            continue
         batch = jax.tree.map(jnp.asarray, arrays_of(group, drawn | halves))
         # What is counted of a text is made on the host: only its rows are ever sharded.
         if "model" in axes and (group[0].host or all(x.ndim == 1 for x in batch.values())):
             continue
-        bundle = BUNDLES[name] if len(weights) else ENGINE_BUNDLES[name]
         jax.eval_shape(everything, bundle, fitting(batch | weights, axes, spec))
 
 

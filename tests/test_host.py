@@ -44,6 +44,7 @@ def test_a_batch_in_which_nothing_counts_changes_nothing(case, rng):
     empty = case.traceable()
     arrays = empty.arguments_from(case.arrays(case.inputs.draw(rng, BATCH)))
     used = empty.update(**arrays)
+    expected = jax.tree.leaves(used.compute())
     batches = []
     if any(route.argument == "weights" for route in empty.routes()):
         weights = arrays.get("weights", np.ones(BATCH if case.inputs.rows else ()))
@@ -55,8 +56,14 @@ def test_a_batch_in_which_nothing_counts_changes_nothing(case, rng):
         for x, start in zip(jax.tree.leaves(nothing), jax.tree.leaves(empty), strict=True):
             assert (x.dtype, np.shape(x)) == (start.dtype, np.shape(start))
         for both in (nothing.merge(used), used.merge(nothing), used.update(**batch)):
-            for x, y in zip(*(jax.tree.leaves(m.compute()) for m in (both, used)), strict=True):
+            if bits(both) == bits(used):
+                continue  # equal states have equal values
+            for x, y in zip(jax.tree.leaves(both.compute()), expected, strict=True):
                 np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+def bits(metric):
+    return [(x.dtype, np.shape(x), x.tobytes()) for x in jax.tree.leaves(metric)]
 
 
 def test_an_interval_compiles_nothing(rng, programs):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import jax
 import jax.numpy as jnp
@@ -164,12 +164,12 @@ class Subject:
         """`a.merge(b)`, in a compiled program or on the host."""
         return a.merge(b) if self.on_host else merge(a, b)
 
-    @property
+    @cached_property
     def used(self) -> Metric:
         """The metric updated with all calls."""
         return self.fold(self.calls)
 
-    @property
+    @cached_property
     def stacked(self) -> PyTree:
         """All calls stacked along a new leading axis."""
         return on_host(lambda *xs: np.stack(xs), *self.calls)
