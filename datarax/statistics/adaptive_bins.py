@@ -123,11 +123,11 @@ class AdaptiveBins(Positioned, LeafState):
         return DyadicGrid.of(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
 
     @folding
-    def add(self, x: jax.Array, w: jax.Array, row: jax.Array | None = None) -> Self:
+    def add(self, x: PyTree, w: jax.Array, row: jax.Array | None = None) -> Self:
         """Adds values: see `plus_rows`."""
         return in_one_pass(self.plus_rows(x, w, row))[0]
 
-    def plus_rows(self, x: jax.Array, w: jax.Array, row: jax.Array | None = None) -> Fold:
+    def plus_rows(self, x: PyTree, w: jax.Array, row: jax.Array | None = None) -> Fold:
         """This with values added, each with its weight. It waits for their range.
 
         Args:
