@@ -79,14 +79,15 @@ def representatives(seen: Mapping[str, set[str]]) -> list[str]:
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
     for equation in jaxpr.eqns:
-        inner = [x for value in equation.params.values() for x in _jaxprs(value)]
+        inner = [x for value in equation.params.values() for x in jaxprs_in(value)]
         for each in inner:
             yield from _equations(each)
         if not inner:
             yield equation
 
 
-def _jaxprs(value: Any) -> Iterator[Any]:
+def jaxprs_in(value: Any) -> Iterator[Any]:
+    """The programs in a parameter of an equation."""
     for each in value if isinstance(value, tuple | list) else (value,):
         each = getattr(each, "jaxpr", each)
         if hasattr(each, "eqns"):

@@ -1,5 +1,7 @@
 """Weights of values in bins that adapt to their range; `WideBins`: also of 32-bit integers."""
 
+import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -12,9 +14,10 @@ from datarax._xp import at, lax, on_host, xp
 from datarax.algebra.device_merge import Positioned
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import LeafState, Travel
+from datarax.algebra.one_pass import Fold, Term, done, in_one_pass
 from datarax.algebra.replication import folding
 from datarax.distributed.collectives import replicated
-from datarax.distributed.merge_ops import MetricReduceOp
+from datarax.distributed.merge_ops import MetricReduceOp, Parts
 from datarax.numerics.digit_sums import sum_doubles
 from datarax.numerics.double_float import DoubleFloat, concatenate, has_wide, stack
 from datarax.numerics.dyadic_grid import SPECIAL, DyadicGrid, WideGrid
@@ -30,8 +33,6 @@ Tables = dict[str, PyTree]
 """The arrays of a state that are laid out by its bins, by name."""
 Places = tuple[jax.Array, jax.Array]
 """The class, and the place on another grid, of each place of a grid: both (size, slots)."""
-Extremes = tuple[jax.Array, ...]
-"""The maxima of -x and of x in each bin, (2, size, slots): one array, or a double-float."""
 
 
 class Contents(NamedTuple):
@@ -81,8 +82,10 @@ class AdaptiveBins(Positioned, LeafState):
     """The weights, of shape (rows, size, slots), in the places of the grid."""
     reach: MetricAccumulator = state()
     """The minima of x and of -x over the finite values of each class, (2, size)."""
-    extremes: MetricAccumulator = state()
-    """The maxima of -x and of x in each bin, (2, size, slots); only with `keeps_extremes`."""
+    negated: MetricAccumulator = state()
+    """The maximum of -x in each bin, (size, slots); only with `keeps_extremes`."""
+    greatest: MetricAccumulator = state()
+    """The maximum of x in each bin, (size, slots); only with `keeps_extremes`."""
 
     def __post_init__(self) -> None:
         bits = self.bits
@@ -99,8 +102,10 @@ class AdaptiveBins(Positioned, LeafState):
             "reach": MetricAccumulator(nothing, MetricReduceOp.min),
         }
         if self.keeps_extremes:
-            nothing = np.broadcast_to(-np.inf, (2, self.size, slots))
-            empty["extremes"] = MetricAccumulator(nothing, MetricReduceOp.max)
+            # An array for each, so that a scatter into one need not wait for that into the other.
+            nothing = np.broadcast_to(-np.inf, (self.size, slots))
+            greatest = MetricAccumulator(nothing, MetricReduceOp.max)
+            empty |= {"negated": greatest, "greatest": greatest}
         return empty
 
     @property
@@ -118,8 +123,12 @@ class AdaptiveBins(Positioned, LeafState):
         return DyadicGrid.of(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
 
     @folding
-    def add(self, x: jax.Array, w: jax.Array, row: jax.Array | None = None) -> Self:
-        """Adds values, each with its weight.
+    def add(self, x: PyTree, w: jax.Array, row: jax.Array | None = None) -> Self:
+        """Adds values: see `plus_rows`."""
+        return in_one_pass(self.plus_rows(x, w, row))[0]
+
+    def plus_rows(self, x: PyTree, w: jax.Array, row: jax.Array | None = None) -> Fold:
+        """This with values added, each with its weight. It waits for their range.
 
         Args:
             x: of shape (N, size), in the default float dtype; any value where the weight is zero,
@@ -132,51 +141,55 @@ class AdaptiveBins(Positioned, LeafState):
             for start in range(0, x.shape[0], rows):
                 part = slice(start, start + rows)
                 self = self.add(x[part], w[part], None if row is None else row[part])
-            return self
+            return done(self)
         # All arrays get one type, on an `Explicit` mesh that of the batch.
         x, w, row, self = replicated((x, w, row, self))
         x = x.astype(self.reach.dtype) if hasattr(x, "astype") else x
         counted = xp.broadcast_to(w.astype(xp.bool_), x.shape)
-        x, bins, grid = self.covering(x, counted)
-        slots = grid.slots
-        place = grid.place(x) + xp.arange(self.size, dtype=xp.int32)[None, :] * slots
-        end = xp.int32(self.size * slots * max(2, self.rows))
-        place = xp.where(counted, place, end)  # those that do not count are dropped
-        # Without a barrier, the compiler would compute the places again for each scatter.
-        place = lax.optimization_barrier(place)
-        changes: dict[str, PyTree] = {}
-        if self.keeps_extremes:
-            changes["extremes"] = bins.extremes_with(place, x)
-        if row is not None:
-            place = place + row.astype(xp.int32) * (self.size * slots)
-        w = counted if w.dtype == xp.bool_ else xp.broadcast_to(w, x.shape)
-        return bins.with_parts(changes | {"counts": bins.counts.add_below_full(place, w)})
 
-    def extremes_with(self, place: jax.Array, x: jax.Array) -> MetricAccumulator:
+        def placed(x: Any, bins: Self, grid: DyadicGrid) -> Self:
+            slots = grid.slots
+            place = grid.place(x) + xp.arange(self.size, dtype=xp.int32)[None, :] * slots
+            end = xp.int32(self.size * slots * self.rows)
+            place = xp.where(counted, place, end)  # those that do not count are dropped
+            changes = bins.extremes_with(place, x) if self.keeps_extremes else {}
+            if row is not None:
+                place = place + row.astype(xp.int32) * (self.size * slots)
+            weights = counted if w.dtype == xp.bool_ else xp.broadcast_to(w, x.shape)
+            return bins.with_parts(changes | {"counts": bins.counts.add_below_full(place, weights)})
+
+        return self.covering(x, counted, placed)
+
+    def extremes_with(self, place: jax.Array, x: Any) -> dict[str, PyTree]:
         """The extremes, updated with values (N, size) at these places of the flattened tables."""
-        both = xp.stack([place, place + self.size * self.slots])
-        return extreme_at(self.extremes, both, xp.stack([-x, x]))
+        return {
+            "negated": extreme_at(self.negated, place, -x),
+            "greatest": extreme_at(self.greatest, place, x),
+        }
 
-    def covering(self, x: jax.Array, counted: jax.Array) -> tuple[jax.Array, Self, DyadicGrid]:
-        """Values as they are binned, the state with a range that includes them, and its grid.
+    def covering(self, x: Any, counted: jax.Array, placed: Callable[..., Self]) -> Fold:
+        """The state that `placed` returns. It waits for the range of the values.
 
-        Only those values matter that are `counted`; both are (N, size). The tables have room to
-        count each of them.
+        It is given the values as they are binned, the state with a range that includes them, and
+        its grid. Only those values matter that are `counted`; both are (N, size). The tables have
+        room to count each of them.
         """
         x, (below, above) = self.as_binned(x, counted)
         finite = counted & xp.isfinite(below)
         reach = self.reach.parts[0]
+        nothing = xp.asarray(-xp.inf, reach.dtype)
+        ends = [xp.where(finite, end, nothing) for end in (-below, above)]
+        if self.size == 1:
+            ends = [x[:, 0] for x in ends]  # the shape of the rows, to be reduced with others
 
-        def extended() -> jax.Array:
-            infinity = xp.asarray(xp.inf, reach.dtype)
-            least = xp.min(xp.where(finite, below, infinity), 0, initial=infinity)
-            greatest = xp.max(xp.where(finite, above, -infinity), 0, initial=-infinity)
-            ends = xp.minimum(reach, xp.stack([least, -greatest]))
-            return xp.where(ends == 0, xp.zeros((), ends.dtype), ends)  # -0.0 becomes 0.0
+        def reached(*greatest: jax.Array) -> Self:
+            ends = xp.minimum(reach, -xp.stack(greatest).reshape(reach.shape))
+            ends = xp.where(ends == 0, xp.zeros((), ends.dtype), ends)  # -0.0 becomes 0.0
+            return placed(x, *self.reaching(ends, self.counts.is_full(counted.size)))
 
-        is_beyond = finite & ((below < reach[:1]) | (above > -reach[1:]))
-        reach = lax.cond(xp.any(is_beyond), extended, lambda: reach)
-        return x, *self.reaching(reach, self.counts.is_full(counted.size))
+        if self.size > 1:  # by columns, each is vectorised
+            return Fold([], lambda: reached(*(xp.max(x, 0, initial=nothing) for x in ends)))
+        return Fold([Term(x, (0,), "max") for x in ends], reached)
 
     def as_binned(self, x: Any, counted: jax.Array) -> tuple[Any, tuple[jax.Array, jax.Array]]:
         """Values as they are binned, and a lower and an upper bound of each, as floats.
@@ -194,7 +207,7 @@ class AdaptiveBins(Positioned, LeafState):
 
         Where the counts are `full`, all of them are flushed, as they are wherever bins are joined.
         """
-        if on_host(reach, full) and reach is self.reach.parts[0] and not full:
+        if on_host(self, reach, full) and not full and (reach == self.reach.parts[0]).all():
             return self, self.grid
         old, new = self.both_grids(reach)
 
@@ -217,10 +230,10 @@ class AdaptiveBins(Positioned, LeafState):
             # Only the scale of the new grid is used.
             before = old.with_scale(*scale).map(lambda x: cut(x, 0))
             after = before.with_scale(*cut(new.scale, 0))
-            joined = self.joined(cut(tables, 1), before, after)
+            joined = self.joined(cut(tables, -2), before, after)
             done = xp.zeros((1,), xp.bool_)
             left, scale = paste((left, scale), (done, after.scale), 0)
-            return left, scale, paste(tables, joined, 1)
+            return left, scale, paste(tables, joined, -2)
 
         # A loop that mostly has no rounds. A `lax.cond` would copy the tables in every call.
         left = full | old.differs_from(new)
@@ -246,9 +259,7 @@ class AdaptiveBins(Positioned, LeafState):
     def tables(self) -> Tables:
         """The arrays that are laid out by the bins."""
         tables = {"recent": self.counts.recent, "flushed": self.counts.flushed}
-        if self.keeps_extremes:
-            tables["extremes"] = self.extremes.parts
-        return tables
+        return tables | {name: getattr(self, name).parts for name in self._kept}
 
     def with_tables(self, tables: Tables, reach: jax.Array, flushed: jax.Array | bool) -> Self:
         """A copy with these tables in the bins of this reach; `flushed` if no count is pending."""
@@ -258,9 +269,14 @@ class AdaptiveBins(Positioned, LeafState):
             "counts": self.counts.with_parts(counts),
             "reach": self.reach.with_parts({"parts": (reach,)}),
         }
-        if self.keeps_extremes:
-            changes["extremes"] = self.extremes.with_parts({"parts": tables["extremes"]})
+        for name in self._kept:
+            changes[name] = getattr(self, name).with_parts({"parts": tables[name]})
         return self.with_parts(changes)
+
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        """The names of the extremes."""
+        return ("negated", "greatest") if self.keeps_extremes else ()
 
     def joined(self, tables: Tables, old: DyadicGrid, new: DyadicGrid) -> Tables:
         """The tables of an old grid on a new one, whose bins are unions of the old ones."""
@@ -268,17 +284,15 @@ class AdaptiveBins(Positioned, LeafState):
         total = flushed_total(tables["recent"], tables["flushed"])
         flushed = sum_doubles(total, lambda counts: self.counts_on(counts, place))
         joined = {"recent": xp.zeros_like(tables["recent"]), "flushed": tuple(flushed)}
-        if self.keeps_extremes:
-            joined["extremes"] = self.extremes_on(tables["extremes"], place)
-        return joined
+        return joined | {name: self.extremes_on(tables[name], place) for name in self._kept}
 
     def counts_on(self, counts: jax.Array, place: Places) -> jax.Array:
         """The sums of integers that get the same place."""
         return at(xp.zeros_like(counts))[..., *place].add(counts)
 
-    def extremes_on(self, extremes: Extremes, place: Places) -> Extremes:
+    def extremes_on(self, greatest: Parts, place: Places) -> Parts:
         """The maxima of the extremes that get the same place."""
-        return tuple(_greatest_at(place, x) for x in extremes)
+        return tuple(_greatest_at(place, x) for x in greatest)
 
     def aligned(self, reach: MetricAccumulator) -> Self:
         """The same weights in the bins of a range that includes the present one."""
@@ -306,12 +320,15 @@ class AdaptiveBins(Positioned, LeafState):
         return self.aligned(self.reach.from_mesh(maxima))
 
     def to_mesh(self) -> list[Travel]:
-        return self.counts.to_mesh() + (self.extremes.to_mesh() if self.keeps_extremes else [])
+        extremes = (getattr(self, name).to_mesh() for name in self._kept)
+        return sum(extremes, self.counts.to_mesh())
 
     def from_mesh(self, arrays: list[jax.Array]) -> Self:
         changes: dict[str, PyTree] = {"counts": self.counts.from_mesh(arrays[:2])}
-        if self.keeps_extremes:
-            changes["extremes"] = self.extremes.from_mesh(arrays[2:])
+        count = (len(arrays) - 2) // max(1, len(self._kept))
+        for i, name in enumerate(self._kept):
+            part = arrays[2 + i * count : 2 + (i + 1) * count]
+            changes[name] = getattr(self, name).from_mesh(part)
         return self.with_parts(changes)
 
     def order(self, grid: DyadicGrid) -> jax.Array:
@@ -333,8 +350,7 @@ class AdaptiveBins(Positioned, LeafState):
             return Contents(weights, lowest, is_tie, None, None)
         # An empty bin has the least value infinity and the greatest -infinity: a tie, too. The
         # least value is a better threshold than the edge of the bin: it occurs in the data.
-        least, greatest = _taken(self.extremes.value, order)
-        least = -least
+        least, greatest = -_taken(self.negated.value, order), _taken(self.greatest.value, order)
         return Contents(weights, least, least >= greatest, least, greatest)
 
 
@@ -346,9 +362,9 @@ def _taken(x: jax.Array, order: jax.Array) -> jax.Array:
     return xp.take_along_axis(x, xp.broadcast_to(order, x.shape), -1)
 
 
-def _greatest_at(place: Places, extremes: jax.Array) -> jax.Array:
-    """The maxima of the extremes (2, size, slots) that get the same place."""
-    return at(xp.full_like(extremes, -xp.inf))[:, *place].max(extremes)
+def _greatest_at(place: Places, greatest: jax.Array) -> jax.Array:
+    """The maxima of the extremes (size, slots) that get the same place."""
+    return at(xp.full_like(greatest, -xp.inf))[place].max(greatest)
 
 
 def _places_of(old: DyadicGrid, new: DyadicGrid) -> Places:
@@ -369,11 +385,14 @@ class WideBins(AdaptiveBins):
     with x64, values are rounded to the default float.
     """
 
-    extremes: Greatest = state()  # type: ignore[reportIncompatibleVariableOverride]
-    """The maxima of -x and of x in each bin, (2, size, slots)."""
+    negated: Greatest = state()  # type: ignore[reportIncompatibleVariableOverride]
+    """The maximum of -x in each bin, (size, slots)."""
+    greatest: Greatest = state()  # type: ignore[reportIncompatibleVariableOverride]
+    """The maximum of x in each bin, (size, slots)."""
 
     def empty(self) -> dict[str, PyTree]:
-        return super().empty() | {"extremes": Greatest((2, self.size, self.slots))}
+        greatest = Greatest((self.size, self.slots))
+        return super().empty() | {"negated": greatest, "greatest": greatest}
 
     def grid_of(self, reach: jax.Array) -> DyadicGrid:
         return WideGrid.of(reach[0], -reach[1], self.bits, self.octaves, self.mirrored)
@@ -389,29 +408,32 @@ class WideBins(AdaptiveBins):
         greatest = xp.where(low > 0, xp.nextafter(high, infinity), high)
         return x, (least, greatest)
 
-    def extremes_with(self, place: jax.Array, x: Any) -> Any:
-        size = self.size * self.slots
-        index = xp.stack([place, place + size]).astype(xp.uint32).reshape(-1)
-        table, values, index = replicated((self.extremes.double, stack([-x, x]), index))
-        # Table and values are one double-float, so that the maximum compares whole numbers and not
-        # their parts.
-        both = concatenate([table.reshape(2 * size), values.reshape(index.size)])
+    def extremes_with(self, place: jax.Array, x: Any) -> dict[str, PyTree]:
+        index = place.astype(xp.uint32).reshape(-1)
 
-        def folded(number: jax.Array) -> jax.Array:
-            return at(number[: 2 * size])[index].max(number[2 * size :], mode="drop")
+        def updated(extreme: Greatest, values: DoubleFloat) -> Greatest:
+            table, values, places = replicated((extreme.double, values, index))
+            size = math.prod(table.shape)
+            # Table and values are one double-float, so that the maximum compares whole numbers and
+            # not their parts.
+            both = concatenate([table.reshape(size), values.reshape(places.size)])
 
-        table = both.map(folded).reshape(*table.shape)
-        return self.extremes.with_parts({"parts": tuple(table)})
+            def folded(number: jax.Array) -> jax.Array:
+                return at(number[:size])[places].max(number[size:], mode="drop")
 
-    def extremes_on(self, extremes: Extremes, place: Places) -> Extremes:
-        high, low = DoubleFloat(*extremes).map(partial(_greatest_at, place))
+            return extreme.with_parts({"parts": tuple(both.map(folded).reshape(*table.shape))})
+
+        return {"negated": updated(self.negated, -x), "greatest": updated(self.greatest, x)}
+
+    def extremes_on(self, greatest: Parts, place: Places) -> Parts:
+        high, low = DoubleFloat(*greatest).map(partial(_greatest_at, place))
         return high, xp.where(xp.isfinite(high), low, xp.zeros((), low.dtype))
 
     def contents(self) -> Contents:
         order = self.order(self.grid)
         weights, negated, greatest = (
             x.map(lambda part: _taken(part, order))
-            for x in (self.counts.double, self.extremes.double[0], self.extremes.double[1])
+            for x in (self.counts.double, self.negated.double, self.greatest.double)
         )
         least = -negated
         ends = stack([least, greatest])

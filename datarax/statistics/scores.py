@@ -7,7 +7,7 @@ import numpy as np
 
 from datarax._checks import as_float, default_float, is_integer, numeric
 from datarax._errors import MetricTypeError
-from datarax._typing import ArrayLike, Weights
+from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import lax, special, xp
 from datarax.algebra.fields import field, state
 from datarax.algebra.memo import computed_once
@@ -102,9 +102,9 @@ log-odds, and these over a few powers of two, so bins of one width are best belo
 class Scores(CountsInvalid):
     """For each class, the scores of its positives and of its negatives.
 
-    A multiclass task compares each class with the rest. A subclass defines `add`, which stores a
-    batch, and `groups`, from which metrics are computed. Examples with NaN scores, or with a target
-    that is out of range, are excluded and counted in `invalid`.
+    A multiclass task compares each class with the rest. A subclass defines `plus_rows`, which
+    stores a batch, and `groups`, from which metrics are computed. Examples with NaN scores, or with
+    a target that is out of range, are excluded and counted in `invalid`.
 
     With `from_logits`, the scores that are stored are the log-odds `log(p / (1 - p))` of the
     probabilities: they have the same order, also where probabilities round to 0 or 1.
@@ -171,18 +171,18 @@ class Scores(CountsInvalid):
         parts = scores, target, w
         if self.pooled:  # JAX does not join a sharded axis with another one
             parts = replicated(parts)
-        added = self.add(*(x.reshape(-1, self.size) for x in parts))
-        return added.with_batch(invalid)
+        added = self.plus_rows(*(x.reshape(-1, self.size) for x in parts))
+        return self.with_batch(invalid, **added)
 
-    def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
-        """Stores a checked batch.
+    def plus_rows(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> dict[str, PyTree]:
+        """The children, with a checked batch stored.
 
         Args:
             scores: of shape (N, size); any value where the weight is zero.
             positive: whether each score is of a positive.
             w: the weight of each score, as floats, or booleans for a mask.
         """
-        raise TypeError(f"{type(self).__name__} does not define add()")
+        raise TypeError(f"{type(self).__name__} does not define plus_rows()")
 
     def groups(self) -> Groups:
         """The weights of positives and negatives, by class and group of scores."""
@@ -262,9 +262,9 @@ class ScoreHistogram(Scores):
             keeps_extremes=self.size <= _MOST_WITH_EXTREMES,
         )
 
-    def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
+    def plus_rows(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> dict[str, PyTree]:
         w = w if w.dtype == xp.bool_ else as_float(w)
-        return self.replace(bins=self.bins.add(scores, w, positive))
+        return {"bins": self.bins.plus_rows(scores, w, positive)}
 
     def groups(self) -> Groups:
         """The weights of positives and negatives, by class and bin."""
@@ -303,7 +303,7 @@ class ScoreBuffer(KeepsRows, Scores):
         """Whether a row holds a label and a weight, instead of one of each for every score."""
         return self.num_classes is not None and not self.pooled
 
-    def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
+    def plus_rows(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> dict[str, PyTree]:
         used, dtype = w.astype(xp.bool_), self.rows.dtype
         # Scores of weight zero may hold anything, and must not reach the sort. -0.0 equals 0.0, and
         # some devices flush subnormal numbers to zero: all of them become 0.0, so that every device
@@ -315,7 +315,7 @@ class ScoreBuffer(KeepsRows, Scores):
             target, w = xp.argmax(positive, -1)[:, None], w[:, :1]
         parts = (scores.astype(dtype), target.astype(dtype), w)
         kept = self.rows.append(xp.concatenate(parts, -1), xp.any(used, -1))
-        return self.replace(rows=kept)
+        return {"rows": kept}
 
     def _columns(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Scores, weights of positives and weights of negatives, of shape (size, capacity)."""

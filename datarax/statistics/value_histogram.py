@@ -93,7 +93,7 @@ class ValueHistogram(CountsInvalid):
         x = x if self.integers else x.high
         # Replicated first: JAX does not flatten several axes of a type that is sharded.
         x, w = replicated((x, xp.broadcast_to(w, x.shape)))
-        bins = self.bins.add(x.reshape(-1, 1), w.reshape(-1, 1))
+        bins = self.bins.plus_rows(x.reshape(-1, 1), w.reshape(-1, 1))
         return self.with_batch(invalid, bins=bins)
 
     def quantile(self, q: float | Sequence[float], *, method: Method = "inverted_cdf") -> jax.Array:

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
+from datarax.metrics import AUROC, Median
 from datarax.statistics.adaptive_bins import AdaptiveBins
 from tests.helpers import make_mesh, x64
+from tests.operations import jaxprs_in
 
 SIZE, BATCHES, ROWS = 3, 6, 64
 SMALL = AdaptiveBins(size=SIZE, rows=2, bits=10, octaves=10, mirrored=10)
@@ -158,3 +160,23 @@ def test_full_counts_are_flushed_before_more_are_added(rng, on_host):
             assert int(np.sum(again.counts.recent)) == int(batches[1][0].sum()) * SIZE
         seen = fold(again, range(3, BATCHES), batches)
         assert_same_bits(seen, add(whole, *(part[0] for part in batches)))
+
+
+@pytest.mark.parametrize(("metric", "arrays"), [(AUROC(), 2), (Median(), 1)])
+def test_an_update_is_one_pass_and_three_scatters(metric, arrays):
+    size = 2**20  # more than a table has
+    batch = [jax.ShapeDtypeStruct((size,), dtype) for dtype in (np.float32, np.int32)][:arrays]
+    program = jax.make_jaxpr(lambda metric, batch: metric.update(*batch))(metric, batch)
+
+    def folds(jaxpr):
+        for equation in jaxpr.eqns:
+            name = equation.primitive.name
+            is_fold = name.startswith(("reduce", "scatter", "arg", "sort", "cum", "dot"))
+            if is_fold and max(x.aval.size for x in equation.invars) >= size:
+                yield name
+            else:
+                for parameter in equation.params.values():
+                    for inner in jaxprs_in(parameter):
+                        yield from folds(inner)
+
+    assert sorted(folds(program.jaxpr)) == ["reduce", "scatter-add", "scatter-max", "scatter-max"]

@@ -1,7 +1,7 @@
 """Areas under curves of scores, with bounds on the exact value."""
 
 import math
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -70,10 +70,10 @@ class ScoreTable(Scores):
             size=self.size, rows=self.size, bits=self.bits, octaves=octaves, mirrored=mirrored
         )
 
-    def add(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> Self:
+    def plus_rows(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> dict[str, PyTree]:
         w = w if w.dtype == xp.bool_ else as_float(w)
         target = xp.argmax(positive, -1).astype(xp.int32)[:, None]
-        return self.replace(bins=self.bins.add(scores, w, target))
+        return {"bins": self.bins.plus_rows(scores, w, target)}
 
     @computed_once
     def pairs(self) -> OrderedPairs:

@@ -11,7 +11,7 @@ from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._xp import at, lax, on_host, vmap, xp
 from datarax.algebra.fields import state
 from datarax.algebra.memo import computed_once
-from datarax.algebra.replication import folding
+from datarax.algebra.one_pass import Fold
 from datarax.algebra.state import State
 from datarax.distributed.collectives import replicated
 from datarax.distributed.placement import outside_mesh
@@ -51,20 +51,20 @@ class JointBins(WideBins):
     def empty(self) -> dict[str, PyTree]:
         return super().empty() | {"counts": ScatterCounts((self.slots, self.slots))}
 
-    @folding
-    def add(self, x: PyTree, w: jax.Array, row: jax.Array | None = None) -> Self:
-        """Adds pairs (N, 2) of finite values, each with its weight (N,)."""
+    def plus_rows(self, x: PyTree, w: jax.Array, row: jax.Array | None = None) -> Fold:
+        """This with pairs (N, 2) of finite values added, each with its weight (N,)."""
         x, w, self = replicated((x, w, self))
         counted = xp.broadcast_to(w.astype(xp.bool_)[:, None], x.shape)
-        x, bins, grid = self.covering(x, counted)
-        place, slots = grid.place(x), grid.slots
-        both = place + xp.arange(2, dtype=xp.int32)[None, :] * slots
-        both = xp.where(counted, both, 4 * slots)  # ignored
-        place = xp.where(counted[:, 0], place[:, 0] * slots + place[:, 1], slots * slots)
-        extremes = bins.extremes_with(both, x)
-        return bins.with_parts(
-            {"extremes": extremes, "counts": bins.counts.add_below_full(place, w)}
-        )
+
+        def placed(x: PyTree, bins: Self, grid: DyadicGrid) -> Self:
+            place, slots = grid.place(x), grid.slots
+            both = place + xp.arange(2, dtype=xp.int32)[None, :] * slots
+            both = xp.where(counted, both, 2 * slots)  # ignored
+            place = xp.where(counted[:, 0], place[:, 0] * slots + place[:, 1], slots * slots)
+            counts = bins.counts.add_below_full(place, w)
+            return bins.with_parts(bins.extremes_with(both, x) | {"counts": counts})
+
+        return self.covering(x, counted, placed)
 
     def reaching(self, reach: jax.Array, full: jax.Array) -> tuple[Self, DyadicGrid]:
         old, new = self.both_grids(reach)
@@ -89,8 +89,8 @@ class JointBins(WideBins):
         # Extremes are maxima: of the negated values, and of the values.
         weights = self.counts.double.map(lambda x: x[first][:, second])
         negated, greatest = (
-            self.extremes.double[i].map(lambda x: xp.take_along_axis(x, order, -1))
-            for i in range(2)
+            each.double.map(lambda x: xp.take_along_axis(x, order, -1))
+            for each in (self.negated, self.greatest)
         )
         return JointTable(weights, -negated >= greatest)
 
