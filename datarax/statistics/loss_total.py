@@ -8,7 +8,7 @@ import jax
 from datarax._checks import numeric, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import on_host, xp
+from datarax._xp import lax, on_host, xp
 from datarax.algebra.one_pass import Term, reduced
 from datarax.numerics.double_float import DoubleFloat, adds_wide
 from datarax.numerics.limbs import as_double, difference, difference_in_unit, float_or_double
@@ -94,6 +94,16 @@ def _power(p: jax.Array, t: jax.Array, e: jax.Array, power: float) -> Scaled:
     return xp.where(e == 0, 0, part), exponents
 
 
+def _degree_of_power(power: float) -> int:
+    """A whole power of which the powers of float32 are in the range of float64; else 0."""
+    return int(power) if power in range(1, 7) else 0
+
+
+def _whole_power(p: jax.Array, t: jax.Array, e: jax.Array, power: float) -> jax.Array | Scaled:
+    degree = _degree_of_power(power)
+    return lax.integer_pow(xp.abs(e), degree) if degree else _power(p, t, e, power)
+
+
 def _row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
     """The cosine of the angle between rows of `x` and `y`, both (..., D); 0 for a row of zeros.
 
@@ -144,7 +154,7 @@ LOSSES: dict[LossName, Loss] = {
     "log cosh": Loss(lambda p, t, e, _: log_cosh(xp.abs(e))),
     "huber": Loss(_huber),
     "quantile": Loss(_quantile, degree=lambda _: 1),
-    "power": Loss(_power),
+    "power": Loss(_whole_power, degree=_degree_of_power, scaled=_power),
     "tweedie": Loss(
         lambda p, t, e, power: tweedie_deviance(p, t, power, e),
         domain=_tweedie_domain,
