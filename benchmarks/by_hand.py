@@ -4,10 +4,12 @@ Each row has a metric and the plain program for it: sums, counts, a scatter into
 checks nothing, takes no weights, and its float32 totals lose small values. Both fold one batch into
 a donated state; the times are the least of many calls, in turns. The ratio is that of the times.
 
-`python benchmarks/by_hand.py` prints all rows, `... 10240` those of another number of values, and
-`... Mean F1` some of them. docs/performance.md has the table.
+`python benchmarks/by_hand.py` prints all rows for a million values and for 10,240, and
+`... Mean F1` only some. `--values` takes other numbers of values, and
+`--write docs/performance.md` puts the table there.
 """
 
+import argparse
 import os
 import sys
 import time
@@ -22,9 +24,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.peers.__main__ import write
 from datarax import Metric, metrics
 
-VALUES = 1_000_000
+VALUES = (1_000_000, 10_240)
 CLASSES, VOCABULARY = 10, 8192
 BINS = 15
 KEYS = 2**16
@@ -122,6 +125,33 @@ def keys(x: jax.Array) -> jax.Array:
     return jax.lax.shift_right_logical(ordered, jnp.int32(16))
 
 
+def deviance(p: jax.Array, t: jax.Array) -> jax.Array:
+    return 2 * (t * jnp.log(t / p) - t + p)
+
+
+def events(preds: jax.Array, target: jax.Array) -> tuple[Any, ...]:
+    p, t = preds >= 3, target >= 3
+    return jnp.sum(p & t), jnp.sum(p | t)
+
+
+def rows_right(preds: jax.Array, target: jax.Array) -> tuple[Any, ...]:
+    return jnp.sum(jnp.all(preds == target, -1)), target.shape[0]
+
+
+def label_table(preds: jax.Array, target: jax.Array) -> tuple[Any, ...]:
+    return (jnp.zeros((CLASSES, CLASSES), jnp.int32).at[target, preds].add(1),)
+
+
+def ranked(preds: jax.Array, target: jax.Array) -> tuple[Any, ...]:
+    reached = jnp.arange(CLASSES) >= target[:, None]
+    return total(jnp.sum((jnp.cumsum(preds, -1) - reached) ** 2, -1))
+
+
+def bins(values: jax.Array) -> tuple[Any, ...]:
+    place = jnp.clip((values + 4) * 2, 0, 15).astype(jnp.int32)
+    return (jnp.zeros(16, jnp.int32).at[place].add(1),)
+
+
 def curve(preds: jax.Array, target: jax.Array) -> tuple[Any, ...]:
     return (jnp.zeros((2, KEYS), jnp.int32).at[target, keys(preds)].add(1),)
 
@@ -182,6 +212,11 @@ def labels(rng: np.random.Generator, n: int) -> Arrays:
     return {"preds": np.roll(target, 1), "target": target}
 
 
+def sequences(rng: np.random.Generator, n: int) -> Arrays:
+    target = rng.integers(0, 9, (n // CLASSES, CLASSES), np.int32)
+    return {"preds": np.where(rng.uniform(size=target.shape) < 0.1, 9, target), "target": target}
+
+
 def binary(rng: np.random.Generator, n: int) -> Arrays:
     target = rng.integers(0, 2, n, np.int32)
     preds = (rng.uniform(size=n) + target).astype(np.float32) / 2
@@ -231,6 +266,19 @@ def rows() -> list[Row]:
             above_zero,
             of_errors(lambda p, t: square(jnp.log1p(p) - jnp.log1p(t))),
         ),
+        Row(
+            m.SymmetricMeanAbsolutePercentageError(),
+            above_zero,
+            of_errors(lambda p, t: 2 * jnp.abs(p - t) / (jnp.abs(p) + jnp.abs(t))),
+        ),
+        Row(
+            m.WeightedMeanAbsolutePercentageError(),
+            above_zero,
+            lambda preds, target: (jnp.sum(jnp.abs(preds - target)), jnp.sum(jnp.abs(target))),
+        ),
+        Row(m.MinkowskiDistance(3), regression, of_errors(lambda p, t: jnp.abs(p - t) ** 3)),
+        Row(m.TweedieDeviance(1), above_zero, of_errors(deviance), note="Poisson"),
+        Row(m.CriticalSuccessIndex(3), regression, events),
         Row(m.HuberLoss(), regression, of_errors(_huber)),
         Row(m.QuantileLoss(0.9), regression, of_errors(_pinball)),
         Row(m.LogCoshError(), regression, of_errors(lambda p, t: jnp.log(jnp.cosh(p - t)))),
@@ -241,23 +289,33 @@ def rows() -> list[Row]:
             jnp.maximum,
         ),
         Row(m.R2Score(), regression, r2),
+        Row(m.RelativeSquaredError(), regression, r2),
         Row(m.ExplainedVariance(), regression, explained),
         Row(m.PearsonCorrCoef(), regression, pearson),
         Row(m.ConcordanceCorrCoef(), regression, pearson),
         Row(m.Accuracy(num_classes=CLASSES), logits, accuracy, note="logits"),
         Row(m.Accuracy(num_classes=CLASSES), labels, accuracy, note="labels"),
         Row(m.F1(num_classes=CLASSES), logits, by_class, note="macro"),
+        Row(m.Precision(num_classes=CLASSES), logits, by_class, note="macro"),
+        Row(m.JaccardIndex(num_classes=CLASSES), logits, by_class, note="macro"),
+        Row(m.StatScores(num_classes=CLASSES), logits, by_class),
         Row(m.ConfusionMatrix(num_classes=CLASSES), logits, table),
+        Row(m.CohenKappa(num_classes=CLASSES), logits, table),
+        Row(m.MatthewsCorrCoef(num_classes=CLASSES), logits, table),
+        Row(m.MutualInfo(num_classes=CLASSES), labels, label_table),
+        Row(m.SequenceAccuracy(), sequences, rows_right),
         Row(m.F1(), binary, above, note="binary"),
         Row(m.Accuracy(), binary, lambda preds, target: above(preds, target), note="binary"),
         Row(m.LogLoss(num_classes=CLASSES, from_logits=True), logits, log_loss),
         Row(m.BrierScore(num_classes=CLASSES), probabilities, brier),
+        Row(m.RankedProbabilityScore(num_classes=CLASSES), probabilities, ranked),
         Row(m.HingeLoss(num_classes=CLASSES), logits, hinge),
         Row(m.CalibrationError(num_classes=CLASSES), probabilities, calibration),
         Row(m.Perplexity(), tokens, log_loss, note="8k"),
         Row(m.TokenAccuracy(), tokens, accuracy, note="8k"),
         Row(m.CosineSimilarity(), vectors, cosine),
         Row(m.KLDivergence(), distributions, divergence),
+        Row(m.Histogram(num_bins=16, range=(-4, 4)), values, bins),
         Row(m.AUROC(), binary, curve),
         Row(m.AveragePrecision(), binary, curve),
         Row(m.Median(), values, histogram),
@@ -294,19 +352,39 @@ def measure(row: Row, n: int, calls: int = 40) -> tuple[float, float]:
     return 1e3 * least[0], 1e3 * least[1]
 
 
-def main(arguments: list[str]) -> None:
-    n = int(arguments[0]) if arguments and arguments[0].isdigit() else VALUES
-    chosen = [name for name in arguments if not name.isdigit()]
-    print(f"{f'{n} values':28}{'metric ms':>12}{'by hand ms':>12}{'ratio':>8}")
-    ratios = []
+def table_of(chosen: list[str], sizes: list[int], calls: int) -> str:
+    """The rows of these names, or all, as a table; it is printed while it is made."""
+    heads = [f"{n:,} values: ms | by hand | ratio" for n in sizes]
+    lines = [f"| metric | {' | '.join(heads)} |", "| --- |" + " ---: |" * 3 * len(sizes)]
+    ratios: list[list[float]] = []
     for row in rows():
         if chosen and row.name.split(",")[0] not in chosen:
             continue
-        ours, hand = measure(row, n)
-        ratios.append(ours / hand)
-        print(f"{row.name:28}{ours:12.3f}{hand:12.3f}{ours / hand:8.1f}", flush=True)
-    print(f"{'median, worst ratio':28}{'':24}{np.median(ratios):8.1f}{max(ratios):8.1f}")
+        times = [measure(row, n, calls) for n in sizes]
+        ratios.append([ours / hand for ours, hand in times])
+        cells = [f"{ours:.3f} | {hand:.3f} | {ours / hand:.1f}" for ours, hand in times]
+        lines.append(f"| {row.name} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    columns = list(zip(*ratios, strict=True))
+    for what, of in (("median", np.median), ("worst", max)):
+        lines.append(f"| **{what}** | {' | '.join(f'| | **{of(x):.1f}**' for x in columns)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What an update costs within `jit`.")
+    parser.add_argument("names", nargs="*", help="of metrics; default: all")
+    parser.add_argument("--values", type=int, nargs="+", default=VALUES, help="in a batch")
+    parser.add_argument("--calls", type=int, default=40, help="of each program, in turns")
+    parser.add_argument(
+        "--write", type=Path, metavar="PAGE", help="a page with marks for the table"
+    )
+    options = parser.parse_args()
+    load = os.getloadavg()[0]
+    table = table_of(options.names, list(options.values), options.calls)
+    said = f"The load of the machine was {load:.1f} before, and {os.getloadavg()[0]:.1f} after."
+    write(options.write, "by_hand", f"{table}\n\n{said}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

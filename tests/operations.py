@@ -2,8 +2,10 @@
 
 Operations are counted in the program as traced, which is the same on any machine, and with
 `--optimized` in the program that XLA compiles for a CPU, without parameters, constants and what
-only renames values. `--write` records the traced ones in `operations.json`, where
-`test_operations.py` finds them, and chooses the representatives of the registry anew.
+only renames values. A pass is a traced operation of an update that folds up an array of the batch's
+size: a reduction, a scan, a sort or a scatter. `--write` records the traced operations in
+`operations.json` and the passes in `passes.json`, where `test_operations.py` finds them, and
+chooses the representatives of the registry anew.
 """
 
 import argparse
@@ -26,14 +28,18 @@ from datarax.metrics.base import Metric, read
 from tests.registry import BATCH, CASES, CHOSEN, Case
 
 RECORDED = Path(__file__).with_suffix(".json")
+RECORDED_PASSES = Path(__file__).with_name("passes.json")
+ROWS = 61
+"""Rows of the batch in which passes are counted: no state has a multiple of it."""
+PASSES = ("reduce", "arg", "dot_general", "sort", "cum", "top_k", "scatter")
 INSTRUCTION = r"^\s*(?:ROOT )?%?\S+ = (?:\([^=]*\)|\S+) ([a-z][a-z0-9-]*)\("
 NO_WORK = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
 
 
-def programs(case: Case) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+def programs(case: Case, rows: int = BATCH) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """The functions that update and read the metric, with their arguments."""
     metric = case.traceable()
-    inputs = case.inputs.draw(np.random.default_rng(0), BATCH)
+    inputs = case.inputs.draw(np.random.default_rng(0), rows)
     arrays = metric.arguments_from(case.arrays(inputs))
     update = jax.jit(lambda metric, arrays: metric.update(**arrays))
     return {"update": (update, (metric, arrays)), "read": (jax.jit(read), (metric,))}
@@ -43,6 +49,20 @@ def traced(function: Any, args: tuple[Any, ...]) -> list[str]:
     """The operations of a function, with those of its loops and branches."""
     jaxpr = jax.make_jaxpr(function)(*args).jaxpr
     return [equation.primitive.name for equation in _equations(jaxpr)]
+
+
+def passes(case: Case) -> int:
+    """How often an update goes over the batch, or an array that grows with it, to fold it up."""
+    update, (metric, arrays) = programs(case, ROWS)["update"]
+    jaxpr = jax.make_jaxpr(update)(metric, arrays).jaxpr
+    return sum(map(_is_pass, _equations(jaxpr, PASSES)))
+
+
+def _is_pass(equation: Any) -> bool:
+    name = equation.primitive.name
+    sizes = [getattr(x.aval, "size", 0) for x in equation.invars]
+    of_batch = any(size and size % ROWS == 0 for size in sizes)
+    return of_batch and name.startswith(PASSES) and name != "reduce_precision"
 
 
 def what_the_engine_sees(case: Case, operations: Iterable[str]) -> set[str]:
@@ -77,11 +97,14 @@ def representatives(seen: Mapping[str, set[str]]) -> list[str]:
     return sorted(chosen)
 
 
-def _equations(jaxpr: Any) -> Iterator[Any]:
+def _equations(jaxpr: Any, whole: tuple[str, ...] = ("none",)) -> Iterator[Any]:
+    """The equations, and those within them; of the names that begin with `whole`, not those."""
     for equation in jaxpr.eqns:
         inner = [x for value in equation.params.values() for x in jaxprs_in(value)]
+        if equation.primitive.name.startswith(whole):
+            inner = []
         for each in inner:
-            yield from _equations(each)
+            yield from _equations(each, whole)
         if not inner:
             yield equation
 
@@ -103,9 +126,14 @@ def optimized(function: Any, args: tuple[Any, ...]) -> list[str]:
 
 def operations(of: Any, case: Case) -> dict[str, list[str]]:
     """The operations of each program of a case: `traced`, or `optimized`."""
+    return quietly(lambda: {name: of(*program) for name, program in programs(case).items()})
+
+
+def quietly(function: Any, *args: Any) -> Any:
+    """`function(*args)` without its warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {name: of(*program) for name, program in programs(case).items()}
+        return function(*args)
 
 
 def main() -> None:
@@ -115,8 +143,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="record the counts")
     options = parser.parse_args()
     of = optimized if options.optimized else traced
-    print(f"{'':40}{'update':>8}{'read':>8}")
-    found, seen = {}, {}
+    print(f"{'':40}{'update':>8}{'read':>8}{'passes':>8}")
+    found, seen, gone_over = {}, {}, {}
     for case in CASES:
         if not options.cases or case.id in options.cases:
             each = operations(of, case)
@@ -124,13 +152,15 @@ def main() -> None:
                 case, (x for names in each.values() for x in names)
             )
             found[case.id] = each = {name: len(names) for name, names in each.items()}
-            print(f"{case.id:40}{each['update']:8}{each['read']:8}", flush=True)
+            gone_over[case.id] = n = quietly(passes, case)
+            print(f"{case.id:40}{each['update']:8}{each['read']:8}{n:8}", flush=True)
     sums = [sum(each[name] for each in found.values()) for name in ("update", "read")]
     print(f"{f'sum of {len(found)}':40}{sums[0]:8}{sums[1]:8}")
     if options.write:
-        records = json.loads(RECORDED.read_text()) | found
-        records = {case.id: records[case.id] for case in CASES if case.id in records}
-        RECORDED.write_text(json.dumps(records, indent=0, sort_keys=True) + "\n")
+        for file, new in ((RECORDED, found), (RECORDED_PASSES, gone_over)):
+            records = json.loads(file.read_text()) | new
+            records = {case.id: records[case.id] for case in CASES if case.id in records}
+            file.write_text(json.dumps(records, indent=0, sort_keys=True) + "\n")
         if not options.cases:
             CHOSEN.write_text(json.dumps(representatives(seen), indent=0) + "\n")
 

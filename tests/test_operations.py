@@ -10,7 +10,15 @@ from pathlib import Path
 import jax
 import pytest
 
-from tests.operations import RECORDED, operations, traced, what_the_engine_sees
+from tests.operations import (
+    RECORDED,
+    RECORDED_PASSES,
+    operations,
+    passes,
+    quietly,
+    traced,
+    what_the_engine_sees,
+)
 from tests.registry import CASES, CHOSEN, ENGINE_GROUPS
 
 WRITTEN_WITH = "0.10.2"
@@ -37,6 +45,36 @@ def test_a_program_has_no_more_operations_than_recorded(programs_of):
     ]
     said = "If they are needed, record them: python -m tests.operations --write"
     assert not grown, "\n".join([*grown, said])
+
+
+# In each pass there is one reduction with counts, and a further one for each further sum of floats.
+FEW_PASSES = {
+    "mean": 1,
+    "sum": 1,
+    "max": 1,
+    "std": 2,
+    "mse": 1,
+    "mae": 1,
+    "r2": 4,
+    "pearson": 5,
+} | {
+    "accuracy_multiclass_micro": 2,
+    "log_loss": 2,
+    "cosine": 3,
+}
+
+
+def test_an_update_goes_over_its_batch_no_more_often_than_recorded():
+    recorded = json.loads(RECORDED_PASSES.read_text())
+    found = {case.id: quietly(passes, case) for case in CASES if case.id in recorded}
+    grown = [
+        f"{case}: {n} passes, recorded {recorded[case]}"
+        for case, n in found.items()
+        if n > recorded[case]
+    ]
+    said = "If they are needed, record them: python -m tests.operations --write"
+    assert not grown, "\n".join([*grown, said])
+    assert {case: found[case] for case in FEW_PASSES} == FEW_PASSES
 
 
 @pytest.mark.skipif(jax.__version__ != WRITTEN_WITH, reason="operations differ between versions")

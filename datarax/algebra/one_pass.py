@@ -16,23 +16,24 @@ from jax.core import Tracer
 from datarax._typing import PyTree
 from datarax._xp import lax, on_host, xp
 from datarax.distributed.collectives import from_key, to_key, varying_axes
-from datarax.numerics.double_float import DoubleFloat, has_float64
+from datarax.numerics.double_float import DoubleFloat, adds_wide, has_float64
 from datarax.numerics.sums import sum_floats
 
-How = Literal["sum", "max"]
+How = Literal["sum", "float sum", "max"]
 
 
 class Term(NamedTuple):
-    """What is reduced over the leading axes of an array.
+    """What is reduced over some axes of an array.
 
     The sum of floats is a `DoubleFloat`: of float64, where devices have it. The sum of booleans
-    and integers is an int32 array, and may wrap. The maximum has the dtype of the rows.
+    and integers is an int32 array, and may wrap. The maximum has the dtype of the rows, and so has
+    a "float sum", which is for few floats.
     """
 
     rows: jax.Array
     """Floats of 32 or 64 bits, integers or booleans."""
     axes: tuple[int, ...]
-    """The axes to reduce, the first ones."""
+    """The axes to reduce, in order, and not negative."""
     how: How = "sum"
 
 
@@ -70,14 +71,20 @@ def reduced(terms: Sequence[Term]) -> list[PyTree]:
             alike.setdefault((axes, rows.shape, *_layout(rows)), []).append(i)
     for (axes, *_), together in alike.items():  # type: ignore[misc]
         sums = [i for i in together if _is_sum_of_floats(terms[i])]
-        # XLA does not vectorise a reduction with several sums of floats on a CPU.
-        rest = [i for i in together if i not in sums]
-        for places in ([*sums[:1], *rest], *([i] for i in sums[1:])):
+        # XLA for CPUs vectorises a reduction of a whole batch, if it has one sum of floats at most.
+        apart = sums[1:] if 0 in axes else []
+        for places in ([i for i in together if i not in apart], *([i] for i in apart)):
             hows = tuple(terms[i].how for i in places)
             outputs = _reduce(hows, axes, *(terms[i].rows for i in places))
             for i, x in zip(places, outputs, strict=True):
                 found[i] = DoubleFloat.of_float64(x) if i in sums else x
     return [found[first[id(rows), axes, how]] for rows, axes, how in terms]
+
+
+def sum_of_rows(x: DoubleFloat) -> DoubleFloat:
+    """The sum of double-floats over the last axis."""
+    axis = x.ndim - 1
+    return reduced([Term(x.wide, (axis,))])[0] if adds_wide(x) else x.sum(axis)
 
 
 def _is_sum_of_floats(term: Term) -> bool:
@@ -93,6 +100,8 @@ def _alone(rows: jax.Array, axes: tuple[int, ...], how: How) -> PyTree:
     if how == "max":
         worst = -np.inf if xp.issubdtype(rows.dtype, xp.floating) else np.iinfo(rows.dtype).min
         return xp.max(rows, axes, initial=worst)
+    if how == "float sum":
+        return xp.sum(rows, axes)
     if not xp.issubdtype(rows.dtype, xp.floating):
         return xp.sum(rows, axes, dtype=xp.int32)
     if rows.dtype == np.float64 and _has_wide_sums():
@@ -122,12 +131,14 @@ def _reduce(
                 lowest = np.iinfo(operand.dtype)
                 # The key of -inf: its bits are flipped, but for the sign.
                 start = lowest.max ^ _bits(-np.inf, x.dtype) if is_float else lowest.min
+            elif how == "float sum":
+                operand, start = x, 0
             else:
                 operand, start = x.astype(np.float64 if is_float else np.int32), 0
             operands.append(operand)
             starts.append(np.asarray(start, operand.dtype))
-        # XLA gives a sum of floats alone to a library for CPUs, and makes its operand an array.
-        is_alone = len(rows) == 1 and operands[0].dtype == np.float64
+        # XLA gives a reduction alone to a library for CPUs, and makes its operand an array.
+        is_alone = len(rows) == 1
         if is_alone:
             operands.append((operands[0] == operands[0]).astype(np.int32))
             starts.append(np.int32(0))
@@ -141,7 +152,7 @@ def _reduce(
             axes,
         )
         if is_alone:  # the count is used, so that it stays
-            found = [xp.where(found[1] >= 0, found[0], np.float64(np.nan))]
+            found = [xp.where(found[1] >= 0, found[0], xp.zeros((), found[0].dtype))]
         return tuple(
             from_key(y, x.dtype) if how == "max" else y
             for how, x, y in zip(hows, rows, found, strict=True)

@@ -288,7 +288,7 @@ def has_wide(dtype: DTypeLike) -> bool:
 
 def adds_wide(*arrays: PyTree) -> bool:
     """Whether a program adds floats up in float64, in which no sum of float32 overflows."""
-    return not on_host(*jax.tree.leaves(arrays)) and has_wide(default_float())
+    return not on_host(*arrays) and has_wide(default_float())
 
 
 def is_one(x: PyTree, dtype: DTypeLike | None = None) -> bool:

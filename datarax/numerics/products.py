@@ -1,4 +1,4 @@
-"""Products of matrices, and normalised ones: correlations and cosines of rows."""
+"""Products of matrices, and correlations."""
 
 import jax
 
@@ -30,23 +30,3 @@ def correlation_coefficient(
     root = xp.sqrt(xp.where(moderate, ratio, 1))
     value = xp.where(moderate, co_moment / y / root, co_moment / xp.sqrt(x) / xp.sqrt(y))
     return nan_where(undefined, xp.clip(value, -1, 1))
-
-
-def row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
-    """The cosine of the angle between rows of `x` and `y`, both (..., D); 0 for a row of zeros.
-
-    Within `D + 8` units of `2**-24` (`2**-53` for float64), whatever the lengths of the rows.
-    """
-    (x, x_length), (y, y_length) = _scaled_rows(x), _scaled_rows(y)
-    cosine = xp.sum(x * y, -1) / x_length / y_length
-    return xp.clip(cosine, -1, 1)
-
-
-def _scaled_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Rows scaled so that no square over- or underflows, and their lengths; 1 for zeros."""
-    largest = xp.max(xp.abs(x), -1, initial=0)
-    # Scaling by a power of two does not round. Dividing by `largest` is not safe: 1 / 3e38 may be
-    # flushed to zero.
-    factor = xp.where(largest > 2.0**40, 2.0**-80, xp.where(largest < 2.0**-40, 2.0**80, 1.0))
-    x = x * factor.astype(x.dtype)[..., None]
-    return x, one_where_zero(xp.sqrt(xp.sum(x * x, -1)))

@@ -7,7 +7,6 @@ from functools import reduce
 import jax
 import numpy as np
 
-from datarax._checks import as_float
 from datarax._xp import lax, on_host, special, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import scaled_power
@@ -134,31 +133,6 @@ def score_of(scores: jax.Array, label: jax.Array) -> jax.Array:
     return xp.sum(xp.where(is_label, scores, xp.zeros((), scores.dtype)), -1, keepdims=True)
 
 
-def softmax_cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
-    """`-log(softmax(logits)[target])` of logits (..., C) and labels (...).
-
-    Within 4 ulp for few classes, if the differences of the logits are exact; also for results near
-    zero. Infinite where it exceeds the range of floats, and where the logit of the target is -inf.
-    Other logits may be -inf: those of classes that are ruled out.
-    """
-    # Maxima and selections are exact in half precision. So the only float32 array of the size of
-    # the logits holds the terms of a sum, which a compiler may fuse.
-    own = as_float(score_of(logits, target))
-    possible = own > -xp.inf
-    own = xp.where(possible, own, 0)
-    top = as_float(xp.max(logits, -1, keepdims=True)) - own  # not negative
-    above = as_float(logits) - own
-    # A difference of finite logits may be infinite, and the difference of two such is NaN.
-    greatest = float(xp.finfo(above.dtype).max)
-    below_top = xp.minimum(above, greatest) - xp.minimum(top, greatest)
-    classes = lax.broadcasted_iota(xp.int32, logits.shape, logits.ndim - 1)
-    others = xp.where(classes == target[..., None], 0, xp.exp(below_top))
-    top = top[..., 0]
-    # log(exp(top) * (others + exp(-top))), where exp(-top) is the share of the target itself.
-    loss = top + xp.log1p(xp.sum(others, -1) + xp.expm1(-top))
-    return xp.where(possible[..., 0], loss, xp.inf)
-
-
 def softmax_log_odds(logits: jax.Array) -> jax.Array:
     """`log(p / (1 - p))` of the softmax p of logits (..., C), for each class.
 
@@ -182,14 +156,18 @@ def softmax_log_odds(logits: jax.Array) -> jax.Array:
     return xp.where(is_highest, -(start + xp.log(total)), below - beside)
 
 
-def kl_div(p: jax.Array, q: jax.Array, difference: jax.Array) -> jax.Array:
+def kl_div(p: jax.Array, q: jax.Array, difference: jax.Array | None = None) -> jax.Array:
     """`p * log(p / q) - p + q`, within 8 ulp, as `scipy.special.kl_div`.
 
     It is never negative, even if `p` and `q` are nearly equal. `difference` is `q - p`, rounded
-    once. The result is infinite where `q` is zero and `p` is not. A subnormal `p` counts as zero.
+    once, if it is known more exactly than from both. The result is infinite where `q` is zero and
+    `p` is not. A subnormal `p` counts as zero.
     """
     both = p + q
-    s = difference / xp.where(both > 0, both, 1)
+    s = (q - p if difference is None else difference) / xp.where(both > 0, both, 1)
+    # XLA makes an array of this quotient. Without a barrier it makes others for what both use.
+    p, q, s = lax.optimization_barrier((p, q, s))
+    difference = q - p if difference is None else difference
     # log(q / p) = 2 atanh(s) = 2 (s + s**3 / 3 + ...), and difference - 2 p s = difference * s.
     square = xp.square(s)
     terms = 8 if p.dtype.itemsize == 4 else 17

@@ -25,8 +25,8 @@ from datarax._errors import MetricInputError, MetricTypeError, ScoresWarning
 from datarax._typing import ArrayLike, PyTree, Weights
 from datarax._update_context import check_values
 from datarax._xp import all_finite, lax, on_host, xp
-from datarax.distributed.collectives import from_key, to_key
 from datarax.numerics.limbs import difference, is_wide
+from datarax.statistics.class_rows import ClassRows
 from datarax.statistics.invalid_counts import (
     Invalid,
     evidence_of,
@@ -64,6 +64,8 @@ class Examples(NamedTuple):
     eps: float
     """The distance from 1 to the next float in the dtype of the given scores; that of float32 for a
     coarser dtype and for integers."""
+    rows: PyTree
+    """Multiclass: the `ClassRows` of the scores, with `by_label` of the labels, too; else None."""
 
 
 def check_task(num_classes: int | None, num_labels: int | None) -> None:
@@ -96,6 +98,7 @@ def examples(
     from_logits: bool = False,
     kind: ScoreKind = "",
     takes_labels: bool = True,
+    by_label: bool = False,
     name: str = "preds",
 ) -> Examples:
     """Checks a batch of scores and targets.
@@ -121,6 +124,7 @@ def examples(
         kind: what the scores are taken for. Evidence of another kind is in `Examples.invalid`.
         takes_labels: whether the metric has an argument `num_labels`. Then a binary task of two
             axes gives a warning.
+        by_label: whether `Examples.rows` is asked for the scores of the labels.
         name: the name of `preds` in messages.
 
     Raises:
@@ -130,11 +134,8 @@ def examples(
     """
     as_given = target, weights, preds
     given, target = numeric(preds, name), numeric(target, "target")
-    scores = as_float(given)
-    if infinite and not (from_logits and num_classes is not None):
-        unusable_scores = is_nan
-    else:
-        unusable_scores = not_logits if from_logits or threshold is None else not_finite
+    scores, rows = as_float(given), None
+    any_score = infinite and not (from_logits and num_classes is not None)
     if num_classes is None:
         if given.ndim == target.ndim + 1 and given.shape[:-1] == target.shape != given.shape[-1:]:
             size = given.shape[-1]
@@ -156,6 +157,10 @@ def examples(
         one, zero = (xp.asarray(x, target.dtype) for x in (1, 0))
         labels = target == one
         other = ~labels & (target != zero) & xp.isfinite(as_float(target))
+        if any_score:
+            unusable_scores = is_nan
+        else:
+            unusable_scores = not_logits if from_logits or threshold is None else not_finite
         unusable = unusable_scores(scores) | not_finite(target) | out_of_range(other, target)
         if probabilities or (threshold is not None and is_integer(given)):
             unusable |= out_of_range((scores < 0) | (scores > 1), scores)
@@ -173,13 +178,18 @@ def examples(
         if is_wide(given) and not probabilities:
             scores = difference(given, xp.max(given, -1, keepdims=True))
         known = in_range(target, num_classes)
-        unusable = out_of_range(~known, target) | (
-            not_distribution(given) if probabilities else unusable_scores(scores, -1)
-        )
         # An invalid target becomes label 0, so that every label can index the scores.
         labels = xp.where(known, target, xp.zeros((), target.dtype)).astype(xp.int32)
+        rows = ClassRows(scores, labels if by_label else None)
+        if probabilities:
+            unusable_rows = not_distribution(rows, given)
+        elif kind or by_label:
+            unusable_rows = rows.is_nan() if any_score else rows.not_logits()
+        else:
+            unusable_rows = is_nan(scores, -1) if any_score else not_logits(scores, -1)
+        unusable = out_of_range(~known, target) | unusable_rows
     if kind:
-        unusable |= evidence_of(kind, scores, given)
+        unusable |= evidence_of(kind, scores if rows is None else rows, given)
     weight, invalid = kept_weight(unusable, weights, target, ignore_index)
     if num_classes is None:
         check_values(check_known, as_given, ignore_index, threshold, name)
@@ -189,7 +199,7 @@ def examples(
         check_values(check_logits, as_given, ignore_index, name)
     elif kind == "distributions":
         check_values(check_sums, as_given, ignore_index, name)
-    return Examples(scores, labels, weight, invalid, min(eps_of(given), FLOAT32_EPS))
+    return Examples(scores, labels, weight, invalid, min(eps_of(given), FLOAT32_EPS), rows)
 
 
 def check_columns(shape: tuple[int, ...], weights: Weights, name: str) -> None:
@@ -206,35 +216,19 @@ def check_columns(shape: tuple[int, ...], weights: Weights, name: str) -> None:
         )
 
 
-def not_distribution(p: jax.Array) -> Invalid:
-    """The rows, along the last axis, that do not hold probabilities with a sum of 1.
+def not_distribution(rows: ClassRows, given: jax.Array) -> Invalid:
+    """The rows that do not hold probabilities with a sum of 1.
 
-    The tolerance of the sum is `sqrt(eps)`: 3.5e-4 for float32 and float64, and more for a coarser
-    dtype. It covers the rounding of each probability.
+    The tolerance of the sum is `sqrt(eps)` of the dtype of what was `given`: 3.5e-4 for float32 and
+    float64, and more for a coarser dtype. It covers the rounding of each probability.
     """
-    tolerance, p = root_eps(p), as_float(p)
-    total, least, greatest = _sums_and_ends(p)
+    tolerance = root_eps(given)
+    total, least, greatest = rows.total, rows.least, rows.greatest
     outside = (least < 0) | (greatest > 1)
     # The value to report: one that is no probability, or the sum.
     value = xp.where(least < 0, least, xp.where(greatest > 1, greatest, total))
     # A sum is not finite if a term is not.
     return out_of_range(outside | (xp.abs(total - 1) > tolerance), value) | not_finite(total)
-
-
-def _sums_and_ends(p: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The sum, the least and the greatest value of rows (..., C), in one reduction."""
-    if on_host(p) or not p.shape[-1]:
-        return xp.sum(p, -1), xp.min(p, -1), xp.max(p, -1)
-    p = lax.stop_gradient(p)
-    keys = to_key(p)  # a reduction with a maximum of integers is vectorised
-    ends = xp.iinfo(keys.dtype)
-    total, least, greatest = lax.reduce(
-        (p, keys, keys),
-        (np.zeros((), p.dtype), keys.dtype.type(ends.max), keys.dtype.type(ends.min)),
-        lambda a, b: (a[0] + b[0], lax.min(a[1], b[1]), lax.max(a[2], b[2])),
-        (p.ndim - 1,),
-    )
-    return total, from_key(least, p.dtype), from_key(greatest, p.dtype)
 
 
 class Predictions(NamedTuple):
@@ -393,7 +387,7 @@ def pairs(
         )
     p, t = as_float(preds), as_float(target)
     axes, defined = tuple(range(batch, p.ndim)), domain(p, t)
-    unusable = not_finite(p, axes) | not_finite(t, axes)
+    unusable = not_finite(p, axes, t)
     if defined is not None:
         # A value that is not finite is unusable already, whatever `domain` says of it.
         finite = xp.isfinite(p) & xp.isfinite(t)

@@ -18,7 +18,7 @@ from datarax.numerics.float_grid import FloatGrid, default_bits
 from datarax.numerics.pairs import two_product
 from datarax.numerics.sums import suffix_sums
 from datarax.statistics.accumulator import MetricAccumulator
-from datarax.statistics.batches import Examples, check_task, examples, first_highest, is_class
+from datarax.statistics.batches import Examples, check_task, examples, is_class
 from datarax.statistics.invalid_counts import CountsInvalid, InvalidCounts
 from datarax.statistics.scatter_counts import host_sum, scatter_floats
 
@@ -113,6 +113,7 @@ class CalibrationBins(CountsInvalid):
             from_logits=self.from_logits,
             kind=self.invalid.scores,
             ignore_index=self.ignore_index,
+            by_label=not self.classwise,
         )
         confidence, correct = self._judged(seen)
         weight = seen.weight
@@ -154,8 +155,9 @@ class CalibrationBins(CountsInvalid):
         if self.classwise:
             p = _rounded_once(partial(special.softmax, axis=-1), x) if self.from_logits else x
             return p, is_class(target, self.num_classes)
-        p = _rounded_once(_top_of_softmax, x) if self.from_logits else xp.max(x, -1)[..., None]
-        return p, (first_highest(x) == target)[..., None]
+        rows = seen.rows
+        p = _rounded_once(_top_of_softmax, x) if self.from_logits else rows.greatest[..., None]
+        return p, rows.is_first_highest[..., None]
 
     def bins(self, num_bins: int) -> Bins:
         """The bins of equal width as they are stored, or `num_bins` bins of equal mass.

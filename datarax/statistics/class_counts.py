@@ -233,7 +233,7 @@ class PredictionCounts(TaskCounts):
             if masks:
                 return _Batch(w, lambda w: self.of_masks(masks, w), invalid, masks)
             return _Batch(w, lambda w: self.of_classes(chosen, hit, labels, w), invalid)
-        chosen, positive, w, invalid, _ = self.above_threshold(
+        chosen, positive, w, invalid, *_ = self.above_threshold(
             preds, target, weights, num_labels=self.num_labels
         )
         if self.num_labels is None:  # one class, the positive one

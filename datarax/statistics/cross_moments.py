@@ -16,7 +16,6 @@ from datarax.algebra.one_pass import Fold, done
 from datarax.distributed.collectives import from_key, replicated, to_key
 from datarax.distributed.merge_ops import zeros
 from datarax.numerics.double_float import DoubleFloat, adds_wide, has_wide, stack
-from datarax.numerics.limbs import as_double as as_double_float
 from datarax.numerics.limbs import difference_in_unit, float_or_double
 from datarax.numerics.products import matrix_product
 from datarax.numerics.scaled_double import ScaledDouble, scaled_by
@@ -113,9 +112,17 @@ class TwoMoments(CrossedMoments):
         return held.with_co(sum_floats(w * d[0] * d[1], axes) if self.crossed else ())
 
     def plus_two(
-        self, x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat, w: jax.Array
+        self,
+        x: jax.Array | DoubleFloat,
+        y: jax.Array | DoubleFloat,
+        w: jax.Array,
+        *,
+        of_errors: bool = False,
     ) -> Fold:
-        """These moments with those of rows merged in: the arguments are those of `of_two`."""
+        """These moments with those of rows merged in: the arguments are those of `of_two`.
+
+        With `of_errors`, for which `adds_wide` must hold, the first variable is `x - y`.
+        """
         if not adds_wide(x, y, w):
             return done(self.combine(self.of_two(x, y, w)))
 
@@ -128,7 +135,9 @@ class TwoMoments(CrossedMoments):
             return self.combine(held.with_co(co))
 
         axes = tuple(range(x.ndim - len(self.shape)))
-        return sums_about_mean([x, y], w, axes, 2, finish, crossed=self.crossed)
+        return sums_about_mean(
+            [x, y], w, axes, 2, finish, crossed=self.crossed, of_errors=of_errors
+        )
 
     def product(self, x: PyTree, y: PyTree) -> PyTree:
         # For distances of means, floats are enough.
@@ -158,9 +167,15 @@ class RowMoments(TwoMoments):
         return super().of_two(*jax.tree.map(rows_last, (x, y, w)))
 
     def plus_two(
-        self, x: jax.Array | DoubleFloat, y: jax.Array | DoubleFloat, w: jax.Array
+        self,
+        x: jax.Array | DoubleFloat,
+        y: jax.Array | DoubleFloat,
+        w: jax.Array,
+        *,
+        of_errors: bool = False,
     ) -> Fold:
-        return super().plus_two(*jax.tree.map(rows_last, (x, y, w)))
+        x, y, w = jax.tree.map(rows_last, (x, y, w))
+        return super().plus_two(x, y, w, of_errors=of_errors)
 
 
 class CoMoments(Positioned, CrossedMoments):
@@ -350,8 +365,7 @@ class Residuals(TwoVariables):
         examples, y = self.examples.plus_rows(w), float_or_double(given[1])
         w = xp.broadcast_to(w, t.shape)
         if adds_wide(*given, w):
-            p, y = map(as_double_float, given)
-            moments = self.moments.plus_two(p - y, y, w)
+            moments = self.moments.plus_two(float_or_double(given[0]), y, w, of_errors=True)
         else:
             # The errors are in units of `2**unit`, in which none overflows.
             e, unit = difference_in_unit(*given)

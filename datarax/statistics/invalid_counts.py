@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Self, TypeVar
 
 import jax
@@ -11,7 +12,7 @@ from datarax._checks import as_float, is_integer
 from datarax._typing import ArrayLike, PyTree
 from datarax._xp import all_finite, lax, on_host, xp
 from datarax.algebra.fields import state
-from datarax.algebra.one_pass import Fold, Term, in_one_pass
+from datarax.algebra.one_pass import Fold, Term, in_one_pass, reduced
 from datarax.algebra.state import State
 from datarax.distributed.merge_ops import MetricReduceOp
 from datarax.numerics.exact import Exact
@@ -43,7 +44,7 @@ class Invalid:
 
     code: jax.Array
     """For each row, the code of a kind if it cannot be used, else a code of `score_kinds`, from 0
-    to 3, as int8."""
+    to 3, as int32: XLA reduces floats beside codes of 8 bits more slowly."""
     value: jax.Array | None = None
     """For each row, the value that is out of range; -inf for other rows. None if not known."""
     codes: tuple[int, ...] = field(default=_ALL_CODES, metadata={"static": True})
@@ -88,7 +89,7 @@ class Invalid:
         if self.code.shape == xp.shape(mask) and self.is_empty:
             return self
         value = None if self.value is None else xp.where(mask, self.value, -xp.inf)
-        return Invalid(xp.where(mask, self.code, xp.int8(0)), value, self.codes)
+        return Invalid(xp.where(mask, self.code, xp.int32(0)), value, self.codes)
 
     def any(self, axes: tuple[int, ...]) -> "Invalid":
         """Groups of rows along `axes`, each invalid if one of its rows is."""
@@ -96,20 +97,27 @@ class Invalid:
         return Invalid(xp.max(self.code, axes, initial=0), value, self.codes)
 
 
-def not_finite(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
-    """The rows that hold a NaN or an infinity; a row extends along `axes`."""
-    if is_integer(x) or (on_host(x) and all_finite(x)):
+def not_finite(x: jax.Array, axes: int | tuple[int, ...] = (), *others: jax.Array) -> Invalid:
+    """The rows that hold a NaN or an infinity, in `x` or in other arrays of its dtype and shape.
+
+    A row extends along `axes`.
+    """
+    found = [y for y in (x, *others) if not (is_integer(y) or (on_host(y) and all_finite(y)))]
+    if not found:
         return _none(x, axes)
     # Of magnitudes as integers, in the order of floats, NaN is above infinity. A comparison of
-    # integers takes less time. The maximum over a row is the code of the kind that counts.
+    # integers takes less time. The greatest one says the kind that counts.
     info = xp.finfo(x.dtype)
     whole = xp.dtype(f"int{info.bits}")
-    size = lax.bitcast_convert_type(x, whole) & xp.asarray(np.iinfo(whole).max, whole)
+    most = xp.asarray(np.iinfo(whole).max, whole)
+    sizes = [lax.bitcast_convert_type(y, whole) & most for y in found]
+    if axes != ():
+        along = sorted(axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,)))
+        sizes = reduced([Term(size, tuple(along), "max") for size in sizes])
+    size = reduce(xp.maximum, sizes)
     infinity = xp.asarray(((1 << info.nexp) - 1) << info.nmant, whole)
-    code = xp.where(size == infinity, xp.int8(_INFINITE), xp.int8(_NAN))
-    code = xp.where(size < infinity, xp.int8(0), code)
-    code = xp.max(code, axes, initial=0) if axes != () else code
-    return Invalid(code, codes=(_INFINITE, _NAN))
+    code = xp.where(size == infinity, xp.int32(_INFINITE), xp.int32(_NAN))
+    return Invalid(xp.where(size < infinity, xp.int32(0), code), codes=(_INFINITE, _NAN))
 
 
 def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
@@ -127,16 +135,22 @@ def not_logits(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
 def logit_codes(x: jax.Array) -> jax.Array:
     """Codes of logits, of which a row has the absolute value of the greatest one."""
     # A row that is ruled out as a whole keeps the code of -inf.
-    return xp.where(xp.isneginf(x), xp.int8(-_INFINITE), _logit_code(x))
+    return xp.where(xp.isneginf(x), xp.int32(-_INFINITE), _logit_code(x))
 
 
 def of_logit_codes(greatest: jax.Array) -> Invalid:
     """The invalid rows, from the greatest code of each: see `logit_codes`."""
-    return Invalid(xp.abs(greatest).astype(xp.int8), codes=(_INFINITE, _NAN))
+    return Invalid(xp.abs(greatest).astype(xp.int32), codes=(_INFINITE, _NAN))
+
+
+def infinite_or_nan(infinite: jax.Array, nan: jax.Array) -> Invalid:
+    """The rows in two masks: those that hold an infinity, and those that hold a NaN."""
+    code = xp.where(infinite, xp.int32(_INFINITE), xp.int32(0))
+    return Invalid(xp.where(nan, xp.int32(_NAN), code), codes=(_INFINITE, _NAN))
 
 
 def _logit_code(x: jax.Array) -> jax.Array:
-    return xp.where(xp.isnan(x), xp.int8(_NAN), xp.isposinf(x).astype(xp.int8) * _INFINITE)
+    return xp.where(xp.isnan(x), xp.int32(_NAN), xp.isposinf(x).astype(xp.int32) * _INFINITE)
 
 
 def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
@@ -146,7 +160,7 @@ def _none(x: jax.Array, axes: int | tuple[int, ...]) -> Invalid:
         # A row has one code, whatever the axes along which it extends.
         gone = {axis % x.ndim for axis in (axes if isinstance(axes, tuple) else (axes,))}
         shape = [n for axis, n in enumerate(shape) if axis not in gone]
-    return Invalid(xp.zeros(shape, np.int8), codes=())
+    return Invalid(xp.zeros(shape, np.int32), codes=())
 
 
 def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
@@ -154,7 +168,7 @@ def is_nan(x: jax.Array, axes: int | tuple[int, ...] = ()) -> Invalid:
     if axes != ():
         # A sum is NaN if one term is, and faster than a disjunction. A maximum may drop NaN.
         x = xp.sum(xp.where(xp.isinf(x), 0, x) * 0, axes)
-    return Invalid(xp.isnan(x).astype(xp.int8) * _NAN, codes=(_NAN,))
+    return Invalid(xp.isnan(x).astype(xp.int32) * _NAN, codes=(_NAN,))
 
 
 def out_of_range(bad: jax.Array, value: jax.Array | None = None) -> Invalid:
@@ -163,11 +177,17 @@ def out_of_range(bad: jax.Array, value: jax.Array | None = None) -> Invalid:
         return _none(bad, ())
     if value is not None:
         value = xp.where(bad, value.astype(xp.float32), -xp.inf)
-    return Invalid(bad.astype(xp.int8) * _OUT_OF_RANGE, value, (_OUT_OF_RANGE,))
+    return Invalid(bad.astype(xp.int32) * _OUT_OF_RANGE, value, (_OUT_OF_RANGE,))
 
 
-def evidence_of(kind: ScoreKind, scores: jax.Array, given: jax.Array) -> Invalid:
-    """The rows that are evidence that scores are of another kind: see `score_kinds`."""
+def evidence_of(kind: ScoreKind, scores: PyTree, given: jax.Array) -> Invalid:
+    """The rows that are evidence that scores are of another kind: see `score_kinds`.
+
+    Args:
+        kind: what the scores are taken for.
+        scores: floats; of kinds of rows of classes, `ClassRows`.
+        given: the scores as they were given.
+    """
     codes = tuple(range(1, number_of_codes(kind) + 1))
     return Invalid(evidence(kind, scores, given), codes=codes)
 
@@ -177,7 +197,7 @@ def no_weights(w: jax.Array) -> Invalid:
     bad = ~((w >= 0) & (w < xp.inf))
     if on_host(bad) and not np.count_nonzero(bad):
         return _none(bad, ())
-    return Invalid(bad.astype(xp.int8) * _NO_WEIGHT, codes=(_NO_WEIGHT,))
+    return Invalid(bad.astype(xp.int32) * _NO_WEIGHT, codes=(_NO_WEIGHT,))
 
 
 class InvalidCounts(State, kw_only=False):

@@ -8,10 +8,10 @@ import jax
 from datarax._checks import numeric, x64_enabled
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import on_host, xp
+from datarax._xp import lax, on_host, xp
+from datarax.algebra.one_pass import Term, reduced
 from datarax.numerics.double_float import DoubleFloat, adds_wide
 from datarax.numerics.limbs import as_double, difference, difference_in_unit, float_or_double
-from datarax.numerics.products import row_cosines
 from datarax.numerics.scaled_double import scaled_power
 from datarax.numerics.scaling import one_where_zero, times_power_of_two
 from datarax.numerics.special import log_cosh, tweedie_deviance
@@ -94,6 +94,42 @@ def _power(p: jax.Array, t: jax.Array, e: jax.Array, power: float) -> Scaled:
     return xp.where(e == 0, 0, part), exponents
 
 
+def _degree_of_power(power: float) -> int:
+    """A whole power of which the powers of float32 are in the range of float64; else 0."""
+    return int(power) if power in range(1, 7) else 0
+
+
+def _whole_power(p: jax.Array, t: jax.Array, e: jax.Array, power: float) -> jax.Array | Scaled:
+    degree = _degree_of_power(power)
+    return lax.integer_pow(xp.abs(e), degree) if degree else _power(p, t, e, power)
+
+
+def _row_cosines(x: jax.Array, y: jax.Array) -> jax.Array:
+    """The cosine of the angle between rows of `x` and `y`, both (..., D); 0 for a row of zeros.
+
+    Within `D + 8` units of `2**-24` (`2**-53` for float64), whatever the lengths of the rows.
+    """
+    if not adds_wide(x, y):
+        (x, x_length), (y, y_length) = _scaled_rows(x), _scaled_rows(y)
+        return xp.clip(xp.sum(x * y, -1) / x_length / y_length, -1, 1)
+    # In float64, in which no product of float32 over- or underflows.
+    a, b = DoubleFloat.of(x), DoubleFloat.of(y)
+    along = (x.ndim - 1,)
+    both, *squares = reduced([Term(product.wide, along) for product in (a * b, a * a, b * b)])
+    x_length, y_length = (square.map(lambda x: one_where_zero(xp.sqrt(x))) for square in squares)
+    return xp.clip((both / x_length / y_length).to_float(), -1, 1)
+
+
+def _scaled_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Rows scaled so that no square over- or underflows, and their lengths; 1 for zeros."""
+    largest = xp.max(xp.abs(x), -1, initial=0)
+    # Scaling by a power of two does not round. Dividing by `largest` is not safe: 1 / 3e38 may be
+    # flushed to zero.
+    factor = xp.where(largest > 2.0**40, 2.0**-80, xp.where(largest < 2.0**-40, 2.0**80, 1.0))
+    x = x * factor.astype(x.dtype)[..., None]
+    return x, one_where_zero(xp.sqrt(xp.sum(x * x, -1)))
+
+
 def _tweedie_domain(p: jax.Array, t: jax.Array, power: float) -> jax.Array:
     # Normal: any mean. Below 0, extreme stable: positive means. From 1 to 2, Poisson and compound
     # Poisson: also targets of 0. From 2, gamma and inverse Gaussian: positive targets.
@@ -118,7 +154,7 @@ LOSSES: dict[LossName, Loss] = {
     "log cosh": Loss(lambda p, t, e, _: log_cosh(xp.abs(e))),
     "huber": Loss(_huber),
     "quantile": Loss(_quantile, degree=lambda _: 1),
-    "power": Loss(_power),
+    "power": Loss(_whole_power, degree=_degree_of_power, scaled=_power),
     "tweedie": Loss(
         lambda p, t, e, power: tweedie_deviance(p, t, power, e),
         domain=_tweedie_domain,
@@ -130,7 +166,7 @@ LOSSES: dict[LossName, Loss] = {
         lambda p, t, _: p | t,
         compares=True,
     ),
-    "cosine": Loss(lambda p, t, e, _: row_cosines(p, t), of_rows=True),
+    "cosine": Loss(lambda p, t, e, _: _row_cosines(p, t), of_rows=True),
 }
 
 
@@ -193,8 +229,9 @@ class LossTotal(CountsInvalid, kw_only=False):
         if row.compares:
             p, t = (_reaches(x, parameter) for x in given)
         if degree and adds_wide(*given, w):
-            with jax.enable_x64(True):  # in float64, in which no error and no square overflows
-                value, scale = self._losses(row.value, *_in_float64(*given), counts)
+            wide = _in_float64(*given)  # in which no error and no square overflows
+            with jax.enable_x64(True):
+                value, scale = self._losses(row.value, *wide, counts)
                 value = times_power_of_two(*value) if isinstance(value, tuple) else value
             sums = self.sums.plus((value, w), (scale, w))
         elif degree:

@@ -1,6 +1,6 @@
 """Mean and central moments, merged pairwise: no digits are lost if the mean is far from zero."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
@@ -9,7 +9,7 @@ import numpy as np
 from datarax._checks import as_float, default_float, numeric
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import lax, xp
+from datarax._xp import in_x64, lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
 from datarax.algebra.one_pass import Fold, Term, done, in_one_pass, reduced
@@ -371,6 +371,7 @@ def sums_about_mean(
     finish: Callable[[SumsAboutMean], PyTree],
     *,
     crossed: bool = False,
+    of_errors: bool = False,
 ) -> Fold:
     """Sums of variables over rows, in two passes, where devices have float64.
 
@@ -378,11 +379,18 @@ def sums_about_mean(
     value itself if all values are equal: so their distances are exactly 0. A sum of fewer than
     2**29 equal values is exact, and so is its quotient; of weighted values, the quotient is rounded
     to a few digits more than a float has, and the second pass gives the distance of the mean, too.
+
+    With `of_errors`, the first variable is the difference of the first two that are given.
     """
     is_mask = w.dtype == np.bool_
     some = w if is_mask else w != 0
     is_exact = is_mask and order == 2 and w.size < 2**29
-    xs = [DoubleFloat.of(x).map(lambda part: xp.where(some, part, 0)) for x in variables]
+
+    def values(given: Iterable[jax.Array | DoubleFloat]) -> list[DoubleFloat]:
+        first, *rest = map(DoubleFloat.of, given)
+        return [first - rest[0] if of_errors else first, *rest]
+
+    xs = [x.map(lambda part: xp.where(some, part, 0)) for x in values(variables)]
 
     def weighted(x: DoubleFloat) -> Term:
         return Term((x if is_mask else x * w).wide, axes)
@@ -397,7 +405,7 @@ def sums_about_mean(
             (x - centre.map(lambda part: lax.expand_dims(part, axes))).map(
                 lambda part: xp.where(some, part, 0)
             )
-            for x, centre in zip(xs, centres, strict=True)
+            for x, centre in zip(values(map(_again, variables)), centres, strict=True)
         ]
         terms = [] if is_exact else [weighted(d) for d in apart]
         raised = apart
@@ -423,6 +431,13 @@ def sums_about_mean(
     # Weights are added up in float64, and so are masks of more elements than an int32 counts.
     weight = w if is_mask and w.size < 2**31 else DoubleFloat.of(w, np.float32).wide
     return Fold([Term(weight, axes), *map(weighted, xs)], second)
+
+
+def _again(x: jax.Array | DoubleFloat) -> jax.Array | DoubleFloat:
+    """The same values for a second pass: XLA would make an array of what both passes use."""
+    if isinstance(x, DoubleFloat):
+        return DoubleFloat.of_float64(in_x64(lax.optimization_barrier, x.wide))
+    return lax.optimization_barrier(x)
 
 
 def _about_mean(

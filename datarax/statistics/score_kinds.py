@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import jax
 
 from datarax._checks import is_integer
+from datarax._typing import PyTree
 from datarax._xp import xp
 
 ScoreKind = Literal["", "probabilities", "distributions", "softmax", "sigmoid", "losses"]
@@ -33,9 +34,9 @@ def eps_of(x: jax.Array) -> float:
 class Evidence(NamedTuple):
     """How the evidence of one kind of scores is found, and what it means."""
 
-    of: Callable[[jax.Array, jax.Array], jax.Array]
-    """The code of each row of scores, as floats, and of the array that was given, whose dtype sets
-    the tolerance: from 1 to `codes`, or 0 for no evidence."""
+    of: Callable[[PyTree, jax.Array], jax.Array]
+    """The code of each row of scores, as floats or as `ClassRows`, and of the array that was given,
+    whose dtype sets the tolerance: from 1 to `codes`, or 0 for no evidence."""
     codes: int
     """How many codes there are."""
     is_doubtful: Callable[[Sequence[int]], bool]
@@ -47,29 +48,29 @@ class Evidence(NamedTuple):
 
 
 def _outside(x: jax.Array, given: jax.Array) -> jax.Array:
-    return ((x < 0) | (x > 1)).astype(xp.int8)
+    return ((x < 0) | (x > 1)).astype(xp.int32)
 
 
-def _other_sum(x: jax.Array, given: jax.Array) -> jax.Array:
+def _other_sum(rows: PyTree, given: jax.Array) -> jax.Array:
     # NaN compares false: such a row is invalid.
-    return (xp.abs(xp.sum(x, -1) - 1) > root_eps(given)).astype(xp.int8)
+    return (xp.abs(rows.total - 1) > root_eps(given)).astype(xp.int32)
 
 
-def _distribution(x: jax.Array, given: jax.Array) -> jax.Array:
-    if x.shape[-1] < 2:
-        return xp.zeros(x.shape[:-1], xp.int8)
+def _distribution(rows: PyTree, given: jax.Array) -> jax.Array:
+    if rows.size < 2:
+        return xp.zeros(rows.scores.shape[:-1], xp.int32)
     tolerance = max(FLOAT32_EPS**0.5, 4 * eps_of(given))
-    total = xp.sum(xp.where(x < 0, xp.nan, x), -1)
-    return xp.where(xp.abs(total - 1) <= tolerance, xp.int8(2), xp.int8(1))
+    is_like = (rows.least >= 0) & (xp.abs(rows.total - 1) <= tolerance)
+    return xp.where(is_like, xp.int32(2), xp.int32(1))
 
 
 def _like_probability(x: jax.Array, given: jax.Array) -> jax.Array:
-    code = (x < 0.25).astype(xp.int8) * 2 + (x > 0.75).astype(xp.int8) * 3
-    return xp.where((x < 0) | (x > 1), xp.int8(1), code)
+    code = (x < 0.25).astype(xp.int32) * 2 + (x > 0.75).astype(xp.int32) * 3
+    return xp.where((x < 0) | (x > 1), xp.int32(1), code)
 
 
 def _negative(x: jax.Array, given: jax.Array) -> jax.Array:
-    return (x < -root_eps(given)).astype(xp.int8)
+    return (x < -root_eps(given)).astype(xp.int32)
 
 
 FEW = 64
@@ -129,8 +130,8 @@ def number_of_codes(kind: ScoreKind) -> int:
     return SCORE_KINDS[kind].codes if kind else 0
 
 
-def evidence(kind: ScoreKind, scores: jax.Array, given: jax.Array) -> jax.Array:
-    """The code of each row of `scores`, which are the floats of the array that was `given`."""
+def evidence(kind: ScoreKind, scores: PyTree, given: jax.Array) -> jax.Array:
+    """The code of each row of `scores`, the floats of the array that was `given`."""
     return SCORE_KINDS[kind].of(scores, given)
 
 

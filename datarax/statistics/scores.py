@@ -151,7 +151,7 @@ class Scores(CountsInvalid):
         given = numeric(preds, "preds")
         if is_integer(given):
             raise MetricTypeError(f"preds has dtype {given.dtype}; expected scores, as floats")
-        scores, target, w, invalid, _ = examples(
+        scores, target, w, invalid, *_ = examples(
             preds,
             target,
             weights,

@@ -13,13 +13,13 @@ from datarax.algebra.fields import state
 from datarax.numerics.double_float import DoubleFloat
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import broadcast_leading, not_distribution, rows_weight
+from datarax.statistics.class_rows import ClassRows
 from datarax.statistics.invalid_counts import (
     CountsInvalid,
     Invalid,
     InvalidCounts,
     evidence_of,
     not_finite,
-    not_logits,
     out_of_range,
 )
 from datarax.statistics.scaled_total import ScaledTotal, quotient
@@ -176,9 +176,10 @@ class EntropyTotals(CountsInvalid, kw_only=False):
             )
         x = as_float(given)
         if self.from_logits:
-            unusable = not_logits(x, 1) | evidence_of("softmax", x, given)
+            rows = ClassRows(x)
+            unusable = rows.not_logits() | evidence_of("softmax", rows, given)
         else:
-            unusable = not_distribution(given)
+            unusable = not_distribution(ClassRows(x), given)
         w, invalid = rows_weight(unusable, weights)
         p = xp.where(w.astype(xp.bool_)[:, None], x, 0)
         if self.from_logits:

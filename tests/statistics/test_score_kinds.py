@@ -9,6 +9,7 @@ import pytest
 import datarax
 from datarax import Collection, ScoresWarning, metrics
 from datarax.metrics import base
+from datarax.statistics.class_rows import ClassRows
 from datarax.statistics.invalid_counts import KINDS, InvalidCounts
 from datarax.statistics.score_kinds import SCORE_KINDS
 from datarax.statistics.score_kinds import evidence as codes
@@ -110,6 +111,10 @@ def test_scores_of_another_kind_are_counted_and_told_when_read(batch):
     assert not told(mixed.update(batch["logits"], batch["classes"]).results)
 
 
+def codes_of(kind, x):
+    return codes(kind, ClassRows(x) if kind in ("softmax", "distributions") else x, x)
+
+
 def test_updates_within_jit_are_told_of_when_read(batch):
     chosen = ("binary", "perplexity", "losses")
     wrong = Collection({name: x for name, x in members(wrong=True).items() if name in chosen})
@@ -121,9 +126,9 @@ def test_updates_within_jit_are_told_of_when_read(batch):
     assert len(told(within.results)) == len(chosen)
 
     rows = np.concatenate([batch["rows"], batch["logits"], np.eye(SIZE, dtype=np.float32)])
-    found = jax.jit(lambda x: {kind: codes(kind, x, x) for kind in SCORE_KINDS})(rows)
+    found = jax.jit(lambda x: {kind: codes_of(kind, x) for kind in SCORE_KINDS})(rows)
     for kind, each in found.items():
-        np.testing.assert_array_equal(each, codes(kind, rows, rows), kind)
+        np.testing.assert_array_equal(each, codes_of(kind, rows), kind)
 
 
 def test_what_is_left_out_is_no_evidence(batch):

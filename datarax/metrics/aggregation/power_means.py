@@ -4,10 +4,11 @@ import math
 from typing import Literal, Self
 
 import jax
+import numpy as np
 
 from datarax._checks import as_float, choice, numeric
 from datarax._typing import ArrayLike, PyTree, Weights
-from datarax._xp import xp
+from datarax._xp import lax, xp
 from datarax.algebra.fields import state
 from datarax.algebra.one_pass import Fold, Term
 from datarax.distributed.merge_ops import MetricReduceOp
@@ -126,12 +127,24 @@ def _powers(x: jax.Array, power: int, w: jax.Array) -> ScaledTotal:
 
 
 def _logarithms(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The exponent and the binary logarithm of the significand of positive values."""
-    part, exponent = xp.frexp(x)
-    below = part < 2**-0.5  # so that the logarithm of values near one is near zero
-    part = xp.where(below, part * 2, part)
-    exponent = exponent - below.astype(exponent.dtype)
-    return exponent.astype(x.dtype), xp.log2(part)
+    """The exponent and the binary logarithm of the significand of positive values.
+
+    Significands are from the root of 1/2 on, so that the logarithm of values near 1 is near 0.
+    """
+    info = xp.finfo(x.dtype)
+    bits = xp.dtype(f"int{info.bits}")
+    digits, root = (xp.asarray(n, bits) for n in (info.nmant, _bits_of_root(x.dtype)))
+    is_subnormal = x < info.smallest_normal
+    raised = xp.where(is_subnormal, xp.asarray(info.nmant + 1, x.dtype), xp.zeros((), x.dtype))
+    normal = x * xp.where(is_subnormal, xp.asarray(2.0 ** (info.nmant + 1), x.dtype), 1)
+    raw = lax.bitcast_convert_type(normal, bits)
+    exponent = (raw - root) >> digits
+    part = lax.bitcast_convert_type(raw - (exponent << digits), x.dtype)
+    return exponent.astype(x.dtype) - raised, xp.log2(part)
+
+
+def _bits_of_root(dtype: np.dtype) -> int:
+    return int(np.asarray(0.5**0.5, dtype).view(f"int{8 * dtype.itemsize}"))
 
 
 def _zero_where_nan(x: jax.Array) -> jax.Array:

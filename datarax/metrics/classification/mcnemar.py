@@ -74,7 +74,7 @@ class PairedMatches(TaskCounts):
                 preds, target, weights, self.size, self.top_k, self.ignore_index, name
             )
             return xp.any(chosen == target[..., None], -1), w, invalid
-        chosen, positive, w, invalid, _ = self.above_threshold(
+        chosen, positive, w, invalid, *_ = self.above_threshold(
             preds, target, weights, num_labels=self.num_labels, name=name
         )
         return chosen == positive, w, invalid

@@ -4,7 +4,7 @@ from typing import ClassVar, Self
 
 import jax
 
-from datarax._checks import integers, numeric, positive_int, same_shape
+from datarax._checks import as_float, integers, is_integer, numeric, positive_int, same_shape
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
@@ -12,6 +12,7 @@ from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.limbs import equal_integers
 from datarax.numerics.special import score_of
 from datarax.statistics.batches import in_range, kept_weight, refuse_one_hot
+from datarax.statistics.class_rows import ClassRows
 from datarax.statistics.invalid_counts import Invalid, not_logits, out_of_range
 
 
@@ -178,12 +179,18 @@ def tokens_right(
         size = check_tokens(preds, target)
         if top_k > size:
             raise MetricInputError(f"top_k={top_k}; expected at most {size}, the number of logits")
-        ids = lax.broadcasted_iota(xp.int32, preds.shape, preds.ndim - 1)
-        own = score_of(preds, target.astype(xp.int32))
-        # Of equal logits, that of the lower id ranks first.
-        before = (preds > own) | ((preds == own) & (ids < target[..., None].astype(xp.int32)))
-        # The rank of the target, from 0, is counted, so logits are neither sorted nor gathered.
-        right = xp.sum(before, -1, dtype=xp.int32) < top_k
-        unusable = not_logits(preds, -1) | out_of_range(~in_range(target, size), target)
+        unusable = out_of_range(~in_range(target, size), target)
+        if top_k == 1 and not is_integer(preds):
+            known = xp.where(unusable.mask, 0, target).astype(xp.int32)
+            rows = ClassRows(as_float(preds), known)
+            right, unusable = rows.is_first_highest, unusable | rows.not_logits()
+        else:
+            ids = lax.broadcasted_iota(xp.int32, preds.shape, preds.ndim - 1)
+            own = score_of(preds, target.astype(xp.int32))
+            # Of equal logits, that of the lower id ranks first.
+            before = (preds > own) | ((preds == own) & (ids < target[..., None].astype(xp.int32)))
+            # The rank of the target, from 0, is counted, so logits are neither sorted nor gathered.
+            right = xp.sum(before, -1, dtype=xp.int32) < top_k
+            unusable |= not_logits(preds, -1)
     w, invalid = kept_weight(unusable, weights, target, ignore_index)
     return right, w, invalid

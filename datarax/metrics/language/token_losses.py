@@ -14,7 +14,6 @@ from datarax.algebra.fields import state
 from datarax.metrics.base import Metric
 from datarax.metrics.language.token_accuracy import check_tokens
 from datarax.numerics.double_float import DoubleFloat
-from datarax.numerics.special import softmax_cross_entropy
 from datarax.statistics.batches import examples, kept_weight
 from datarax.statistics.invalid_counts import (
     Invalid,
@@ -72,10 +71,11 @@ class TokenLoss(Metric):
                 from_logits=True,
                 kind=self.kind,
                 ignore_index=self.ignore_index,
+                by_label=True,
             )
             # In the dtype in which they are given; integers as floats.
-            logits = seen.preds if is_integer(preds) else preds
-            return softmax_cross_entropy(logits, seen.target), seen.weight, seen.invalid
+            logits = None if is_integer(preds) else preds
+            return seen.rows.cross_entropy(logits), seen.weight, seen.invalid
         if target is None and self.ignore_index is not None:
             raise MetricInputError(
                 f"ignore_index={self.ignore_index} without target; expected the token ids (...), "

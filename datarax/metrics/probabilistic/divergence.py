@@ -4,14 +4,16 @@ from math import log
 
 import jax
 
+from datarax._checks import as_float
 from datarax._errors import MetricInputError
 from datarax._typing import PyTree
 from datarax._xp import xp
+from datarax.algebra.one_pass import sum_of_rows
 from datarax.metrics.probabilistic.mean_score import ElementwiseMean
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.special import kl_div
-from datarax.numerics.sums import sum_floats
 from datarax.statistics.batches import not_distribution
+from datarax.statistics.class_rows import ClassRows
 from datarax.statistics.invalid_counts import Invalid
 
 
@@ -39,7 +41,8 @@ class Divergence(ElementwiseMean):
             )
 
     def invalid_elements(self, preds: jax.Array, target: jax.Array, score: jax.Array) -> Invalid:
-        return not_distribution(preds) | not_distribution(target)
+        p, t = (not_distribution(ClassRows(as_float(x)), x) for x in (preds, target))
+        return p | t
 
     def compute(self) -> PyTree:
         mean = self.statistic.mean
@@ -77,8 +80,7 @@ class KLDivergence(Divergence):
         p, q = (preds, target) if self.reverse else (target, preds)
         # sum p log(p / q) = sum (p log(p / q) - p + q) + sum (p - q). The terms of the first sum
         # are not negative, so that it does not cancel; the second is near zero.
-        surplus = sum_floats(p - q, (-1,))
-        return (surplus + sum_floats(kl_div(p, q, q - p), (-1,))).to_float()
+        return sum_of_rows(DoubleFloat.of(p - q) + kl_div(p, q)).to_float()
 
 
 class JensenShannonDivergence(Divergence):

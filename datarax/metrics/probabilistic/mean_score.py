@@ -125,6 +125,8 @@ class TaskScore(MeanScore):
     """How many labels a multilabel task has. Without both sizes the task is binary."""
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
+    by_label: ClassVar[bool] = False
+    """Whether `score` asks `Examples.rows` for the scores of the labels."""
     average: Literal["micro"] | None = "micro"
     """Multilabel: "micro" is the mean over all labels of all examples; `None` gives one value per
     label."""
@@ -182,6 +184,7 @@ class TaskScore(MeanScore):
             kind=self.kind,
             takes_labels="num_labels" in self.fields,
             ignore_index=self.ignore_index,
+            by_label=self.by_label,
         )
         return self.with_scores(seen)
 

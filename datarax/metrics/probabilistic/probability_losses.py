@@ -12,7 +12,7 @@ from datarax.metrics.probabilistic.mean_score import ProbabilityScore, TaskScore
 from datarax.numerics.digit_sums import sum_by_digits
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaling import nan_where, power_of_two_near_reciprocal
-from datarax.numerics.special import entropy, softmax_cross_entropy, softplus
+from datarax.numerics.special import entropy, softplus
 from datarax.statistics.accumulator import MetricAccumulator
 from datarax.statistics.batches import Examples, is_class
 from datarax.statistics.scatter_counts import count_labels
@@ -39,12 +39,14 @@ class LogLoss(ProbabilityScore):
         0.21616
     """
 
+    by_label = True
+
     def score(self, seen: Examples) -> jax.Array:
         preds, target = seen.preds, seen.target
         if self.num_classes is not None:
             if self.from_logits:
-                return softmax_cross_entropy(preds, target)
-            return -xp.log(_clip(_score_of_target(preds, target), seen.eps))
+                return seen.rows.cross_entropy()
+            return -xp.log(_clip(seen.rows.own, seen.eps))
         if self.from_logits:
             return softplus(xp.where(target, -preds, preds))
         p = _clip(preds, seen.eps)

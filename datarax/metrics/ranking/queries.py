@@ -108,7 +108,7 @@ def ranked_queries(
 
 def _greatest(x: jax.Array) -> jax.Array:
     """The greatest of each row: codes are at least 0, and -inf stands for no value."""
-    return xp.max(x, 1, initial=0 if x.dtype == xp.int8 else -xp.inf)
+    return xp.max(x, 1, initial=0 if is_integer(x) else -xp.inf)
 
 
 def _flat(
@@ -122,10 +122,10 @@ def _flat(
     w, invalid = rows_weight(unusable, given)
     # A query is invalid if one of its documents is: the one with the greatest code comes first.
     # Then come those that count, those that are not there, and those of weight zero.
-    group = xp.where(there, -invalid.code, xp.int8(1))
+    group = xp.where(there, -invalid.code, xp.int32(1))
     if given is not None:
         given = xp.broadcast_to(given, w.shape)
-        group = xp.where(given == xp.zeros((), given.dtype), xp.int8(2), group)
+        group = xp.where(given == xp.zeros((), given.dtype), xp.int32(2), group)
     found = ranking(*(x[None] for x in (ids, group, key, relevance)))
     order, first = found.order[0], found.first[0]
     w, invalid = xp.where(first, w[order], xp.zeros((), w.dtype)), invalid[order]
