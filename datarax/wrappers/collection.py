@@ -52,6 +52,8 @@ class _Member(NamedTuple):
     def filled(self, slots: Slots) -> Metric:
         """The metric, given all states."""
         state = slots[self.part][self.place]
+        if isinstance(state, Collection):  # no other member shares it
+            return state
         return self.structure.unflatten(state if type(state) is list else jax.tree.leaves(state))
 
 
@@ -196,7 +198,8 @@ class Collection(Metric):
     def groups(self) -> tuple[Metric, ...]:
         """A metric for each state: the first of the members that share it."""
         slots = self._slots()
-        return tuple(each.filled(slots) for each in self.members.firsts)
+        parts = [(each, self.parts[each.part]) for each in self.members.firsts]
+        return tuple(x if isinstance(x, Metric) else each.filled(slots) for each, x in parts)
 
     def states_within(self) -> list[State]:
         return list(self.groups)
@@ -205,15 +208,12 @@ class Collection(Metric):
         """For each part, its states; outside `jit`, the same objects each time."""
         return [part.apart() if isinstance(part, Stack) else [part] for part in self.parts]
 
-    def _with_slots(self, slots: Slots) -> Self:
-        """A copy whose states have the arrays of these pytrees."""
-        parts = (
-            part.holding_each(each)
-            if isinstance(part, Stack)
-            else jax.tree.unflatten(jax.tree.structure(part), jax.tree.leaves(each))
+    def _with_slots(self, slots: Slots, axis: int = 0) -> Self:
+        """A copy with these states."""
+        return self._with_parts(
+            part.holding_each(each, axis) if isinstance(part, Stack) else each[0]
             for part, each in zip(self.parts, slots, strict=True)
         )
-        return self.with_parts({"parts": tuple(parts)})
 
     def __getitem__(self, name: str) -> Metric:
         for member in self.members:
@@ -359,29 +359,29 @@ class Collection(Metric):
         """The collection with each state changed by what it is given; None leaves it as it is."""
         if on_host(self, given) or not is_traced((self, given)):
             return self._each_changed(given, change)
-        of_parts = list(zip(self.parts, self._by_part(given), strict=True))
-        if not all(vary_alike(*each) for each in of_parts if isinstance(each[0], Stack)):
-            # Replicated states and others cannot be in one stack: the stacks are made anew.
-            changed = self._each_changed(given, change)
-            return changed._of(dict(changed.items()))
-        return self._with_parts(
-            folded(part, members, change)
-            if isinstance(part, Stack)
-            else members[0].changed(part, change)
-            for part, members in of_parts
-        )
+        parts: list[Metric | Stack] = []
+        for part, members in zip(self.parts, self._by_part(given), strict=True):
+            if not isinstance(part, Stack):
+                parts.append(members[0].changed(part, change))
+            elif vary_alike(part, members):
+                parts.append(folded(part, members, change))
+            else:  # replicated states and others cannot be in one stack: stacks are made anew
+                slots = self._states_changed(given, change)
+                return self._of({each.name: each.filled(slots) for each in self.members})
+        return self._with_parts(parts)
 
     def _each_changed(self, given: Sequence[PyTree], change: Change, axis: int = 0) -> Self:
         """As `_changed`, state by state; those of a stack are along this axis."""
-        parts: list[Metric | Stack] = []
+        return self._with_slots(self._states_changed(given, change, axis), axis)
+
+    def _states_changed(self, given: Sequence[PyTree], change: Change, axis: int = 0) -> Slots:
+        """The states of each part, changed one by one."""
+        slots: Slots = []
         for part, members in zip(self.parts, self._by_part(given), strict=True):
-            if isinstance(part, Stack):
-                own = zip(members, part.apart(axis), strict=True)
-                changed = [each.changed(each.of(state), change) for each, state in own]
-                parts.append(part.holding_each(changed, axis))
-            else:
-                parts.append(members[0].changed(part, change))
-        return self._with_parts(parts)
+            own = part.apart(axis) if isinstance(part, Stack) else [part]
+            pairs = zip(members, own, strict=True)
+            slots.append([each.changed(each.of(state), change) for each, state in pairs])
+        return slots
 
     def _by_part(self, given: Sequence[PyTree]) -> list[list[Given]]:
         """For each part, its states with what they are given."""

@@ -18,7 +18,7 @@ from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.replication import axes_of, counted_once
 from datarax.algebra.stack import Stack
 from datarax.metrics.base import Metric, shares_statistic, statistic_of
-from datarax.metrics.call import is_call
+from datarax.metrics.call import Call
 from datarax.metrics.routing import naming
 
 Arrays = list[jax.Array]
@@ -28,8 +28,7 @@ Change = Callable[[Metric, PyTree], Metric]
 MOST_CELLS = 2**10
 """The most numbers of a state that is stacked: the number of operations matters for small ones."""
 MOST_VALUES = 2**13
-"""The most values of an array that is stacked with others. Stacking copies it, which costs less
-than the operations that it saves. See `benchmarks/many_means.py`."""
+"""The most values of an array that is stacked with others, because stacking copies it."""
 
 
 class Kind(NamedTuple):
@@ -112,9 +111,11 @@ class Given(NamedTuple):
         """A metric after the update; an error has its name."""
         if self.given is None:
             return metric
-        args, kwargs = (), self.given if isinstance(self.given, dict) else {}
-        if is_call(self.given):
+        args, kwargs = (), {}
+        if isinstance(self.given, Call):
             args, kwargs = self.given.args, self.given.kwargs
+        elif isinstance(self.given, dict):
+            kwargs = self.given
         with naming(self.name, args, kwargs):
             return change(metric, self.given)
 
@@ -179,7 +180,7 @@ def _form(member: Given, index: int) -> Hashable:
     given = member.given
     if given is None:
         return None
-    if is_call(given):
+    if isinstance(given, Call):
         given = replace(given, path="", metric="")
     leaves, structure = jax.tree.flatten(given)
     if not all(isinstance(x, jax.Array) and x.size <= MOST_VALUES for x in leaves):
