@@ -31,11 +31,12 @@ def register_pytree(cls: type) -> None:
 
 
 def _flatten(self: object) -> tuple[tuple[PyTree, ...], _Aux]:
-    return tuple(vars(self)[name] for name in vars(self)["_children"]), vars(self)["_aux"]
+    # By `getattr`, as a `Stack` makes its arrays when they are first asked for.
+    return tuple(getattr(self, name) for name in vars(self)["_children"]), vars(self)["_aux"]
 
 
 def _flatten_with_keys(self: object) -> tuple[tuple[PyTree, ...], _Aux]:
-    keyed = ((jax.tree_util.GetAttrKey(n), vars(self)[n]) for n in vars(self)["_children"])
+    keyed = ((jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in vars(self)["_children"])
     return tuple(keyed), vars(self)["_aux"]
 
 

@@ -1,19 +1,21 @@
 """`Stack`: several states of one configuration; each array has a leading axis."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from typing import ClassVar, Self, TypeVar
+from operator import is_
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 import jax
 import numpy as np
 
 from datarax._typing import PyTree, Structure
-from datarax._xp import on_host, vmap, xp
+from datarax._xp import is_traced, lax, on_host, vmap, xp
 from datarax.algebra.device_merge import CountsUpdates, Positioned, asked_by, reached_by
 from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
 from datarax.algebra.pytrees import Leaf, Tree, leaf_states, map_leaf_states
 from datarax.algebra.state_dicts import Parts
+from datarax.distributed.placement import outside_mesh
 from datarax.numerics.scaled_double import ScaledDouble
 
 Value = TypeVar("Value")
@@ -26,16 +28,16 @@ class Element:
         self.empty = empty
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Element) and self._structure == other._structure
+        return isinstance(other, Element) and self.structure == other.structure
 
     def __hash__(self) -> int:
-        return hash(self._structure)
+        return hash(self.structure)
 
     def __repr__(self) -> str:
         return repr(self.empty)
 
     @cached_property
-    def _structure(self) -> Structure:
+    def structure(self) -> Structure:
         return jax.tree.structure(self.empty)
 
     def __getstate__(self) -> Parts:
@@ -76,6 +78,64 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
     def holding(self, states: PyTree) -> Self:
         """A copy that holds these states, of the same shapes."""
         return self.with_parts({"states": states})
+
+    def holding_each(self, each: Sequence[PyTree], axis: int = 0) -> Self:
+        """A copy that holds the arrays of these pytrees, one for each state.
+
+        Those on the host are stacked when the arrays of the stack are first asked for. Others are
+        stacked along `axis` at once.
+        """
+        copy = self.with_parts({"states": None})
+        vars(copy)["_apart"] = list(each)
+        if on_host(*each) and axis == 0:
+            del vars(copy)["states"]
+            vars(copy)["_on_host"] = True
+        else:
+            vars(copy)["states"] = self._stacked(each, axis)
+            if not on_host(*each):
+                del vars(copy)["_apart"]
+        return copy
+
+    def apart(self, axis: int | None = None) -> list[PyTree]:
+        """The states one by one: the pytrees that were given, or lists of arrays.
+
+        Outside `jit`, the same objects each time. The axis of the states is the first one that
+        follows leading axes, as out of `vmap`.
+        """
+        known = vars(self).get("_apart")
+        if known is not None:
+            return known
+        leaves = jax.tree.leaves(self.states)
+        empty = jax.tree.leaves(self.empty())
+        if not leaves:  # None stands for each array
+            known = [[None] * len(empty)] * self.size
+        elif all(map(is_, leaves, empty)):
+            known = [jax.tree.leaves(self.element.empty)] * self.size
+        else:
+            take = _taken if on_host(*leaves) or is_traced(leaves) else outside_mesh(_taken_by_jit)
+            known = take(leaves, len(self.leading_axes()) if axis is None else axis)
+        if not is_traced(known):  # traced arrays must not outlive the traced function
+            vars(self)["_apart"] = known
+        return known
+
+    def _stacked(self, each: Sequence[PyTree], axis: int) -> PyTree:
+        columns = [list(x) for x in zip(*map(jax.tree.leaves, each), strict=True)]
+        leaves = [x for column in columns for x in column]
+        join = _joined if on_host(*leaves) or is_traced(leaves) else outside_mesh(_joined_by_jit)
+        return jax.tree.unflatten(self.element.structure, join(columns, axis))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> PyTree:
+            if name == "states" and "_apart" in vars(self):
+                vars(self)["states"] = self._stacked(vars(self)["_apart"], 0)
+                return vars(self)["states"]
+            return super().__getattr__(name)
+
+    def with_parts(self, parts: Parts) -> Self:
+        if "states" not in parts:
+            self.children()  # makes the states
+        return super().with_parts(parts)
 
     def with_element(self, empty: PyTree) -> Self:
         """The same arrays as the states of another metric, which has the same arrays."""
@@ -155,7 +215,7 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
     def to_mesh(self) -> list[Travel]:
         kinds, arrays = self._travels()
         return [
-            Travel(how, x if isinstance(how, str) else [_joined(each) for each in x])
+            Travel(how, x if isinstance(how, str) else [_flattened(each) for each in x])
             for how, x in zip(kinds, arrays, strict=True)
         ]
 
@@ -198,6 +258,23 @@ def _repeated(element: Element, size: int) -> PyTree:
     return jax.tree.map(repeat, element.empty)
 
 
-def _joined(x: jax.Array) -> jax.Array:
+def _joined(columns: list[list[jax.Array]], axis: int) -> list[jax.Array]:
+    """Each list of arrays as one array."""
+    return [xp.stack(column, axis) for column in columns]
+
+
+def _taken(leaves: list[jax.Array], axis: int) -> list[list[jax.Array]]:
+    """The arrays at each place of an axis."""
+    size, before = leaves[0].shape[axis], (slice(None),) * axis
+    if on_host(*leaves):  # with `...`, a number stays an array
+        return [[x[(*before, i, ...)] for x in leaves] for i in range(size)]
+    return [[lax.index_in_dim(x, i, axis, keepdims=False) for x in leaves] for i in range(size)]
+
+
+_joined_by_jit = jax.jit(_joined, static_argnums=1)
+_taken_by_jit = jax.jit(_taken, static_argnums=1)
+
+
+def _flattened(x: jax.Array) -> jax.Array:
     """An array with its first two axes as one."""
     return xp.reshape(x, (-1, *x.shape[2:]))

@@ -266,6 +266,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
         attributes.update(vars(self))
         attributes.pop("_on_host", None)
         attributes.pop("_is_untouched", None)
+        attributes.pop("_apart", None)
         if attributes.pop("_arrays", None) is not None and not parts.keys() >= children:
             attributes.update(self.children())
         attributes.update(parts)
@@ -417,6 +418,10 @@ class State(Saveable, Splittable, metaclass=_StateType):
         """The children by attribute: states or pytrees of states; for a `LeafState`, its arrays."""
         return {name: getattr(self, name) for name in self._children}
 
+    def states_within(self) -> "list[State]":
+        """The states that `walk` visits next: the children, or the states within them."""
+        return [each for child in self.children().values() for each in states_in(child)]
+
     def _children_of_data(self) -> Parts:
         """The children, without the counts of what could not be used."""
         return {name: child for name, child in self.children().items() if name != "invalid"}
@@ -473,7 +478,7 @@ class _Nan(enum.Enum):
     NAN = "nan"
 
 
-_DERIVED = ("_arrays", "_on_host", "_is_untouched")
+_DERIVED = ("_arrays", "_on_host", "_is_untouched", "_apart")
 _OWN = ("_children", "_aux", *_DERIVED)
 
 
@@ -617,6 +622,5 @@ def states_in(tree: PyTree) -> list[State]:
 def walk(root: State) -> Iterator[State]:
     """Yields a state, and all states within it."""
     yield root
-    for child in root.children().values():
-        for each in states_in(child):
-            yield from walk(each)
+    for each in root.states_within():
+        yield from walk(each)

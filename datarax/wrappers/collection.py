@@ -1,9 +1,11 @@
 """Several metrics as one: of the same outputs (`Collection`), or each of its own (`MultiTask`)."""
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from functools import cached_property
+from operator import is_not
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -11,16 +13,68 @@ import numpy as np
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
 from datarax._typing import PyTree, Structure
-from datarax._xp import fetched
+from datarax._xp import fetched, is_traced, on_host
 from datarax.algebra.row_merge import Target
+from datarax.algebra.stack import Stack
+from datarax.algebra.state import State
+from datarax.distributed.collectives import AxisName
 from datarax.distributed.placement import outside_mesh
 from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
 from datarax.metrics.call import is_call
 from datarax.metrics.reading import Reading, flat_items
 from datarax.metrics.routing import Route, joined, naming, refuse_ignored
+from datarax.wrappers.member_stacks import (
+    Change,
+    Given,
+    alike,
+    folded,
+    kind_of,
+    stacked,
+    vary_alike,
+)
 from datarax.wrappers.wrapper import reading_of
 
-_Member = tuple[str, Structure, int]
+Slots = list[list[PyTree]]
+"""For each part of a collection, its states, as any pytrees with their arrays."""
+
+
+class _Member(NamedTuple):
+    """A member of a collection. Its arrays are those of a state in `parts`."""
+
+    name: str
+    structure: Structure
+    """The structure of the metric without arrays."""
+    part: int
+    """The index of the part that has its state."""
+    place: int
+    """The place of the state in a `Stack`; 0 in any other part."""
+
+    def filled(self, slots: Slots) -> Metric:
+        """The metric, given all states."""
+        state = slots[self.part][self.place]
+        if isinstance(state, Collection):  # no other member shares it
+            return state
+        return self.structure.unflatten(state if type(state) is list else jax.tree.leaves(state))
+
+
+class _Members(tuple[_Member, ...]):
+    """The members of a collection, sorted by name."""
+
+    @cached_property
+    def firsts(self) -> list[_Member]:
+        """The first member of each state, in the order of the states."""
+        found: dict[tuple[int, int], _Member] = {}
+        for each in self:
+            found.setdefault((each.part, each.place), each)
+        return list(found.values())
+
+    @cached_property
+    def unfilled(self) -> list[Metric]:
+        """Those without arrays."""
+        return [_without_arrays(each.structure) for each in self.firsts]
+
+    def __reduce__(self) -> tuple[type, tuple[tuple[_Member, ...]]]:
+        return type(self), (tuple(self),)
 
 
 class Collection(Metric):
@@ -70,10 +124,10 @@ class Collection(Metric):
     shares: ClassVar[bool] = True
     """Whether all metrics get the same outputs, so that equal statistics are shared."""
 
-    # A group is a metric whose state one or more members share. A member has a name, the structure
-    # of its metric without arrays, and the index of its group, whose state has the arrays.
-    groups: tuple[Metric, ...]
-    members: tuple[_Member, ...]
+    # A part is a metric, or a stack of the statistics of several metrics. Several members may share
+    # the state of a metric, or one of a stack.
+    parts: tuple[Metric | Stack, ...]
+    members: _Members
     prefix: str = ""
 
     if TYPE_CHECKING:
@@ -106,7 +160,7 @@ class Collection(Metric):
         _check_distinct(path for name, metric in metrics.items() for path in _paths(name, metric))
         empty = [metric for metric in metrics.values() if self.shares and metric.is_untouched]
         groups: list[Metric] = []
-        members: list[_Member] = []
+        of_group: list[tuple[str, Structure, int]] = []
         # Members are sorted by name, so that all processes pack their arrays in the same order.
         for name in sorted(metrics):
             metric, index = metrics[name], len(groups)
@@ -117,9 +171,17 @@ class Collection(Metric):
                 index = next(shared, index)
             if index == len(groups):
                 groups.append(metric)
-            members.append((name, jax.tree.structure(metric), index))
-        self.groups = tuple(groups)
-        self.members = tuple(members)
+            of_group.append((name, jax.tree.structure(metric), index))
+        parts: list[Metric | Stack] = []
+        where: dict[int, tuple[int, int]] = {}
+        for indices in alike(groups):
+            where |= {index: (len(parts), place) for place, index in enumerate(indices)}
+            several = [groups[index] for index in indices]
+            parts.append(stacked(several) if len(several) > 1 else several[0])
+        self.parts = tuple(parts)
+        self.members = _Members(
+            _Member(name, structure, *where[index]) for name, structure, index in of_group
+        )
         self.prefix = prefix
 
     def _of(self, metrics: Mapping[str, Metric]) -> Self:
@@ -132,26 +194,48 @@ class Collection(Metric):
         named = ", ".join(f'"{name}": ...' for name in kwargs if name not in ("metrics", "prefix"))
         return f". Write {cls.__name__}({{{named}}})" if named else ""
 
+    @property
+    def groups(self) -> tuple[Metric, ...]:
+        """A metric for each state: the first of the members that share it."""
+        slots = self._slots()
+        parts = [(each, self.parts[each.part]) for each in self.members.firsts]
+        return tuple(x if isinstance(x, Metric) else each.filled(slots) for each, x in parts)
+
+    def states_within(self) -> list[State]:
+        return list(self.groups)
+
+    def _slots(self) -> Slots:
+        """For each part, its states; outside `jit`, the same objects each time."""
+        return [part.apart() if isinstance(part, Stack) else [part] for part in self.parts]
+
+    def _with_slots(self, slots: Slots, axis: int = 0) -> Self:
+        """A copy with these states."""
+        return self._with_parts(
+            part.holding_each(each, axis) if isinstance(part, Stack) else each[0]
+            for part, each in zip(self.parts, slots, strict=True)
+        )
+
     def __getitem__(self, name: str) -> Metric:
-        for member, structure, index in self.members:
-            if member == name:
-                return structure.unflatten(jax.tree.leaves(self.groups[index]))
+        for member in self.members:
+            if member.name == name:
+                return member.filled(self._slots())
         raise UnknownMetricError(
             f"{type(self).__name__} has no metric {name!r}; it has: {', '.join(map(repr, self))}"
         )
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, _, _ in self.members)
+        return (member.name for member in self.members)
 
     def __len__(self) -> int:
         return len(self.members)
 
     def __contains__(self, name: object) -> bool:
-        return any(member == name for member, _, _ in self.members)
+        return any(member.name == name for member in self.members)
 
     def items(self) -> list[tuple[str, Metric]]:
         """Pairs of name and metric, sorted by name."""
-        return [(name, self[name]) for name in self]
+        slots = self._slots()
+        return [(each.name, each.filled(slots)) for each in self.members]
 
     def keys(self) -> list[str]:
         """The names, sorted."""
@@ -159,7 +243,7 @@ class Collection(Metric):
 
     def values(self) -> list[Metric]:
         """The metrics, sorted by name."""
-        return [self[name] for name in self]
+        return [metric for _, metric in self.items()]
 
     def __or__(self, other: "Mapping[str, Metric] | Collection") -> Self:
         if not isinstance(other, Collection | Mapping):
@@ -193,11 +277,8 @@ class Collection(Metric):
                 end in `_mask` or `_weight`), or one that is similar to an argument that was not
                 given. An error in the update of a metric has its name in the message.
         """
-        updated = []
-        for name, metric, given in self._arguments(args, outputs):
-            with naming(name, (), given):
-                updated.append(metric.update(**given))
-        return self.with_parts({"groups": tuple(updated)})
+        given = [given for _, _, given in self._arguments(args, outputs)]
+        return self._changed(given, lambda metric, given: metric.update(**given))
 
     def from_outputs(self, **outputs: str | None) -> Self:
         """A copy whose metrics take these arguments from outputs of other names.
@@ -272,26 +353,82 @@ class Collection(Metric):
         return self._changed(calls, lambda metric, call: metric.apply(call))
 
     def apply_at(self, calls: tuple[PyTree, ...], target: Target) -> Self:
-        return self._changed(calls, lambda metric, call: metric.apply_at(call, target))
+        return self._each_changed(calls, lambda metric, call: metric.apply_at(call, target), 1)
 
-    def _changed(
-        self, calls: tuple[PyTree, ...], change: Callable[[Metric, PyTree], Metric]
-    ) -> Self:
-        updated = []
-        for (name, metric), call in zip(self._updated(), calls, strict=True):
-            if call is None:  # of a task that is left out
-                updated.append(metric)
-                continue
-            args, kwargs = (call.args, call.kwargs) if is_call(call) else ((), {})
-            with naming(name, args, kwargs):
-                updated.append(change(metric, call))
-        return self.with_parts({"groups": tuple(updated)})
+    def _changed(self, given: Sequence[PyTree], change: Change) -> Self:
+        """The collection with each state changed by what it is given; None leaves it as it is."""
+        if on_host(self, given) or not is_traced((self, given)):
+            return self._each_changed(given, change)
+        parts: list[Metric | Stack] = []
+        for part, members in zip(self.parts, self._by_part(given), strict=True):
+            if not isinstance(part, Stack):
+                parts.append(members[0].changed(part, change))
+            elif vary_alike(part, members):
+                parts.append(folded(part, members, change))
+            else:  # replicated states and others cannot be in one stack: stacks are made anew
+                slots = self._states_changed(given, change)
+                return self._of({each.name: each.filled(slots) for each in self.members})
+        return self._with_parts(parts)
+
+    def _each_changed(self, given: Sequence[PyTree], change: Change, axis: int = 0) -> Self:
+        """As `_changed`, state by state; those of a stack are along this axis."""
+        return self._with_slots(self._states_changed(given, change, axis), axis)
+
+    def _states_changed(self, given: Sequence[PyTree], change: Change, axis: int = 0) -> Slots:
+        """The states of each part, changed one by one."""
+        slots: Slots = []
+        for part, members in zip(self.parts, self._by_part(given), strict=True):
+            own = part.apart(axis) if isinstance(part, Stack) else [part]
+            pairs = zip(members, own, strict=True)
+            slots.append([each.changed(each.of(state), change) for each, state in pairs])
+        return slots
+
+    def _by_part(self, given: Sequence[PyTree]) -> list[list[Given]]:
+        """For each part, its states with what they are given."""
+        found: list[list[Given]] = [[] for _ in self.parts]
+        for member, metric, each in zip(
+            self.members.firsts, self.members.unfilled, given, strict=True
+        ):
+            found[member.part].append(
+                Given(f"{self.prefix}{member.name}", metric, member.structure, each)
+            )
+        return found
+
+    def _with_parts(self, parts: Iterable[Metric | Stack]) -> Self:
+        """A copy with these parts; in `shard_map`, an inner collection may get other stacks."""
+        parts = tuple(parts)
+        members = _Members(
+            each._replace(structure=jax.tree.structure(parts[each.part]))
+            if isinstance(parts[each.part], Collection)
+            else each
+            for each in self.members
+        )
+        same = members == self.members
+        return self.with_parts({"parts": parts} if same else {"parts": parts, "members": members})
 
     def _updated(self) -> list[tuple[str, Metric]]:
-        """The metrics that `update` updates, one for each statistic, by the name of a member."""
-        # Reversed, so that the first member of a group, by name, is the one that stays.
-        names = {index: f"{self.prefix}{name}" for name, _, index in reversed(self.members)}
-        return [(names[index], group) for index, group in enumerate(self.groups)]
+        """The metrics that `update` updates, one for each state, by the name of a member.
+
+        Of one in a stack, only the configuration.
+        """
+        found = []
+        for member, metric in zip(self.members.firsts, self.members.unfilled, strict=True):
+            part = self.parts[member.part]
+            found.append(
+                (f"{self.prefix}{member.name}", part if isinstance(part, Metric) else metric)
+            )
+        return found
+
+    def sync(self, axis_name: AxisName) -> Self:
+        # States that an update has taken apart, as some varied over devices, are stacked again.
+        return super().sync(axis_name)._together()
+
+    def _together(self) -> Self:
+        """The collection with all states of one kind in one stack."""
+        inner = [part._together() if isinstance(part, Collection) else part for part in self.parts]
+        whole = self._with_parts(inner) if any(map(is_not, inner, self.parts)) else self
+        kinds = [kind for kind in map(kind_of, whole.parts) if kind is not None]
+        return whole if len(set(kinds)) == len(kinds) else whole._of(dict(whole.items()))
 
     def combine(self, other: PyTree) -> Self:
         if self.members == other.members:
@@ -303,7 +440,7 @@ class Collection(Metric):
     @property
     def is_extreme(self) -> bool:
         """Whether any metric is an extreme: then a part of the value is."""
-        return any(metric.is_extreme for metric in self.groups)
+        return any(part.is_extreme for part in self.parts)
 
     @outside_mesh
     def bounds(self) -> dict[str, tuple[PyTree, PyTree]]:
@@ -320,26 +457,31 @@ class Collection(Metric):
 
     def restored(self, parts: dict[str, PyTree]) -> Self:
         # Members that share a statistic here keep sharing it, unless they were saved with different
-        # states. `leaders` has, for each group, the restored metric whose state the group takes.
+        # states. `leaders` has, for each state, the restored metric from which it is taken.
+        firsts = self.members.firsts
+        own = {each[2:]: metric for each, metric in zip(firsts, self.members.unfilled, strict=True)}
         leaders = {
-            index: parts[name]
-            for name, structure, index in reversed(self.members)
-            if _same_statistic(structure, jax.tree.structure(self.groups[index]))
+            member[2:]: parts[member.name]
+            for member in reversed(self.members)
+            if _same_statistic(member.structure, jax.tree.structure(own[member[2:]]))
         }
-        groups = tuple(leaders[i] for i in range(len(self.groups)))
-        shared = self.with_parts({"groups": groups})
+        slots: Slots = [[] for _ in self.parts]
+        for first in firsts:
+            slots[first.part].append(leaders[first[2:]])
+        shared = self._with_slots(slots)
         if all(_all_equal(shared[name], part) for name, part in parts.items()):
             return shared
-        kept: list[tuple[int, Metric]] = []
-        for name, structure, index in self.members:
-            part = parts[name]
-            same = (other for i, other in kept if i == index and _all_equal(other, part))
-            parts = parts | {name: structure.unflatten(jax.tree.leaves(next(same, part)))}
-            kept.append((index, parts[name]))
+        kept: list[tuple[tuple[int, int], Metric]] = []
+        for member in self.members:
+            part, state = parts[member.name], member[2:]
+            same = (other for i, other in kept if i == state and _all_equal(other, part))
+            metric = member.structure.unflatten(jax.tree.leaves(next(same, part)))
+            parts = parts | {member.name: metric}
+            kept.append((state, metric))
         return self._of(parts)
 
     def __repr__(self) -> str:
-        members = (f"{name!r}: {_without_arrays(of)!r}" for name, of, _ in self.members)
+        members = (f"{each.name!r}: {_without_arrays(each.structure)!r}" for each in self.members)
         prefix = f", prefix={self.prefix!r}" if self.prefix else ""
         return f"{type(self).__name__}({{{', '.join(members)}}}{prefix})"
 
@@ -431,11 +573,11 @@ class MultiTask(Collection):
                     f"task"
                 )
         calls = []
-        for name, metric in self.items():  # in the order of the groups, as no two share one
+        # No two tasks share a state, so these are all of them.
+        for name, (path, metric) in zip(self, self._updated(), strict=True):
             given = kwargs.get(name)
             if given is not None:
                 refuse_ignored(metric.routes(), given, f"MultiTask.update({name}=...)")
-                path = f"{self.prefix}{name}"
                 with naming(path):
                     own = metric.arguments_from(given)
                 given = _calls_of(path, metric, own)

@@ -57,6 +57,12 @@ def outputs(rng: np.random.Generator, size: int) -> Batch:
     return {**labels(rng, size), "loss": rng.normal(3, 1, size).astype(np.float32)}
 
 
+def of_one_kind(rng: np.random.Generator, size: int) -> Batch:
+    """Outputs of two shapes, for members whose states are stacked."""
+    flat, wide = (rng.normal(3, 1, shape).astype(np.float32) for shape in ((2, size), (size, 2)))
+    return {"a": flat[0], "b": wide, "loss": flat[1]}
+
+
 def of_model(rng: np.random.Generator, size: int) -> Batch:
     scores = rng.normal(size=(size, CLASSES)).astype(np.float32)
     return {"scores": scores, "label": rng.integers(0, CLASSES, size).astype(np.int32)}
@@ -103,6 +109,13 @@ WRAPPED = [
             }
         ),
         outputs,
+    ),
+    Entry(
+        "Collection of one kind",
+        lambda: datarax.Collection(
+            {name: metrics.Mean().from_outputs(values=name) for name in ("a", "b", "loss")}
+        ),
+        of_one_kind,
     ),
     Entry("Compare", lambda: datarax.Compare(accuracy(), replicas=REPLICAS), two_models),
     Entry("Decayed", lambda: datarax.Decayed(metrics.Mean(), half_life=2), values),
