@@ -1,6 +1,7 @@
 """`Stack`: several states of one configuration; each array has a leading axis."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property, lru_cache
 from operator import is_
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
@@ -112,7 +113,7 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
         elif all(map(is_, leaves, empty)):
             known = [jax.tree.leaves(self.element.empty)] * self.size
         else:
-            take = _taken if on_host(*leaves) or is_traced(leaves) else outside_mesh(_taken_by_jit)
+            take = _taken if on_host(*leaves) or is_traced(leaves) else _taken_on_devices
             known = take(leaves, len(self.leading_axes()) if axis is None else axis)
         if not is_traced(known):  # traced arrays must not outlive the traced function
             vars(self)["_apart"] = known
@@ -121,7 +122,7 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
     def _stacked(self, each: Sequence[PyTree], axis: int) -> PyTree:
         columns = [list(x) for x in zip(*map(jax.tree.leaves, each), strict=True)]
         leaves = [x for column in columns for x in column]
-        join = _joined if on_host(*leaves) or is_traced(leaves) else outside_mesh(_joined_by_jit)
+        join = _joined if on_host(*leaves) or is_traced(leaves) else _joined_on_devices
         return jax.tree.unflatten(self.element.structure, join(columns, axis))
 
     if not TYPE_CHECKING:
@@ -271,8 +272,22 @@ def _taken(leaves: list[jax.Array], axis: int) -> list[list[jax.Array]]:
     return [[lax.index_in_dim(x, i, axis, keepdims=False) for x in leaves] for i in range(size)]
 
 
-_joined_by_jit = jax.jit(_joined, static_argnums=1)
-_taken_by_jit = jax.jit(_taken, static_argnums=1)
+def _on_devices(function: Callable[..., Value]) -> Callable[..., Value]:
+    """One program of a function of arrays and an axis, which runs where the arrays are."""
+    program = outside_mesh(jax.jit(function, static_argnums=1))
+
+    def run(arrays: PyTree, axis: int) -> Value:
+        (first, *_) = (x for x in jax.tree.leaves(arrays) if isinstance(x, jax.Array))
+        devices = first.devices()
+        # Else arrays that are not committed to their device would move to the default one.
+        with jax.default_device(next(iter(devices))) if len(devices) == 1 else nullcontext():
+            return program(arrays, axis)
+
+    return run
+
+
+_joined_on_devices = _on_devices(_joined)
+_taken_on_devices = _on_devices(_taken)
 
 
 def _flattened(x: jax.Array) -> jax.Array:

@@ -13,12 +13,12 @@ import numpy as np
 from datarax._checks import kind
 from datarax._errors import MetricInputError, MetricTypeError, UnknownMetricError
 from datarax._typing import PyTree, Structure
-from datarax._xp import fetched, is_traced, on_host
+from datarax._xp import fetched, is_addressable, is_traced, on_host
 from datarax.algebra.row_merge import Target
 from datarax.algebra.stack import Stack
 from datarax.algebra.state import State
 from datarax.distributed.collectives import AxisName
-from datarax.distributed.placement import outside_mesh
+from datarax.distributed.placement import outside_mesh, placed_like
 from datarax.metrics.base import Metric, placed_as, read, shares_statistic, statistic_of
 from datarax.metrics.call import is_call
 from datarax.metrics.reading import Reading, flat_items
@@ -454,6 +454,21 @@ class Collection(Metric):
 
     def described(self) -> tuple[dict[str, PyTree], dict[str, PyTree]]:
         return {}, dict(self.items())
+
+    # Saved and loaded on the host, where taking a stack apart compiles nothing.
+
+    def saved(self) -> dict[str, PyTree]:
+        """The same as `state_dict()`, without the format version."""
+        leaves = jax.tree.leaves(self)
+        known = all(is_addressable(x) or x.is_fully_replicated for x in leaves)
+        return super(Collection, fetched(self) if known else self).saved()
+
+    def loaded(self, saved: dict[str, PyTree], where: str) -> Self:
+        now = jax.tree.leaves(self)
+        loaded = super(Collection, self.emptied()).loaded(saved, where)
+        if jax.tree.structure(loaded) == jax.tree.structure(self):
+            return placed_like(self, loaded)
+        return placed_like([now[0]] * len(jax.tree.leaves(loaded)), loaded)
 
     def restored(self, parts: dict[str, PyTree]) -> Self:
         # Members that share a statistic here keep sharing it, unless they were saved with different
