@@ -38,7 +38,8 @@ def main() -> int:
         for fault, text in zip(chosen, texts, strict=True):
             found = found_by(folder, text, shlex.split(fault["tests"]))
             missed += not found
-            print(f"{fault['what']}: {found or 'NOT FOUND'}", flush=True)
+            said = found or f"NOT FOUND by {fault['tests']}"
+            print(f"{fault['what']}: {said}", flush=True)
     print(f"{len(chosen) - missed} of {len(chosen)} faults found")
     return 1 if missed else 0
 

@@ -178,6 +178,13 @@ def main() -> int:
     return 0
 
 
+NOTHING_FAILED = (
+    pytest.ExitCode.OK,
+    pytest.ExitCode.USAGE_ERROR,  # a test of this name is not there
+    pytest.ExitCode.NO_TESTS_COLLECTED,
+)
+
+
 @contextmanager
 def copied() -> Iterator[Path]:
     """A copy of the tree, for the time of the block."""
@@ -208,11 +215,9 @@ def found_by(folder: Path, texts: dict[str, str], tests: list[str]) -> str:
     finally:
         for target, text in originals.items():
             (folder / target).write_text(text)
-    if done.returncode == pytest.ExitCode.OK:
+    if done.returncode in NOTHING_FAILED:
         return ""
-    if done.returncode in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
-        raise SystemExit(f"{tests}: {done.stdout}{done.stderr}")
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE)
     return failed[1] if failed else f"exit {done.returncode}"
 
 
