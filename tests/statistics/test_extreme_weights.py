@@ -20,7 +20,7 @@ computed = jax.jit(lambda metric: metric.compute())
 @pytest.mark.parametrize("where", ["host", "jit"])
 def test_weights_below_the_least_normal_number_are_zero(where):
     weights = np.float32([0, 1e-45, 1e-40, -1e-40, TINY, 1])
-    unusable = Invalid(np.int8([0, 2, 0, 0, 0, 0]))
+    unusable = Invalid(np.int32([0, 2, 0, 0, 0, 0]))
     weigh = rows_weight if where == "host" else jax.jit(rows_weight)
     w, invalid = weigh(unusable, weights)
     assert np.asarray(w).tolist() == [0, 0, 0, 0, TINY, 1]

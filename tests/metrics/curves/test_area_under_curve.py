@@ -1,6 +1,6 @@
 """AUROC, average precision and similar metrics: bounds that hold, exact values, scikit-learn's."""
 
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -648,7 +648,7 @@ def test_what_logits_share_in_a_collection(rng):
         "also": metrics.ROC(num_classes=3, from_logits=True),
     }
     together = datarax.Collection(members)
-    states: Any = together.children()["groups"]
+    states = together.groups
     assert len(states) == 3
     p = rng.dirichlet(np.ones(3), 40).astype(np.float32)
     batch = {"preds": np.log(p) + 3, "target": np.resize(np.arange(3), 40)}
@@ -662,7 +662,7 @@ def test_what_logits_share_in_a_collection(rng):
         members["true"].merge(members["left out"])
     # Of one class or of labels, nothing is checked.
     of_one = datarax.Collection({"a": AUROC(), "b": AUROC(from_logits=False)})
-    states = of_one.children()["groups"]
+    states = of_one.groups
     assert len(states) == 1
 
 
