@@ -354,9 +354,10 @@ def count_labels(labels: jax.Array, weights: jax.Array, size: int) -> jax.Array:
         labels, weights = labels.reshape(-1)[counts], weights.reshape(-1)[counts]
         if weights.dtype.itemsize < 8:
             return xp.asarray(np.bincount(labels, weights, size)[:size], weights.dtype)
-        total = np.zeros(size, weights.dtype)
-        np.add.at(total, labels, weights)  # `bincount` adds floats, of 53 bits
-        return total
+        total, inside = np.zeros(size, weights.dtype), labels < size
+        # `bincount` adds floats, of 53 bits.
+        np.add.at(total, labels[inside], weights[inside])
+        return xp.asarray(total)
     if size <= _FEW_CLASSES:
         same = labels.reshape(-1, 1) == xp.arange(size, dtype=xp.int32)[None, :]
         counted = xp.where(same, weights.reshape(-1, 1), 0)

@@ -568,7 +568,7 @@ def test_copies_and_pickles(rng):
 def test_it_cannot_be_changed(rng):
     metrics = twenty(*FEW)
     with pytest.raises(AttributeError, match="immutable"):
-        metrics.groups = ()
+        metrics.prefix = "train/"
     with pytest.raises(TypeError):
         metrics["loss"] = Mean()
 
