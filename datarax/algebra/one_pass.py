@@ -31,7 +31,7 @@ class Term(NamedTuple):
     """
 
     rows: jax.Array
-    """Floats of 32 or 64 bits, integers or booleans."""
+    """Floats of 32 or 64 bits, integers or booleans, whose maximum says whether any is True."""
     axes: tuple[int, ...]
     """The axes to reduce, in order, and not negative."""
     how: How = "sum"
@@ -98,6 +98,8 @@ def _has_wide_sums() -> bool:
 
 def _alone(rows: jax.Array, axes: tuple[int, ...], how: How) -> PyTree:
     if how == "max":
+        if rows.dtype == np.bool_:
+            return xp.any(rows, axes)
         worst = -np.inf if xp.issubdtype(rows.dtype, xp.floating) else np.iinfo(rows.dtype).min
         return xp.max(rows, axes, initial=worst)
     if how == "float sum":
@@ -130,7 +132,7 @@ def _reduce(
             is_float = xp.issubdtype(x.dtype, xp.floating)
             if how == "max":
                 # A maximum of floats is not vectorised; one of integers is.
-                operand = to_key(x)
+                operand = to_key(x.astype(np.int32) if x.dtype == np.bool_ else x)
                 lowest = np.iinfo(operand.dtype)
                 # The key of -inf: its bits are flipped, but for the sign.
                 start = lowest.max ^ _bits(-np.inf, x.dtype) if is_float else lowest.min
@@ -157,9 +159,14 @@ def _reduce(
         if is_alone:  # the count is used, so that it stays
             found = [xp.where(found[1] >= 0, found[0], xp.zeros((), found[0].dtype))]
         return tuple(
-            from_key(y, x.dtype) if how == "max" else y
+            _of_key(y, x.dtype) if how == "max" else y
             for how, x, y in zip(hows, rows, found, strict=True)
         )
+
+
+def _of_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
+    """The maximum whose key this is; that of no booleans is False."""
+    return key > 0 if dtype == np.bool_ else from_key(key, dtype)
 
 
 def _bits(x: float, dtype: np.dtype) -> int:

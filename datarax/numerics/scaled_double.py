@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 
 from datarax._typing import PyTree
-from datarax._xp import xp
+from datarax._xp import lax, xp
 from datarax.numerics.double_float import DoubleFloat, Operand
 from datarax.numerics.scaling import (
     exponent_of,
@@ -95,6 +95,10 @@ def scaled_power(x: jax.Array, power: float) -> tuple[jax.Array, jax.Array]:
 
     The parts are far from overflow and underflow. Where `x` is not positive, they mean nothing.
     """
+    if abs(power) <= _FAR and float(power).is_integer():
+        n = int(power)
+        part = xp.where(x > 0, significand(x), 1)
+        return lax.integer_pow(part, n), exponent_of(x) * xp.int32(n)
     whole = DoubleFloat.of(exponent_of(x).astype(x.dtype)) * float(power)
     exponents = xp.floor(whole.to_float())
     factor = (whole - exponents).evaluated(xp.exp2)

@@ -10,7 +10,7 @@ import numpy as np
 from datarax._xp import lax, on_host, special, xp
 from datarax.numerics.double_float import DoubleFloat
 from datarax.numerics.scaled_double import scaled_power
-from datarax.numerics.scaling import exponent_of, power_of_two, significand
+from datarax.numerics.scaling import exponent_of, power_of_two, significand, times_power_of_two
 from datarax.numerics.sums import sum_floats
 
 
@@ -156,12 +156,17 @@ def softmax_log_odds(logits: jax.Array) -> jax.Array:
     return xp.where(is_highest, -(start + xp.log(total)), below - beside)
 
 
-def kl_div(p: jax.Array, q: jax.Array, difference: jax.Array | None = None) -> jax.Array:
+def kl_div(
+    p: jax.Array,
+    q: jax.Array,
+    difference: jax.Array | None = None,
+    log_ratio: jax.Array | None = None,
+) -> jax.Array:
     """`p * log(p / q) - p + q`, within 8 ulp, as `scipy.special.kl_div`.
 
     It is never negative, even if `p` and `q` are nearly equal. `difference` is `q - p`, rounded
-    once, if it is known more exactly than from both. The result is infinite where `q` is zero and
-    `p` is not. A subnormal `p` counts as zero.
+    once, and `log_ratio` is `log(p / q)`, if they are known more exactly than from both. The result
+    is infinite where `q` is zero and `p` is not. A subnormal `p` counts as zero.
     """
     both = p + q
     s = (q - p if difference is None else difference) / xp.where(both > 0, both, 1)
@@ -176,7 +181,9 @@ def kl_div(p: jax.Array, q: jax.Array, difference: jax.Array | None = None) -> j
         series = series * square + 1 / (2 * k + 3)
     near = s * (difference - 2 * p * square * series)
     some = p >= xp.finfo(p.dtype).tiny
-    far = xp.where(some, difference - p * xp.log(q / xp.where(some, p, 1)), q)
+    if log_ratio is None:
+        log_ratio = -xp.log(q / xp.where(some, p, 1))
+    far = xp.where(some, difference + p * log_ratio, q)
     return xp.where(xp.abs(s) < 1 / 3, near, far)
 
 
@@ -206,6 +213,13 @@ def tweedie_deviance(
     if power == 0:
         part = significand(e)
         return part * part, 2 * exponent_of(e)
+    n, m = exponent_of(t) - exponent_of(p), significand(t) / significand(p)
+    if power == 1:
+        unit = xp.maximum(exponent_of(t), exponent_of(p))
+        log = xp.log(xp.where(t > 0, m, 1)) + n.astype(m.dtype) * math.log(2)
+        t, p, e = (times_power_of_two(x, -unit) for x in (t, p, e))
+        divergence = kl_div(t, p, e, log)
+        return significand(divergence), exponent_of(divergence) + unit + 1
     # The deviance is 2 p**a g(t / p), where g(1) = g'(1) = 0 and g''(1) = 1.
     a = 2 - power
     u = -e / p
@@ -221,26 +235,23 @@ def tweedie_deviance(
     # Elsewhere g is computed from its terms, with r = t / p = m * 2**n, which may leave the range
     # of floats. Below power 2, t may be 0, and below 0 negative: then the logarithm is replaced.
     is_positive = (t > 0) | (power >= 2)
-    n, m = exponent_of(t) - exponent_of(p), significand(t) / significand(p)
     log = xp.log(xp.where(is_positive, m, 1)) + n.astype(m.dtype) * math.log(2)
     log = xp.where(is_positive, log, 0)
-    # The powers of both at once; for k of 1 and 2, that of t has no effect.
+    # The powers of both at once; for a power of 2, that of t has no effect.
     bases = [xp.where(is_near, p, p)]  # of the shape of `t`, and sharded as `t`
-    if power not in (1, 2):
+    if power != 2:
         bases.append(xp.where(is_positive, t, 1))
     scale, exponents = scaled_power(xp.stack(bases), a)
     # All terms are in units of `2**unit`, in which none overflows.
     unit = xp.where(is_near, 0, xp.maximum(n, 0))
     is_far = ~is_near & (xp.abs(a * log) > 16)
     grown = n
-    if power not in (1, 2):
+    if power != 2:
         grown = xp.where(is_far, exponents[-1] - exponents[0], 0)  # the exponent of r**a
         unit = xp.maximum(unit, grown)
     one, ratio = power_of_two(-unit, m.dtype), m * power_of_two(xp.minimum(n - unit, 0), m.dtype)
     above = ratio - one  # r - 1
-    if power == 1:
-        terms = ratio * log - above
-    elif power == 2:
+    if power == 2:
         terms = above - log * one
     else:
         close = xp.expm1(xp.where(is_far, 0, a * log)) * one

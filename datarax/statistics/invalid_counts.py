@@ -93,8 +93,10 @@ class Invalid:
 
     def any(self, axes: tuple[int, ...]) -> "Invalid":
         """Groups of rows along `axes`, each invalid if one of its rows is."""
-        value = None if self.value is None else xp.max(self.value, axes, initial=-xp.inf)
-        return Invalid(xp.max(self.code, axes, initial=0), value, self.codes)
+        rows = [self.code] if self.value is None else [self.code, self.value]
+        along = tuple(sorted(axis % self.code.ndim for axis in axes))
+        code, *value = reduced([Term(x, along, "max") for x in rows])
+        return Invalid(xp.maximum(code, 0), value[0] if value else None, self.codes)
 
 
 def not_finite(x: jax.Array, axes: int | tuple[int, ...] = (), *others: jax.Array) -> Invalid:

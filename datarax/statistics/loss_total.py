@@ -58,6 +58,8 @@ class Loss(NamedTuple):
     scaled: OfError | None = None
     """The loss as `part * 2**exponent`, for errors of which a loss overflows: those of float32 that
     are computed in float64 need it not."""
+    fits_float64: Callable[[float], bool] = lambda parameter: False
+    """Whether `part * 2**exponent` of any float32 numbers is in the range of float64."""
     of_rows: bool = False
     """Whether an example is a row, of any length, with one loss."""
     compares: bool = False
@@ -154,11 +156,17 @@ LOSSES: dict[LossName, Loss] = {
     "log cosh": Loss(lambda p, t, e, _: log_cosh(xp.abs(e))),
     "huber": Loss(_huber),
     "quantile": Loss(_quantile, degree=lambda _: 1),
-    "power": Loss(_whole_power, degree=_degree_of_power, scaled=_power),
+    "power": Loss(
+        _whole_power,
+        degree=_degree_of_power,
+        scaled=_power,
+        fits_float64=lambda power: power <= 6,
+    ),
     "tweedie": Loss(
         lambda p, t, e, power: tweedie_deviance(p, t, power, e),
         domain=_tweedie_domain,
         degree=lambda power: 2 if power == 0 else 0,
+        fits_float64=lambda power: abs(2 - power) <= 5,
     ),
     # Events are values of at least the threshold: hits, and hits, misses and false alarms.
     "critical success": Loss(
@@ -243,6 +251,9 @@ class LossTotal(CountsInvalid, kw_only=False):
             sums = self._plus_total(total, scale, w)
         else:
             value, scale = self._losses(row.value, p, t, difference(*given), counts)
+            if isinstance(value, tuple) and adds_wide(p, t, w) and row.fits_float64(parameter):
+                with jax.enable_x64(True):
+                    value = times_power_of_two(value[0].astype(xp.float64), value[1])
             if isinstance(value, tuple):
                 sums = self._plus_total(self._total(value, w), scale, w)
             else:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from datarax._typing import PyTree, Structure
 from datarax._update_context import ArgumentCheck, Recorder, check_values, in_update
@@ -106,6 +107,8 @@ class Given(NamedTuple):
     structure: Structure
     given: PyTree
     """What `Change` takes; None if the state stays as it is."""
+    unpadded: PyTree = None
+    """What was given before it was padded, with None for the weights that are a mask."""
 
     def changed(self, metric: Metric, change: Change) -> Metric:
         """A metric after the update; an error has its name."""
@@ -137,9 +140,11 @@ def vary_alike(stack: Stack, members: Sequence[Given]) -> bool:
 def folded(stack: Stack, members: Sequence[Given], change: Change) -> Stack:
     """The stack with each state changed, in a traced function.
 
-    Batches of equal shapes are stacked, and folded by one update. If there are several shapes, each
-    batch is folded into an empty state, and all of these are merged with the stack at once.
+    Batches of equal shapes are stacked, and folded by one update; those with fewer rows get rows of
+    weight zero. If there are several shapes, each batch is folded into an empty state, and all of
+    these are merged with the stack at once.
     """
+    members = _padded(members)
     if axes := axes_of([each.given for each in members]):
         stack = counted_once(stack, axes)
     together: dict[Hashable, list[int]] = {}
@@ -183,9 +188,67 @@ def _form(member: Given, index: int) -> Hashable:
     if isinstance(given, Call):
         given = replace(given, path="", metric="")
     leaves, structure = jax.tree.flatten(given)
-    if not all(isinstance(x, jax.Array) and x.size <= MOST_VALUES for x in leaves):
+    if not all(isinstance(x, jax.Array | np.ndarray) and x.size <= MOST_VALUES for x in leaves):
         return index
     return structure, type(member.metric).update, tuple(map(jax.typeof, leaves))
+
+
+def _padded(members: Sequence[Given]) -> list[Given]:
+    """The members; of those whose batches differ in the number of rows alone, all have the same.
+
+    Rows of weight zero are added to the others, which changes no state.
+    """
+    alike: dict[Hashable, list[int]] = {}
+    shapes: dict[int, tuple[int, ...]] = {}
+    for i, each in enumerate(members):
+        given = each.given
+        call = each.metric.calls((), given) if isinstance(given, dict) else given
+        if call is None or not _may_be_padded(call):
+            continue
+        data, structure = jax.tree.flatten(replace(call, path="", metric=""))
+        shapes[i] = data[0].shape[:1]  # () of one value
+        rows = tuple((x.shape[1:], x.dtype) for x in data)
+        alike.setdefault((structure, type(each.metric).update, rows), []).append(i)
+    found = list(members)
+    for places in alike.values():
+        if len({shapes[i] for i in places}) > 1:
+            sizes = [math.prod(shapes[i]) for i in places]
+            for i, size in zip(places, sizes, strict=True):
+                found[i] = _with_rows(members[i], size, max(sizes))
+    return found
+
+
+def _may_be_padded(call: Call) -> bool:
+    """Whether the arguments are small arrays that have one leading axis, or a value for one row."""
+    data = jax.tree.leaves(call)
+    if not call.rows or "weights" not in call.takes or len(call.args) > len(call.takes):
+        return False
+    if not all(isinstance(x, jax.Array) and x.size <= MOST_VALUES for x in data):
+        return False
+    is_split = any(any(jax.typeof(x).sharding.spec) for x in data)
+    return len({x.shape[:1] for x in data}) == 1 and not is_split
+
+
+def _with_rows(member: Given, rows: int, most: int) -> Given:
+    """The member with rows of weight zero after its own."""
+    given = member.given
+    kwargs = given.by_name[1] if isinstance(given, Call) else given
+    weights = kwargs.get("weights")
+    kwargs = {**kwargs, "weights": np.ones(rows, np.bool_) if weights is None else weights}
+    plain = {**kwargs, "weights": weights}
+
+    def padded(x: jax.Array) -> jax.Array:
+        x = lax.convert_element_type(x, x.dtype)  # a weak type would be another form
+        x = x if x.ndim else xp.expand_dims(x, 0)
+        return xp.pad(x, [(0, most - rows)] + [(0, 0)] * (x.ndim - 1))
+
+    kwargs = {name: jax.tree.map(padded, x) for name, x in kwargs.items()}
+    if isinstance(given, Call):
+        return member._replace(
+            given=replace(given, args=(), kwargs=kwargs),
+            unpadded=replace(given, args=(), kwargs=plain),
+        )
+    return member._replace(given=kwargs, unpadded=plain)
 
 
 def _update(
@@ -205,7 +268,9 @@ def _update(
     columns = [xp.stack(column) for column in zip(*given, strict=True)]
     updated = vmap(one, (in_axes, 0))(states, columns)
     for check in checks:
-        for each, leaves in zip(members, given, strict=True):
+        for each in members:
+            own = each.given if each.unpadded is None else each.unpadded
+            leaves = jax.tree.structure(each.given).flatten_up_to(own)
             arguments = tuple((*leaves, None)[i] for i in check.places)
             with naming(each.name):
                 check_values(check.check, arguments, *check.config)

@@ -46,12 +46,18 @@ def alone(metrics, batch):
 SCALARS = [()] * 20
 ROWS = [(64,)] * 20
 MIXED = [() if i % 2 else (100 + i,) for i in range(20)]
+DISTINCT = [(100 + i,) for i in range(20)]
 
 
 @pytest.mark.parametrize(
     ("metrics", "shapes", "operations", "arrays"),
-    [(means(), SCALARS, 100, 6), (means(), ROWS, 100, 6), (means(), MIXED, 1200, 6)],
-    ids=["numbers", "rows", "of several shapes"],
+    [
+        (means(), SCALARS, 100, 6),
+        (means(), ROWS, 100, 6),
+        (means(), MIXED, 200, 6),
+        (means(), DISTINCT, 200, 6),
+    ],
+    ids=["numbers", "rows", "of several shapes", "of twenty shapes"],
 )
 def test_operations_and_arrays_of_many_means(rng, metrics, shapes, operations, arrays):
     batch = jax.tree.map(jnp.asarray, drawn(rng, shapes))
@@ -80,6 +86,28 @@ def test_members_are_as_they_are_alone(rng, shapes):
     metrics, batch = means(), drawn(rng, shapes)
     assert update(metrics, batch).results() == alone(metrics, batch)
     assert metrics.update(**batch).results() == alone(metrics, batch)
+
+
+def test_batches_of_several_numbers_of_rows(rng):
+    # The shorter ones get rows of weight zero, which are in no result and in no count.
+    heads = {
+        f"m{i}": Accuracy().from_outputs(preds=f"p{i}", target=f"t{i}", weights="w")
+        if i == 3
+        else Accuracy().from_outputs(preds=f"p{i}", target=f"t{i}")
+        for i in range(4)
+    }
+    batch = {"w": rng.integers(0, 3, 12).astype(np.float32)}
+    for i, size in enumerate([7, 0, 1, 12]):
+        batch[f"p{i}"] = rng.uniform(size=size).astype(np.float32)
+        batch[f"t{i}"] = rng.integers(0, 2, size, np.int32)
+    batch["p3"][:2], batch["t0"][0] = np.nan, 5
+    batch["w"][:2] = 1, 0
+    seen = update(Collection(heads), batch)
+    for name, metric in heads.items():
+        own = update(Collection({name: metric}), batch)[name]
+        assert own.invalid_count() == {"m0": 1, "m3": 1}.get(name, 0)
+        for x, y in zip(*map(jax.tree.leaves, (own, seen[name])), strict=True):
+            np.testing.assert_array_equal(x, y)
 
 
 def test_large_batches_are_not_stacked(rng):

@@ -21,6 +21,9 @@ from datarax.statistics.invalid_counts import CountsInvalid, not_finite
 from datarax.statistics.scatter_counts import ScatterCounts
 from datarax.statistics.value_histogram import Method, ValueHistogram, checked_q
 
+MOST_COMPARED = 32
+"""With how many edges a value is compared at once: XLA for CPUs makes an array of more results."""
+
 
 class BinCounts(CountsInvalid, kw_only=False):
     """The weight of the values in each bin: below all edges, between two edges, above all edges."""
@@ -60,8 +63,9 @@ class BinCounts(CountsInvalid, kw_only=False):
             edges, last = near, near[-1]
         # How many edges are at or below each value: 0 is below all bins, and `highest` above them,
         # except at the last edge, which belongs to the last bin.
-        place = xp.searchsorted(xp.asarray(edges), x, side="right").astype(xp.int32)
         highest = len(edges)
+        how = "compare_all" if highest <= MOST_COMPARED else "scan_unrolled"
+        place = xp.searchsorted(xp.asarray(edges), x, side="right", method=how).astype(xp.int32)
         place = xp.where((place == highest) & (x <= xp.asarray(last)), highest - 1, place)
         return self.with_batch(invalid, counts=self.counts.add(place, w))
 

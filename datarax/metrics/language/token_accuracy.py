@@ -8,6 +8,7 @@ from datarax._checks import as_float, integers, is_integer, numeric, positive_in
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
+from datarax.algebra.one_pass import Term, reduced
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.limbs import equal_integers
 from datarax.numerics.special import score_of
@@ -107,10 +108,12 @@ class SequenceAccuracy(MeanScore):
             raise MetricInputError("target has no axes; expected sequences (..., T) of token ids")
         right, w, invalid = tokens_right(preds, target, weights, ignore_index=self.ignore_index)
         # An invalid token has weight zero too, and must make its sequence invalid.
-        counts, invalid = w.astype(xp.bool_), invalid.any((-1,))
-        w = xp.where(invalid.mask, xp.zeros((), w.dtype), xp.max(w, -1, initial=0))
-        right = xp.all(right | ~counts, -1)
-        return self.replace(statistic=self.statistic.add(right, w, invalid))
+        along = (w.ndim - 1,)
+        wrong = w.astype(xp.bool_) & ~right
+        invalid = invalid.any(along)
+        w, wrong = reduced([Term(w, along, "max"), Term(wrong, along, "max")])
+        w = xp.where(invalid.mask, xp.zeros((), w.dtype), xp.maximum(w, xp.zeros((), w.dtype)))
+        return self.replace(statistic=self.statistic.add(~wrong, w, invalid))
 
 
 def check_tokens(preds: jax.Array, target: jax.Array) -> int:
