@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +75,7 @@ def quality_differences(
     return found | {"auroc": float(outside) if inside else math.inf}
 
 
+@cache
 def plain_draws(examples: int, replicas: int = 20_000) -> np.ndarray:
     """How often each replica of a plain bootstrap has each example: (replicas, examples) float32.
 

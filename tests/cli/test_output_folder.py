@@ -64,7 +64,8 @@ def test_a_full_disk_keeps_the_table_and_the_earlier_report(rng, tmp_path, capsy
 
 def test_what_cannot_be_printed_is_written(rng, tmp_path):
     path, out = write(tmp_path / "a.parquet", binary_columns(rng)), tmp_path / "out"
-    argv = [sys.executable, "-m", "datarax.cli", "evaluate", str(path), *TASK, "--output", str(out)]
+    task = ("--task", "regression", "--preds", "score", "--target", "weight", "--metrics", "mae")
+    argv = [sys.executable, "-m", "datarax.cli", "evaluate", str(path), *task, "--output", str(out)]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode != 0
@@ -129,33 +130,38 @@ def test_locks_that_are_kept_and_that_are_taken_over(tmp_path):
 
 def test_many_processes_take_over_one_lock(tmp_path):
     """Exactly one of those that find the lock of a dead process holds the folder."""
+    # One process imports datarax, and then becomes four.
     code = f"""
-import sys
+import multiprocessing
 from pathlib import Path
 from datarax.evaluation.output_folder import held
-sys.stdin.readline()
-try:
-    with held(Path({str(tmp_path)!r})):
-        print("held", flush=True)
-        sys.stdin.readline()
-except ValueError:
-    print("refused", flush=True)
+
+def hold(together, found):
+    together.wait()
+    try:
+        with held(Path({str(tmp_path)!r})):
+            found.put("held")
+            together.wait()
+    except ValueError:
+        found.put("refused")
+        together.wait()
+
+start = multiprocessing.get_context("fork")
+together, found = start.Barrier(4, timeout=60), start.SimpleQueue()
+others = [start.Process(target=hold, args=(together, found)) for _ in range(4)]
+for other in others:
+    other.start()
+print(*sorted(found.get() for _ in others))
+for other in others:
+    other.join()
 """
     dead = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], stdout=subprocess.PIPE, check=True
     )
     owner = {"host": socket.gethostname(), "pid": int(dead.stdout), "started": "1"}
     (tmp_path / LOCK).write_text(json.dumps(owner))
-    others = [
-        subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(4)
-    ]
-    for other in others:
-        other.stdin.write("go\n")
-        other.stdin.flush()
-    found = sorted(other.stdout.readline() for other in others)
-    for other in others:
-        other.communicate("end\n")
-    assert found == ["held\n", *["refused\n"] * 3]
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, timeout=120
+    )
+    assert done.stdout.split() == ["held", *["refused"] * 3]
+    assert not (tmp_path / LOCK).exists()

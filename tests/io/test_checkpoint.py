@@ -105,7 +105,6 @@ LAYOUTS = [
     ("auto", {"data": 1}),
     ("explicit", {"data": 2}),
     ("explicit", {"data": 4, "tensor": 2}),
-    ("auto", {"data": 8}),
 ]
 
 
@@ -128,7 +127,7 @@ def test_saved_on_8_devices_restored_on_others(tmp_path, rng):
     synced = numbers(seen.sync())
     for path, number in numbers(merged).items():
         np.testing.assert_allclose(np.asarray(number), np.asarray(synced[path]), 1e-6, 0, True)
-    assert [spread(Mean(), each).device_count for each in LAYOUTS] == [1, 2, 4, 8]
+    assert [spread(Mean(), each).device_count for each in LAYOUTS] == [1, 2, 4]
     for layout in LAYOUTS:
         back = restore(tmp_path / "a", spread(several(), layout))
         jax.tree.map(np.testing.assert_array_equal, back.sync().canonical(), merged)

@@ -1,5 +1,7 @@
 """Counts in bins that adapt: the same in any order, on any mesh, and those of the values."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from datarax.metrics import AUROC, Median
 from datarax.statistics.adaptive_bins import AdaptiveBins
-from tests.helpers import make_mesh, x64
+from tests.helpers import make_mesh, over_shards, x64
 from tests.operations import jaxprs_in
 
 SIZE, BATCHES, ROWS = 3, 6, 64
@@ -113,21 +115,30 @@ def test_large_counts_and_float_weights_are_joined_without_loss():
     assert exact == 1024 * (2**30 + 2**10) + 2
 
 
-@each_kind
-@pytest.mark.parametrize("bits", [10, 15])
-def test_synced_over_a_mesh(rng, bits, drawn):
-    bins = AdaptiveBins(size=SIZE, rows=2, bits=bits, octaves=20, mirrored=20)
-    x, w, row = drawn(rng)
+@cache
+def synced(bits):
+    """The program that adds a batch on each device; one for all tests of equal bins."""
     mesh = make_mesh("auto", {"data": BATCHES + 2})
+
+    def run(x, w, row):
+        return OF_BITS[bits].add(x[0], w[0], row[0]).sync("data")
+
+    return over_shards(run, mesh, P("data"), P())
+
+
+OF_BITS = {
+    bits: AdaptiveBins(size=SIZE, rows=2, bits=bits, octaves=20, mirrored=20) for bits in (10, 15)
+}
+
+
+@each_kind
+@pytest.mark.parametrize("bits", OF_BITS)
+def test_synced_over_a_mesh(rng, bits, drawn):
+    bins = OF_BITS[bits]
+    x, w, row = drawn(rng)
     pad = [(0, 2), (0, 0), (0, 0)]
     parts = [np.pad(part, pad) for part in (x, w, row)]
-
-    @jax.jit
-    @jax.shard_map(mesh=mesh, in_specs=P("data"), out_specs=P())
-    def synced(x, w, row):
-        return bins.add(x[0], w[0], row[0]).sync("data")
-
-    got = jax.block_until_ready(synced(*parts))
+    got = jax.block_until_ready(synced(bits)(*parts))
     assert_same_bits(got, fold(bins, range(BATCHES), (x, w, row)))
 
 

@@ -217,24 +217,23 @@ def test_misuse(make, message):
         make()
 
 
-FOLDED = [(0, "no"), (1, "no"), (1, "float")]
-FOLDED += [(200, weights) for weights in ("no", "float", "boolean", "invalid rows")]
+FOLDED = [(0, "no"), (1, "float")]
+FOLDED += [(200, weights) for weights in ("no", "boolean", "float, and invalid rows")]
 
 
 @pytest.mark.parametrize(("rows", "weights"), FOLDED)
 def test_the_host_equals_a_program(rows, weights, rng):
     scores, x, y = (rng.normal(size=(rows, *n)).astype(np.float32) for n in ((3,), (), ()))
     labels = rng.integers(0, 3, rows).astype(np.int32)
-    if weights == "invalid rows":
+    if weights == "float, and invalid rows":
         scores[0], x[1], labels[2] = np.nan, np.inf, 9
     w = rng.random(rows, np.float32) * (rng.random(rows) > 0.2)
-    given = {"float": {"weights": w}, "boolean": {"weights": w > 0}}.get(weights, {})
+    given = {"no": {}, "boolean": {"weights": w > 0}}.get(weights, {"weights": w})
     of_metrics = (
         (metrics.Mean(), (x,)),
         (metrics.Mean(), (scores,)),
         (metrics.MeanSquaredError(), (x, y)),
         (metrics.MeanAbsoluteError(num_outputs=3, multioutput="raw_values"), (scores, -scores)),
-        (metrics.HuberLoss(), (x, y)),
         (metrics.LogLoss(num_classes=3, from_logits=True), (scores, labels)),
         (metrics.Accuracy(num_classes=3), (scores, labels)),
         (metrics.Precision(num_classes=3, average=None, ignore_index=1), (scores, labels)),
@@ -248,9 +247,9 @@ def test_the_host_equals_a_program(rows, weights, rng):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for on_host, on_device in zip(updated(each), jax.jit(updated)(each), strict=True):
+            want = on_device.results()
             for name, value in on_host.results().items():
-                want = on_device.results()[name]
-                np.testing.assert_allclose(value, want, rtol=2e-6, atol=1e-6, err_msg=name)
+                np.testing.assert_allclose(value, want[name], rtol=2e-6, atol=1e-6, err_msg=name)
 
 
 def test_rows_kept_apart_are_the_rows_one_by_one(rng):

@@ -126,8 +126,7 @@ def test_an_update_writes_one_state_into_the_ring(rng):
     assert large < 1.5 * small
 
 
-@pytest.mark.parametrize("kind", ["auto", "explicit"])
-@pytest.mark.parametrize("name", ["f1", "auroc"])
+@pytest.mark.parametrize(("name", "kind"), [("f1", "auto"), ("auroc", "explicit")])
 def test_on_devices_as_on_one(name, kind, rng):
     mesh, subject = make_mesh(kind, {"d": 8}), SUBJECTS[name]
     batches = draws(rng, subject, 4)

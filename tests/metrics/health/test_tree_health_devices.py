@@ -86,9 +86,8 @@ def local(metric: Any, params: Any, grads: Any, updates: Any) -> Any:
     return update(metric, params, grads, updates).sync(("data", "model"))
 
 
-@KINDS
-def test_inside_shard_map_an_update_has_no_collective_and_a_sync_one(kind, metric, trees):
-    mesh = make_mesh(kind, AXES)
+def test_inside_shard_map_an_update_has_no_collective_and_a_sync_one(metric, trees):
+    mesh = make_mesh("explicit", AXES)
     sharded = [placed(tree, mesh) for tree in trees]
 
     def alone(metric, *trees):
@@ -104,7 +103,7 @@ def test_inside_shard_map_an_update_has_no_collective_and_a_sync_one(kind, metri
     assert_one_device(jax.block_until_ready(step(metric, *sharded)), metric, trees)
 
 
-@pytest.mark.parametrize("spec", [P(), P("data"), P("model")])
+@pytest.mark.parametrize("spec", [P(), P("model")])
 def test_what_is_replicated_counts_once(spec, metric, trees):
     mesh = make_mesh("auto", AXES)
     # The table over one axis, or none; all else is replicated.
@@ -139,8 +138,7 @@ def test_a_state_that_was_updated_before_counts_once(metric, trees, rng):
     assert "invalid" not in got.results()
 
 
-@KINDS
-@pytest.mark.parametrize("axes", ["data", ("data", "model")])
+@pytest.mark.parametrize(("kind", "axes"), [("auto", "data"), ("explicit", ("data", "model"))])
 def test_per_device_takes_whole_trees(kind, axes, metric, trees):
     mesh = make_mesh(kind, AXES)
     copies = datarax.per_device(metric, mesh, axes)
