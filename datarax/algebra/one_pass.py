@@ -26,8 +26,8 @@ class Term(NamedTuple):
     """What is reduced over some axes of an array.
 
     The sum of floats is a `DoubleFloat`: of float64, where devices have it. The sum of booleans
-    and integers is an int32 array, and may wrap. The maximum has the dtype of the rows, and so has
-    a "float sum", which is for few floats.
+    and integers is an int32 array, and may wrap. The maximum, of no NaN, has the dtype of the rows,
+    and so has a "float sum", which is for few floats.
     """
 
     rows: jax.Array
@@ -132,7 +132,7 @@ def _reduce(
             is_float = xp.issubdtype(x.dtype, xp.floating)
             if how == "max":
                 # A maximum of floats is not vectorised; one of integers is.
-                operand = to_key(x.astype(np.int32) if x.dtype == np.bool_ else x)
+                operand = to_key(x.astype(np.int32) if x.dtype == np.bool_ else x, has_nan=False)
                 lowest = np.iinfo(operand.dtype)
                 # The key of -inf: its bits are flipped, but for the sign.
                 start = lowest.max ^ _bits(-np.inf, x.dtype) if is_float else lowest.min

@@ -169,11 +169,12 @@ def mark_varying(x: jax.Array, axis_name: AxisName) -> jax.Array:
 # so it is kept.
 
 
-def to_key(x: jax.Array, op: str = "max") -> jax.Array:
+def to_key(x: jax.Array, op: str = "max", *, has_nan: bool = True) -> jax.Array:
     """Signed integers in the order of `x`, with -0.0 below 0.0; in reverse for the `op` "min".
 
     The key of NaN is the greatest integer. No float has the least one as its key, and `from_key`
-    turns that into NaN too. So it serves as the identity of the maximum: "no data".
+    turns that into NaN too. So it serves as the identity of the maximum: "no data". Without
+    `has_nan`, `x` holds no NaN, which is not looked for.
     """
     bits = jnp.dtype(f"int{8 * x.dtype.itemsize}")
     if jnp.issubdtype(x.dtype, jnp.signedinteger):
@@ -181,7 +182,7 @@ def to_key(x: jax.Array, op: str = "max") -> jax.Array:
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
         return _ordered(lax.bitcast_convert_type(x, bits) ^ _least(bits), op)
     key = _ordered(_flip(lax.bitcast_convert_type(x, bits)), op)
-    return jnp.where(jnp.isnan(x), ~_least(bits), key)
+    return jnp.where(jnp.isnan(x), ~_least(bits), key) if has_nan else key
 
 
 def from_key(key: jax.Array, dtype: jnp.dtype, op: str = "max") -> jax.Array:

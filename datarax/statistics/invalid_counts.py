@@ -93,10 +93,17 @@ class Invalid:
 
     def any(self, axes: tuple[int, ...]) -> "Invalid":
         """Groups of rows along `axes`, each invalid if one of its rows is."""
+        return in_one_pass(self.of_groups(axes))[0]
+
+    def of_groups(self, axes: tuple[int, ...]) -> Fold:
+        """The fold of `any`."""
         rows = [self.code] if self.value is None else [self.code, self.value]
         along = tuple(sorted(axis % self.code.ndim for axis in axes))
-        code, *value = reduced([Term(x, along, "max") for x in rows])
-        return Invalid(xp.maximum(code, 0), value[0] if value else None, self.codes)
+
+        def finish(code: jax.Array, value: jax.Array | None = None) -> Invalid:
+            return Invalid(xp.maximum(code, 0), value, self.codes)
+
+        return Fold([Term(x, along, "max") for x in rows], finish)
 
 
 def not_finite(x: jax.Array, axes: int | tuple[int, ...] = (), *others: jax.Array) -> Invalid:

@@ -8,7 +8,7 @@ from datarax._checks import as_float, integers, is_integer, numeric, positive_in
 from datarax._errors import MetricInputError
 from datarax._typing import ArrayLike, Weights
 from datarax._xp import lax, xp
-from datarax.algebra.one_pass import Term, reduced
+from datarax.algebra.one_pass import Fold, Term, in_one_pass
 from datarax.metrics.probabilistic.mean_score import MeanScore
 from datarax.numerics.limbs import equal_integers
 from datarax.numerics.special import score_of
@@ -110,8 +110,8 @@ class SequenceAccuracy(MeanScore):
         # An invalid token has weight zero too, and must make its sequence invalid.
         along = (w.ndim - 1,)
         wrong = w.astype(xp.bool_) & ~right
-        invalid = invalid.any(along)
-        w, wrong = reduced([Term(w, along, "max"), Term(wrong, along, "max")])
+        rows = Fold([Term(w, along, "max"), Term(wrong, along, "max")], lambda *found: found)
+        invalid, (w, wrong) = in_one_pass(invalid.of_groups(along), rows)
         w = xp.where(invalid.mask, xp.zeros((), w.dtype), xp.maximum(w, xp.zeros((), w.dtype)))
         return self.replace(statistic=self.statistic.add(~wrong, w, invalid))
 
