@@ -2,8 +2,9 @@
 
 What an environment does depends on the states and the operations of a metric alone. So `make test`
 runs the representatives of the registry, which hold all of these, and all wrappers. Those that hold
-every state run in all environments but those of the laws of programs (`OF_LAWS`); those that hold every operation where values depend on it, and
-are traced where JAX may refuse it. `DATARAX_TEST_EVERYWHERE=1` runs every metric in all.
+every state run in all environments but those of the laws of programs (`OF_LAWS`); those that hold
+every operation where values depend on it, and are traced where JAX may refuse it.
+`DATARAX_TEST_EVERYWHERE=1` runs every metric in all.
 
 Many metrics are in one collection, so that an environment costs one program of each kind for all of
 them. If that fails, each metric is run alone, and the failure names those at fault. The values are
