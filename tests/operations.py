@@ -3,9 +3,9 @@
 Operations are counted in the program as traced, which is the same on any machine, and with
 `--optimized` in the program that XLA compiles for a CPU, without parameters, constants and what
 only renames values. A pass is a traced operation of an update that folds up an array of the batch's
-size: a reduction, a scan, a sort or a scatter. `--write` records the traced operations in
-`operations.json` and the passes in `passes.json`, where `test_operations.py` finds them, and
-chooses the representatives of the registry anew.
+size: a reduction, a scan, a sort or a scatter. `--write` records the traced operations and the
+arrays of the state in `operations.json` and the passes in `passes.json`, where `test_operations.py`
+finds them, and chooses the representatives of the registry anew.
 """
 
 import argparse
@@ -129,6 +129,11 @@ def operations(of: Any, case: Case) -> dict[str, list[str]]:
     return quietly(lambda: {name: of(*program) for name, program in programs(case).items()})
 
 
+def arrays(case: Case) -> int:
+    """How many arrays the state has."""
+    return len(jax.tree.leaves(case.traceable()))
+
+
 def quietly(function: Any, *args: Any) -> Any:
     """`function(*args)` without its warnings."""
     with warnings.catch_warnings():
@@ -143,7 +148,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="record the counts")
     options = parser.parse_args()
     of = optimized if options.optimized else traced
-    print(f"{'':40}{'update':>8}{'read':>8}{'passes':>8}")
+    print(f"{'':40}{'update':>8}{'read':>8}{'arrays':>8}{'passes':>8}")
     found, seen, gone_over = {}, {}, {}
     for case in CASES:
         if not options.cases or case.id in options.cases:
@@ -151,9 +156,10 @@ def main() -> None:
             seen[case.id] = what_the_engine_sees(
                 case, (x for names in each.values() for x in names)
             )
-            found[case.id] = each = {name: len(names) for name, names in each.items()}
-            gone_over[case.id] = n = quietly(passes, case)
-            print(f"{case.id:40}{each['update']:8}{each['read']:8}{n:8}", flush=True)
+            each = {name: len(names) for name, names in each.items()} | {"arrays": arrays(case)}
+            found[case.id], gone_over[case.id] = each, quietly(passes, case)
+            counts = (*each.values(), gone_over[case.id])
+            print(f"{case.id:40}{''.join(f'{n:8}' for n in counts)}", flush=True)
     sums = [sum(each[name] for each in found.values()) for name in ("update", "read")]
     print(f"{f'sum of {len(found)}':40}{sums[0]:8}{sums[1]:8}")
     if options.write:

@@ -13,6 +13,7 @@ import pytest
 from tests.operations import (
     RECORDED,
     RECORDED_PASSES,
+    arrays,
     operations,
     passes,
     quietly,
@@ -45,6 +46,17 @@ def test_a_program_has_no_more_operations_than_recorded(programs_of):
     ]
     said = "If they are needed, record them: python -m tests.operations --write"
     assert not grown, "\n".join([*grown, said])
+
+
+def test_a_state_has_no_more_arrays_than_recorded():
+    found = {case.id: arrays(case) for case in CASES if case.id in RECORDS}
+    grown = [
+        f"{case}: {n} arrays, recorded {RECORDS[case]['arrays']}"
+        for case, n in found.items()
+        if n > RECORDS[case]["arrays"]
+    ]
+    assert not grown, "\n".join(grown)
+    assert {name: found[name] for name in ("mean", "mse", "max")} == {"mean": 6, "mse": 6, "max": 7}
 
 
 # In each pass there is one reduction with counts, and a further one for each further sum of floats.
