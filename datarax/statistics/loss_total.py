@@ -59,7 +59,7 @@ class Loss(NamedTuple):
     """The loss as `part * 2**exponent`, for errors of which a loss overflows: those of float32 that
     are computed in float64 need it not."""
     fits_float64: Callable[[float], bool] = lambda parameter: False
-    """Whether `part * 2**exponent` of any float32 numbers is in the range of float64."""
+    """Whether any sum of `w * part * 2**exponent` of float32 numbers is in the range of float64."""
     of_rows: bool = False
     """Whether an example is a row, of any length, with one loss."""
     compares: bool = False
@@ -166,7 +166,7 @@ LOSSES: dict[LossName, Loss] = {
         lambda p, t, e, power: tweedie_deviance(p, t, power, e),
         domain=_tweedie_domain,
         degree=lambda power: 2 if power == 0 else 0,
-        fits_float64=lambda power: abs(2 - power) <= 5,
+        fits_float64=lambda power: abs(2 - power) <= 4,
     ),
     # Events are values of at least the threshold: hits, and hits, misses and false alarms.
     "critical success": Loss(

@@ -188,9 +188,14 @@ def _form(member: Given, index: int) -> Hashable:
     if isinstance(given, Call):
         given = replace(given, path="", metric="")
     leaves, structure = jax.tree.flatten(given)
-    if not all(isinstance(x, jax.Array | np.ndarray) and x.size <= MOST_VALUES for x in leaves):
+    if not all(_is_array(x) and x.size <= MOST_VALUES for x in leaves):
         return index
     return structure, type(member.metric).update, tuple(map(jax.typeof, leaves))
+
+
+def _is_array(x: object) -> bool:
+    """Whether it is a JAX array, or a mask of `_with_rows`."""
+    return isinstance(x, jax.Array) or (isinstance(x, np.ndarray) and x.dtype == np.bool_)
 
 
 def _padded(members: Sequence[Given]) -> list[Given]:
