@@ -296,9 +296,28 @@ class AdaptiveBins(Positioned, LeafState):
 
     def aligned(self, reach: MetricAccumulator) -> Self:
         """The same weights in the bins of a range that includes the present one."""
+        if on_host(self, reach):
+            return self._aligned_on_host(reach.parts[0])
         tables, end = replicated((self.tables(), reach.parts[0]))
         joined = self.joined(tables, self.grid, self.grid_of(end))
         return self.with_tables(joined, reach.parts[0], True)
+
+    def _aligned_on_host(self, reach: Any) -> Self:
+        """As `aligned`; only the classes that get other bins are changed, mostly few."""
+        old, new = self.both_grids(reach)
+        some = np.flatnonzero(old.differs_from(new))
+        tables = self.tables()
+        if some.size:
+            cut = jax.tree.map(lambda x: np.take(x, some, -2), tables)
+            joined = self.joined(cut, *(grid.map(lambda x: x[some]) for grid in (old, new)))
+
+            def pasted(x: Any, part: Any) -> Any:
+                x = np.array(x)
+                x[..., some, :] = part
+                return x
+
+            tables = jax.tree.map(pasted, tables, joined)
+        return self.with_tables(tables, reach, False)
 
     def combine(self, other: Self) -> Self:
         reach = self.reach.combine(other.reach)
