@@ -64,6 +64,8 @@ class AdaptiveBins(Positioned, LeafState):
 
     rowwise: ClassVar[bool] = False
     bits_allowed: ClassVar[tuple[int, int]] = 10, 22
+    by_class: ClassVar[bool] = True
+    """Whether each class has tables of its own, whose bins can be joined without those of others."""
 
     size: int = 1
     """How many classes there are."""
@@ -296,7 +298,7 @@ class AdaptiveBins(Positioned, LeafState):
 
     def aligned(self, reach: MetricAccumulator) -> Self:
         """The same weights in the bins of a range that includes the present one."""
-        if on_host(self, reach):
+        if self.by_class and on_host(self, reach):
             return self._aligned_on_host(reach.parts[0])
         tables, end = replicated((self.tables(), reach.parts[0]))
         joined = self.joined(tables, self.grid, self.grid_of(end))

@@ -47,6 +47,7 @@ class JointBins(WideBins):
     """
 
     bits_allowed: ClassVar[tuple[int, int]] = 6, 13
+    by_class: ClassVar[bool] = False
 
     def empty(self) -> dict[str, PyTree]:
         return super().empty() | {"counts": ScatterCounts((self.slots, self.slots))}
