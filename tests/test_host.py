@@ -10,6 +10,7 @@ import sklearn.metrics as sk
 
 import datarax
 from datarax import metrics
+from datarax._xp import at
 from tests.registry import BATCH, CASES
 
 
@@ -195,3 +196,28 @@ def test_other_lists_and_other_names():
     assert Holding().update(x).results() == jax.jit(Holding.update)(Holding(), x).results() == 3
     with pytest.raises(datarax.MetricTypeError, match="expected an array of numbers"):
         metrics.Mean().update(np.array([1, None], object))
+
+
+@pytest.mark.parametrize("what", ["add", "max", "multiply"])
+def test_scatters_on_the_host_follow_their_definition(what, rng):
+    ufunc = {"add": np.add, "max": np.maximum, "multiply": np.multiply}[what]
+    for _ in range(100):
+        shape = tuple(rng.integers(1, 5, rng.integers(1, 4)))
+        count = rng.integers(1, len(shape) + 1)
+        leading = bool(count < len(shape) and rng.random() < 0.7)
+        places = [rng.integers(-6, 7, (3, 2)) for _ in range(count)]
+        if count > 1:
+            places[0] = places[0][:, : rng.integers(1, 3)]  # it broadcasts
+        start = len(shape) - count if leading else 0  # the first axis that is indexed
+        rest = (*shape[:start], 3, 2) if leading else (3, 2, *shape[count:])
+        x, y = rng.integers(-9, 9, shape), rng.integers(-9, 9, rest)
+        want = x.copy()
+        for i, j in np.ndindex(3, 2):
+            place = tuple(int(np.broadcast_to(each, (3, 2))[i, j]) for each in places)
+            axes = shape[start : start + count]
+            if all(-n <= p < n for p, n in zip(place, axes, strict=True)):  # others are dropped
+                at_place = (slice(None),) * start + place
+                part = y[..., i, j] if leading else y[i, j]
+                want[at_place] = ufunc(want[at_place], part)
+        index = (..., *places) if leading else tuple(places)
+        np.testing.assert_array_equal(getattr(at(x)[index], what)(y), want)

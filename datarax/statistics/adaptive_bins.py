@@ -65,7 +65,7 @@ class AdaptiveBins(Positioned, LeafState):
     rowwise: ClassVar[bool] = False
     bits_allowed: ClassVar[tuple[int, int]] = 10, 22
     by_class: ClassVar[bool] = True
-    """Whether each class has tables of its own, whose bins can be joined without those of others."""
+    """Whether each class has tables of its own, whose bins are joined without those of others."""
 
     size: int = 1
     """How many classes there are."""
