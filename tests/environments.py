@@ -399,6 +399,9 @@ What the others add depends on the states alone, so they run on the cases that h
 of programs compare `jit`, `scan`, `vmap` and `per_device` for all operations.
 """
 
+OF_LAWS = ("scan", "vmap")
+"""The environments that the laws of programs hold for all representatives, states included."""
+
 TRACED: Mapping[str, Environment] = {
     "traced, jax.export": lowered_for_export,
     "traced, per_device, Explicit": partial(traced_per_device, "explicit"),

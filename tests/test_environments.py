@@ -2,8 +2,9 @@
 
 What an environment does depends on the states and the operations of a metric alone. So `make test`
 runs the representatives of the registry, which hold all of these, and all wrappers. Those that hold
-every state run in all environments; those that hold every operation where values depend on it, and
-are traced where JAX may refuse it. `DATARAX_TEST_EVERYWHERE=1` runs every metric in all.
+every state run in all environments but those of the laws of programs (`OF_LAWS`); those that hold
+every operation where values depend on it, and are traced where JAX may refuse it.
+`DATARAX_TEST_EVERYWHERE=1` runs every metric in all.
 
 Many metrics are in one collection, so that an environment costs one program of each kind for all of
 them. If that fails, each metric is run alone, and the failure names those at fault. The values are
@@ -26,6 +27,7 @@ from datarax.testing import assert_within_ulps
 from tests.conftest import seed
 from tests.environments import (
     ENVIRONMENTS,
+    OF_LAWS,
     OF_OPERATIONS,
     PAIR,
     TRACED,
@@ -275,7 +277,7 @@ def environments_of(name: str) -> Mapping[str, Environment]:
     if name.startswith("catalogue") and not EVERYWHERE:
         return {each: ENVIRONMENTS[each] for each in OF_OPERATIONS} | dict(TRACED)
     if name == "states":
-        left = {} if EVERYWHERE else ENVIRONMENTS.keys() - {*OF_OPERATIONS}
+        left = {} if EVERYWHERE else ENVIRONMENTS.keys() - {*OF_OPERATIONS, *OF_LAWS}
         return {each: run for each, run in ENVIRONMENTS.items() if each in left}
     return ENVIRONMENTS
 

@@ -220,7 +220,8 @@ def test_weights_with_a_sum_of_one_agree_with_the_oracle(name, rng):
     inputs = GROUPS[name][0].inputs
     for kind in inputs.kinds:
         batch = inputs.draw_kind(kind, rng, BATCH)
-        for rows in (1, 2, BATCH):
+        # How many there are matters once; two are the fewest that can be equal, or in an order.
+        for rows in (1, 2, BATCH) if kind == inputs.kinds[0] else (2,):
             weights = np.repeat(np.float32([1 / rows, 0]), [rows, BATCH - rows])
             weighted = batch | {"weights": weights}
             assert_agrees(name, folded(name, [weighted]), [weighted], f"{rows} rows of {kind}")

@@ -127,10 +127,10 @@ class Subject:
     state_atol: float
     empty: PyTree
     compare_states: bool
-    rows: InitVar[bool]
+    rows: bool
     on_host: bool = False
 
-    def __post_init__(self, batches: Iterable[PyTree], rows: bool) -> None:
+    def __post_init__(self, batches: Iterable[PyTree]) -> None:
         if not isinstance(self.metric, Metric) or self.metric.owns_mesh:
             raise MetricTypeError(
                 f"check_metric expects a plain datarax.Metric; got {kind(self.metric)}"
@@ -140,7 +140,8 @@ class Subject:
         self.calls = [_as_call(batch) for batch in batches]
         # Batches that are steps of a run have no common axis: any one size passes the check.
         shapes = {", ".join(map(described, jax.tree.leaves(call))) for call in self.calls}
-        sizes = {x.shape[0] if x.ndim else 0 for x in jax.tree.leaves(self.calls)} if rows else {2}
+        sizes = {x.shape[0] if x.ndim else 0 for x in jax.tree.leaves(self.calls)}
+        sizes = sizes if self.rows else {2}
         if len(self.calls) < 3 or len(shapes) != 1 or len(sizes) != 1 or min(sizes) < 2:
             raise MetricInputError(
                 f"check_metric expects at least 3 batches with the same shapes and dtypes, of "
