@@ -62,6 +62,8 @@ DISTINCT = [(100 + i,) for i in range(20)]
 def test_operations_and_arrays_of_many_means(rng, metrics, shapes, operations, arrays):
     batch = jax.tree.map(jnp.asarray, drawn(rng, shapes))
     assert len(jax.tree.leaves(metrics)) == arrays
+    if jax.__version_info__ < (0, 10):
+        operations *= 1.25  # older versions stack arrays in more operations
     assert len(traced(lambda m, b: m.update(**b), (metrics, batch))) <= operations
 
 
