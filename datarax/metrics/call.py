@@ -7,6 +7,7 @@ import numpy as np
 from jax.core import Tracer
 
 from datarax._typing import ArrayLike, PyTree
+from datarax._xp import xp
 
 
 @jax.tree_util.register_dataclass
@@ -72,6 +73,13 @@ def taken_from(calls: PyTree, name: str) -> tuple[PyTree, PyTree]:
 
     first = jax.tree.leaves(calls, is_leaf=is_call)[0]
     return first.kwargs.get(name), jax.tree.map(one, calls, is_leaf=is_call)
+
+
+def with_empty_rows(arrays: PyTree, count: int) -> PyTree:
+    """Arrays with rows of zeros after their own, which are to have the weight zero."""
+    return jax.tree.map(
+        lambda x: xp.pad(x, [(0, count)] + [(0, 0)] * (x.ndim - 1)) if count else x, arrays
+    )
 
 
 def is_numbers(x: object) -> bool:

@@ -19,7 +19,7 @@ from datarax.algebra.pytrees import leaf_states
 from datarax.algebra.replication import axes_of, counted_once
 from datarax.algebra.stack import Stack
 from datarax.metrics.base import Metric, shares_statistic, statistic_of
-from datarax.metrics.call import Call
+from datarax.metrics.call import Call, with_empty_rows
 from datarax.metrics.routing import naming
 
 Arrays = list[jax.Array]
@@ -242,12 +242,11 @@ def _with_rows(member: Given, rows: int, most: int) -> Given:
     kwargs = {**kwargs, "weights": np.ones(rows, np.bool_) if weights is None else weights}
     plain = {**kwargs, "weights": weights}
 
-    def padded(x: jax.Array) -> jax.Array:
+    def with_axis(x: jax.Array) -> jax.Array:
         x = lax.convert_element_type(x, x.dtype)  # a weak type would be another form
-        x = x if x.ndim else xp.expand_dims(x, 0)
-        return xp.pad(x, [(0, most - rows)] + [(0, 0)] * (x.ndim - 1))
+        return x if x.ndim else xp.expand_dims(x, 0)
 
-    kwargs = {name: jax.tree.map(padded, x) for name, x in kwargs.items()}
+    kwargs = with_empty_rows(jax.tree.map(with_axis, kwargs), most - rows)
     if isinstance(given, Call):
         return member._replace(
             given=replace(given, args=(), kwargs=kwargs),

@@ -32,7 +32,7 @@ from datarax.distributed.placement import (
     sharded,
 )
 from datarax.metrics.base import Metric
-from datarax.metrics.call import Call, is_call, is_numbers, split_over
+from datarax.metrics.call import Call, is_call, is_numbers, split_over, with_empty_rows
 from datarax.metrics.reading import Reading
 from datarax.metrics.routing import Route, naming
 from datarax.wrappers.collection import Collection
@@ -486,9 +486,7 @@ def _divisible(call: Call, devices: int) -> Call:
             )
         if weights is None:
             weights = beside(data, np.ones(size, np.bool_))
-        args, kwargs, weights = jax.tree.map(
-            lambda x: xp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), (args, kwargs, weights)
-        )
+        args, kwargs, weights = with_empty_rows((args, kwargs, weights), missing)
     kwargs = kwargs if weights is None else kwargs | {"weights": weights}
     return replace(call, args=args, kwargs=kwargs)
 
