@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property, lru_cache
+from functools import cached_property
 from operator import is_
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
@@ -16,6 +16,7 @@ from datarax.algebra.fields import state
 from datarax.algebra.leaf_state import ElementwiseState, LeafState, Travel
 from datarax.algebra.pytrees import Leaf, Tree, leaf_states, map_leaf_states
 from datarax.algebra.state_dicts import Parts
+from datarax.distributed.merge_ops import shared
 from datarax.distributed.placement import outside_mesh
 from datarax.numerics.scaled_double import ScaledDouble
 
@@ -249,7 +250,7 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
         return kinds, arrays
 
 
-@lru_cache(maxsize=256)
+@shared
 def _repeated(element: Element, size: int) -> PyTree:
     """The empty states, read-only; the same arrays each time."""
 

@@ -6,10 +6,11 @@ what the parts mean. There is no mean in the table, because means cannot be merg
 as a total and a weight.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from enum import StrEnum
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, wraps
+from typing import NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 import jax
 import numpy as np
@@ -30,6 +31,7 @@ from datarax.numerics.limbs import (
 )
 from datarax.numerics.sums import sum_floats
 
+F = TypeVar("F", bound=Callable[..., PyTree])
 Parts = tuple[PyTree, ...]
 
 
@@ -90,20 +92,33 @@ def state_dtype(op: MetricReduceOp, dtype: DTypeLike) -> np.dtype:
     return np.dtype("int32") if dtype == np.bool_ else np.dtype(dtype)
 
 
-@lru_cache(maxsize=4096)
-def identity(op: MetricReduceOp, shape: tuple[int, ...], dtype: np.dtype) -> Parts:
-    """The parts of the empty state, as read-only NumPy arrays.
+def shared(function: F) -> F:
+    """A function of hashable arguments whose arrays are the same each time, while any is in use.
 
-    The same arrays are returned each time, so that code can test with `is` whether a state is
-    fresh.
+    So code can test with `is` whether a state is fresh, however many other ones were made.
     """
+    in_use: WeakValueDictionary[Hashable, np.ndarray] = WeakValueDictionary()
+
+    @lru_cache(maxsize=4096)  # saves time; what it drops may still be in use
+    def made(*key: Hashable) -> PyTree:
+        arrays, structure = jax.tree.flatten(function(*key))
+        return structure.unflatten(
+            [in_use.setdefault((key, i), array) for i, array in enumerate(arrays)]
+        )
+
+    return wraps(function)(made)  # type: ignore[return-value]
+
+
+@shared
+def identity(op: MetricReduceOp, shape: tuple[int, ...], dtype: np.dtype) -> Parts:
+    """The parts of the empty state, as read-only NumPy arrays; the same ones each time."""
     parts = merge_op(op, dtype).identity(shape, dtype)
     for part in parts:
         part.flags.writeable = False
     return parts
 
 
-@lru_cache(maxsize=4096)
+@shared
 def filled(shape: tuple[int, ...], dtype: str, value: float) -> np.ndarray:
     """A read-only array of one value; the same array each time, as with `identity`."""
     array = np.full(shape, value, dtype)

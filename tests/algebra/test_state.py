@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 from datarax import (
+    Bootstrap,
     ConfigurationMismatchError,
     DataraxError,
     Metric,
     MetricAccumulator,
     MetricInputError,
     MetricTypeError,
+    Sliced,
 )
 from datarax.algebra.state_dicts import FORMAT
+from datarax.distributed.merge_ops import MetricReduceOp, identity
 from datarax.metrics import Accuracy, Max, Mean, Min, Std, Sum, Variance
 from datarax.statistics import Buffer, ClassCounts, Moments, WeightedTotal
 
@@ -341,3 +344,15 @@ def test_a_saved_state_names_no_module_and_one_that_does_is_read():
     assert saved["type"] == "datarax.Accuracy"
     saved["type"] = "datarax.metrics.Accuracy"
     assert accuracy.reset().load_state_dict(saved).results() == 0.5
+
+
+def test_a_new_metric_stays_new_however_many_others_are_made():
+    stacked, single = Sliced(Max(), 2), ClassCounts(num_classes=3)
+    for size in range(5000):  # more than what is kept for its own sake
+        identity(MetricReduceOp.max, (0, size), np.dtype("float32"))
+        identity(MetricReduceOp.sum, (0, size), np.dtype("float32"))
+    for size in range(3, 300):
+        Sliced(Max(), size)
+    assert stacked.is_untouched
+    assert single.is_untouched
+    Bootstrap(Sliced(Mean(), 2))
