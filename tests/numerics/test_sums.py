@@ -43,9 +43,10 @@ def test_sums_of_floats_in_one_batch(rng, size):
     for x in np.asarray(cases, np.float32):
         got, want = exact(total(jnp.asarray(x), (0,)))[0], Fraction(fsum(x))
         if size <= 2**20:
-            assert (
-                abs(got - want) <= size**2 * Fraction(float(np.abs(x).max())) / 2**47 + want / 2**52
-            )
+            # A lower part is at most `size * max * 2**-22`, and their float32 sum is rounded. Older
+            # versions of XLA add one after the other: up to 0.46 of this bound, others up to 0.15.
+            greatest = Fraction(float(np.abs(x).max()))
+            assert abs(got - want) <= size**2 * greatest / 2**45 + want / 2**52
         # Of more values the upper parts hold almost nothing, so this is a plain sum of float32.
         assert abs(got - want) <= want / (2**23 if size <= 2**20 else 2**19)
     assert_same(total(jnp.asarray(cases[-1], jnp.float32), (0,)).high, cases[-1].sum(), np.float32)
