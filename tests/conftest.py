@@ -65,9 +65,14 @@ hypothesis.settings.load_profile("datarax")
 
 
 def shares_programs(nodeid: str) -> str:
-    """Equal for tests that compile the same programs: a module, or one group of the registry."""
+    """Equal for tests that compile the same programs: a module, or one group of the registry.
+
+    Those of the environment of two processes use the same two.
+    """
     module, _, test = nodeid.partition("::")
     _, _, parameters = test.partition("[")
+    if parameters.endswith("-two processes]"):
+        return f"{module}[two processes"
     by_group = module.endswith(("test_laws.py", "test_environments.py"))
     return f"{module}[{parameters.partition('-')[0]}" if by_group else module
 

@@ -14,6 +14,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +26,21 @@ from datarax.algebra.leaf_state import LeafState
 from datarax.algebra.row_merge import MergesRows
 from datarax.algebra.state import walk
 from datarax.metrics.base import Metric, read
-from tests.registry import BATCH, CASES, CHOSEN, Case
+from tests.registry import CASES, CHOSEN, Case
 
 RECORDED = Path(__file__).with_suffix(".json")
 RECORDED_PASSES = Path(__file__).with_name("passes.json")
 ROWS = 61
-"""Rows of the batch in which passes are counted: no state has a multiple of it."""
+"""Rows of the batch: no state has a multiple of it, which would count as a pass."""
 PASSES = ("reduce", "arg", "dot_general", "sort", "cum", "top_k", "scatter")
 INSTRUCTION = r"^\s*(?:ROOT )?%?\S+ = (?:\([^=]*\)|\S+) ([a-z][a-z0-9-]*)\("
 NO_WORK = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
 
 
-def programs(case: Case, rows: int = BATCH) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+def programs(case: Case) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """The functions that update and read the metric, with their arguments."""
     metric = case.traceable()
-    inputs = case.inputs.draw(np.random.default_rng(0), rows)
+    inputs = case.inputs.draw(np.random.default_rng(0), ROWS)
     arrays = metric.arguments_from(case.arrays(inputs))
     update = jax.jit(lambda metric, arrays: metric.update(**arrays))
     return {"update": (update, (metric, arrays)), "read": (jax.jit(read), (metric,))}
@@ -47,15 +48,17 @@ def programs(case: Case, rows: int = BATCH) -> dict[str, tuple[Any, tuple[Any, .
 
 def traced(function: Any, args: tuple[Any, ...]) -> list[str]:
     """The operations of a function, with those of its loops and branches."""
-    jaxpr = jax.make_jaxpr(function)(*args).jaxpr
+    return names(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def names(jaxpr: Any) -> list[str]:
+    """The operations of a program, with those of its loops and branches."""
     return [equation.primitive.name for equation in _equations(jaxpr)]
 
 
-def passes(case: Case) -> int:
+def passes(update: Any) -> int:
     """How often an update goes over the batch, or an array that grows with it, to fold it up."""
-    update, (metric, arrays) = programs(case, ROWS)["update"]
-    jaxpr = jax.make_jaxpr(update)(metric, arrays).jaxpr
-    return sum(map(_is_pass, _equations(jaxpr, PASSES)))
+    return sum(map(_is_pass, _equations(update, PASSES)))
 
 
 def _is_pass(equation: Any) -> bool:
@@ -124,9 +127,9 @@ def optimized(function: Any, args: tuple[Any, ...]) -> list[str]:
     return [name for name in names if name not in NO_WORK]
 
 
-def operations(of: Any, case: Case) -> dict[str, list[str]]:
-    """The operations of each program of a case: `traced`, or `optimized`."""
-    return quietly(lambda: {name: of(*program) for name, program in programs(case).items()})
+def traces(case: Case) -> dict[str, Any]:
+    """The traced programs of a case, by name."""
+    return quietly(lambda: {n: jax.make_jaxpr(f)(*x).jaxpr for n, (f, x) in programs(case).items()})
 
 
 def arrays(case: Case) -> int:
@@ -147,17 +150,18 @@ def main() -> None:
     parser.add_argument("--optimized", action="store_true", help="count in compiled programs")
     parser.add_argument("--write", action="store_true", help="record the counts")
     options = parser.parse_args()
-    of = optimized if options.optimized else traced
     print(f"{'':40}{'update':>8}{'read':>8}{'arrays':>8}{'passes':>8}")
     found, seen, gone_over = {}, {}, {}
     for case in CASES:
         if not options.cases or case.id in options.cases:
-            each = operations(of, case)
-            seen[case.id] = what_the_engine_sees(
-                case, (x for names in each.values() for x in names)
-            )
-            each = {name: len(names) for name, names in each.items()} | {"arrays": arrays(case)}
-            found[case.id], gone_over[case.id] = each, quietly(passes, case)
+            traced_ones = traces(case)
+            each = {name: names(jaxpr) for name, jaxpr in traced_ones.items()}
+            gone_over[case.id] = passes(traced_ones["update"])
+            if options.optimized:
+                each = quietly(lambda c=case: {n: optimized(*x) for n, x in programs(c).items()})
+            seen[case.id] = what_the_engine_sees(case, chain.from_iterable(each.values()))
+            each = {name: len(found) for name, found in each.items()} | {"arrays": arrays(case)}
+            found[case.id] = each
             counts = (*each.values(), gone_over[case.id])
             print(f"{case.id:40}{''.join(f'{n:8}' for n in counts)}", flush=True)
     sums = [sum(each[name] for each in found.values()) for name in ("update", "read")]

@@ -1,7 +1,6 @@
-"""The host and `jit` give the same where values lie on edges; `results()` keeps float64.
+"""What lies on an edge: thresholds, equal scores and logits, the ranges of dtypes, float64.
 
-Every metric on inputs that are equal to thresholds and to edges of bins, on equal scores and
-logits, on powers of two and on subnormal numbers: see `tests/registry/edges.py`.
+`test_laws.py` compares every metric on the host and within `jit` on inputs that lie on edges.
 """
 
 import itertools
@@ -21,45 +20,13 @@ from datarax._xp import lax, xp
 from datarax.numerics.special import stirling_ratio, tweedie_deviance, x_minus_log1p
 from datarax.numerics.sums import run_sums
 from datarax.statistics.thresholds import is_above
-from datarax.testing import assert_within_ulps, subject
+from datarax.testing import subject
 from tests.helpers import fsum
 from tests.registry import BATCH, BUNDLES, GROUPS, arrays_of
 from tests.registry.case import widened
-from tests.registry.edges import KINDS, on_edges
-from tests.test_laws import fold, value_of, weights_of
+from tests.test_laws import value_of, weights_of
 
 each_group = pytest.mark.parametrize("name", GROUPS)
-
-# The value of a constant signal is that of its rounding: its matrix and its spectrum are singular.
-UNDEFINED = {("signals", "equal rows")}
-
-compute = jax.jit(lambda metric: (metric.compute(), metric.invalid_count()))
-
-
-@each_group
-@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
-def test_the_host_equals_jit_on_edges(name, rng):
-    group = GROUPS[name]
-    inputs = group[0].inputs
-    for kind in KINDS:
-        batch = on_edges(inputs, kind, rng, BATCH)
-        if (inputs.id, kind) in UNDEFINED or all(x.dtype != np.float32 for x in batch.values()):
-            continue
-        arrays, w = arrays_of(group, batch), weights_of(group[0], batch)
-        host, device = BUNDLES[name].update(**arrays), fold(BUNDLES[name], [arrays])
-        want, (got, invalid) = host.compute(), compute(device)
-        assert int(invalid) == int(host.invalid_count()), kind
-        # The state of the program as the host reads it, and the formula in a program.
-        for values in (jax.device_get(device).compute(), got):
-            for case in group:
-                assert_within_ulps(
-                    jax.tree.map(np.asarray, value_of(case, values)),
-                    jax.tree.map(np.asarray, value_of(case, want)),
-                    case.ulps,
-                    atol=case.atol(w, **widened(batch)),
-                    name=f"{case.id} of {kind}",
-                )
-
 
 # Documented as binned or sketched, so that their values are not exact, or not of the data alone.
 BINNED = {"roc_class_logits", "cardinality", "distinctn", "step_time"}

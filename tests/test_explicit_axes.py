@@ -13,7 +13,15 @@ from jax.sharding import PartitionSpec as P
 
 from datarax.metrics import ConfusionMatrix
 from tests.helpers import make_mesh, place
-from tests.registry import BATCH, BUNDLES, ENGINE_BUNDLES, ENGINE_GROUPS, GROUPS, arrays_of
+from tests.registry import (
+    BATCH,
+    BUNDLES,
+    ENGINE_BUNDLES,
+    ENGINE_GROUPS,
+    EVERYWHERE,
+    GROUPS,
+    arrays_of,
+)
 
 LAYOUTS = (
     ({"data": 8}, P("data")),
@@ -41,26 +49,36 @@ def fitting(batch, axes, spec):
 
 
 def everything(metric, batch):
-    """What one does with a metric: a second update finds the state on the mesh of the first."""
-    metric = metric.update(**batch).update(**batch)
+    """What one does with a metric."""
+    metric = metric.update(**batch)
     metric = metric.merge(metric.reset())
     return metric, metric.compute(), metric.invalid_count()
+
+
+def again(metric, batch):
+    """A second update finds the state on the mesh of the first."""
+    return everything(metric.update(**batch), batch)
 
 
 def layouts_of(name):
     """Metrics, dtypes, layouts and weights: each metric with one of them.
 
-    The representatives have each layout, and each pair of a layout, a dtype, and weights or none.
+    The representatives have two others, in turns, or all of them: so each layout, and each pair of
+    a layout, a dtype, and weights or none, is that of many.
     """
     weighted = {"weights": jnp.ones(BATCH, jnp.float32)}
     yield BUNDLES[name], "float32", LAYOUTS[0], weighted
     if name in ENGINE_GROUPS:
-        one = ENGINE_BUNDLES[name]
-        yield one, "bfloat16", LAYOUTS[0], {}
-        yield one, "float32", LAYOUTS[1], {}
-        yield one, "bfloat16", LAYOUTS[1], weighted
-        yield one, "float32", LAYOUTS[2], weighted
-        yield one, "bfloat16", LAYOUTS[2], {}
+        others = [
+            ("bfloat16", LAYOUTS[0], {}),
+            ("float32", LAYOUTS[1], {}),
+            ("bfloat16", LAYOUTS[2], {}),
+            ("bfloat16", LAYOUTS[1], weighted),
+            ("float32", LAYOUTS[2], weighted),
+        ]
+        first = list(ENGINE_GROUPS).index(name)
+        for each in others if EVERYWHERE else (others[first % 5], others[(first + 2) % 5]):
+            yield ENGINE_BUNDLES[name], *each
 
 
 @pytest.mark.parametrize("name", GROUPS)
@@ -73,7 +91,8 @@ def test_every_metric_is_traced(name, rng):
         # What is counted of a text is made on the host: only its rows are ever sharded.
         if "model" in axes and (group[0].host or all(x.ndim == 1 for x in batch.values())):
             continue
-        jax.eval_shape(everything, bundle, fitting(batch | weights, axes, spec))
+        run = again if name in ENGINE_GROUPS else everything
+        jax.eval_shape(run, bundle, fitting(batch | weights, axes, spec))
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])

@@ -33,6 +33,7 @@ from tests.registry import (
 )
 from tests.registry.case import Arrays, widened
 from tests.registry.drawn import DrawnGenerator
+from tests.registry.edges import KINDS, on_edges
 
 each_group = pytest.mark.parametrize("name", GROUPS)
 each_engine_group = pytest.mark.parametrize("name", ENGINE_GROUPS)
@@ -159,6 +160,37 @@ def test_a_compiled_program_gives_what_the_host_gives(name, rng):
         assert_values(group, value, [given], f"of inputs: {kind}")
         invalid = [int(subject.of_state(invalid_count, each)) for each in (seen, on_host)]
         assert invalid[0] == invalid[1], kind
+
+
+# The value of a constant signal is that of its rounding: its matrix and its spectrum are singular.
+UNDEFINED = {("signals", "equal rows")}
+
+
+@each_group
+@pytest.mark.filterwarnings("ignore::datarax.InvalidValuesWarning")
+def test_the_host_equals_jit_on_edges(name, rng):
+    group = GROUPS[name]
+    inputs, weights = group[0].inputs, np.ones(BATCH, np.float32)
+    for kind in KINDS:
+        batch = on_edges(inputs, kind, rng, BATCH)
+        if (inputs.id, kind) in UNDEFINED or all(x.dtype != np.float32 for x in batch.values()):
+            continue
+        host = BUNDLES[name].update(**arrays_of(group, batch))
+        arrays = arrays_of(group, batch | {"weights": weights})
+        # The program of the law above, so that nothing more is compiled.
+        seen, got = jax.block_until_ready(updated_and_read(BUNDLES[name], arrays))
+        assert int(seen.invalid_count()) == int(host.invalid_count()), kind
+        want = host.compute()
+        # The state of the program as the host reads it, and the formula in a program.
+        for values in (seen.compute(), got):
+            for case in group:
+                assert_within_ulps(
+                    jax.tree.map(np.asarray, value_of(case, values)),
+                    jax.tree.map(np.asarray, value_of(case, want)),
+                    case.ulps,
+                    atol=case.atol(weights_of(case, batch), **widened(batch)),
+                    name=f"{case.id} of {kind}",
+                )
 
 
 @pytest.mark.parametrize("case", [x for x in CASES if not x.inputs.rows], ids=lambda x: x.id)

@@ -5,6 +5,7 @@ A new metric has no record until `python -m tests.operations --write` next runs.
 
 import json
 import re
+from itertools import chain
 from pathlib import Path
 
 import jax
@@ -14,10 +15,9 @@ from tests.operations import (
     RECORDED,
     RECORDED_PASSES,
     arrays,
-    operations,
+    names,
     passes,
-    quietly,
-    traced,
+    traces,
     what_the_engine_sees,
 )
 from tests.registry import CASES, CHOSEN, ENGINE_GROUPS
@@ -28,20 +28,25 @@ SLACK = 1.0 if jax.__version__ == WRITTEN_WITH else 1.25
 
 
 @pytest.fixture(scope="module")
-def programs_of():
-    """The traced operations of each case, by the name of the program."""
-    return {case.id: operations(traced, case) for case in CASES}
+def traced():
+    """The operations of each case by the name of the program, and the passes of its update."""
+    found = {case.id: traces(case) for case in CASES}
+    operations = {
+        case: {name: names(jaxpr) for name, jaxpr in each.items()} for case, each in found.items()
+    }
+    return operations, {case: passes(each["update"]) for case, each in found.items()}
 
 
 def test_the_record_has_no_other_cases():
     assert set(RECORDS) <= {case.id for case in CASES}
 
 
-def test_a_program_has_no_more_operations_than_recorded(programs_of):
+def test_a_program_has_no_more_operations_than_recorded(traced):
+    operations, _ = traced
     grown = [
         f"{case}: {name} has {len(found)} operations, recorded {RECORDS[case][name]}"
         for case in RECORDS
-        for name, found in programs_of[case].items()
+        for name, found in operations[case].items()
         if len(found) > SLACK * RECORDS[case][name]
     ]
     said = "If they are needed, record them: python -m tests.operations --write"
@@ -76,13 +81,13 @@ FEW_PASSES = {
 }
 
 
-def test_an_update_goes_over_its_batch_no_more_often_than_recorded():
+def test_an_update_goes_over_its_batch_no_more_often_than_recorded(traced):
     recorded = json.loads(RECORDED_PASSES.read_text())
-    found = {case.id: quietly(passes, case) for case in CASES if case.id in recorded}
+    _, found = traced
     grown = [
-        f"{case}: {n} passes, recorded {recorded[case]}"
-        for case, n in found.items()
-        if n > recorded[case]
+        f"{case}: {found[case]} passes, recorded {most}"
+        for case, most in recorded.items()
+        if found[case] > most
     ]
     said = "If they are needed, record them: python -m tests.operations --write"
     assert not grown, "\n".join([*grown, said])
@@ -90,11 +95,10 @@ def test_an_update_goes_over_its_batch_no_more_often_than_recorded():
 
 
 @pytest.mark.skipif(jax.__version__ != WRITTEN_WITH, reason="operations differ between versions")
-def test_the_representatives_hold_every_operation_and_state(programs_of):
+def test_the_representatives_hold_every_operation_and_state(traced):
+    operations, _ = traced
     seen = {
-        case.id: what_the_engine_sees(
-            case, (x for names in programs_of[case.id].values() for x in names)
-        )
+        case.id: what_the_engine_sees(case, chain.from_iterable(operations[case.id].values()))
         for case in CASES
     }
     held = set().union(*(seen[name] for name in json.loads(CHOSEN.read_text())))
