@@ -399,6 +399,16 @@ What the others add depends on the states alone, so they run on the cases that h
 of programs compare `jit`, `scan`, `vmap` and `per_device` for all operations.
 """
 
+OF_PAIRS = (
+    "set_mesh, global arrays, Explicit",
+    "per_device, Explicit",
+    "set_mesh, per_device, Auto",
+)
+"""Environments that are traced, not run: the others run each pair of a layout, axes and a mesh.
+
+That is: global arrays or `per_device`, `Auto` or `Explicit` axes, a mesh that is set or none.
+"""
+
 OF_LAWS = ("scan", "vmap")
 """The environments that the laws of programs hold for all representatives, states included."""
 

@@ -2,9 +2,9 @@
 
 What an environment does depends on the states and the operations of a metric alone. So `make test`
 runs the representatives of the registry, which hold all of these, and all wrappers. Those that hold
-every state run in all environments but those of the laws of programs (`OF_LAWS`); those that hold
-every operation where values depend on it, and are traced where JAX may refuse it.
-`DATARAX_TEST_EVERYWHERE=1` runs every metric in all.
+every state run in all environments but those of the laws of programs (`OF_LAWS`) and three that
+are traced (`OF_PAIRS`), as all wrappers. Those that hold every operation run where values depend on
+it, and are traced where JAX may refuse it. `DATARAX_TEST_EVERYWHERE=1` runs every metric in all.
 
 Many metrics are in one collection, so that an environment costs one program of each kind for all of
 them. If that fails, each metric is run alone, and the failure names those at fault. The values are
@@ -29,6 +29,7 @@ from tests.environments import (
     ENVIRONMENTS,
     OF_LAWS,
     OF_OPERATIONS,
+    OF_PAIRS,
     PAIR,
     TRACED,
     Environment,
@@ -274,12 +275,13 @@ def environments_of(name: str) -> Mapping[str, Environment]:
 
     So no state and no operation is left out of an environment in which it matters.
     """
-    if name.startswith("catalogue") and not EVERYWHERE:
+    if EVERYWHERE:
+        return {} if name == "states" else ENVIRONMENTS
+    if name.startswith("catalogue"):
         return {each: ENVIRONMENTS[each] for each in OF_OPERATIONS} | dict(TRACED)
-    if name == "states":
-        left = {} if EVERYWHERE else ENVIRONMENTS.keys() - {*OF_OPERATIONS, *OF_LAWS}
-        return {each: run for each, run in ENVIRONMENTS.items() if each in left}
-    return ENVIRONMENTS
+    elsewhere = {*OF_OPERATIONS, *OF_LAWS} if name == "states" else set()
+    left = {x: run for x, run in ENVIRONMENTS.items() if x not in elsewhere.union(OF_PAIRS)}
+    return left | {f"traced, {x}": TRACED[f"traced, {x}"] for x in OF_PAIRS}
 
 
 @pytest.fixture(scope="module", autouse=True)
