@@ -121,7 +121,7 @@ def __getattr__(name: str) -> object:
 
 
 def _hint(name: str) -> str:
-    """What a name of no class here may mean, for the end of a message."""
+    """Suggests what a name of no class here may mean, for the end of a message."""
     metrics = vars(import_module("datarax.metrics"))
     suggestion = import_module("datarax.metrics.other_names").suggestion
     own = "" if name in metrics else suggestion(name, dict.fromkeys(__dir__()))

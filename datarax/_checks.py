@@ -89,7 +89,7 @@ def without_subnormals(x: np.ndarray) -> Any:
 
 @lru_cache(maxsize=256)
 def _subnormal_bits(dtype: np.dtype) -> int:
-    """How many bit patterns of one sign, shifted by one place, lie between 0 and a normal number.
+    """Counts the bit patterns of one sign, shifted by one place, from 0 to a normal number.
 
     0 for integers, and for floats of fewer exponent bits than float32: devices keep those.
     """
@@ -147,12 +147,12 @@ def at_least_8_bits(x: jax.Array) -> jax.Array:
 
 
 def kind(x: object) -> str:
-    """How an error message names a value of the wrong type."""
+    """Names a value of the wrong type, for an error message."""
     return f"the class {x.__name__}, not an instance" if isinstance(x, type) else type(x).__name__
 
 
 def is_integer(x: jax.Array) -> bool:
-    """Whether the dtype of an array is an integer dtype or bool."""
+    """True if the dtype of an array is an integer dtype or bool."""
     return _is_integer(x.dtype)
 
 
@@ -177,7 +177,7 @@ def default_float() -> np.dtype:
 
 
 def x64_enabled() -> bool:
-    """Whether JAX has 64-bit dtypes."""
+    """True if JAX has 64-bit dtypes."""
     return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
 

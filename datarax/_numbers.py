@@ -54,7 +54,7 @@ def trimmed(text: str) -> str:
 
 
 def known_decimals(lower: float | None, upper: float | None, digits: int = 2) -> int | None:
-    """How many decimals an interval justifies: half of its width has this many digits.
+    """Returns the number of decimals that an interval justifies: that of half of its width.
 
     Less than zero if digits before the point are unknown; `None` if the interval says nothing.
 
@@ -68,7 +68,7 @@ def known_decimals(lower: float | None, upper: float | None, digits: int = 2) ->
 
 
 def justified(interval: Ends, bounds: Ends) -> tuple[int | None, int | None]:
-    """How many decimals a value has, and how many its certain bounds.
+    """Returns the number of decimals of a value, and of its certain bounds.
 
     Without an interval, the bounds say how many digits of the value are known.
 

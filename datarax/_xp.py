@@ -41,7 +41,7 @@ _DEVICE: set[type] = set()
 
 
 def on_host(*values: object) -> bool:
-    """Whether no argument is, or as a pytree holds, a JAX array."""
+    """True if no argument is, or as a pytree holds, a JAX array."""
     for x in values:  # noqa: SIM110 - `all` takes twice as long
         if type(x) not in _HOST and not _is_on_host(x):
             return False
@@ -69,17 +69,17 @@ def _is_on_host(x: object) -> bool:
 
 
 def all_finite(x: Host | jax.Array) -> bool:
-    """Whether an array on the host holds no NaN and no infinity."""
+    """True if an array on the host holds no NaN and no infinity."""
     return np.count_nonzero(np.isfinite(x)) == x.size  # faster than `all` of NumPy
 
 
 def is_traced(tree: PyTree) -> bool:
-    """Whether any array of a pytree is traced."""
+    """True if any array of a pytree is traced."""
     return any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
 
 
 def is_addressable(x: object) -> bool:
-    """Whether this process can read the whole array."""
+    """True if this process can read the whole array."""
     return not isinstance(x, jax.Array) or x.is_fully_addressable
 
 
@@ -102,7 +102,7 @@ def fetched(tree: PyTree) -> PyTree:
 
 
 def is_near(values: Iterable[object]) -> bool:
-    """Whether each is no JAX array, or one on a single CPU device of this process."""
+    """True if no value is a JAX array off this process's single CPU device."""
     return all(not isinstance(x, jax.Array) or _is_on_one_cpu(x) for x in values)
 
 

@@ -28,7 +28,7 @@ class Positioned:
 
     @abstractmethod
     def beforehand(self, index: jax.Array, size: int) -> list[jax.Array]:
-        """What this state must know before `to_mesh`: signed integers.
+        """Returns the signed integers that this state must know of all devices before `to_mesh`.
 
         `positioned` gets their maxima over the devices.
 
@@ -54,7 +54,7 @@ class CountsUpdates:
 
     @abstractmethod
     def brought_to(self, newest: list[jax.Array]) -> Self:
-        """What is left of this state after as many updates, given the maxima of `reached`."""
+        """Ages this state to as many updates as the maxima of `reached`."""
 
     @abstractmethod
     def elsewhere(self) -> Self:
@@ -62,12 +62,12 @@ class CountsUpdates:
 
 
 def reached_by(state: Leaf) -> list[jax.Array]:
-    """What a leaf state says of its number of updates."""
+    """The number of updates of a leaf state, as it states it."""
     return state.reached() if isinstance(state, CountsUpdates) else []
 
 
 def asked_by(state: Leaf, index: jax.Array, size: int) -> list[jax.Array]:
-    """What a leaf state must know of all devices."""
+    """The numbers that a leaf state must know of all devices."""
     return state.beforehand(index, size) if isinstance(state, Positioned) else []
 
 

@@ -38,7 +38,7 @@ class LeafState(State):
     holds_arrays: ClassVar[bool] = True
     is_extreme: ClassVar[bool] = False  # type: ignore[assignment]
     rowwise: ClassVar[bool] = True
-    """Whether a state may be made for each row of a batch: it is small, and so is its update."""
+    """True if a state may be made for each row of a batch: it is small, and so is its update."""
 
     def __init_subclass__(cls, abstract: bool = False, **kwargs: bool) -> None:
         super().__init_subclass__(**kwargs)
@@ -75,7 +75,7 @@ class LeafState(State):
 
     @abstractmethod
     def to_mesh(self) -> "list[Travel]":
-        """How the copies of this state are merged over devices: a list of `Travel`."""
+        """Lists a `Travel` for each array: how copies are merged over devices."""
 
     @abstractmethod
     def from_mesh(self, arrays: list[jax.Array]) -> Self:

@@ -23,7 +23,7 @@ How = Literal["sum", "float sum", "max"]
 
 
 class Term(NamedTuple):
-    """What is reduced over some axes of an array.
+    """A reduction over some axes of an array.
 
     The sum of floats is a `DoubleFloat`: of float64, where devices have it. The sum of booleans
     and integers is an int32 array, and may wrap. The maximum, of no NaN, has the dtype of the rows,
@@ -92,7 +92,7 @@ def _is_sum_of_floats(term: Term) -> bool:
 
 
 def _has_wide_sums() -> bool:
-    """Whether float64 holds the sums of floats: with x64, they are of float64 themselves."""
+    """True if float64 holds the sums of floats: with x64, they are of float64 themselves."""
     return has_float64() and not jax.config.jax_enable_x64  # type: ignore[attr-defined]
 
 

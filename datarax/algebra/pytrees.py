@@ -153,5 +153,5 @@ def _holds_arrays(x: object) -> bool:
 
 
 def _is_flat(x: object) -> bool:
-    """Whether `x` is a state whose children are not nodes of the pytree."""
+    """True if `x` is a state whose children are not nodes of the pytree."""
     return getattr(x, "flat", False)

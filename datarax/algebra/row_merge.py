@@ -100,7 +100,7 @@ class MergesRows:
     @property
     @abstractmethod
     def repeats(self) -> bool:
-        """Whether `with_rows` may count a row several times."""
+        """True if `with_rows` may count a row several times."""
 
     @abstractmethod
     def with_rows(self, rows: Leaf, target: Target) -> Generator[Packed, PyTree, Self]:
@@ -116,7 +116,7 @@ class MergesRows:
 
 
 def may_repeat(state: Leaf) -> bool:
-    """Whether a row may count several times in a leaf state."""
+    """True if a row may count several times in a leaf state."""
     return isinstance(state, MergesRows) and state.repeats
 
 

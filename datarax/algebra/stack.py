@@ -192,7 +192,7 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
         )
 
     def _told(self, ask: Callable[[Leaf], list[jax.Array]]) -> list[jax.Array]:
-        """What the leaf states answer, stacked."""
+        """Stacks the answers of the leaf states."""
         return self.map(lambda one: [x for leaf in leaf_states(one) for x in ask(leaf)])
 
     def _changed(
@@ -237,7 +237,7 @@ class Stack(Positioned, CountsUpdates, LeafState, kw_only=False):
         return self.holding(self.map(held, apart))
 
     def _travels(self) -> tuple[list[str | LeafState], list[list[jax.Array]]]:
-        """How the arrays of each state travel, and the arrays, stacked."""
+        """Returns how the arrays of each state travel, and the arrays, stacked."""
         kinds: list[str | LeafState] = []
 
         def arrays_of(one: PyTree) -> list[list[jax.Array]]:

@@ -110,11 +110,11 @@ class State(Saveable, Splittable, metaclass=_StateType):
     _templates: ClassVar[dict[str, "State"]] = {}
     """The states that the class body and those of its bases define, by name."""
     holds_arrays: ClassVar[bool] = False
-    """Whether arrays are children; if not, an array as an attribute is an error."""
+    """True if arrays are children; if not, an array as an attribute is an error."""
     delegates: ClassVar[bool] = False
-    """Whether `update` only passes arguments on to other states, and each takes its own."""
+    """True if `update` only passes arguments on to other states, and each takes its own."""
     flat: ClassVar[bool] = False
-    """Whether it is one node of a pytree, whose children are all its arrays. This is faster to
+    """True if it is one node of a pytree, whose children are all its arrays. This is faster to
     flatten than a node for each state. The states are made from the arrays when asked for."""
 
     # The names of the children, sorted. And the static part of the pytree: these names, the names
@@ -169,7 +169,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
     @classmethod
     def constructor_hint(cls, kwargs: Config) -> str:
-        """What to write in place of arguments that the constructor does not take, if it is known.
+        """Suggests what to write in place of arguments that the constructor does not take.
 
         It follows the list of those that it takes.
         """
@@ -315,13 +315,13 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
     @property
     def is_extreme(self) -> bool:
-        """Whether all that it holds of data are maxima and minima, so that repeated data changes
+        """True if all that it holds of data are maxima and minima, so that repeated data changes
         nothing. What could not be used does not count."""
         parts = jax.tree.leaves(self._children_of_data(), is_leaf=_is_state)
         return bool(parts) and all(isinstance(x, State) and x.is_extreme for x in parts)
 
     def unusable(self) -> dict[str, PyTree]:
-        """How many values this state could not use, by kind: "NaN", "out of range" and so on.
+        """Counts the values that this state could not use, by kind: "NaN", "out of range", ...
 
         It leaves out what its children could not use: `walk` visits them, too.
         """
@@ -428,7 +428,7 @@ class State(Saveable, Splittable, metaclass=_StateType):
 
     @property
     def is_on_host(self) -> bool:
-        """Whether no array is a JAX array. Looked up once, as a state is immutable."""
+        """True if no array is a JAX array. Looked up once, as a state is immutable."""
         attributes = vars(self)
         known = attributes.get("_on_host")
         if known is None:
@@ -511,7 +511,7 @@ def _seal(self: S) -> S:
 
 
 def _holds_state(value: object, owner: type[State]) -> bool:
-    """Whether an attribute is a child: a state, states in containers, or arrays if `owner` may."""
+    """True if an attribute is a child: a state, states in containers, or arrays if `owner` may."""
     if isinstance(value, State):
         return True
     if isinstance(value, dict):

@@ -176,7 +176,7 @@ def _with_margin(value: Mapping[str, Any] | None) -> Text:
 
 
 def notes(summary: Summary) -> Iterable[str]:
-    """What was left out, and what else is to be known, one line each."""
+    """Lines that say what was left out, and what else is to be known."""
     for each in summary["excluded"]:
         where, reason = (printable(str(each[part]), 200) for part in ("where", "reason"))
         # The reason may name the column already.

@@ -70,7 +70,7 @@ def raise_if_any() -> None:
 
 
 def beside(call: Callable[[Callable[[T], None]], object]) -> Generator[T, None, None]:
-    """What `call` passes to its argument, one by one, while `call` runs on a thread.
+    """Runs `call(emit)` on a thread, and yields each item that it emits.
 
     Python raises `KeyboardInterrupt` between two instructions of the main thread. So code that runs
     long outside Python, such as a compilation or a slow read, would hold Ctrl-C back; here it is
@@ -88,7 +88,7 @@ def beside(call: Callable[[Callable[[T], None]], object]) -> Generator[T, None, 
 
 
 def promptly(call: Callable[[], T]) -> T:
-    """What `call` returns. It runs on a thread, as in `beside`."""
+    """Runs `call` on a thread, as `beside` does, and returns its result."""
 
     def give_result(give: Callable[[T], None]) -> None:
         give(call())

@@ -15,7 +15,7 @@ DEBUG = "DATARAX_DEBUG"
 
 
 def described(error: Exception) -> str:
-    """What went wrong, in words."""
+    """Describes an error in words."""
     # The text of an `OSError` begins with its number, which says nothing to most users.
     if isinstance(error, OSError) and error.strerror:
         where = f"{printable(str(error.filename), 300)!r}: " if error.filename else ""

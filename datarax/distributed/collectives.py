@@ -151,7 +151,7 @@ def varying_axes(x: PyTree) -> frozenset[str]:
 
 
 def is_checked(name: str) -> bool:
-    """Whether types say what varies over a bound axis: `shard_map` with its replication check."""
+    """True if types say what varies over a bound axis: `shard_map` with its replication check."""
     return name in varying_axes(lax.axis_index(name))
 
 

@@ -37,7 +37,7 @@ NamedWeights = Weights | Mapping[str, PyTree]
 
 
 def is_array(leaf: object) -> bool:
-    """Whether a leaf is a JAX or NumPy array; all other leaves pass through a reducer."""
+    """True if a leaf is a JAX or NumPy array; all other leaves pass through a reducer."""
     return isinstance(leaf, jax.Array | np.ndarray)
 
 

@@ -157,7 +157,7 @@ def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
 
 @outside_mesh
 def is_same_everywhere(data: Iterable[bytes], devices: Sequence[PyTree]) -> bool:
-    """Whether the processes of these devices, which all must call it, hold the same data.
+    """True if the processes of these devices, which all must call it, hold the same data.
 
     They exchange a hash over the devices. Within one process nothing is done.
     """

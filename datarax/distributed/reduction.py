@@ -28,7 +28,7 @@ TwoParts = Exact | DoubleFloat
 
 
 def is_two_parts(leaf: object) -> bool:
-    """Whether a leaf is a number in two parts."""
+    """True if a leaf is a number in two parts."""
     return isinstance(leaf, TwoParts)
 
 

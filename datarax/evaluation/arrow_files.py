@@ -342,7 +342,7 @@ def as_schema(types: Types) -> "pyarrow.Schema":
 
 
 def null_rows(column: Column) -> np.ndarray | None:
-    """Which rows have no value, or one within a list that is none; None if all have one."""
+    """Marks the rows that have no value, or a list with none; None if all have values."""
     if isinstance(column, np.ndarray):
         return None
     absent = None

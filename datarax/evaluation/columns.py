@@ -75,24 +75,24 @@ class Feed(NamedTuple):
     kind: str
     """ "float", "integer", "boolean" or "text"; "as it is", or "optional" for Python values."""
     ragged: bool
-    """Whether its lists may have different lengths."""
+    """True if its lists may have different lengths."""
     width: int | None = None
     """How many values an item of its lists has, if that is known: 4 for boxes."""
     mask: str | None = None
     """The output that says which values of ragged lists are real, if the metric takes one."""
     labels: bool = False
-    """Whether only metrics of classes take it. Then a label beyond 32 bits counts as out of range,
+    """True if only metrics of classes take it. Then a label beyond 32 bits counts as out of range,
     instead of raising an error."""
     classes: tuple[str, ...] | None = None
     """The names of the classes of a column of strings."""
     x64: bool = False
-    """Whether numbers of 64 bits stay as they are."""
+    """True if numbers of 64 bits stay as they are."""
 
 
 def feeds_of(
     metric: Metric, columns: Columns | Mapping[str, Names] | None, tables: Sequence[Table]
 ) -> tuple[tuple[Feed, ...], Types]:
-    """What feeds each output, and the types of the columns that are needed.
+    """Returns what feeds each output, and the types of the columns that are needed.
 
     Raises:
         MetricInputError: a column is missing, a file has another type of it than the first file,
@@ -310,19 +310,19 @@ _CATALOGUE = frozenset(x for x in vars(datarax.metrics).values() if isinstance(x
 
 
 def _is_known(route: Route) -> bool:
-    """Whether the metric is one of the catalogue, or a subclass."""
+    """True if the metric is one of the catalogue, or a subclass."""
     return not _CATALOGUE.isdisjoint(route.metric.__mro__)
 
 
 def _takes_numbers(route: Route) -> bool:
-    """Whether it is known that the metric takes numbers."""
+    """True if it is known that the metric takes numbers."""
     if issubclass(route.metric, Sliced):
         return True
     return _is_known(route) and not issubclass(route.metric, CountedText)
 
 
 def _is_of_classes(route: Route) -> bool:
-    """Whether the integers that a metric takes are labels."""
+    """True if the integers that a metric takes are labels."""
     if issubclass(route.metric, Sliced):
         return True
     return _is_known(route) and "num_classes" in route.metric.fields

@@ -32,7 +32,7 @@ class Slicing:
     values: tuple[Value, ...]
     """The value of each slice: strings, numbers, booleans, and None where there is no value."""
     other: bool = False
-    """Whether the rows with other values are one more slice; else they are in none."""
+    """True if the rows with other values are one more slice; else they are in none."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class Configuration:
     names: tuple[str, ...] | None = None
     """The names of the classes or labels."""
     named: bool = False
-    """Whether columns hold these names instead of numbers."""
+    """True if columns hold these names instead of numbers."""
     scores: str | None = None
     slicings: tuple[Slicing, ...] = ()
     bootstrap: int = 0
@@ -75,9 +75,9 @@ class Configuration:
     on_invalid: str = "propagate"
     weighted: bool = False
     pictures: bool = False
-    """Whether curves and the like are to be drawn."""
+    """True if curves and the like are to be drawn."""
     compared: bool = False
-    """Whether there are the predictions of two models, `preds_a` and `preds_b`."""
+    """True if there are the predictions of two models, `preds_a` and `preds_b`."""
 
     def as_json(self) -> Json:
         """A dict that JSON can hold; `of_json` reads it."""
@@ -233,7 +233,7 @@ def listed(values: Rows) -> list[Any]:
 
 
 def is_numeric(values: Rows) -> bool:
-    """Whether they are an array of numbers, and so hold no strings and no lists."""
+    """True if they are an array of numbers, and so hold no strings and no lists."""
     return isinstance(values, np.ndarray) and values.dtype.kind not in "OUS"
 
 

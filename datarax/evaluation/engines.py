@@ -103,7 +103,7 @@ _DEVICES = r"--xla_force_host_platform_device_count=\S*"
 
 
 def cores() -> int:
-    """How many cores of the CPU this process may use."""
+    """Counts the cores of the CPU that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -75,7 +75,7 @@ def paths_of(source: Source) -> list[str]:
 
 
 def _which(path: str) -> object:
-    """What is equal for all paths of one file, also for hard links."""
+    """Identifies a file: equal for all of its paths, also for hard links."""
     try:
         found = Path(path).stat()
     except OSError:  # it is an error when the file is opened, which names it

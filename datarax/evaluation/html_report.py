@@ -57,7 +57,7 @@ def listed(names: str | Sequence[str] | None) -> str:
 
 
 def policy(script: str) -> str:
-    """What the page may do: run this one script. Nothing can be loaded, so styles may be inline.
+    """Allows the page to run this one script. Nothing can be loaded, so styles may be inline.
 
     Pictures of pixels are part of the page, as `data:`. Pictures are styled by attributes, for
     which there are no hashes.

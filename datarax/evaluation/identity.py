@@ -82,7 +82,7 @@ def unchanged(planned: FileIdentity) -> Iterator[None]:
 
 
 def different(before: Sequence[FileIdentity], now: Sequence[FileIdentity]) -> str | None:
-    """How two lists of files differ, for a message; None if they do not."""
+    """Describes how two lists of files differ, for a message; None if they do not."""
     # By the paths as they were given, on which the ids of rows depend.
     old, new = ({file.path: file for file in each} for each in (before, now))
     for path in sorted(old.keys() ^ new.keys()):

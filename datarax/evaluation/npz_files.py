@@ -94,5 +94,5 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 
 def _row_bytes(shape: tuple[int, ...], dtype: np.dtype) -> int:
-    """How many bytes a row of an array takes; 0 if it has no rows."""
+    """Counts the bytes of a row of an array; 0 if it has no rows."""
     return math.prod(shape[1:]) * dtype.itemsize if shape else 0

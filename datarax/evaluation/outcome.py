@@ -46,7 +46,7 @@ class Outcome(Progress):
     """The columns of each output."""
     title: str = field(kw_only=True)
     merged: bool = field(default=False, kw_only=True)
-    """Whether it was merged of several; then `done` does not say which parts."""
+    """True if it was merged of several; then `done` does not say which parts."""
 
     def difference(self, other: Self) -> str | None:
         """The first setting in which the two differ, for a message; None if there is none."""
@@ -276,7 +276,7 @@ def _only_state(folder: Path) -> str:
 
 
 def _twice(seen: Mapping[FileIdentity, Path], files: Sequence[FileIdentity]) -> str | None:
-    """Which file was seen before, for a message.
+    """Names the file that was seen before, for a message.
 
     A hard link has another path, and the same number and time. Equal contents alone are allowed:
     two files without rows have equal contents. But if all files have contents that were seen, the

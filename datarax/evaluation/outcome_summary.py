@@ -28,7 +28,7 @@ _NAN = "the result is NaN; --on-invalid exclude leaves such rows out"
 
 
 def head_of(outcome: Outcome, version: str) -> Json:
-    """What the summaries of evaluations and of comparisons begin with."""
+    """Returns the beginning of the summaries of evaluations and of comparisons."""
     return {
         "format": FORMAT,
         "datarax": version,
@@ -156,7 +156,7 @@ def _of_labels(outcome: Outcome) -> str:
 
 
 def wrong_labels(unusable: Unusable, columns: str) -> str:
-    """What is wrong with the labels in columns, if there is more to do than to leave rows out."""
+    """Describes what is wrong with the labels in columns, if leaving rows out is no remedy."""
     if unusable.labels and unusable.example == NOT_A_CLASS:
         return (
             f"{columns} holds fractions, numbers below 0 or unknown names{unusable.expected}. For "
@@ -168,7 +168,7 @@ def wrong_labels(unusable: Unusable, columns: str) -> str:
 
 
 def _unusable(reading: Reading, config: Configuration, columns: str) -> Iterator[Json]:
-    """What metrics could not use; one row for all metrics that could not use the same."""
+    """Lists what metrics could not use; one row for all metrics that could not use the same."""
     found: dict[tuple[str, int, str], list[str]] = {}
     policies, invalid = dict(reading.policies), jax.device_get(reading.invalid)
     # Of a metric that refuses scores too, the example is a label if others refuse it.

@@ -63,7 +63,7 @@ def check_not_held(folder: Path) -> None:
 
 
 def _owner(lock: Path) -> str | None:
-    """What a lock says of its process; None if there is no lock."""
+    """Reads what a lock says of its process; None if there is no lock."""
     try:
         # A link may lead to nothing, and to read a pipe would wait for its writer.
         if not stat.S_ISREG(lock.lstat().st_mode):

@@ -44,7 +44,7 @@ def on_thread(
     waiting: Callable[[], None] = lambda: None,
     every: float | None = None,
 ) -> Generator[T, None, None]:
-    """What `call` passes to its argument, one by one, while `call` runs on a thread of that name.
+    """Runs `call(emit)` on a thread of that name, and yields each item that it emits.
 
     The thread runs up to `depth` items ahead. An error of `call` is raised here, in its place. If
     this generator is closed early, the thread ends where it passes the next item. Closing waits for
@@ -124,7 +124,7 @@ class Folding:
     """The rows of a batch. `None`: all rows of a part are one batch."""
     x64: bool
     warns: bool = False
-    """Whether the first batch warns of values that look like a mistake, such as scores that are no
+    """True if the first batch warns of values that look like a mistake, such as scores that are no
     probabilities."""
     encode: Callable[[Outputs], Outputs] | None = None
     """Makes the outputs from the columns; None if the columns are the outputs."""

@@ -1,4 +1,4 @@
-"""What is read from the files before they are evaluated, and the plan that follows from it.
+"""Reads the files before they are evaluated, and plans the evaluation.
 
 The columns, the first rows and the distinct values give the sizes, the classes and the slices.
 """
@@ -83,7 +83,7 @@ class Files:
         raise MetricInputError("no rows to evaluate: the files are empty")
 
     def value_counts(self, outputs: Sequence[str]) -> dict[str, Counter[Value]]:
-        """How often each value is in the columns of some outputs. The files are read once.
+        """Counts each value in the columns of some outputs. The files are read once.
 
         Raises:
             MetricInputError: a column has too many distinct values.
@@ -203,7 +203,7 @@ class _Plan:
     scan: Scan
 
     def scores(self, preds: Rows) -> str:
-        """What the columns of predictions hold, by their names and shapes, never by values."""
+        """Tells what the columns of predictions hold by their names and shapes, never by values."""
         request = self.request
         # One column of a multiclass task cannot hold scores of several classes. Numbers of a binary
         # task may be scores or labels, which the metrics take alike; names can only be labels.
@@ -317,7 +317,7 @@ class _Plan:
         return size, names, named
 
     def check_same_kind(self, outputs: Sequence[str]) -> bool:
-        """Whether columns of labels hold names; raises if others hold numbers."""
+        """Returns whether columns of labels hold names; raises if others hold numbers."""
         flat = {output: _flat(self.first[output]) for output in outputs}
         named = [output for output in outputs if _holds_strings(flat[output])]
         others = [output for output in outputs if flat[output] and output not in named]
@@ -344,7 +344,7 @@ class _Plan:
         return {value for output in outputs for value in counts[output] if value is not None}
 
     def width(self, outputs: Sequence[str]) -> int | None:
-        """How many values a row of a regression has; None if each row is a single number."""
+        """Counts the values in a row of a regression; None if each row is a single number."""
         target = self.first["target"]
         for preds in (self.first[output] for output in outputs):
             if np.shape(preds)[1:] != np.shape(target)[1:]:
@@ -394,7 +394,7 @@ def _as_value(text: str, kind: type, column: str) -> Value:
 
 
 def _endings(names: Sequence[str]) -> tuple[str, ...]:
-    """What differs in the names of columns: "prob_cat", "prob_dog" gives "cat", "dog"."""
+    """Returns what differs in names of columns: "prob_cat", "prob_dog" gives "cat", "dog"."""
     first, last = min(names), max(names)
     same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
     # A name that goes on after the common part starts at a whole word: "cat" and "car".

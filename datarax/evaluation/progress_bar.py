@@ -12,7 +12,7 @@ from datarax._optional import optional
 
 @contextmanager
 def progress_bar(wanted: bool) -> Iterator[Callable[[Any], None] | None]:
-    """What to pass to `fold(progress=)`: None without a terminal on standard error, or Rich."""
+    """Makes the `progress` of `fold`: None without a terminal on standard error, or Rich."""
     try:
         if not wanted or not sys.stderr.isatty():
             # Ends as without Rich.

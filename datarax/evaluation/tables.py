@@ -34,7 +34,7 @@ class Ragged(NamedTuple):
 
 
 class ColumnType(NamedTuple):
-    """What a column holds."""
+    """The type of the values in a column."""
 
     kind: str
     """ "float", "integer", "boolean", "text", "null" (no value at all), "doubled" (several columns
@@ -42,7 +42,7 @@ class ColumnType(NamedTuple):
     lists: int
     """How many lists are around the values."""
     ragged: bool
-    """Whether the lists may have different lengths."""
+    """True if the lists may have different lengths."""
     name: str
     """As the format calls it, for errors."""
 
@@ -65,7 +65,7 @@ class Part(NamedTuple):
     rows: int
     """About how many rows it has."""
     counted: bool = False
-    """Whether `rows` is exact: the format counts rows, and all columns have the same number."""
+    """True if `rows` is exact: the format counts rows, and all columns have the same number."""
 
     @property
     def path(self) -> str:

@@ -213,7 +213,7 @@ def described(spec: Spec) -> str:
 
 
 def better(spec: Spec) -> str | None:
-    """Whether a "higher" or a "lower" value is better; None if neither is."""
+    """Returns "higher" or "lower" for the better value; None if neither is."""
     return {True: "higher", False: "lower", None: None}[class_of(spec.metric).higher_is_better]
 
 
@@ -229,7 +229,7 @@ def of_task(task: str) -> list[str]:
 
 
 def needs_scores(spec: Spec) -> bool:
-    """Whether a metric of classes needs scores, and so takes no predicted labels."""
+    """True if a metric of classes needs scores, and so takes no predicted labels."""
     return class_of(spec.metric).needs_scores or dict(spec.options).get("top_k", 1) > 1
 
 
@@ -332,7 +332,7 @@ def _defaults(task: str) -> tuple[Spec, ...]:
 
 @cache
 def _known(task: str) -> Mapping[str, Spec]:
-    """What each name stands for: a default may have a name that only its task has."""
+    """Maps each name to what it stands for: a default may have a name that only its task has."""
     return {**_of_classes(task), **{_letters(spec.name): spec for spec in _defaults(task)}}
 
 

@@ -377,7 +377,7 @@ def _entries(folder: Path) -> dict[str, int | None]:
 
 
 def _written(folder: Path) -> dict[str, int | None]:
-    """What `save` wrote into a folder, as `_entries` gives it; nothing where it does not say so."""
+    """Lists what `save` wrote into a folder, as `_entries` does; nothing if it left no mark."""
     try:
         files = json.loads((folder / _WRITTEN).read_bytes())["files"]
         return {str(name): size for name, size in files.items()}
@@ -409,7 +409,7 @@ def _work_of(folder: Path) -> Path:
 
 
 def _mark(work: Path) -> str:
-    """What is in the folder in which `save` works, so that another one is not taken for it."""
+    """The mark in the folder in which `save` works, so that no other one is taken for it."""
     return f"datarax.io.save works in {work.name}\n"
 
 

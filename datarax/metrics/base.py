@@ -79,21 +79,21 @@ class Metric(State):
 
     # What the class is. `datarax evaluate` reads nothing else of it; see docs/own-metric.md.
     higher_is_better: ClassVar[bool | None] = None
-    """Whether a better model has a higher value; None if neither direction is better, or if the
+    """True if a better model has a higher value; None if neither direction is better, or if the
     metric gives several numbers with different ones."""
     tasks: ClassVar[tuple[str, ...]] = ()
     """The tasks of `datarax evaluate` whose columns are the arguments of `update`."""
     needs_scores: ClassVar[bool] = False
-    """Whether predicted labels are not enough, because `update` takes scores."""
+    """True if predicted labels are not enough, because `update` takes scores."""
     short_name: ClassVar[str] = ""
     """Another name for `--metrics`, such as "mae". Subclasses do not inherit it."""
 
     wrapped_update: ClassVar[Callable[..., Any]] = staticmethod(compiled)
     flat: ClassVar[bool] = True
     owns_mesh: ClassVar[bool] = False
-    """Whether the metric has its own mesh of devices, and so syncs without an axis name."""
+    """True if the metric has its own mesh of devices, and so syncs without an axis name."""
     reads_in_update: ClassVar[bool] = False
-    """Whether an update reads the value, so that each update needs the data of all devices."""
+    """True if an update reads the value, so that each update needs the data of all devices."""
     broadcast_arguments: ClassVar[tuple[str, ...]] = ()
     """The arguments of `update`, besides `weights`, that may be one value for all examples."""
     together_by: ClassVar[str | None] = None
@@ -162,13 +162,13 @@ class Metric(State):
         return argument_suggestion(kwargs, inspect.signature(cls).parameters)
 
     def __dir__(self) -> list[str]:
-        """What a user of the metric needs, and what its class adds; not what wrappers use."""
+        """Lists what a user of the metric needs, and what its class adds; not what wrappers use."""
         for_wrappers = {name for name in dir(Metric) if name[0] != "_"} - _FOR_USERS
         return [name for name in super().__dir__() if name not in for_wrappers]
 
     @outside_mesh
     def invalid_count(self) -> jax.Array:
-        """How many values or examples could not be used; 0 for a metric that does not check."""
+        """Counts the values or examples that could not be used; 0 without checks."""
         return unusable(self).total
 
     def from_outputs(self, **outputs: str | None) -> Self:
@@ -307,11 +307,11 @@ class Metric(State):
         return None
 
     terms_by_row: ClassVar[bool] = False
-    """Whether each term that an update adds to its sums is of one row of its arguments, and the
+    """True if each term that an update adds to its sums is of one row of its arguments, and the
     terms are in the order of the rows. Then one update on the host gives the sums of each row: see
     `LeafState.by_row`. A subclass with an `update` of its own says it anew."""
     is_proportion: ClassVar[bool] = False
-    """Whether `as_ratio` gives a part of a whole, so that its value is between 0 and 1."""
+    """True if `as_ratio` gives a part of a whole, so that its value is between 0 and 1."""
 
     def as_ratio(self) -> tuple[DoubleFloat, DoubleFloat] | None:
         """The numerator and the denominator, if the value is a ratio of two sums over examples.
@@ -381,7 +381,7 @@ def placed_as(metric: Metric, value: PyTree) -> PyTree:
 
 
 def bounds_of(metric: Metric) -> PyTree:
-    """What `bounds` of a metric gives outside and inside `jit`."""
+    """Returns the result of `bounds` of a metric, outside and inside `jit`."""
     return placed_as(metric, read(metric).bounds[""])
 
 
@@ -395,7 +395,7 @@ def shareable(update: Method) -> Method:
 
 
 def shares_statistic(metric: Metric) -> bool:
-    """Whether a metric may share its statistic: it has no other state, and only updates it."""
+    """True if a metric may share its statistic: it has no other state, and only updates it."""
     metric = metric.read_from()
     update = type(metric).update
     # The base `update` only updates the statistic; any other one must be marked as `shareable`.

@@ -26,7 +26,7 @@ class Call:
     path: str = field(default="", metadata={"static": True})
     """The name of the metric in a collection."""
     rows: bool = field(default=True, metadata={"static": True})
-    """Whether the arrays share a leading axis of examples. If not, all devices get all of them, and
+    """True if the arrays share a leading axis of examples. If not, all devices get all of them, and
     the metric counts them once."""
     together: str | None = field(default=None, metadata={"static": True})
     """The integer argument that groups rows: all rows with one value must be in one update."""
@@ -47,7 +47,7 @@ class Call:
 
 
 def is_call(x: object) -> bool:
-    """Whether `x` is a `Call`, for `is_leaf` of the functions of `jax.tree`."""
+    """True if `x` is a `Call`, for `is_leaf` of the functions of `jax.tree`."""
     return isinstance(x, Call)
 
 
@@ -64,7 +64,7 @@ def with_argument(calls: PyTree, name: str, value: PyTree) -> PyTree:
 
 
 def taken_from(calls: PyTree, name: str) -> tuple[PyTree, PyTree]:
-    """What `with_argument` added, None if nothing, and the calls without it."""
+    """Returns what `with_argument` added, None if nothing, and the calls without it."""
 
     def one(call: Call) -> Call:
         kwargs = {key: x for key, x in call.kwargs.items() if key != name}
@@ -83,7 +83,7 @@ def with_empty_rows(arrays: PyTree, count: int) -> PyTree:
 
 
 def is_numbers(x: object) -> bool:
-    """Whether `x` is a list of numbers or of such lists, which becomes an array."""
+    """True if `x` is a list of numbers or of such lists, which becomes an array."""
     return isinstance(x, list | tuple) and all(
         is_numbers(item) or isinstance(item, bool | int | float | np.generic) for item in x
     )

@@ -160,7 +160,7 @@ def _with_arrays(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
 
 
 def _is_known(x: object) -> bool:
-    """Whether `x` is an array or a number outside `jit` that JAX represents."""
+    """True if `x` is an array or a number outside `jit` that JAX represents."""
     if isinstance(x, jax.Array):
         return not isinstance(x, Tracer)
     if isinstance(x, float | bool):

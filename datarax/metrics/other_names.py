@@ -83,7 +83,7 @@ _ARGUMENTS = {
 
 
 def argument_suggestion(given: Collection[str], known: Collection[str]) -> str:
-    """What to write for the arguments that a constructor does not take, for the end of a message.
+    """Suggests what to write for arguments that a constructor does not take.
 
     Args:
         given: the names of the arguments that were given.
@@ -101,7 +101,7 @@ def argument_suggestion(given: Collection[str], known: Collection[str]) -> str:
 
 
 def suggestion(name: str, exported: Mapping[str, object], module: str = "") -> str:
-    """What to write in place of a name, for the end of a message; empty if nothing is like it.
+    """Suggests a name in place of another, for the end of a message; empty if none is like it.
 
     Args:
         name: the name that is not exported.

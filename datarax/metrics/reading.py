@@ -54,7 +54,7 @@ class Unusable:
     labels: int | None = dataclass_field(default=None, metadata={"static": True})
     """How many labels there are, from 0; None if the metric takes no labels."""
     takes_probabilities: bool = dataclass_field(default=False, metadata={"static": True})
-    """Whether the example may be a score, as the metric refuses those that are no probabilities."""
+    """True if the example may be a score, as the metric refuses those that are no probabilities."""
 
     @property
     def counts(self) -> dict[str, Count]:
@@ -66,7 +66,7 @@ class Unusable:
 
     @property
     def mask(self) -> jax.Array:
-        """Whether there is any that spoils the result, as an array of shape ()."""
+        """True if there is any that spoils the result, as an array of shape ()."""
         # Without the rows that did not fit a sample: an estimate from the others is a result.
         others = {kind: count for kind, count in self.others.items() if kind != NOT_SAMPLED}
         parts = [part != 0 for part in jax.tree.leaves((self.by_kind, others))]
@@ -80,16 +80,16 @@ class Unusable:
 
     @property
     def overflow(self) -> jax.Array:
-        """Whether a sum of weights has overflowed, as an array of shape ()."""
+        """True if a sum of weights has overflowed, as an array of shape ()."""
         return xp.asarray(self.others.get(OVERFLOWED, False), xp.bool_)
 
     @property
     def is_some(self) -> bool:
-        """Whether there is any, on the host."""
+        """True if there is any, on the host."""
         return any(int(count) > 0 for count in self.counts.values())
 
     def described(self) -> str:
-        """How many values of each kind could not be used, for a message."""
+        """Describes how many values of each kind could not be used, for a message."""
         counts = {kind: int(count) for kind, count in self.counts.items() if int(count)}
         kinds = [f"{count} {kind}" for kind, count in counts.items() if kind]
         example = float(self.example)
@@ -101,7 +101,7 @@ class Unusable:
 
     @property
     def expected(self) -> str:
-        """What labels must be, if the example is a number that is none of them, for a message."""
+        """Says what labels must be, if the example is a number that is none of them."""
         example = float(self.example)
         if self.labels is None or not example.is_integer() or 0 <= example < self.labels:
             return ""
@@ -111,14 +111,14 @@ class Unusable:
 
     @property
     def shift(self) -> str:
-        """What to do if labels are numbered from 1, which explains the example, for a message."""
+        """Says what to do if labels are numbered from 1, which explains the example."""
         if self.labels is None or self.example != self.labels:
             return ""
         counted = "1 and 2" if self.labels == 2 else f"from 1 to {self.labels}"
         return f"If labels are {counted}, subtract 1 from them"
 
     def effect(self, policy: str) -> str:
-        """What became of the result, for a message."""
+        """Says what became of the result, for a message."""
         if self.shift:
             return f"{_SHIFTED[policy]}. {self.shift}"
         if self.others.get(OVERFLOWED):
@@ -129,13 +129,13 @@ class Unusable:
 
     @property
     def hint(self) -> str:
-        """What else to do about it, for the end of a message."""
+        """Says what else to do about it, for the end of a message."""
         full = any(int(self.others.get(kind, 0)) for kind in ("beyond the capacity", NOT_SAMPLED))
         return ". A larger capacity= holds more examples" if full else ""
 
 
 def unusable(metric: State) -> Unusable:
-    """What a metric and all its states could not use."""
+    """Adds up what a metric and all its states could not use."""
     by_kind: list[Count] = []
     others: dict[str, list[Count]] = {}
     example = xp.asarray(-np.inf, default_float())
@@ -163,7 +163,7 @@ def unusable(metric: State) -> Unusable:
 
 
 def _labels_of(metric: State) -> tuple[int | None, bool]:
-    """How many labels a metric takes, from 0: 2 for a binary task; and `takes_probabilities`."""
+    """Returns the number of labels that a metric takes, 2 if binary; and `takes_probabilities`."""
     for each in walk(metric):
         if "num_classes" in each.fields:
             routes = getattr(each, "routes", list)()
@@ -179,11 +179,11 @@ class Presented:
     """A value that `compute` and `results` give in two forms. A subclass is a pytree."""
 
     def arrays(self) -> PyTree:
-        """What `compute` gives."""
+        """The value that `compute` gives."""
         raise NotImplementedError
 
     def listed(self) -> PyTree:
-        """What `results` gives. The arrays of this value are NumPy arrays by then."""
+        """Returns what `results` gives. The arrays of this value are NumPy arrays by then."""
         raise NotImplementedError
 
 
@@ -193,7 +193,7 @@ class OrNone(Presented):
     """An integer, or nothing. `results` gives it as an integer or a name, or None."""
 
     some: jax.Array
-    """Whether there is one, of shape ()."""
+    """True if there is one, of shape ()."""
     value: jax.Array
     """An integer of shape (); any value if there is none."""
     names: tuple[str, ...] | None = dataclass_field(default=None, metadata={"static": True})
@@ -256,7 +256,7 @@ class Reading:
     widest: tuple[tuple[str, float], ...] = dataclass_field(default=(), metadata={"static": True})
     """The `widest_bounds` of each metric that has one, by the same names."""
     flat: bool = dataclass_field(default=False, metadata={"static": True})
-    """Whether nested dicts are given as one dict, with names like "outer/inner"."""
+    """True if nested dicts are given as one dict, with names like "outer/inner"."""
 
     def rounded(self) -> PyTree:
         """The value as arrays."""
@@ -416,7 +416,7 @@ def _listed(x: Presented) -> PyTree:
 
 
 def is_wide(x: object) -> bool:
-    """Whether a result has two parts. Such results are pytrees, and must be kept as leaves."""
+    """True if a result has two parts. Such results are pytrees, and must be kept as leaves."""
     return isinstance(x, DoubleFloat | Exact)
 
 

@@ -37,11 +37,11 @@ class Route(NamedTuple):
     """The name of the output; `None` if the argument is left out on purpose."""
     required: bool
     routed: bool
-    """Whether `from_outputs` names the output."""
+    """True if `from_outputs` names the output."""
     path: str = ""
     """The name of the metric in a collection."""
     takes_all: bool = False
-    """Whether the metric gets all outputs, because a function takes its arguments from them."""
+    """True if the metric gets all outputs, because a function takes its arguments from them."""
 
     @property
     def label(self) -> str:
@@ -156,7 +156,7 @@ def refuse_unknown_arguments(
 
 @lru_cache(maxsize=4096)
 def is_taken_for_weights(name: str) -> bool:
-    """Whether the name of an output is one that is used for weights."""
+    """True if the name of an output is one that is used for weights."""
     if _letters(name) == "weights":  # itself, or a misspelling of it
         return False
     return _letters(name) in _WEIGHTS or name.lower().endswith(_WEIGHTS_END)

@@ -66,7 +66,7 @@ def _one_size(sizes: set[int], arrays: list[ArrayLike], expected: str) -> int:
 
 
 def counted_rows(call: Call, rows: int) -> jax.Array:
-    """Which rows of a call have a weight that is not zero."""
+    """Marks the rows of a call that have a weight other than zero."""
     weights = call.by_name[1].get("weights")
     if weights is None:
         return xp.ones(rows, xp.bool_)

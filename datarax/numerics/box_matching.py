@@ -38,7 +38,7 @@ class Truth(NamedTuple):
     valid: jax.Array
     crowd: jax.Array
     in_area: jax.Array
-    """Whether the area of the box is one of `AREAS`, (G, A)."""
+    """True if the area of the box is one of `AREAS`, (G, A)."""
 
 
 class DetectionMatches(NamedTuple):
@@ -47,9 +47,9 @@ class DetectionMatches(NamedTuple):
     rank: jax.Array
     """How many detections of the same class come before each, (D,)."""
     matched: jax.Array
-    """Whether each is matched to a box that counts, by area and threshold: (D, A, T)."""
+    """True if each is matched to a box that counts, by area and threshold: (D, A, T)."""
     ignored: jax.Array
-    """Whether each is neither right nor wrong: matched to a crowd or to a box out of the range of
+    """True if each is neither right nor wrong: matched to a crowd or to a box out of the range of
     areas, or not matched and out of the range itself."""
 
 
@@ -59,7 +59,7 @@ def area_of(boxes: jax.Array) -> DoubleFloat:
 
 
 def in_areas(area: DoubleFloat) -> jax.Array:
-    """Whether each area is in each of `AREAS`: (..., A)."""
+    """True if each area is in each of `AREAS`: (..., A)."""
     return xp.stack([(area >= low) & (area <= high) for low, high in AREAS.values()], -1)
 
 

@@ -94,7 +94,7 @@ class DoubleFloat:
 
     @property
     def is_on_host(self) -> bool:
-        """Whether no array is a JAX array."""
+        """True if no array is a JAX array."""
         return on_host(self._wide, *(self._parts or ()))
 
     def tree_flatten(self) -> tuple[pairs.Pair, None]:
@@ -277,22 +277,22 @@ Operand = DoubleFloat | ArrayLike
 
 
 def has_float64() -> bool:
-    """Whether the devices compute with float64; TPUs only emulate a part of it."""
+    """True if the devices compute with float64; TPUs only emulate a part of it."""
     return jax.default_backend() in ("cpu", "gpu")
 
 
 def has_wide(dtype: DTypeLike) -> bool:
-    """Whether double-floats of such parts are one array on the devices."""
+    """True if double-floats of such parts are one array on the devices."""
     return dtype == np.float32 and has_float64()
 
 
 def adds_wide(*arrays: PyTree) -> bool:
-    """Whether a program adds floats up in float64, in which no sum of float32 overflows."""
+    """True if a program adds floats up in float64, in which no sum of float32 overflows."""
     return not on_host(*arrays) and has_wide(default_float())
 
 
 def is_one(x: PyTree, dtype: DTypeLike | None = None) -> bool:
-    """Whether double-floats of such parts are one array: also on the host of a TPU."""
+    """True if double-floats of such parts are one array: also on the host of a TPU."""
     dtype = np.dtype(x.dtype if dtype is None else dtype)
     if not on_host(x):
         return has_wide(dtype)

@@ -105,7 +105,7 @@ class DyadicGrid(NamedTuple):
 
     @property
     def scale(self) -> tuple[jax.Array, ...]:
-        """What the bins of each class depend on: `bottom`, the shifts and `start`."""
+        """The scale of the bins of each class: `bottom`, the shifts and `start`."""
         scale = self.bottom, self.shift, self.start, self.above
         return scale if self.mirrored else scale[:2]
 
@@ -129,7 +129,7 @@ class DyadicGrid(NamedTuple):
 
     @property
     def has_values(self) -> jax.Array:
-        """Which classes have a range."""
+        """True for the classes that have a range."""
         return self.least <= self.greatest
 
     def place(self, x: jax.Array) -> jax.Array:
@@ -343,7 +343,7 @@ class WideGrid(DyadicGrid):
 
 
 def _steps(bits: jax.Array, bottom: jax.Array) -> jax.Array:
-    """How many steps lie below each positive float, given as bits.
+    """Counts the steps below each positive float, given as bits.
 
     From the power of two `bottom` on, a step leads from one float to the next; below, all steps are
     as large as the first of these.
@@ -360,7 +360,7 @@ def _one(bottom: jax.Array, middle: jax.Array, digits: int, bias: int) -> jax.Ar
 
 
 def _digits(dtype: np.dtype) -> int:
-    """How many bits of the significand are stored: 23 or 52."""
+    """Returns the number of bits of the significand that are stored: 23 or 52."""
     return int(xp.finfo(dtype).nmant)
 
 

@@ -78,7 +78,7 @@ class Exact:
 
     @property
     def is_integer(self) -> bool:
-        """Whether the numbers are integers: the parts are limbs, not a double-float."""
+        """True if the numbers are integers: the parts are limbs, not a double-float."""
         return xp.issubdtype(self.low.dtype, xp.integer)
 
     def to_double(self) -> DoubleFloat:

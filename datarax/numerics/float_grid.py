@@ -30,7 +30,7 @@ class FloatGrid(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bins there are."""
+        """The number of bins."""
         return self._above + self._key_of(np.inf) - self._key_of(1.0) + 1
 
     # The first bin of each part of the grid. The negative numbers are before `_zero`, in reverse
@@ -86,5 +86,5 @@ class FloatGrid(NamedTuple):
 
 
 def default_bits(size: int) -> int:
-    """How many bits a key has if there are `size` histograms: 16 for one or two, fewer for more."""
+    """Returns the bits of a key for `size` histograms: 16 for one or two, fewer for more."""
     return 16 if size <= 2 else 14 if size <= 16 else 12 if size <= 256 else 10

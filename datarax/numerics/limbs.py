@@ -83,7 +83,7 @@ def double_from_int(x: jax.Array, dtype: xp.dtype) -> DoubleFloat:
 
 
 def is_wide(x: jax.Array) -> bool:
-    """Whether an array holds integers that the default float dtype may round."""
+    """True if an array holds integers that the default float dtype may round."""
     if x.dtype == xp.bool_ or not xp.issubdtype(x.dtype, xp.integer):
         return False
     return xp.iinfo(x.dtype).bits > xp.finfo(jax.dtypes.canonicalize_dtype(float)).nmant + 1

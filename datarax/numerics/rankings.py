@@ -54,7 +54,7 @@ class Ranking(NamedTuple):
 
     @property
     def irrelevant(self) -> jax.Array:
-        """How many documents of the query are not relevant, at all its places."""
+        """The number of documents of the query that are not relevant, at all its places."""
         return self.documents - self.relevant
 
     def sum(self, terms: DoubleFloat) -> DoubleFloat:
@@ -199,7 +199,7 @@ def _before(first: jax.Array, ends: jax.Array) -> jax.Array:
 
 
 def in_runs(x: jax.Array, first: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """How many are true before the run of each place along the last axis, and within the run."""
+    """Counts what is true before the run of each place along the last axis, and within it."""
     axis = x.ndim - 1
     total = xp.cumsum(x, axis, dtype=xp.int32)
     before = lax.cummax(xp.where(first, total - x.astype(xp.int32), 0), axis=axis)

@@ -92,7 +92,7 @@ def average_precision(
 
 
 def _levels_reached(hits: DoubleFloat, support: DoubleFloat) -> jax.Array:
-    """How many levels the recall reaches; 0 without ground truth."""
+    """Counts the levels that the recall reaches; 0 without ground truth."""
     percent = hits * 100 / support[None]
     percent = where((support.high > 0)[None], percent, hits * 0)
     nearest = xp.clip(xp.round(percent.to_float()), 0, LEVELS - 1)

@@ -187,7 +187,7 @@ def by_result(keys: Iterable[str], parts: Sequence[str] = PARTS) -> dict[str, di
 
 
 def is_number(x: object) -> bool:
-    """Whether a result is one number, or None in the place of NaN."""
+    """True if a result is one number, or None in the place of NaN."""
     # NumPy would read True as 1, and the text "3" as 3.
     return x is None or (not isinstance(x, bool | str | Mapping) and np.asarray(x).ndim == 0)
 

@@ -31,13 +31,13 @@ class Curves(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     ties: np.ndarray
-    """Whether the curve is known between a point and the next one: a tie, or no threshold."""
+    """True if the curve is known between a point and the next one: a tie, or no threshold."""
     areas: np.ndarray | None
     """The value of the given metric for each class, if it is the area under this curve."""
 
     @property
     def known(self) -> np.ndarray:
-        """Which points are finite. A class without positives or negatives has no such points."""
+        """Marks the points that are finite. A class without positives or negatives has none."""
         return np.isfinite(self.x) & np.isfinite(self.y)
 
 
@@ -255,7 +255,7 @@ def _curves(
 
 
 def _ties(metric: CurveMetric | None, thresholds: np.ndarray) -> np.ndarray:
-    """Which points are followed by the next threshold that there is, without others between.
+    """Marks the points that the next threshold follows, without others between.
 
     From the point of a lower threshold to that of a higher one there is one group of scores. If the
     group is a tie, no other threshold is between them.

@@ -65,7 +65,7 @@ class AdaptiveBins(Positioned, LeafState):
     rowwise: ClassVar[bool] = False
     bits_allowed: ClassVar[tuple[int, int]] = 10, 22
     by_class: ClassVar[bool] = True
-    """Whether each class has tables of its own, whose bins are joined without those of others."""
+    """True if each class has tables of its own, whose bins are joined without those of others."""
 
     size: int = 1
     """How many classes there are."""
@@ -78,7 +78,7 @@ class AdaptiveBins(Positioned, LeafState):
     mirrored: int = 0
     """How many powers of two of `1 - x` have narrow bins, for values from 1/2 to 1."""
     keeps_extremes: bool = True
-    """Whether each bin keeps its least and greatest value."""
+    """True if each bin keeps its least and greatest value."""
 
     counts: ScatterCounts = state()
     """The weights, of shape (rows, size, slots), in the places of the grid."""

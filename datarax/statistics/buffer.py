@@ -35,9 +35,9 @@ class Rows(Positioned, LeafState, kw_only=False):
     data: jax.Array = state()
     """(capacity, *shape); only the first `filled` rows are data."""
     filled: jax.Array = state()
-    """How many rows are kept."""
+    """The number of rows that are kept."""
     lost: Limbs = state()
-    """How many rows did not fit."""
+    """The number of rows that did not fit."""
 
     def __post_init__(self) -> None:
         positive_int(self.capacity, "capacity")
@@ -83,7 +83,7 @@ class Rows(Positioned, LeafState, kw_only=False):
 
     @property
     def overflow(self) -> Exact:
-        """How many rows did not fit."""
+        """The number of rows that did not fit."""
         return Exact(*map(xp.asarray, self.lost))
 
     def unusable(self) -> dict[str, PyTree]:
@@ -150,12 +150,12 @@ class KeepsRows:
 
     @property
     def filled(self) -> jax.Array:
-        """How many rows are kept."""
+        """The number of rows that are kept."""
         return xp.asarray(self.rows.filled)
 
     @property
     def overflow(self) -> Exact:
-        """How many rows did not fit."""
+        """The number of rows that did not fit."""
         return self.rows.overflow
 
 

@@ -64,7 +64,7 @@ class CalibrationBins(CountsInvalid):
     """Multiclass: whether each class is judged against the rest, in its own group of bins. If not,
     only the class of the highest probability is judged, the first of equal ones."""
     from_logits: bool = False
-    """Whether the scores are logits (of a softmax for multiclass, else of a sigmoid) or
+    """True if the scores are logits (of a softmax for multiclass, else of a sigmoid) or
     probabilities."""
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
@@ -93,7 +93,7 @@ class CalibrationBins(CountsInvalid):
 
     @property
     def takes_probabilities(self) -> bool:
-        """Whether scores that are no probabilities are invalid."""
+        """True if scores that are no probabilities are invalid."""
         return not self.from_logits
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:

@@ -46,7 +46,7 @@ class ThresholdCounts(CountsInvalid):
 
     @property
     def has_threshold(self) -> bool:
-        """Whether scores are compared with the threshold: not of a multiclass task."""
+        """True if scores are compared with the threshold: not of a multiclass task."""
         return True
 
     def above_threshold(

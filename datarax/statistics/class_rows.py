@@ -66,7 +66,7 @@ class ClassRows:
 
     @property
     def is_first_highest(self) -> jax.Array:
-        """Whether the label is the class of the highest score, the first of equal ones."""
+        """True if the label is the class of the highest score, the first of equal ones."""
         if self._is_on_host:
             return self.scores.argmax(-1) == self.label
         before = from_key(self._reduced[3], self.scores.dtype)

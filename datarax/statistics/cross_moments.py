@@ -85,7 +85,7 @@ class TwoMoments(CrossedMoments):
     """The central moments of two variables of one `shape`, stacked on a leading axis of size 2."""
 
     crossed: bool = False
-    """Whether to keep the co-moment of the two."""
+    """True to keep the co-moment of the two."""
 
     def empty(self) -> dict[str, PyTree]:
         zero = zeros(self.shape, default_float().name)
@@ -346,7 +346,7 @@ class Residuals(TwoVariables):
     """
 
     extremes: bool = False
-    """Whether to keep the least and the greatest target, too."""
+    """True to keep the least and the greatest target, too."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -52,7 +52,7 @@ class Invalid:
 
     @property
     def is_on_host(self) -> bool:
-        """Whether no array is a JAX array."""
+        """True if no array is a JAX array."""
         return on_host(self.code, self.value)
 
     @property
@@ -67,7 +67,7 @@ class Invalid:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is known that no row is invalid, nor evidence."""
+        """True if it is known that no row is invalid, nor evidence."""
         return not self.codes or (on_host(self.code) and not np.count_nonzero(self.code))
 
     def __getitem__(self, index: int | slice | tuple | jax.Array | np.ndarray) -> "Invalid":
@@ -269,7 +269,7 @@ class InvalidCounts(State, kw_only=False):
 
     @property
     def value(self) -> Count:
-        """How many rows could not be used, of all kinds."""
+        """The number of rows that could not be used, of all kinds."""
         return sum_of_counts(self.unusable().values())
 
     def unusable(self) -> dict[str, Count]:
@@ -278,12 +278,12 @@ class InvalidCounts(State, kw_only=False):
 
     @property
     def by_kind(self) -> Count:
-        """How many rows of each of `KINDS`."""
+        """The number of rows of each of `KINDS`."""
         counts = self.counts.value
         return counts[: len(KINDS)] if self.scores else counts
 
     def evidence(self) -> Count:
-        """How often each code of evidence was found."""
+        """The number of rows of each code of evidence."""
         return self.counts.value[len(KINDS) :]
 
     def example(self) -> jax.Array:

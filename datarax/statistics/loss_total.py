@@ -59,11 +59,11 @@ class Loss(NamedTuple):
     """The loss as `part * 2**exponent`, for errors of which a loss overflows: those of float32 that
     are computed in float64 need it not."""
     fits_float64: Callable[[float], bool] = lambda parameter: False
-    """Whether any sum of `w * part * 2**exponent` of float32 numbers is in the range of float64."""
+    """True if any sum of `w * part * 2**exponent` of float32 numbers is in the range of float64."""
     of_rows: bool = False
-    """Whether an example is a row, of any length, with one loss."""
+    """True if an example is a row, of any length, with one loss."""
     compares: bool = False
-    """Whether the functions take only which values are at least the parameter, as booleans."""
+    """True if the functions take only which values are at least the parameter, as booleans."""
 
 
 def _squared_log(p: jax.Array, t: jax.Array, e: jax.Array, _: float) -> jax.Array:
@@ -185,7 +185,7 @@ def _in_float64(p: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array, jax.A
 
 
 def _reaches(x: jax.Array, threshold: float) -> jax.Array:
-    """Which values are at least the threshold; large integers are not rounded."""
+    """True for the values that are at least the threshold; large integers are not rounded."""
     value = float_or_double(x)
     is_rounded = not isinstance(value, DoubleFloat)
     return value >= (rounded_to(x.dtype, threshold) if is_rounded else threshold)

@@ -573,7 +573,7 @@ _SEVERAL = 2
 
 
 class ExampleCount(MergesRows, LeafState):
-    """Whether there are no examples, one, or several: some formulas need two.
+    """True if there are no examples, one, or several: some formulas need two.
 
     Weights count as repetitions, so one row of a weight above 1 is several examples. A row of any
     smaller weight is one example: the total of normalised weights does not tell how many rows there
@@ -618,7 +618,7 @@ class ExampleCount(MergesRows, LeafState):
 
     @property
     def is_single(self) -> jax.Array:
-        """Whether there is exactly one example."""
+        """True if there is exactly one example."""
         return xp.asarray(self.number) == 1
 
     def combine(self, other: Self) -> Self:

@@ -102,7 +102,7 @@ class ScatterCounts(MergesRows, LeafState, kw_only=False):
         return recent, xp.where(full, xp.int32(0), self.pending), flushed
 
     def is_full(self, count: int) -> jax.Array:
-        """Whether a cell could overflow if it got this many more counts."""
+        """True if a cell could overflow if it got this many more counts."""
         return xp.asarray(self.pending) > _FULL - count
 
     def add_below_full(self, place: jax.Array, weights: jax.Array) -> Self:

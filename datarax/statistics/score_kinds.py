@@ -40,7 +40,7 @@ class Evidence(NamedTuple):
     codes: int
     """How many codes there are."""
     is_doubtful: Callable[[Sequence[int]], bool]
-    """Whether the scores are probably of another kind, from how often each code was found."""
+    """True if the scores are probably of another kind, from how often each code was found."""
     what: str
     """What was found, for a warning; `{}` is how many."""
     advice: str
@@ -126,7 +126,7 @@ SCORE_KINDS: dict[str, Evidence] = {
 
 
 def number_of_codes(kind: ScoreKind) -> int:
-    """How many codes of evidence there are for a kind of scores."""
+    """Returns the number of codes of evidence for a kind of scores."""
     return SCORE_KINDS[kind].codes if kind else 0
 
 
@@ -136,7 +136,7 @@ def evidence(kind: ScoreKind, scores: PyTree, given: jax.Array) -> jax.Array:
 
 
 def advice(kind: ScoreKind, name: str = "preds") -> str:
-    """What to do if scores are of another kind."""
+    """Says what to do if scores are of another kind."""
     return SCORE_KINDS[kind].advice.format(name=name)
 
 

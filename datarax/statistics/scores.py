@@ -61,7 +61,7 @@ class Groups(NamedTuple):
 
     @property
     def occupied(self) -> jax.Array:
-        """Which groups are not empty."""
+        """True for the groups that are not empty."""
         return (self.positives.high > 0) | (self.negatives.high > 0)
 
     @property
@@ -119,10 +119,10 @@ class Scores(CountsInvalid):
     """Examples with this target are excluded, and not counted in `invalid`."""
 
     from_logits: bool | None = None
-    """Whether scores are logits: of a softmax for multiclass, else of a sigmoid. `None` is as
+    """True if scores are logits: of a softmax for multiclass, else of a sigmoid. `None` is as
     `False`, but rows of a multiclass task that do not sum to 1 are counted, for a warning."""
     pooled: bool = False
-    """Whether the classes of an example are examples of one binary task."""
+    """True if the classes of an example are examples of one binary task."""
 
     def __post_init__(self) -> None:
         check_task(self.num_classes, self.num_labels)
@@ -138,7 +138,7 @@ class Scores(CountsInvalid):
 
     @property
     def size(self) -> int:
-        """How many classes there are: C, L, or 1."""
+        """The number of classes: C, L, or 1."""
         return 1 if self.pooled else self.num_classes or self.num_labels or 1
 
     def update(self, preds: ArrayLike, target: ArrayLike, *, weights: Weights = None) -> Self:
@@ -300,7 +300,7 @@ class ScoreBuffer(KeepsRows, Scores):
 
     @property
     def _has_labels(self) -> bool:
-        """Whether a row holds a label and a weight, instead of one of each for every score."""
+        """True if a row holds a label and a weight, instead of one of each for every score."""
         return self.num_classes is not None and not self.pooled
 
     def plus_rows(self, scores: jax.Array, positive: jax.Array, w: jax.Array) -> dict[str, PyTree]:

@@ -95,7 +95,7 @@ class SegmentMatches(CountsInvalid):
         return self.with_batch(invalid, **changes)
 
     def _segments(self, image: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Which pixels can be used, and the index of their segment: by class, then by number.
+        """Returns which pixels can be used, and the index of their segment: by class and number.
 
         A pixel that is not labelled or cannot be used has the index after the last.
         """
@@ -113,7 +113,7 @@ class SegmentMatches(CountsInvalid):
         return fine | unlabelled, xp.where(fine, label * self.max_segments + number, last)
 
     def _matches(self, preds: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
-        """What one image adds to each sum, (C,), from the index of the segment of each pixel."""
+        """Returns what one image adds to each sum, (C,), from the segment of each pixel."""
         size, shape = self.max_segments, (self.num_classes, self.max_segments)
         none = self.num_classes * size
 

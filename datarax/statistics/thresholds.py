@@ -36,7 +36,7 @@ def checked_threshold(threshold: float, from_logits: bool) -> float:
 
 
 def is_above(scores: jax.Array, threshold: float, from_logits: bool, dtype: np.dtype) -> jax.Array:
-    """Which scores, or with `from_logits` which sigmoids of the scores, are above the threshold.
+    """True for scores, or with `from_logits` sigmoids of scores, above the threshold.
 
     `dtype` is that of the scores as they were given: see `rounded_to`.
     """
@@ -83,7 +83,7 @@ def of_probabilities(threshold: float, from_logits: bool) -> float | None:
 
 
 def score_kind(threshold: float, from_logits: bool) -> ScoreKind:
-    """What scores are taken for that are compared with a threshold."""
+    """Returns the kind of scores that are compared with a threshold."""
     if from_logits:
         return "sigmoid"
     return "" if of_probabilities(threshold, from_logits) is None else "probabilities"
@@ -307,7 +307,7 @@ def _array(x: ArrayLike) -> jax.Array:
 
 
 def _are_probabilities(preds: ArrayLike, counted: np.ndarray) -> bool:
-    """Whether all rows that are counted are distributions."""
+    """True if all rows that are counted are distributions."""
     tolerance = max(FLOAT32_EPS**0.5, 4 * eps_of(_array(preds)))
     if _is_on_accelerator(preds):
         return bool(_distributions_on_device(preds, counted, tolerance))
@@ -394,7 +394,7 @@ def _numbers(x: ArrayLike) -> np.ndarray:
 
 
 def _are_known(*arrays: ArrayLike | None) -> bool:
-    """Whether all values of arrays are known on this process."""
+    """True if all values of arrays are known on this process."""
     # A list may hold traced numbers.
     return not any(
         isinstance(x, Tracer) or not x.is_fully_addressable or x.is_deleted()

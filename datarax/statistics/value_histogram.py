@@ -62,7 +62,7 @@ class ValueHistogram(CountsInvalid):
     Below them, bins have equal width. Fewer make all bins narrower: 15 by a factor of 8."""
 
     integers: bool = False
-    """Whether integers of 32 bits are not rounded. The extremes of the bins then take twice the
+    """True if integers of 32 bits are not rounded. The extremes of the bins then take twice the
     memory."""
 
     bins: AdaptiveBins = state()

@@ -153,7 +153,7 @@ class EntropyTotals(CountsInvalid, kw_only=False):
     num_classes: int
     """The most classes that a row may have."""
     from_logits: bool = False
-    """Whether rows are logits of a softmax, or probabilities."""
+    """True if rows are logits of a softmax, False for probabilities."""
 
     def __post_init__(self) -> None:
         positive_int(self.num_classes, "num_classes", least=2)

@@ -252,7 +252,7 @@ def on_host(function: Callable[..., np.ndarray], *trees: PyTree) -> PyTree:
 
 
 def _identical(a: Metric, b: Metric) -> bool:
-    """Whether two metrics hold the same bits, and so give the same results."""
+    """True if two metrics hold the same bits, and so give the same results."""
     if jax.tree.structure(a) != jax.tree.structure(b):
         return False
     pairs = zip(*map(jax.tree.leaves, jax.device_get((a, b))), strict=True)

@@ -590,7 +590,7 @@ def _naming_window(window: str) -> Iterator[None]:
 
 
 def _is_over_cpus(metric: Metric) -> bool:
-    """Whether the state lies on several CPU devices."""
+    """True if the state lies on several CPU devices."""
     arrays = [leaf for leaf in jax.tree.leaves(metric) if isinstance(leaf, jax.Array)]
     devices = arrays[0].sharding.device_set if arrays else ()
     return len(devices) > 1 and next(iter(devices)).platform == "cpu"

@@ -39,7 +39,7 @@ class BestValue(ElementwiseState):
     is_extreme: ClassVar[bool] = True
 
     mode: Literal["max", "min"] = "max"
-    """Whether the greatest or the least value is the best."""
+    """Says which value is the best: the greatest with "max", the least with "min"."""
 
     value: jax.Array = state()
     """The best value, in the default float dtype."""
@@ -123,7 +123,7 @@ class Best(Wrapper):
     reads_in_update: ClassVar[bool] = True
 
     mode: Literal["max", "min"] = field(default="max", kw_only=False)
-    """Whether the greatest or the least value is the best."""
+    """Says which value is the best: the greatest with "max", the least with "min"."""
 
     best: BestValue = state()
 

@@ -289,7 +289,7 @@ def extremes_of(metric: Metric) -> frozenset[str]:
 
 
 def _all_extreme(metric: Metric) -> bool:
-    """Whether all results of a metric are extremes."""
+    """True if all results of a metric are extremes."""
     if isinstance(metric, Collection):
         return all(map(_all_extreme, metric.values()))
     return metric.is_extreme

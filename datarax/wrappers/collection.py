@@ -122,7 +122,7 @@ class Collection(Metric):
 
     delegates: ClassVar[bool] = True
     shares: ClassVar[bool] = True
-    """Whether all metrics get the same outputs, so that equal statistics are shared."""
+    """True if all metrics get the same outputs, so that equal statistics are shared."""
 
     # A part is a metric, or a stack of the statistics of several metrics. Several members may share
     # the state of a metric, or one of a stack.
@@ -439,7 +439,7 @@ class Collection(Metric):
 
     @property
     def is_extreme(self) -> bool:
-        """Whether any metric is an extreme: then a part of the value is."""
+        """True if any metric is an extreme: then a part of the value is."""
         return any(part.is_extreme for part in self.parts)
 
     @outside_mesh
@@ -610,12 +610,12 @@ def _calls_of(name: str, metric: Metric, given: dict[str, PyTree]) -> PyTree:
 
 
 def _may_share(a: Metric, b: Metric) -> bool:
-    """Whether two metrics read statistics, and take them from the same outputs."""
+    """True if two metrics read statistics, and take them from the same outputs."""
     return shares_statistic(a) and shares_statistic(b) and a.outputs == b.outputs
 
 
 def _shares(group: Metric, metric: Metric) -> bool:
-    """Whether two metrics read equal statistics of the same outputs, in the same state.
+    """True if two metrics read equal statistics of the same outputs, in the same state.
 
     Two states are the same if their arrays are the same objects. That holds for fresh statistics
     and for members that share one already. Values are never compared.
@@ -642,7 +642,7 @@ def _without_arrays(structure: Structure) -> Metric:
 
 
 def _same_statistic(one: Structure, other: Structure) -> bool:
-    """Whether the metrics of two structures have equal statistics, or are equal themselves."""
+    """True if the metrics of two structures have equal statistics, or are equal themselves."""
     a, b = _without_arrays(one), _without_arrays(other)
     if shares_statistic(a) and shares_statistic(b):
         a, b = statistic_of(a), statistic_of(b)

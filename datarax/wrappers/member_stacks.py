@@ -132,7 +132,7 @@ class Given(NamedTuple):
 
 
 def vary_alike(stack: Stack, members: Sequence[Given]) -> bool:
-    """Whether all states of a stack vary over the same axes of `shard_map` after an update."""
+    """True if all states of a stack vary over the same axes of `shard_map` after an update."""
     own = axes_of(stack)
     return len({own | axes_of(each.given) for each in members}) == 1
 
@@ -194,7 +194,7 @@ def _form(member: Given, index: int) -> Hashable:
 
 
 def _is_array(x: object) -> bool:
-    """Whether it is a JAX array, or a mask of `_with_rows`."""
+    """True if it is a JAX array, or a mask of `_with_rows`."""
     return isinstance(x, jax.Array) or (isinstance(x, np.ndarray) and x.dtype == np.bool_)
 
 
@@ -224,7 +224,7 @@ def _padded(members: Sequence[Given]) -> list[Given]:
 
 
 def _may_be_padded(call: Call) -> bool:
-    """Whether the arguments are small arrays that have one leading axis, or a value for one row."""
+    """True if the arguments are small arrays that have one leading axis, or a value for one row."""
     data = jax.tree.leaves(call)
     if not call.rows or "weights" not in call.takes or len(call.args) > len(call.takes):
         return False

@@ -174,7 +174,7 @@ class WithArgument(MultiplyingWrapper):
     # cut into rows as theirs. `_apply` takes it out again.
 
     needs_own: ClassVar[bool]
-    """Whether the argument is required."""
+    """True if the argument is required."""
 
     @property
     def own(self) -> str:
@@ -202,7 +202,7 @@ class WithArgument(MultiplyingWrapper):
         return given if own is None else given | {self.own: own}
 
     def own_from(self, outputs: Mapping[str, PyTree]) -> PyTree:
-        """What the argument takes from these outputs; None if it is not among them."""
+        """Takes the argument from these outputs; None if it is not among them."""
         return None if self.fed_by is None else outputs.get(self.fed_by)
 
     def from_outputs(self, **outputs: str | None) -> Self:
@@ -280,7 +280,7 @@ def _check_plain(metric: object, caller: str) -> None:
 
 
 def holds_copies(metric: Metric) -> bool:
-    """Whether it is, or holds, a metric with copies for each device."""
+    """True if it is, or holds, a metric with copies for each device."""
     return any(isinstance(each, Metric) and each.owns_mesh for each in walk(metric))
 
 

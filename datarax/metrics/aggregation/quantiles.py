@@ -32,7 +32,7 @@ class BinCounts(CountsInvalid, kw_only=False):
     """The edges: at least two finite numbers in increasing order. A bin includes its lower edge,
     not its upper edge; but the last bin includes both."""
     rounded: bool = False
-    """Whether values that are floats are compared with the edges rounded to their dtype, as
+    """True if values that are floats are compared with the edges rounded to their dtype, as
     `numpy.histogram` does for bins of equal width, or with the exact edges."""
 
     def __post_init__(self) -> None:

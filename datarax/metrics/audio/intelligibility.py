@@ -20,7 +20,7 @@ _HIGHEST = lax.Precision.HIGHEST
 
 
 def frames_of(size: int) -> int:
-    """How many frames the envelopes of signals of `size` samples have at most."""
+    """Returns the most frames that the envelopes of signals of `size` samples have."""
     return max(0, -(-(size - FRAME) // HOP) - 1)
 
 
@@ -71,7 +71,7 @@ def _waves() -> np.ndarray:
 
 @lru_cache
 def _bands() -> np.ndarray:
-    """Which bins of a spectrum belong to each band, (bands, bins): 1 or 0."""
+    """Returns 1 for the bins of a spectrum that belong to a band, else 0: (bands, bins)."""
     frequencies = np.arange(BINS // 2 + 1) * (RATE / BINS)
     # Third octaves: the edges are a sixth of an octave from the centre `_LOWEST * 2**(i / 3)`.
     edges = _LOWEST * 2 ** ((2 * np.arange(_BANDS)[:, None] + np.array([-1, 1])) / 6)
@@ -154,7 +154,7 @@ class STOI(SignalMetric):
     sample_rate: int
     """Samples a second."""
     extended: bool = False
-    """Whether to compute the extended measure, ESTOI, for noise that is modulated."""
+    """True to compute the extended measure, ESTOI, for noise that is modulated."""
 
     def __post_init__(self) -> None:
         positive_int(self.sample_rate, "sample_rate")

@@ -38,7 +38,7 @@ class SNR(SignalMetric):
     """
 
     zero_mean: bool = False
-    """Whether the mean of each signal is subtracted first."""
+    """True if the mean of each signal is subtracted first."""
 
     def score(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
         if self.zero_mean:
@@ -67,7 +67,7 @@ class SISDR(SignalMetric):
     """
 
     zero_mean: bool = False
-    """Whether the mean of each signal is subtracted first."""
+    """True if the mean of each signal is subtracted first."""
 
     def score(self, preds: jax.Array, target: jax.Array) -> tuple[jax.Array, jax.Array]:
         if self.zero_mean:

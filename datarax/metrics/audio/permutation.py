@@ -42,7 +42,7 @@ class PermutationInvariant(Metric):
     metric: SignalMetric = field(kw_only=False)
     """The metric of a pair of signals."""
     mode: Literal["max", "min"] = "max"
-    """Whether the best order has the greatest or the least mean."""
+    """The best order has the greatest mean with "max", and the least with "min"."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.metric, SignalMetric):

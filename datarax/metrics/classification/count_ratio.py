@@ -37,22 +37,22 @@ class Counts(NamedTuple):
 
     @property
     def predicted_positives(self) -> DoubleFloat:
-        """How often each class was predicted."""
+        """The number of predictions of each class."""
         return self.tp + self.fp
 
     @property
     def predicted_negatives(self) -> DoubleFloat:
-        """How often each class was not predicted."""
+        """The number of examples that were not predicted as each class."""
         return self.tn + self.fn
 
     @property
     def positives(self) -> DoubleFloat:
-        """How often each class was the target: its support."""
+        """The support: the number of examples of each class."""
         return self.tp + self.fn
 
     @property
     def negatives(self) -> DoubleFloat:
-        """How often each class was not the target."""
+        """The number of examples that are not of each class."""
         return self.tn + self.fp
 
     @property
@@ -105,7 +105,7 @@ class TaskMetric(Metric):
 
     @property
     def is_binary(self) -> bool:
-        """Whether the task is neither multiclass nor multilabel."""
+        """True if the task is neither multiclass nor multilabel."""
         return self.num_classes is None and self.num_labels is None
 
 
@@ -159,9 +159,9 @@ class CountRatio(TopKCountMetric):
     zero_division: float = 0.0
     """The value where the ratio is 0/0. NaN excludes such a class from the average."""
     scales: ClassVar[bool] = False
-    """Whether `compute` scales the counts, because products of them may over- or underflow."""
+    """True if `compute` scales the counts, because products of them may over- or underflow."""
     is_ratio_of_sums: ClassVar[bool] = False
-    """Whether both terms of `ratio` are sums over examples, and not products of sums."""
+    """True if both terms of `ratio` are sums over examples, and not products of sums."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

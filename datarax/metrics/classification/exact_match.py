@@ -73,7 +73,7 @@ class RowMatches(ThresholdCounts):
     def _entries(
         self, preds: jax.Array, target: jax.Array, weights: Weights
     ) -> tuple[jax.Array, jax.Array, Invalid]:
-        """Whether each entry is right, whether it counts, and the invalid entries."""
+        """Returns whether each entry is right, whether it counts, and the invalid entries."""
         if self.num_classes is not None:
             size, index = self.num_classes, self.ignore_index
             # Without weights, which are those of rows. Labels in rows are not taken for one-hot.

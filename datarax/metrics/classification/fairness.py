@@ -78,7 +78,7 @@ class GroupMetric(Metric):
     threshold: float = 0.5
     """A score above it predicts the positive class."""
     from_logits: bool = False
-    """Whether scores are logits; then the threshold is of their sigmoid."""
+    """True if scores are logits; then the threshold is of their sigmoid."""
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
 

@@ -67,7 +67,7 @@ class PairedMatches(TaskCounts):
     def _matches(
         self, preds: ArrayLike, target: ArrayLike, weights: Weights, name: str
     ) -> tuple[jax.Array, jax.Array, Invalid]:
-        """Which predictions are right, the weight of each, and the invalid ones."""
+        """Returns which predictions are right, the weight of each, and the invalid ones."""
         if self.num_classes is not None:
             preds, target = numeric(preds, name), numeric(target, "target")
             chosen, target, w, invalid = predictions(
@@ -113,7 +113,7 @@ class McNemar(TaskMetric):
     top_k: int = 1
     """Multiclass: a prediction is right if the target is among the k highest scores."""
     exact: bool = True
-    """Whether the p-value is that of the exact test, or of a chi-square."""
+    """True for the p-value of the exact test, False for that of a chi-square."""
 
     statistic: PairedMatches = state()
 

@@ -190,7 +190,7 @@ def _fraction(part: jax.Array, whole: jax.Array, of_nothing: float) -> jax.Array
 
 
 def _is_one_or_singletons(sizes: jax.Array) -> jax.Array:
-    """Whether there is one class (or cluster) only, or each holds at most one example."""
+    """True if there is one class (or cluster) only, or each holds at most one example."""
     return (xp.sum(sizes > 0) == 1) | xp.all(sizes <= 1)
 
 

@@ -26,7 +26,7 @@ class ChiSquaredAssociation(Association):
     """A metric of chi-squared and the degrees of freedom of the categories that occur."""
 
     bias_correction: bool = False
-    """Whether to subtract the average value for independent variables, as by Bergsma (2013). Then
+    """True to subtract the average value for independent variables, as by Bergsma (2013). Then
     the result is also NaN if there are no more examples than categories."""
 
     def degrees(self, table: ContingencyTable) -> tuple[jax.Array, jax.Array, jax.Array]:

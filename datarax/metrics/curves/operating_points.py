@@ -25,7 +25,7 @@ class OperatingPoint(ScoreMetric):
     limit: ClassVar[str]
     """The name of the field with the least value of the other rate, from 0 to 1."""
     allows_infinity: ClassVar[bool] = True
-    """Whether an infinite threshold, which predicts no positive, is one of the thresholds."""
+    """True if an infinite threshold, which predicts no positive, is one of the thresholds."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,14 +31,14 @@ class ScoreMetric(Metric):
     bits: int | None = None
     """The resolution of the histogram, from 10 to 22; see `datarax.statistics.ScoreHistogram`."""
     exact: bool = False
-    """Whether to keep the scores of up to `capacity` examples, instead of a histogram. Then every
+    """True to keep the scores of up to `capacity` examples, instead of a histogram. Then every
     distinct score is a threshold."""
     capacity: int | None = None
     """With `exact`: how many examples to keep. Examples that do not fit are counted as invalid."""
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
     from_logits: bool | None = None
-    """Whether scores are logits: of a softmax for multiclass, else of a sigmoid. Then probabilities
+    """True if scores are logits: of a softmax for multiclass, else of a sigmoid. Then probabilities
     are compared, by their log-odds, which do not round to 0 and 1, and thresholds are
     probabilities. If not, scores are compared as they are. `None` is as `False`, but rows of
     a multiclass task that do not sum to 1 give a `ScoresWarning`."""
@@ -83,12 +83,12 @@ class ScoreMetric(Metric):
 
     @property
     def is_binary(self) -> bool:
-        """Whether the task is neither multiclass nor multilabel."""
+        """True if the task is neither multiclass nor multilabel."""
         return self.num_classes is None and self.num_labels is None
 
     @property
     def is_pooled(self) -> bool:
-        """Whether the classes of an example are examples of one binary task."""
+        """True if the classes of an example are examples of one binary task."""
         return False
 
     def groups(self) -> Groups:
@@ -115,7 +115,7 @@ def fraction(value: float, name: str, *, above: float = -1.0, below: float = 2.0
 
 
 def share_among_highest(within: DoubleFloat, above: DoubleFloat, rate: float) -> DoubleFloat:
-    """Which share of each group belongs to the examples with the highest scores.
+    """Returns the share of each group that belongs to the examples with the highest scores.
 
     These examples make up a fraction `rate` of the total weight. The share is 1 for the highest
     groups and 0 for the lowest. In between, one group may be cut: its share is a fraction.

@@ -85,9 +85,9 @@ class TreeSums(ElementwiseState):
     step: jax.Array = state()
     """The newest step of each tree, int32 (trees,)."""
     counted: jax.Array = state()
-    """Whether a tree was folded without a step, and the state numbered it: int32 (trees,)."""
+    """True if a tree was folded without a step, and the state numbered it: int32 (trees,)."""
     unordered: jax.Array = state()
-    """Whether such a tree was merged with others: int32 (trees,)."""
+    """True if such a tree was merged with others: int32 (trees,)."""
     squares: ScaledTotal = state()
     """The sums of squares."""
     greatest: jax.Array = state()
@@ -112,7 +112,7 @@ class TreeSums(ElementwiseState):
 
     @property
     def given(self) -> jax.Array:
-        """Which trees were given: (trees,)."""
+        """True for the trees that were given: (trees,)."""
         return xp.asarray(self.step) > NEVER
 
     def combine(self, other: Self) -> Self:
@@ -206,7 +206,7 @@ class FirstPlace(ElementwiseState):
 
     @property
     def some(self) -> jax.Array:
-        """Whether anything was found."""
+        """True if anything was found."""
         return xp.asarray(self.place) < NOWHERE
 
     def combine(self, other: Self) -> Self:
@@ -300,7 +300,7 @@ def counts(rows: Rows) -> MetricAccumulator:
 def _counts(
     arrays: list[jax.Array], with_zeros: list[bool], finite: jax.Array
 ) -> tuple[Limbs, Limbs]:
-    """How many entries of each of n arrays are 0; and how many are NaN or infinite.
+    """Counts the entries of each of n arrays that are 0, and those that are NaN or infinite.
 
     Args:
         arrays: floats of any shapes.
@@ -340,7 +340,7 @@ def _counts(
 
 
 def _counts_here(leaves: list[jax.Array]) -> Array:
-    """Which leaves count on this device: a leaf that is replicated counts on the first."""
+    """Marks the leaves that count on this device: a replicated leaf counts on the first."""
     # All devices along an axis over which a leaf does not vary hold the same entries of it.
     over = axes_of(leaves)
     missing = [tuple(sorted(over - varying_axes(leaf))) for leaf in leaves]

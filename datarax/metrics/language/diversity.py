@@ -56,7 +56,7 @@ class SelfBLEU(TextMean):
     tokenize: str = "13a"
     """The name of a tokenizer of sacrebleu, such as "13a", "intl", "char", "zh" or "none"."""
     lowercase: bool = False
-    """Whether texts are compared in lower case."""
+    """True if texts are compared in lower case."""
 
     def __post_init__(self) -> None:
         positive_int(self.max_order, "max_order")
@@ -136,7 +136,7 @@ class DistinctN(CountedText):
     n: int = field(default=2, kw_only=False)
     """The length of the n-grams."""
     lowercase: bool = False
-    """Whether texts are compared in lower case."""
+    """True if texts are compared in lower case."""
 
     distinct: Distinct = state()
     totals = WeightedTotal()

@@ -75,7 +75,7 @@ class EditDistance(MeanScore):
     terms_by_row = True
     higher_is_better = False
     normalize: bool = False
-    """Whether each distance is divided by the length of the longer sequence of its pair, which
+    """True if each distance is divided by the length of the longer sequence of its pair, which
     gives a number from 0 to 1; of two empty sequences it is 0."""
 
     def update(

@@ -102,5 +102,5 @@ def grams(sequences: Sequences, order: int) -> Iterator[Grams]:
 
 
 def gram_totals(lengths: Integers, n: int) -> Integers:
-    """How many n-grams there are in sequences of these lengths."""
+    """Counts the n-grams in sequences of these lengths."""
     return np.maximum(lengths - n + 1, 0)

@@ -96,7 +96,7 @@ def _f(common: Integers, totals: Integers, owner: Integers) -> np.ndarray:
 
 
 def union_of_subsequences(text: list[list[str]], reference: list[list[str]]) -> int:
-    """How many words are in the union of the longest common subsequences of all sentences.
+    """Counts the words in the union of the longest common subsequences of all sentences.
 
     For each sentence of the reference, the words in the union of its longest common subsequences
     with the sentences of the text. No word counts more often than both have it.

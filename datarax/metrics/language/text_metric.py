@@ -43,7 +43,7 @@ class CountedText(Metric):
         return Call((), arrays, type(self).__name__, tuple(given), ())
 
     def counts_of(self, *args: PyTree, **kwargs: PyTree) -> dict[str, PyTree]:
-        """What `apply` takes, by name: arrays of one row for each text, and `weights`."""
+        """Returns what `apply` takes, by name: arrays of one row for each text, and `weights`."""
         raise TypeError(f"{type(self).__name__} does not define counts_of()")
 
 
@@ -55,7 +55,7 @@ class TextMetric(CountedText):
     """
 
     several: ClassVar[bool] = True
-    """Whether a text may have several references."""
+    """True if a text may have several references."""
 
     sums: ScaledTotal = state()
     """The sums of the numbers, and the weight of all texts."""
@@ -67,7 +67,7 @@ class TextMetric(CountedText):
 
     @property
     def width(self) -> int:
-        """How many numbers there are for each text."""
+        """The numbers that are counted of each text."""
         raise TypeError(f"{type(self).__name__} does not define width")
 
     def numbers(self, preds: list[str], references: list[list[str]]) -> np.ndarray:
@@ -124,7 +124,7 @@ class TextMetric(CountedText):
 
     @property
     def is_empty(self) -> jax.Array:
-        """Whether there are no texts."""
+        """True if there are no texts."""
         return self.sum(-1).high == 0
 
 
@@ -173,7 +173,7 @@ def _kind(x: PyTree) -> str:
 
 
 def _hint(x: PyTree) -> str:
-    """What to do if a number, a list of numbers or an array is given for a text or for texts."""
+    """Says what to do if a number, a list of numbers or an array is given for texts."""
     if isinstance(x, int | float) or hasattr(x, "dtype") or (x and is_numbers(x)):
         return ". Decode token ids to strings first, as batch_decode of a tokenizer does"
     return ""

@@ -151,7 +151,7 @@ def tokens_right(
     top_k: int = 1,
     ignore_index: int | None = None,
 ) -> tuple[jax.Array, jax.Array, Invalid]:
-    """Which tokens are predicted right, the weight of each, and the invalid tokens.
+    """Returns which tokens are predicted right, the weight of each, and the invalid tokens.
 
     The rank of the target is counted, so logits that are sharded over their last axis stay where
     they are.

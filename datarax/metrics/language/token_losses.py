@@ -42,12 +42,12 @@ class TokenLoss(Metric):
     ignore_index: int | None = None
     """Tokens with this id, such as padding, are excluded, and not counted as invalid."""
     from_losses: bool = False
-    """Whether `preds` are the losses of the tokens (...), in nats, instead of logits. Then `target`
+    """True if `preds` are the losses of the tokens (...), in nats, instead of logits. Then `target`
     is needed for `ignore_index` only."""
 
     @property
     def kind(self) -> ScoreKind:
-        """What `preds` are taken for."""
+        """The kind of scores that `preds` are taken for."""
         return "losses" if self.from_losses else "softmax"
 
     def losses(

@@ -53,7 +53,7 @@ class BLEU(TextMetric):
     tokenize: str = "13a"
     """The name of a tokenizer of sacrebleu, such as "13a", "intl", "char", "zh" or "none"."""
     lowercase: bool = False
-    """Whether texts are compared in lower case."""
+    """True if texts are compared in lower case."""
     smooth_method: Smoothing = "exp"
     """The precision of n-grams without a match: half of one match, then a quarter and
     so on ("exp"); `smooth_value` matches ("floor"); `smooth_value` is added to all counts for n > 1
@@ -61,7 +61,7 @@ class BLEU(TextMetric):
     smooth_value: float | None = None
     """By default 0.1 for "floor" and 1 for "add-k"."""
     effective_order: bool = False
-    """Whether n-grams that are longer than all texts are left out, as for scores of sentences."""
+    """True if n-grams that are longer than all texts are left out, as for scores of sentences."""
 
     def __post_init__(self) -> None:
         positive_int(self.max_order, "max_order")
@@ -167,11 +167,11 @@ class CHRF(TextMetric):
     beta: float = 2.0
     """How many times as important recall is as precision."""
     lowercase: bool = False
-    """Whether texts are compared in lower case."""
+    """True if texts are compared in lower case."""
     whitespace: bool = False
-    """Whether white space belongs to the n-grams of characters."""
+    """True if white space belongs to the n-grams of characters."""
     eps_smoothing: bool = False
-    """Whether the F-scores of all lengths are averaged, as in chrF++.py and NLTK."""
+    """True if the F-scores of all lengths are averaged, as in chrF++.py and NLTK."""
 
     def __post_init__(self) -> None:
         positive_int(self.char_order, "char_order")
@@ -261,13 +261,13 @@ class TER(TextRatio):
     """
 
     normalized: bool = False
-    """Whether texts are tokenized in the way of the score's first program."""
+    """True if texts are tokenized in the way of the score's first program."""
     no_punct: bool = False
-    """Whether punctuation is removed."""
+    """True if punctuation is removed."""
     asian_support: bool = False
-    """Whether Asian characters are words of their own."""
+    """True if Asian characters are words of their own."""
     case_sensitive: bool = False
-    """Whether upper and lower case differ."""
+    """True if upper and lower case differ."""
 
     def __post_init__(self) -> None:
         if not (self.normalized or self.no_punct):

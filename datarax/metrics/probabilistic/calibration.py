@@ -36,7 +36,7 @@ class CalibrationMetric(Metric):
     tasks = ("binary", "multiclass", "multilabel")
     needs_scores = True
     num_bins: int = 15
-    """How many bins there are."""
+    """The number of bins."""
     binning: Literal["width", "mass"] = "width"
     """Bins of equal "width", or of equal "mass": with as many examples in each."""
     num_classes: int | None = None
@@ -47,7 +47,7 @@ class CalibrationMetric(Metric):
     """Multiclass: whether to judge the probability of every class, each against the rest. If not,
     only the highest probability is judged, the first of equal ones."""
     from_logits: bool = False
-    """Whether `preds` are logits (of a softmax for multiclass, else of a sigmoid) or
+    """True if `preds` are logits (of a softmax for multiclass, else of a sigmoid), False for
     probabilities; values are never inspected."""
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
@@ -83,7 +83,7 @@ class CalibrationMetric(Metric):
 
     @property
     def has_one_group(self) -> bool:
-        """Whether there is one group of bins, rather than one per class or label."""
+        """True if there is one group of bins, rather than one per class or label."""
         return not self.classwise and self.num_labels is None
 
 

@@ -74,7 +74,7 @@ class KLDivergence(Divergence):
     """
 
     reverse: bool = False
-    """Whether to compute `D(preds || target)` instead."""
+    """True to compute `D(preds || target)` instead."""
 
     def score(self, preds: jax.Array, target: jax.Array) -> jax.Array:
         p, q = (preds, target) if self.reverse else (target, preds)

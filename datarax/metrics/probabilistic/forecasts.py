@@ -39,7 +39,7 @@ class RankedProbabilityScore(ProbabilityScore):
     num_classes: int | None = field()
     """How many classes there are; their labels are in order."""
     normalize: bool = False
-    """Whether to divide the sum by C - 1, so that it is from 0 to 1."""
+    """True to divide the sum by C - 1, so that it is from 0 to 1."""
     num_labels: ClassVar[None] = None  # type: ignore[reportIncompatibleVariableOverride]
     average: ClassVar[str] = "micro"  # type: ignore[reportIncompatibleVariableOverride]
 

@@ -126,7 +126,7 @@ class TaskScore(MeanScore):
     ignore_index: int | None = None
     """Examples with this target are excluded, and not counted as invalid."""
     by_label: ClassVar[bool] = False
-    """Whether `score` asks `Examples.rows` for the scores of the labels."""
+    """True if `score` asks `Examples.rows` for the scores of the labels."""
     average: Literal["micro"] | None = "micro"
     """Multilabel: "micro" is the mean over all labels of all examples; `None` gives one value per
     label."""
@@ -141,18 +141,18 @@ class TaskScore(MeanScore):
 
     @property
     def takes_probabilities(self) -> bool:
-        """Whether scores that are no probabilities are invalid."""
+        """True if scores that are no probabilities are invalid."""
         return self.form()[0]
 
     @property
     def kind(self) -> ScoreKind:
-        """What the scores are taken for, where other scores give a warning."""
+        """The kind of scores expected, where other scores give a warning."""
         if not self.form()[1]:
             return ""
         return "sigmoid" if self.num_classes is None else "softmax"
 
     def form(self) -> tuple[bool, bool]:
-        """Whether `preds` are probabilities, and whether they are logits.
+        """Returns whether `preds` are probabilities, and whether they are logits.
 
         If neither, they are finite scores or -inf.
         """
@@ -209,7 +209,7 @@ class ProbabilityScore(TaskScore):
 
     higher_is_better = False
     from_logits: bool = False
-    """Whether `preds` are logits (of a softmax for multiclass, else of a sigmoid) or
+    """True if `preds` are logits (of a softmax for multiclass, else of a sigmoid), False for
     probabilities; values are never inspected."""
 
     def form(self) -> tuple[bool, bool]:

@@ -71,7 +71,7 @@ class BrierScore(ProbabilityScore):
     """
 
     scale_by_half: Literal["auto"] | bool = "auto"
-    """Whether to halve the sum over the classes; a binary task has two. "auto" halves it for two
+    """True to halve the sum over the classes; a binary task has two. "auto" halves it for two
     classes. As in scikit-learn."""
 
     def score(self, seen: Examples) -> jax.Array:
@@ -115,7 +115,7 @@ class HingeLoss(TaskScore):
 
     higher_is_better = False
     squared: bool = False
-    """Whether the loss of each example is squared."""
+    """True if the loss of each example is squared."""
 
     def score(self, seen: Examples) -> jax.Array:
         preds, target = seen.preds, seen.target

@@ -30,10 +30,10 @@ class Queries(NamedTuple):
     invalid: Invalid
     """The queries that cannot be used, and whose given weight is not zero."""
     flat: bool
-    """Whether the batch was given in the flat form."""
+    """True if the batch was given in the flat form."""
 
     def by_row(self, x: jax.Array | DoubleFloat) -> jax.Array:
-        """What is at the first place of each query, by row."""
+        """Returns the values at the first place of each query, by row."""
         x = x.to_float() if isinstance(x, DoubleFloat) else x
         return x[0] if self.flat else x[:, 0]
 

@@ -58,7 +58,7 @@ class RankedMean(MeanScore):
         return self.defined(queries, self.score(queries.ranking))
 
     def defined(self, queries: Queries, score: DoubleFloat) -> tuple[Queries, jax.Array]:
-        """What `scored` returns, of a score that may be undefined."""
+        """Returns what `scored` does for a score that may be undefined."""
         undefined = self.undefined(queries.ranking)
         value, w = queries.by_row(score), queries.weight
         if undefined is not None:

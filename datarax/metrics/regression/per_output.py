@@ -63,11 +63,11 @@ class PerOutput(RegressionMetric):
 
     @property
     def is_by_output(self) -> bool:
-        """Whether the value is that of each output, and not a mean over several outputs."""
+        """True if the value is that of each output, and not a mean over several outputs."""
         return self.num_outputs is None or self.multioutput == "raw_values"
 
     def output_weights(self, values: jax.Array) -> jax.Array:
-        """How much each output counts in the average of their values."""
+        """Returns the weight of each output in the average of their values."""
         return xp.ones_like(values)
 
     def compute(self) -> PyTree:

@@ -141,7 +141,7 @@ _BLOCK = 128
 
 
 def dense_ranks(x: DoubleFloat) -> jax.Array:
-    """How many different values are less than each of (N,) values, as a float."""
+    """Counts the different values that are less than each of (N,) values, as a float."""
     # By both parts, so that large integers that round to one float stay apart.
     order = xp.lexsort((x.low, x.high))
     ordered = x[order]

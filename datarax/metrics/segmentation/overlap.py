@@ -61,7 +61,7 @@ class ClassOverlap(PixelMetric):
     "weighted" weighs them by how often each is the target; "micro" adds up the pixels of all
     classes; `None` gives one value per class."""
     include_background: bool = True
-    """Whether class 0 is one of the classes that are averaged."""
+    """True if class 0 is one of the classes that are averaged."""
 
     def ratio(self, c: Counts) -> tuple[DoubleFloat, DoubleFloat]:
         """The numerator and the denominator, by class."""
@@ -157,7 +157,7 @@ class ImageOverlap(State):
     num_classes: int
     """How many classes there are; 0 is the background."""
     include_background: bool = True
-    """Whether class 0 is one of the classes in the score."""
+    """True if class 0 is one of the classes in the score."""
     ignore_index: int | None = None
     """Pixels with this target are excluded."""
 
@@ -219,7 +219,7 @@ class GeneralizedDice(PixelMetric):
     aggregate: Literal["image", "dataset"] = "image"
     """"image" is the mean over images; "dataset" is one score of the pixels of all images."""
     include_background: bool = True
-    """Whether class 0 is one of the classes in the score."""
+    """True if class 0 is one of the classes in the score."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

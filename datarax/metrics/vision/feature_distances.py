@@ -258,8 +258,8 @@ class InceptionScore(Metric):
     """Maps inputs (N, ...) to class probabilities or logits (N, C), each input by itself; `None` if
     inputs are those. A function is configuration, see `FID`."""
     from_logits: bool = False
-    """Whether they are logits of a softmax or probabilities; values are never inspected. A logit of
-    -inf is a probability of zero."""
+    """True if they are logits of a softmax, False for probabilities; values are never inspected. A
+    logit of -inf is a probability of zero."""
     num_classes: int = 1008
     """The most classes; fewer are filled up with zeros, which change nothing. Inception networks
     have 1000 or 1008."""
