@@ -33,7 +33,7 @@ from datarax.evaluation.assembly import assembled, without_interval, without_sli
 from datarax.evaluation.columns import Encoded, Names
 from datarax.evaluation.encoding import Configuration, Slicing, Value
 from datarax.evaluation.engines import engine
-from datarax.evaluation.evaluator import fold_parts, folding_of
+from datarax.evaluation.evaluator import Fold
 from datarax.evaluation.outcome import (
     PARTIAL,
     STATE,
@@ -63,8 +63,7 @@ class _Evaluation(NamedTuple):
 
     fresh: Outcome
     """Before any row is folded in."""
-    fold: Callable[..., object]
-    """Folds all parts; it takes `executor`, `start` and `progress`."""
+    fold: Fold
     summary: Callable[[Outcome, Sequence[str]], Summary]
     """The summary of an outcome, with notes."""
     files: Callable[[Outcome, Summary], dict[str, bytes]]
@@ -95,7 +94,7 @@ def _evaluation(args: argparse.Namespace) -> _Evaluation:
     # What the values of the columns become is known only now, from the plan.
     columns = replace(files.columns, encode=config.encoding)
     devices = jax.local_devices() if args.devices else None
-    fold = folding_of(files.tables, fresh.metric, columns, args.batch_size, devices)
+    fold = Fold.of_tables(files.tables, fresh.metric, columns, args.batch_size, devices)
     return _Evaluation(fresh, fold, _summary, files_of)
 
 
@@ -131,7 +130,7 @@ def _comparison(args: argparse.Namespace) -> _Evaluation:
     )
     # A batch has the predictions of both models for the same rows.
     feeds, types, rows = (a.feeds, b.feeds), (a.types, b.types), args.batch_size
-    task = Folding(
+    folding = Folding(
         packed(fresh.metric),
         partial(paired_batches, feeds=feeds, types=types, rows=rows),
         rows,
@@ -141,7 +140,7 @@ def _comparison(args: argparse.Namespace) -> _Evaluation:
     )
     return _Evaluation(
         fresh,
-        partial(fold_parts, fresh.metric, task, parts, files),
+        Fold(fresh.metric, folding, parts, files),
         partial(_compared_summary, args),
         lambda outcome, summary: {SUMMARY: as_json(summary)},
     )
@@ -328,15 +327,13 @@ def _detections(argument: str, columns: Sequence[str]) -> dict[str, Names]:
     return {f"{prefix}{name}": column for name, column in zip(outputs, columns, strict=True)}
 
 
-def _steps(
-    args: argparse.Namespace, fold: Callable[..., object], start: Outcome
-) -> Generator[Outcome, None, None]:
+def _steps(args: argparse.Namespace, fold: Fold, start: Outcome) -> Generator[Outcome, None, None]:
     """The evaluation after each part that is folded in."""
     executor = engine(args.engine, args.address, args.workers) if args.engine else nullcontext()
     with executor as pool, progress_bar(not args.no_progress) as show:
         # On a thread, as Ctrl-C would wait for a compilation.
         def folding(give: Callable[[Outcome], None]) -> None:
-            fold(executor=pool, start=start, progress=give)
+            fold.run(start, executor=pool, progress=give)
 
         with closing(beside(folding)) as steps:
             for now in steps:

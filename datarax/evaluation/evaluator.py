@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from threading import Event
-from typing import Any, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 import jax
 
@@ -30,7 +30,6 @@ from datarax.evaluation.partial_state import (
     PartState,
     Work,
     check_foldable,
-    fold_part,
     packed,
 )
 from datarax.evaluation.progress_bar import progress_bar
@@ -45,6 +44,7 @@ THREAD_ROWS = 2**20
 """How many rows there must be for each thread: for fewer, it costs more than it saves."""
 
 M = TypeVar("M", bound=Metric)
+P = TypeVar("P", bound="Progress")
 Devices = Sequence[Any] | None
 
 
@@ -129,123 +129,131 @@ def fold(
     positive_int(batch_size, "batch_size")
     check_foldable(metric)
     _check_devices(devices, executor)
-    folding = folding_of(tables_of(source), metric, columns, batch_size, devices)
-    return folding(executor=executor, start=start, progress=progress)
+    folds = Fold.of_tables(tables_of(source), metric, columns, batch_size, devices)
+    begin = start or Progress(metric.emptied(), total=len(folds.parts), merging=Merging())
+    return folds.run(begin, executor=executor, progress=progress)
 
 
-def folding_of(
-    tables: Sequence[Table],
-    metric: Metric,
-    columns: Columns | Mapping[str, Names] | None,
-    batch_size: int,
-    devices: Devices,
-) -> Callable[..., Progress]:
-    """`fold_parts` for all parts of these files, which must not have changed since."""
-    feeds, types = feeds_of(metric, columns, tables)
-    encode, together = None, None
-    if isinstance(columns, Encoded):
-        encode, together = columns.encode, columns.together
-    routes, fed = metric.routes(), {feed.output for feed in feeds}
-    # A metric of groups, such as queries, needs all rows of a group in one update: so all rows of a
-    # file, unless the encoding sees to it.
-    groups = {getattr(each, "together_by", None) for each in walk(metric)} - {None}
-    grouped = any(route.argument in groups and route.output in fed for route in routes)
-    at_once = encode is None and grouped
-    parts = parts_of(tables, whole=at_once or together is not None)
-    rows = None
-    if not at_once:
-        # Small files need no large batches.
-        most = max((part.rows for part in parts), default=1)
-        rows = min(batch_size, power_of_two(most))
-        rows = max(rows // len(devices or [0]), 1) * len(devices or [0])  # as many on each device
-    # Without a column of ids, the id of a row is its place in its file. So what a bootstrap draws
-    # does not depend on the size of the batches, nor on who reads them.
-    wanted = any(route.argument == route.output == INDEX for route in routes)
-    index = INDEX if wanted and INDEX not in fed else None
-    task = Folding(
-        packed(metric.emptied()),
-        partial(batches, feeds=feeds, types=types, rows=rows, index=index),
-        rows,
-        x64_enabled(),
-        encode=encode,
-        together=together,
-        devices=tuple(devices or ()),
-    )
-    return partial(fold_parts, metric, task, parts, tuple(table.file for table in tables))
+@dataclass(frozen=True)
+class Fold:
+    """Folds all parts of some files, or pairs of such parts, into a metric."""
 
+    metric: Metric
+    folding: Folding
+    parts: Sequence[Work]
+    files: tuple[FileIdentity, ...]
+    """The files, which must not have changed since."""
 
-def fold_parts(
-    metric: Metric,
-    task: Folding,
-    parts: Sequence[Work],
-    files: tuple[FileIdentity, ...],
-    *,
-    executor: Executor | None = None,
-    start: Progress | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> Progress:
-    """`fold` of parts of files, or pairs of them, and the task that folds each."""
-    empty = metric.emptied()
-    now = start or Progress(empty, total=len(parts), merging=Merging())
-    problem = different(now.files, files) if now.files else None
-    if problem:
-        raise MetricInputError(f"fold: start is of other files: {problem}")
-    if now.total != len(parts):
-        raise MetricInputError(
-            f"fold: start has {now.total} parts, and the source has {len(parts)}; expected the "
-            f"same files"
+    @classmethod
+    def of_tables(
+        cls,
+        tables: Sequence[Table],
+        metric: Metric,
+        columns: Columns | Mapping[str, Names] | None,
+        batch_size: int,
+        devices: Devices,
+    ) -> Self:
+        """Plans the parts and the batches of files, by the columns that the metric needs."""
+        feeds, types = feeds_of(metric, columns, tables)
+        encode, together = None, None
+        if isinstance(columns, Encoded):
+            encode, together = columns.encode, columns.together
+        routes, fed = metric.routes(), {feed.output for feed in feeds}
+        # A metric of groups, such as queries, needs all rows of a group in one update: so all rows
+        # of a file, unless the encoding sees to it.
+        groups = {getattr(each, "together_by", None) for each in walk(metric)} - {None}
+        grouped = any(route.argument in groups and route.output in fed for route in routes)
+        at_once = encode is None and grouped
+        parts = parts_of(tables, whole=at_once or together is not None)
+        rows = None
+        if not at_once:
+            # Small files need no large batches.
+            most, number = max((part.rows for part in parts), default=1), len(devices or [0])
+            # As many on each device.
+            rows = max(min(batch_size, power_of_two(most)) // number, 1) * number
+        # Without a column of ids, the id of a row is its place in its file. So what a bootstrap
+        # draws does not depend on the size of the batches, nor on who reads them.
+        wanted = any(route.argument == route.output == INDEX for route in routes)
+        index = INDEX if wanted and INDEX not in fed else None
+        folding = Folding(
+            packed(metric.emptied()),
+            partial(batches, feeds=feeds, types=types, rows=rows, index=index),
+            rows,
+            x64_enabled(),
+            encode=encode,
+            together=together,
+            devices=tuple(devices or ()),
         )
-    # Without the nodes of the tree, only the merged state of the parts that are done is known.
-    merging = now.merging or Merging(before=now.metric)
-    done = set(now.done)
-    for index, state in _states(task, parts, [*sorted({*range(len(parts))} - done)], executor):
-        # Workers send arrays only. They get the structure of the metric here, so that all states
-        # have one.
-        merging = merging.with_part(index, jax.tree.structure(empty).unflatten(state.leaves))
-        done.add(index)
-        # To merge all nodes costs as much as folding some rows: it is done where somebody looks.
-        whole = now.metric
-        if progress is not None or len(done) == len(parts):
-            whole = merging.merged()
-        now = replace(
-            now,
-            metric=whole,
-            rows=now.rows + state.rows,
-            excluded=dict(Counter(now.excluded) + Counter(state.excluded)),
-            done=tuple(sorted(done)),
-            merging=merging,
-            files=files,
-        )
-        if progress is not None:
-            progress(now)
-    return now
+        return cls(metric, folding, parts, tuple(table.file for table in tables))
 
+    def run(
+        self,
+        start: P,
+        *,
+        executor: Executor | None = None,
+        progress: Callable[[P], None] | None = None,
+    ) -> P:
+        """Folds the parts that are not done, and merges them: see `fold`."""
+        now, empty, total = start, self.metric.emptied(), len(self.parts)
+        problem = different(now.files, self.files) if now.files else None
+        if problem:
+            raise MetricInputError(f"fold: start is of other files: {problem}")
+        if now.total != total:
+            raise MetricInputError(
+                f"fold: start has {now.total} parts, and the source has {total}; expected the same "
+                f"files"
+            )
+        # Without the nodes of the tree, only the merged state of the parts that are done is known.
+        merging = now.merging or Merging(before=now.metric)
+        done = set(now.done)
+        for index, state in self._states([*sorted({*range(total)} - done)], executor):
+            # Workers send arrays only. They get the structure of the metric here, so that all
+            # states have one.
+            merging = merging.with_part(index, jax.tree.structure(empty).unflatten(state.leaves))
+            done.add(index)
+            # To merge all nodes costs as much as folding some rows: it is done where somebody
+            # looks.
+            whole = now.metric
+            if progress is not None or len(done) == total:
+                whole = merging.merged()
+            now = replace(
+                now,
+                metric=whole,
+                rows=now.rows + state.rows,
+                excluded=dict(Counter(now.excluded) + Counter(state.excluded)),
+                done=tuple(sorted(done)),
+                merging=merging,
+                files=self.files,
+            )
+            if progress is not None:
+                progress(now)
+        return now
 
-def _states(
-    task: Folding, parts: Sequence[Work], todo: Sequence[int], executor: Executor | None
-) -> Iterator[tuple[int, PartState]]:
-    """The states of parts with their indices, in the order in which they are ready."""
-    # One part warns of what looks like a mistake: the others would repeat it.
-    warning = replace(task, warns=True)
-    calls = {index: (task if index else warning, parts[index]) for index in todo}
-    if executor is not None:
-        # Some states wait for those of parts before them: the fewer parts, the less memory.
-        most = executor.in_flight if isinstance(executor, ProcessExecutor) else IN_FLIGHT
-        yield from _submitted(calls, executor, most)
-        return
-    # One thread for every two cores: while it computes, another one reads its next rows.
-    wanted = -(-sum(parts[index].rows for index in todo) // THREAD_ROWS)
-    threads = 1 if task.devices else min(len(todo), wanted, cores() // 2)
-    if threads > 1:
-        pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
-        try:
-            yield from _submitted(calls, pool, 2 * threads, stopped.is_set)
-        finally:
-            stopped.set()  # parts that are being folded end early
-            pool.shutdown(cancel_futures=True)
-        return
-    for index, call in calls.items():
-        yield index, _value(fold_part(*call))
+    def _states(
+        self, todo: Sequence[int], executor: Executor | None
+    ) -> Iterator[tuple[int, PartState]]:
+        """The states of parts with their indices, in the order in which they are ready."""
+        # One part warns of what looks like a mistake: the others would repeat it.
+        first = replace(self.folding, warns=True)
+        calls = {i: (self.folding if i else first, self.parts[i]) for i in todo}
+        if executor is not None:
+            # Some states wait for those of parts before them: the fewer parts, the less memory.
+            most = executor.in_flight if isinstance(executor, ProcessExecutor) else IN_FLIGHT
+            yield from _submitted(calls, executor, most)
+            return
+        # One thread for every two cores: while it computes, another one reads its next rows.
+        wanted = -(-sum(self.parts[i].rows for i in todo) // THREAD_ROWS)
+        threads = 1 if self.folding.devices else min(len(todo), wanted, cores() // 2)
+        if threads > 1:
+            pool, stopped = ThreadPoolExecutor(threads, "datarax-fold"), Event()
+            try:
+                yield from _submitted(calls, pool, 2 * threads, stopped.is_set)
+            finally:
+                stopped.set()  # parts that are being folded end early
+                pool.shutdown(cancel_futures=True)
+            return
+        for index, (folding, part) in calls.items():
+            yield index, _value(folding.state_of(part))
 
 
 def _submitted(
@@ -259,8 +267,8 @@ def _submitted(
     left = iter(calls.items())
     try:
         while True:
-            for index, call in islice(left, most - len(waiting)):
-                waiting[executor.submit(fold_part, *call, *stopped)] = index
+            for index, (folding, part) in islice(left, most - len(waiting)):
+                waiting[executor.submit(folding.state_of, part, *stopped)] = index
             if not waiting:
                 return
             ready, _ = wait(waiting, return_when=FIRST_COMPLETED)

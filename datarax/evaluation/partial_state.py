@@ -6,7 +6,7 @@ import queue
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
@@ -114,7 +114,7 @@ Work = Part | Pair
 
 @dataclass(frozen=True)
 class Folding:
-    """How each part is folded: the metric, the columns, the batches. Workers get it pickled."""
+    """Folds parts: with the metric, the columns and the batches. Workers get it pickled."""
 
     metric: bytes
     """The empty metric, pickled and compressed, as its arrays are mostly zeros."""
@@ -134,6 +134,53 @@ class Folding:
     """Those of this process that fold, each some rows of a batch; if none, the host does."""
     process: int = field(default_factory=os.getpid)
     """The process that gives parts to others."""
+
+    def state_of(self, part: Work, stopped: Callable[[], bool] = bool) -> "PartState | Failure":
+        """Folds a part into an empty metric. It runs in any process.
+
+        `stopped` is asked before each batch whether to give up.
+        """
+        if os.getpid() not in (_LOADED_IN, self.process):
+            return Failure(
+                MetricInputError(
+                    "evaluate: the executor forks its processes, which hang, as JAX has threads; "
+                    'make it with mp_context=multiprocessing.get_context("spawn"), or by '
+                    'datarax.evaluation.engine("processes")'
+                )
+            )
+        try:
+            # A worker has settings of its own.
+            with jax.enable_x64(self.x64), closing(read_ahead(self._batches(part))) as ahead:
+                return self._folded(ahead, stopped)
+        except Exception as error:
+            return Failure(_portable(_with_place(error, part)))
+
+    def _batches(self, part: Work) -> Generator[TableBatch, None, None]:
+        read = self.read(part)
+        return read if self.together is None else whole_queries(read, self.together)
+
+    def _folded(self, read: Iterable[TableBatch], stopped: Callable[[], bool]) -> "PartState":
+        metric = _unpacked(self.metric)
+        rows, excluded, names = 0, Counter[str](), {}
+        for batch in read:
+            if stopped():
+                break
+            excluded.update(batch.excluded)
+            if not batch.rows:
+                continue
+            outputs = batch.outputs if self.encode is None else self.encode(batch.outputs)
+            # The arguments, each with the name of its output: the same for all batches.
+            names = names or metric.arguments_from({name: name for name in outputs})
+            given = {argument: outputs[name] for argument, name in names.items()}
+            with in_update(checks="warnings" if self.warns and not rows else "none"):
+                # A shorter batch on the devices would compile one more program.
+                arrays = all(isinstance(x, np.ndarray) for x in given.values())
+                if self.devices and arrays and batch.rows == self.rows:
+                    metric = _on_devices(metric, given, self.devices)
+                else:
+                    metric = fetched(metric).update(**given)
+            rows += batch.rows
+        return PartState(tuple(map(np.asarray, jax.tree.leaves(metric))), rows, dict(excluded))
 
 
 class PartState(NamedTuple):
@@ -161,55 +208,6 @@ def _unpacked(data: bytes) -> Metric:
     # Cached, because a worker folds many parts into one metric. As arrays of NumPy, which are on no
     # device: each thread may use another one.
     return jax.tree.map(np.asarray, pickle.loads(zlib.decompress(data)))
-
-
-def fold_part(task: Folding, part: Work, stopped: Callable[[], bool] = bool) -> PartState | Failure:
-    """Folds a part into an empty metric. It runs in any process.
-
-    `stopped` is asked before each batch whether to give up.
-    """
-    if os.getpid() not in (_LOADED_IN, task.process):
-        return Failure(
-            MetricInputError(
-                "evaluate: the executor forks its processes, which hang, as JAX has threads; make "
-                'it with mp_context=multiprocessing.get_context("spawn"), or by '
-                'datarax.evaluation.engine("processes")'
-            )
-        )
-    try:
-        # A worker has settings of its own.
-        with jax.enable_x64(task.x64):
-            return _folded(task, part, stopped)
-    except Exception as error:
-        return Failure(_portable(_with_place(error, part)))
-
-
-def _folded(task: Folding, part: Work, stopped: Callable[[], bool]) -> PartState:
-    metric = _unpacked(task.metric)
-    rows, excluded, names = 0, Counter[str](), {}
-    read = task.read(part)
-    if task.together is not None:
-        read = whole_queries(read, task.together)
-    with closing(read_ahead(read)) as ahead:
-        for batch in ahead:
-            if stopped():
-                break
-            excluded.update(batch.excluded)
-            if not batch.rows:
-                continue
-            outputs = batch.outputs if task.encode is None else task.encode(batch.outputs)
-            # The arguments, each with the name of its output: the same for all batches.
-            names = names or metric.arguments_from({name: name for name in outputs})
-            given = {argument: outputs[name] for argument, name in names.items()}
-            with in_update(checks="warnings" if task.warns and not rows else "none"):
-                # A shorter batch on the devices would compile one more program.
-                arrays = all(isinstance(x, np.ndarray) for x in given.values())
-                if task.devices and arrays and batch.rows == task.rows:
-                    metric = _on_devices(metric, given, task.devices)
-                else:
-                    metric = fetched(metric).update(**given)
-            rows += batch.rows
-    return PartState(tuple(map(np.asarray, jax.tree.leaves(metric))), rows, dict(excluded))
 
 
 def _on_devices(metric: Metric, given: Outputs, devices: tuple[Any, ...]) -> Metric:

@@ -11,11 +11,13 @@ import sys
 import time
 
 from datarax.cli import evaluation_commands
-from datarax.evaluation import evaluator, files, partial_state
+from datarax.evaluation import files
 from datarax.evaluation.npz_files import NpzFile
+from datarax.evaluation.partial_state import Folding
 
 PART = "part-9.npz"
 HOW = os.environ["STOP_BY"]
+state_of = Folding.state_of
 
 
 def stop() -> None:
@@ -39,14 +41,14 @@ class Slow(NpzFile):
         yield from super().read(part, types, rows)
 
 
-def compiles(task, part, *args):
+def compiles(folding, part, *args):
     """Folds a part; that of one file in a program that is compiled for minutes, outside Python."""
     if part.path.endswith(PART):
         stop()
         left = 600
         while left:  # a signal that comes to this thread ends the sleep
             left = ctypes.CDLL(None).sleep(left)
-    return partial_state.fold_part(task, part, *args)
+    return state_of(folding, part, *args)
 
 
 def computes(*_):
@@ -58,7 +60,7 @@ def computes(*_):
 if HOW == "results":
     evaluation_commands.summary_of = evaluation_commands.compared_rows = computes
 elif HOW == "compile":
-    evaluator.fold_part = compiles
+    setattr(Folding, "state_of", compiles)  # noqa: B010
 else:
     files.FORMATS[".npz"] = Slow
 

@@ -18,7 +18,8 @@ import pytest
 from sklearn.metrics import accuracy_score, log_loss
 
 import datarax
-from datarax.evaluation import Columns, fold, partial_state
+from datarax.evaluation import Columns, fold
+from datarax.evaluation.partial_state import Folding
 from datarax.metrics import (
     CHRF,
     NDCG,
@@ -353,15 +354,15 @@ def test_parts_may_come_from_any_executor_in_any_order(rng, tmp_path):
 def test_the_result_does_not_depend_on_the_number_of_threads(rng, tmp_path, monkeypatch):
     files = several(tmp_path, rng, 3)
     one = fold(files, BOTH, BINARY, batch_size=64)
-    threads = set()
+    threads, state_of = set(), Folding.state_of
 
-    def fold_part(*args):
+    def named(*args):
         threads.add(threading.current_thread().name.rpartition("_")[0])
-        return partial_state.fold_part(*args)
+        return state_of(*args)
 
     monkeypatch.setattr("datarax.evaluation.evaluator.THREAD_ROWS", 1)
     monkeypatch.setattr("datarax.evaluation.evaluator.cores", lambda: 6)
-    monkeypatch.setattr("datarax.evaluation.evaluator.fold_part", fold_part)
+    monkeypatch.setattr(Folding, "state_of", named)
     many = fold(files, BOTH, BINARY, batch_size=64)
     assert bits(one.metric) == bits(many.metric)
     assert threads == {"datarax-fold"}
