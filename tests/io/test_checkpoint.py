@@ -132,12 +132,12 @@ def test_saved_on_8_devices_restored_on_others(tmp_path, rng):
     for path, number in numbers(merged).items():
         np.testing.assert_allclose(np.asarray(number), np.asarray(synced[path]), 1e-6, 0, True)
     assert [spread(Mean(), each).device_count for each in LAYOUTS] == [1, 2, 4]
-    for layout in LAYOUTS:
-        back = restore(tmp_path / "a", spread(several(), layout))
+    restored = [restore(tmp_path / "a", spread(several(), layout)) for layout in LAYOUTS]
+    for back in restored:
         whole = several().load_state_dict(back.state_dict())
         jax.tree.map(np.testing.assert_array_equal, whole.canonical(), merged)
     # The program of one layout: on some of the axes of an explicit mesh.
-    jax.tree.map(np.testing.assert_array_equal, back.sync().canonical(), merged)
+    jax.tree.map(np.testing.assert_array_equal, restored[-1].sync().canonical(), merged)
     want = results(update(update(several(), **first), **more))
     back = updated(restore(tmp_path / "a", spread(several(), LAYOUTS[2])), more)
     assert_same_results(without_rows(results(back)), without_rows(want), 2e-6)
